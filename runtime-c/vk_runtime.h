@@ -1,0 +1,105 @@
+// libvk_runtime: the whole C ABI of vkmx's Vulkan runtime.
+//
+// Devices, buffers, plans (see shaders/plan.h), tickets. Conventions:
+//   - every function returns a status: 0 ok, negative failure; values are append-only. What a failure was is kept per device
+//     and read with vkrt_last_error(device, …); device 0 holds the failures that belong to no device;
+//   - handles are u32 (index + generation); a stale one is VKRT_ERROR_HANDLE, never a crash; 0 is never a handle;
+//   - memory is the caller's; (NULL, 0) is a legal empty range; nothing is kept past the call; no callbacks, no structs by value;
+//   - libvulkan is opened at the first vkrt_device_count, so the library loads on a machine without Vulkan and says so;
+//   - calls on one device must not overlap, except vkrt_wait, which may run on another thread.
+
+#ifndef VK_RUNTIME_H
+#define VK_RUNTIME_H
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define VKRT_API __declspec(dllexport)
+#else
+#define VKRT_API __attribute__((visibility("default")))
+#endif
+
+enum {
+    VKRT_OK = 0,
+    VKRT_ERROR_ARGUMENT = -1,     // a parameter is out of range
+    VKRT_ERROR_HANDLE = -2,       // stale or foreign handle
+    VKRT_ERROR_UNAVAILABLE = -3,  // no libvulkan, or the device lacks a required feature
+    VKRT_ERROR_OUT_OF_MEMORY = -4,
+    VKRT_ERROR_DEVICE_LOST = -5,
+    VKRT_ERROR_TIMEOUT = -6,      // still running: wait again
+    VKRT_ERROR_IO = -7,           // a file could not be read
+    VKRT_ERROR_PLAN = -8,         // a Plan is malformed
+    VKRT_ERROR_VULKAN = -9,       // any other VkResult
+};
+
+// Kinds of buffers.
+enum {
+    VKRT_BUFFER_DEVICE = 0, // device-local; writes and reads go through staging
+    VKRT_BUFFER_HOST = 1,   // host-visible and coherent, device-local too where the device has such memory
+};
+
+// Slots of vkrt_memory's array.
+enum { VKRT_MEMORY_ACTIVE = 0, VKRT_MEMORY_PEAK, VKRT_MEMORY_STAGING, VKRT_MEMORY_HEAP, VKRT_MEMORY_BUDGET, VKRT_MEMORY_COUNT };
+
+// Hash of this header, the kernel table, the push blocks and the Plan format.
+VKRT_API uint32_t vkrt_abi(void);
+
+// Number of physical devices. `out` stays 0 with VKRT_ERROR_UNAVAILABLE when Vulkan is not there.
+VKRT_API int32_t vkrt_device_count(uint32_t *out);
+
+// JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
+// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels, …, and
+// "unusable": reason when it lacks something.
+VKRT_API int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity);
+
+// Opens physical device `index`. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device);
+
+// Waits for the device, frees everything it owns, saves the pipeline cache.
+VKRT_API int32_t vkrt_device_close(uint32_t device);
+
+// The message of the last failure on `device` (0: of calls without a device).
+VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
+
+// VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
+// and the bytes that can be allocated now (as the driver tells, with what is cached for reuse).
+VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
+VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
+
+// A buffer of `bytes` (> 0), aligned to at least 256 bytes, with 64 bytes of slack behind it for wide loads. Not cleared.
+VKRT_API int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t *buffer);
+
+// Freed once the work submitted so far is done.
+VKRT_API int32_t vkrt_buffer_free(uint32_t device, uint32_t buffer);
+
+// Host to buffer and back. A write is ordered before later plans; a read waits for all earlier work.
+VKRT_API int32_t vkrt_buffer_write(uint32_t device, uint32_t buffer, uint64_t offset, const void *data, uint64_t bytes);
+VKRT_API int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
+
+// File range to buffer, through staging memory only. A file shorter than the range is VKRT_ERROR_IO.
+VKRT_API int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes);
+
+// Checks a Plan, creates its pipelines and keeps it. The words may go away after the call.
+VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan);
+
+// Submits the plan with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
+// and replayed while the slots stay the same. `ticket` counts up; plans run in the order of their submission.
+VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint64_t *ticket);
+
+VKRT_API int32_t vkrt_plan_free(uint32_t device, uint32_t plan);
+
+// Waits until `ticket` (and all before it) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only).
+VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms);
+
+// Timestamps: with `on`, later submissions record one interval per dispatch; vkrt_profile_read gives those of the last finished run
+// of `plan` in nanoseconds, one f64 a dispatch, and their number.
+VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
+VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
+
+// Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
+// appended to the last error of device 0.
+VKRT_API int32_t vkrt_validation_messages(uint32_t *count);
+
+// Handles alive: out[0] devices, out[1] buffers, out[2] plans.
+VKRT_API int32_t vkrt_live_objects(uint32_t *out);
+
+#endif

@@ -1,0 +1,46 @@
+// Element types as kernels see them (specialisation constants DTYPE_*). TypeScript's rows are generated from this list.
+//
+// Registers of a kernel are 32 bits wide; DTYPE_IS_FLOAT types compute in float, signed types in int, the others in uint.
+
+#ifndef VKMX_DTYPE_H
+#define VKMX_DTYPE_H
+
+#define DTYPE_BOOL 0
+#define DTYPE_U8 1
+#define DTYPE_U16 2
+#define DTYPE_U32 3
+#define DTYPE_I8 4
+#define DTYPE_I16 5
+#define DTYPE_I32 6
+#define DTYPE_F16 7
+#define DTYPE_BF16 8
+#define DTYPE_F32 9
+
+#define DTYPE_IS_FLOAT(d) ((d) >= DTYPE_F16)
+#define DTYPE_IS_SIGNED(d) ((d) >= DTYPE_I8 && (d) <= DTYPE_I32)
+#define DTYPE_BYTES(d) ((d) == DTYPE_F32 || (d) == DTYPE_I32 || (d) == DTYPE_U32 ? 4u : (d) <= DTYPE_U8 || (d) == DTYPE_I8 ? 1u : 2u)
+
+// Reduction and scan operators (OP of reduce, scan, scatter).
+#define OP_SUM 0
+#define OP_PROD 1
+#define OP_MIN 2
+#define OP_MAX 3
+#define OP_ALL 4
+#define OP_ANY 5
+#define OP_ARGMIN 6
+#define OP_ARGMAX 7
+#define OP_LOGSUMEXP 8
+#define OP_ASSIGN 9
+
+// MASK_MODE of attention.
+#define MASK_NONE 0
+#define MASK_CAUSAL 1 // lower right: query i sees keys j <= i + length - q_len
+#define MASK_BOOL 2   // true keeps
+#define MASK_ADD 3
+
+// OFFSET_MODE of rope.
+#define OFFSET_PUSH 0
+#define OFFSET_SCALAR 1 // one int32 in a buffer
+#define OFFSET_BATCH 2  // one int32 a batch row
+
+#endif

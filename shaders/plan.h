@@ -1,0 +1,29 @@
+// The Plan: the flat word format between lowering and the two executors. Everything in it is a little-endian u32.
+//
+//   header    PLAN_MAGIC, slots, dispatches, words (total, header included)
+//   dispatch  kernel id | flags << 16
+//             buffers | spec words << 8 | push words << 16
+//             grid x, y, z                        (workgroups; the WASM executor ignores them)
+//             buffers x {slot, byte offset}       slot PLAN_NO_SLOT: the kernel sees address 0
+//             spec words x value                  in the order of kernels.zon
+//             push words x value                  the block of push.h
+//
+// A run binds each slot to {buffer, byte offset, bytes}. Two bindings of one slot touch the same memory and two slots never
+// do, so hazards (who reads and who writes is in kernels.zon) are tracked per slot.
+
+#ifndef VKMX_PLAN_H
+#define VKMX_PLAN_H
+
+#define PLAN_MAGIC 0x31504b56u // "VKP1"
+#define PLAN_HEADER_WORDS 4
+#define PLAN_DISPATCH_WORDS 5
+#define PLAN_NO_SLOT 0xffffffffu
+#define PLAN_MAX_BUFFERS 8
+#define PLAN_MAX_SPEC 16
+#define PLAN_MAX_PUSH 32
+
+// Writes of this dispatch do not overlap those of the dispatch before it, although both write the same slot. Consecutive
+// flagged dispatches form a run with the one before them, and all writes of a run are disjoint.
+#define PLAN_DISJOINT 1u
+
+#endif

@@ -1,0 +1,169 @@
+// Parameter blocks of every kernel: the one definition that GLSL, C and TypeScript share.
+//
+// GLSL and C include this file; `zig build gen` reads it to write src/backend/kernels.ts. To keep those three readings
+// equal, a block holds 4-byte scalars and one-dimensional arrays of them, nothing else. On Vulkan the push constants are
+// the kernel's buffer addresses (8 bytes each, in the order of kernels.zon) followed by this block; both together stay
+// within the 128 bytes that every device grants. A block describes the whole problem: no kernel takes a size from its grid.
+//
+// Strides count elements and may be negative or 0 (broadcast). Unused trailing dimensions have size 1 and stride 0.
+// Shapes run from the slowest to the fastest dimension.
+
+#ifndef VKMX_PUSH_H
+#define VKMX_PUSH_H
+#ifndef GL_core_profile
+#include <stdint.h>
+typedef uint32_t uint;
+#endif
+
+// out[i] = last step of the chain; inputs are read through strides, the output is contiguous.
+struct ElementwisePush {
+    uint count;
+    uint shape[4];
+    int a_strides[4];
+    int b_strides[4];
+    int c_strides[4];
+    uint imm0; // bits of an immediate operand
+    uint imm1;
+};
+
+// Strided copy. start (optional, int32) shifts the output (DYNAMIC 1) or the input (DYNAMIC 2) by sum(start[i] * start_strides[i]),
+// each start[i] clamped to 0..start_limits[i] so that nothing outside the buffer is touched.
+struct CopyPush {
+    uint count;
+    uint shape[5];
+    int in_strides[5];
+    int out_strides[5];
+    int start_strides[3];
+    uint start_limits[3];
+    uint starts;
+};
+
+// out[i] = start + i * step, in the domain of the output dtype; step 0 fills.
+struct ArangePush {
+    uint count;
+    uint start; // bits: float, int or uint by dtype
+    uint step;
+};
+
+// out[row] = reduction over cols = inner_shape[0] * inner_shape[1] elements.
+struct ReducePush {
+    uint rows;
+    uint cols;
+    uint outer_shape[3];
+    int outer_strides[3];
+    uint inner_shape[2];
+    int inner_strides[2];
+};
+
+// Row-wise kernels over contiguous (rows, cols): softmax, scan.
+struct RowsPush {
+    uint rows;
+    uint cols;
+};
+
+struct RmsNormPush {
+    uint rows;
+    uint cols;
+    float eps;
+};
+
+// Contiguous input (outer, axis, inner), n indices, output (outer, n, inner). Along: the indices have the shape of the output.
+// Negative indices count from the end; anything still outside 0..axis-1 is clamped.
+struct GatherPush {
+    uint outer;
+    uint axis;
+    uint inner;
+    uint n;
+};
+
+// Dense matrix product c[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]; a and b strided, c contiguous.
+struct MatmulPush {
+    uint batch;
+    uint m;
+    uint n;
+    uint k;
+    uint batch_shape[3];
+    int a_batch_strides[3];
+    int b_batch_strides[3];
+    int a_strides[2]; // of m, of k
+    int b_strides[2]; // of k, of n
+};
+
+// Quantized product; x (batch, m, k) and out (batch, m, n) contiguous. w has w_batch matrices (1 or batch), each (n, k) packed
+// along k when TRANSPOSE is 1, (k, n) packed along n when 0. Also the shape block of quantize and dequantize (batch, m, n = 1).
+struct QuantizedMatmulPush {
+    uint batch;
+    uint m;
+    uint n;
+    uint k;
+    uint w_batch;
+};
+
+// rows x cols elements in groups along cols.
+struct QuantizePush {
+    uint rows;
+    uint cols;
+};
+
+// x (batch, heads, seq, dims) read through strides with a last stride of 1; out contiguous. Rotates the first rope_dims features.
+// Position of row t = (t + offset) * scale, offset from the push block or a buffer (OFFSET_MODE). log2_base >= 0.
+// batch * heads * seq * (dims - rope_dims / 2) threads.
+struct RopePush {
+    uint batch;
+    uint heads;
+    uint seq;
+    uint dims;
+    uint rope_dims;
+    int x_strides[3];
+    int offset;
+    float scale;
+    float log2_base;
+};
+
+// Scaled dot-product attention with grouped heads; q, k, v read through strides (batch, head, position; last stride 1),
+// out contiguous (batch, heads, q_len, V_DIM). kv_len counts rows of k and v; `lengths`, when bound, replaces it by a smaller one.
+struct AttentionPush {
+    uint batch;
+    uint heads;
+    uint kv_heads;
+    uint q_len;
+    uint kv_len;
+    float scale;
+    int q_strides[3];
+    int k_strides[3];
+    int v_strides[3];
+    int mask_strides[4];
+};
+
+// Threefry 2x32 bits: keys (keys, 2), out (keys, words_per_key); keys * ceil(words_per_key / 2) threads.
+struct RandomBitsPush {
+    uint keys;
+    uint words_per_key;
+};
+
+// Bitonic sort of (key, index) pairs over rows padded to a power of two; pass_k and pass_j are its two loop variables. With
+// span = min(2 * THREADS, padded), THREADS a power of two, sort_pass runs
+//   pass_j >= span   the one pass (pass_k, pass_j)
+//   pass_j < span    all passes of pass_k from j = min(pass_k, span) / 2 down to 1; pass_k == span does all smaller k first
+// so that a sort is sort_init, then (none where padded is 1)
+//   (span, span / 2); for k = 2 * span, 4 * span … padded: (k, j) for j = k / 2, k / 4 … span, then (k, span / 2)
+// each over rows * padded / span workgroups, then sort_finish.
+struct SortPush {
+    uint rows;
+    uint cols;
+    uint padded;
+    uint pass_k;
+    uint pass_j;
+};
+
+// Token choice from logits (rows, cols), cols <= 262,144, THREADS >= 64; see sample.comp for the filters.
+struct SamplePush {
+    uint rows;
+    uint cols;
+    float temperature;
+    float top_p;
+    float min_p;
+    uint top_k;
+};
+
+#endif

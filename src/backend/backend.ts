@@ -1,0 +1,82 @@
+/**
+ * What the layers above know of a device: bytes, Plans and tickets.
+ *
+ * A {@link Backend} executes Plans (shaders/plan.h) over buffers that it hands out. It knows neither ops nor dtypes; the
+ * scheduler above it knows neither Vulkan nor WebAssembly. Two implementations exist, `vulkan.ts` and `wasm.ts`.
+ *
+ * @module
+ */
+
+import type { KernelName } from "./kernels.ts";
+
+/** A buffer of a backend; 0 is none. */
+export type BufferHandle = number;
+
+/** A compiled Plan of a backend. */
+export type PlanHandle = number;
+
+/** One slot of a Plan run: a buffer and where in it the slot begins. */
+export interface Slot {
+  readonly buffer: BufferHandle;
+  readonly byteOffset: number;
+}
+
+/** Byte counters of a device. */
+export interface MemoryInfo {
+  /** Bytes in live buffers. */
+  readonly active: number;
+  /** Highest `active` since the last reset. */
+  readonly peak: number;
+  /** Bytes the device offers, or the most that WASM memory may grow to. */
+  readonly total: number;
+  /** Bytes free for allocation now, as far as the device tells. */
+  readonly available: number;
+}
+
+/** What lowering asks about a device to choose kernels. */
+export interface BackendLimits {
+  /** Largest single buffer in bytes. */
+  readonly maxBufferBytes: number;
+  /** Largest grid along one axis. */
+  readonly maxGrid: number;
+  /** Threads that a workgroup of a row-wise kernel should use. */
+  readonly threads: number;
+}
+
+/** A device that runs Plans. All calls return at once unless said otherwise; work runs in the order of submission. */
+export interface Backend extends Disposable {
+  /** The name a user selects it by, such as "vulkan:0" or "wasm". */
+  readonly name: string;
+  /** Human-readable device, driver and version. */
+  readonly description: string;
+  readonly limits: BackendLimits;
+  /** Whether the kernel exists here; where it does not, lowering takes the composite. */
+  has(kernel: KernelName): boolean;
+  /** Allocates `bytes` > 0. Throws a RuntimeError with code "out-of-memory" and numbers. */
+  alloc(bytes: number): BufferHandle;
+  /** Frees once the work submitted so far is done. */
+  free(buffer: BufferHandle): void;
+  /** Copies host bytes in; ordered before later runs. */
+  write(buffer: BufferHandle, byteOffset: number, data: Uint8Array): void;
+  /** Reads back; waits for earlier work. */
+  read(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
+  /** Reads a file range straight into the buffer. */
+  load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void;
+  /** Checks and prepares a Plan. */
+  compile(words: Uint32Array): PlanHandle;
+  /** Submits a Plan; returns its ticket. */
+  run(plan: PlanHandle, slots: readonly Slot[]): number;
+  release(plan: PlanHandle): void;
+  /** Blocks until the ticket is done. */
+  wait(ticket: number): void;
+  /** Resolves when the ticket is done; the event loop stays alive. */
+  waitAsync(ticket: number): Promise<void>;
+  memory(): MemoryInfo;
+  resetPeakMemory(): void;
+  /** Switches timing of single dispatches. */
+  profile(on: boolean): void;
+  /** Nanoseconds per dispatch of the last finished run of a Plan, in dispatch order; empty when not profiled. */
+  profileRead(plan: PlanHandle): Float64Array;
+  /** Buffers and Plans alive, for leak tests. */
+  liveObjects(): { readonly buffers: number; readonly plans: number };
+}

@@ -1,0 +1,191 @@
+/**
+ * Element types: one row per dtype with its size, kind, kernel code and host view, and MLX's promotion rules.
+ *
+ * Codes are those of shaders/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens,
+ * integers with floats take the float, float16 with bfloat16 is float32); JavaScript numbers are weak: they take the
+ * dtype of the array beside them and only lift integers to float32 when they are not whole.
+ *
+ * @module
+ */
+
+/** What arithmetic a dtype computes in. */
+export type DtypeKind = "bool" | "uint" | "int" | "float";
+
+/** An element type. Compare by identity: `x.dtype === mx.float32`. */
+export interface Dtype {
+  /** MLX's name, such as "float32". */
+  readonly name: DtypeName;
+  readonly kind: DtypeKind;
+  /** Bytes of one element. */
+  readonly bytes: number;
+  /** Code in kernels (shaders/dtype.h). */
+  readonly code: number;
+}
+
+const ROWS = {
+  bool: { kind: "bool", bytes: 1, code: 0 },
+  uint8: { kind: "uint", bytes: 1, code: 1 },
+  uint16: { kind: "uint", bytes: 2, code: 2 },
+  uint32: { kind: "uint", bytes: 4, code: 3 },
+  int8: { kind: "int", bytes: 1, code: 4 },
+  int16: { kind: "int", bytes: 2, code: 5 },
+  int32: { kind: "int", bytes: 4, code: 6 },
+  float16: { kind: "float", bytes: 2, code: 7 },
+  bfloat16: { kind: "float", bytes: 2, code: 8 },
+  float32: { kind: "float", bytes: 4, code: 9 },
+} as const satisfies Record<string, Omit<Dtype, "name">>;
+
+/** Names of all dtypes. */
+export type DtypeName = keyof typeof ROWS;
+
+function row(name: DtypeName): Dtype {
+  return Object.freeze({ name, ...ROWS[name] });
+}
+
+/** Boolean, one byte an element. */
+export const bool: Dtype = row("bool");
+/** Unsigned 8-bit integer. */
+export const uint8: Dtype = row("uint8");
+/** Unsigned 16-bit integer. */
+export const uint16: Dtype = row("uint16");
+/** Unsigned 32-bit integer. */
+export const uint32: Dtype = row("uint32");
+/** Signed 8-bit integer. */
+export const int8: Dtype = row("int8");
+/** Signed 16-bit integer. */
+export const int16: Dtype = row("int16");
+/** Signed 32-bit integer. */
+export const int32: Dtype = row("int32");
+/** IEEE half precision; arithmetic runs in float32 and rounds when stored. */
+export const float16: Dtype = row("float16");
+/** bfloat16; arithmetic runs in float32 and rounds when stored. */
+export const bfloat16: Dtype = row("bfloat16");
+/** IEEE single precision. */
+export const float32: Dtype = row("float32");
+
+/** All dtypes in the order of their codes. */
+export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32];
+
+/** The dtype of a name such as "float32", or undefined. */
+export function dtypeByName(name: string): Dtype | undefined {
+  return DTYPES.find((d) => d.name === name);
+}
+
+/** Whether the dtype is float16, bfloat16 or float32. */
+export function isFloating(dtype: Dtype): boolean {
+  return dtype.kind === "float";
+}
+
+const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32 };
+
+/**
+ * The dtype that two arrays meet in. uint32 with a signed type would be int64 in MLX, which this library does not have:
+ * it gives int32.
+ */
+export function promote(a: Dtype, b: Dtype): Dtype {
+  if (a === b) return a;
+  if (a.kind === "bool") return b;
+  if (b.kind === "bool") return a;
+  if (a.kind === "float" || b.kind === "float") {
+    if (a.kind !== "float") return b;
+    if (b.kind !== "float") return a;
+    return float32; // two different float types
+  }
+  if (a.kind === b.kind) return a.bytes >= b.bytes ? a : b;
+  const [unsigned, signed] = a.kind === "uint" ? [a, b] : [b, a];
+  if (signed.bytes > unsigned.bytes) return signed;
+  return SIGNED_OF_BYTES[Math.min(4, unsigned.bytes * 2)];
+}
+
+/** The dtype that an array and a JavaScript number or boolean meet in. */
+export function promoteScalar(array: Dtype, value: number | boolean): Dtype {
+  if (typeof value === "boolean") return array;
+  if (array.kind === "float") return array;
+  if (!Number.isInteger(value)) return float32;
+  return array.kind === "bool" ? int32 : array;
+}
+
+/** Typed arrays that hold elements of a dtype; float16 and bfloat16 are kept as their 16 bits. */
+export type HostArray = Uint8Array | Uint16Array | Uint32Array | Int8Array | Int16Array | Int32Array | Float32Array;
+
+/** A view of `bytes` with the element type of `dtype` (16-bit floats as Uint16Array bits). The bytes must be aligned. */
+export function hostView(dtype: Dtype, bytes: Uint8Array): HostArray {
+  const { buffer, byteOffset, byteLength } = bytes;
+  const length = byteLength / dtype.bytes;
+  switch (dtype.name) {
+    case "bool":
+    case "uint8":
+      return new Uint8Array(buffer, byteOffset, length);
+    case "int8":
+      return new Int8Array(buffer, byteOffset, length);
+    case "uint16":
+    case "float16":
+    case "bfloat16":
+      return new Uint16Array(buffer, byteOffset, length);
+    case "int16":
+      return new Int16Array(buffer, byteOffset, length);
+    case "uint32":
+      return new Uint32Array(buffer, byteOffset, length);
+    case "int32":
+      return new Int32Array(buffer, byteOffset, length);
+    case "float32":
+      return new Float32Array(buffer, byteOffset, length);
+    default:
+      return dtype.name satisfies never;
+  }
+}
+
+const F32 = new Float32Array(1);
+const U32 = new Uint32Array(F32.buffer);
+
+/** Bits of a float32. */
+export function float32Bits(value: number): number {
+  F32[0] = value;
+  return U32[0];
+}
+
+/** bfloat16 bits of a number, rounded to nearest even. */
+export function bfloat16Bits(value: number): number {
+  const bits = float32Bits(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0; // NaN keeps a quiet payload
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+/** The number that bfloat16 bits stand for. */
+export function bfloat16Value(bits: number): number {
+  U32[0] = bits << 16;
+  return F32[0];
+}
+
+const F16 = new Float16Array(1);
+const U16 = new Uint16Array(F16.buffer);
+
+/** float16 bits of a number, rounded to nearest even. */
+export function float16Bits(value: number): number {
+  F16[0] = value;
+  return U16[0];
+}
+
+/** The number that float16 bits stand for. */
+export function float16Value(bits: number): number {
+  U16[0] = bits;
+  return F16[0];
+}
+
+/** A JavaScript value of element `i` of a host view. */
+export function hostValue(dtype: Dtype, view: HostArray, i: number): number | boolean {
+  const raw = view[i];
+  if (dtype === bool) return raw !== 0;
+  if (dtype === float16) return float16Value(raw);
+  if (dtype === bfloat16) return bfloat16Value(raw);
+  return raw;
+}
+
+/** The storage bits of a JavaScript value, as an element of a host view. */
+export function hostBits(dtype: Dtype, value: number | boolean): number {
+  const n = Number(value);
+  if (dtype === bool) return n !== 0 ? 1 : 0;
+  if (dtype === float16) return float16Bits(n);
+  if (dtype === bfloat16) return bfloat16Bits(n);
+  return n;
+}

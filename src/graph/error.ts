@@ -1,0 +1,61 @@
+/**
+ * Errors of array calls, thrown where the op is called. Messages name the call, the shapes or dtypes found, and what would fit.
+ *
+ * @module
+ */
+
+/** What an {@link ArrayError} is about. */
+export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" | "file";
+
+/** Any error that an array call throws about its arguments; told apart by class or `code`. */
+export class ArrayError extends Error {
+  override readonly name: string = "ArrayError";
+  /** What the error is about. */
+  readonly code: ArrayErrorCode;
+
+  /** Makes an error with a one-line message. */
+  constructor(code: ArrayErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** Shapes that do not fit the call or each other. */
+export class ShapeError extends ArrayError {
+  override readonly name = "ShapeError";
+
+  /** Makes an error with a one-line message. */
+  constructor(message: string) {
+    super("shape", message);
+  }
+}
+
+/** Element types that the call does not take. */
+export class DtypeError extends ArrayError {
+  override readonly name = "DtypeError";
+
+  /** Makes an error with a one-line message. */
+  constructor(message: string) {
+    super("dtype", message);
+  }
+}
+
+/** An axis or index outside the array. */
+export class IndexError extends ArrayError {
+  override readonly name = "IndexError";
+
+  /** Makes an error with a one-line message. */
+  constructor(message: string) {
+    super("index", message);
+  }
+}
+
+/** An argument that is neither about shapes nor dtypes nor indices. */
+export class ValueError extends ArrayError {
+  override readonly name = "ValueError";
+
+  /** Makes an error with a one-line message. */
+  constructor(message: string) {
+    super("value", message);
+  }
+}

@@ -1,0 +1,230 @@
+/**
+ * Nodes of the lazy graph: an op, its inputs, the shape and dtype of the result. The vocabulary that `array` and
+ * `schedule` share.
+ *
+ * A node is pending until the scheduler realizes it; then its op becomes "stored", its inputs are let go and `stored`
+ * says where the elements lie. Nodes are counted: one reference per Tensor that shows the node and one per pending node
+ * that reads it. When the last one goes, the storage goes too, so nothing waits for the garbage collector that the
+ * program has let go of explicitly.
+ *
+ * @module
+ */
+
+import type { Dtype } from "./dtype.ts";
+import type { Shape } from "./shape.ts";
+
+/** Device memory that stored nodes share; counted. */
+export interface StorageRef {
+  /** Name of the device that holds it. */
+  readonly device: string;
+  readonly bytes: number;
+  retain(): void;
+  release(): void;
+}
+
+/** Where the elements of a stored node lie. Offsets and strides count elements. */
+export interface Stored {
+  readonly storage: StorageRef;
+  readonly offset: number;
+  readonly strides: readonly number[];
+}
+
+/** Attributes of every op; the key is the op's name. Ops without attributes have an empty object. */
+export interface OpAttrs {
+  /** A leaf with device storage. */
+  stored: Record<never, never>;
+  /** A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does. */
+  data: { readonly bytes: Uint8Array };
+  /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian. */
+  file: { readonly path: string; readonly byteOffset: number };
+  /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
+  parameter: { readonly index: number };
+  /** One value everywhere. */
+  full: { readonly value: number };
+  /** start + i * step, one dimension. */
+  arange: { readonly start: number; readonly step: number };
+  /**
+   * A row of shaders/elementwise.h over 1 to 3 inputs that broadcast to `shape`. `domain` is what the function computes in;
+   * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).
+   */
+  elementwise: { readonly fn: string };
+  // Views: no work unless the strides cannot express them.
+  reshape: Record<never, never>;
+  /** Output axis i is input axis axes[i]. */
+  transpose: { readonly axes: readonly number[] };
+  /** Element i of axis a is input element starts[a] + i * steps[a]; steps may be negative. */
+  slice: { readonly starts: readonly number[]; readonly steps: readonly number[] };
+  broadcast: Record<never, never>;
+  /** Any view of a contiguous input. Offset and strides in elements; checked against the input's size by the caller. */
+  asStrided: { readonly strides: readonly number[]; readonly offset: number };
+  // Data movement.
+  contiguous: Record<never, never>;
+  concatenate: { readonly axis: number };
+  /**
+   * inputs (base, update): base with update written at starts/steps. `donate` lets the result take over the storage of base,
+   * which must not be used again.
+   */
+  sliceUpdate: { readonly starts: readonly number[]; readonly steps: readonly number[]; readonly donate: boolean };
+  /** inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits. */
+  dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean };
+  /** inputs (x, start): a slice of the output's shape beginning at start along axes. */
+  dynamicSlice: { readonly axes: readonly number[] };
+  /** inputs (x, indices) with integer indices of any shape: x.shape[:axis] + indices.shape + x.shape[axis+1:]. */
+  gather: { readonly axis: number };
+  /** inputs (x, indices) of equal rank, equal sizes except along axis. */
+  gatherAlong: { readonly axis: number };
+  /** inputs (base, indices (n,), updates base.shape with axis replaced by n). */
+  scatter: { readonly axis: number; readonly fn: ScatterFn; readonly donate: boolean };
+  /** inputs (base, indices, updates), the latter two of one shape, equal to base's except along axis. */
+  scatterAlong: { readonly axis: number; readonly fn: ScatterFn; readonly donate: boolean };
+  // Reductions and rows.
+  /** Over `axes` (sorted, normalised), dropped from or kept in the shape as the node's shape says. */
+  reduce: { readonly fn: ReduceFn; readonly axes: readonly number[] };
+  /** Over the last axis. */
+  softmax: Record<never, never>;
+  /** Over the last axis. */
+  scan: {
+    readonly fn: "sum" | "prod" | "min" | "max" | "logsumexp";
+    readonly reverse: boolean;
+    readonly exclusive: boolean;
+  };
+  /** Ascending along the last axis, stable, NaN last. */
+  sort: Record<never, never>;
+  /** Indices (uint32) of that order. */
+  argsort: Record<never, never>;
+  // Products.
+  /** inputs (a (…, m, k), b (…, k, n)) with equal ranks ≥ 2 and broadcast batch dimensions. */
+  matmul: Record<never, never>;
+  /** Three results (codes, scales, biases), read through `part`. */
+  quantize: Quantization;
+  part: { readonly index: number };
+  /** inputs (codes, scales, biases). */
+  dequantize: Quantization;
+  /** inputs (x, w, scales, biases); transpose: x @ w.T */
+  quantizedMatmul: Quantization & { readonly transpose: boolean };
+  // Fused ops; `composite` of the node is their definition.
+  /** inputs (x[, weight]). */
+  rmsNorm: { readonly eps: number };
+  /** inputs (x (B, H, T, D)[, offset][, freqs]). */
+  rope: {
+    readonly dims: number;
+    readonly traditional: boolean;
+    readonly base: number;
+    readonly scale: number;
+    readonly offset: number;
+    readonly offsetInput: "none" | "scalar" | "batch";
+    readonly hasFreqs: boolean;
+  };
+  /** inputs (q, k, v[, mask][, lengths]); mask broadcast to (B, H, Tq, Tk) by the caller. */
+  attention: {
+    readonly scale: number;
+    readonly mask: "none" | "causal" | "bool" | "add";
+    readonly hasLengths: boolean;
+  };
+  /** inputs (logits (rows, cols)[, uniforms (rows,)]): uint32 (rows,). */
+  sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
+  // Random.
+  /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
+  randomBits: Record<never, never>;
+}
+
+/** Functions of `reduce`. */
+export type ReduceFn = "sum" | "prod" | "min" | "max" | "all" | "any" | "argmin" | "argmax" | "logsumexp";
+/** How scatter combines an update with what is there. */
+export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
+/** Affine quantization as in MLX: w = scale * code + bias per group along the last axis. */
+export interface Quantization {
+  readonly bits: number;
+  readonly groupSize: number;
+}
+
+/** Names of ops. */
+export type OpName = keyof OpAttrs;
+
+/** A node; `attrs` is typed by `op` (see {@link attrsOf}). */
+export class Node {
+  /** Unique, ascending: a node's inputs have smaller ids. */
+  readonly id: number = nextId++;
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+  /** Definition in primitives, for fused ops: used where a backend lacks the kernel and when fusion is off. */
+  composite: (() => Node) | undefined;
+  op: OpName;
+  inputs: readonly Node[];
+  attrs: OpAttrs[OpName];
+  /** Set once op is "stored". */
+  stored: Stored | undefined;
+  /** Why the node may no longer be read, when it may not. */
+  gone: string | undefined;
+  #refs = 0;
+
+  constructor(op: OpName, inputs: readonly Node[], shape: Shape, dtype: Dtype, attrs: OpAttrs[OpName]) {
+    this.op = op;
+    this.inputs = inputs;
+    this.shape = shape;
+    this.dtype = dtype;
+    this.attrs = attrs;
+    for (const input of inputs) input.retain();
+  }
+
+  /** References held by Tensors and pending nodes. */
+  get refs(): number {
+    return this.#refs;
+  }
+
+  retain(): void {
+    this.#refs++;
+  }
+
+  /** Lets one reference go; the last one lets go of storage and inputs. */
+  release(): void {
+    // A loop and not recursion: graphs can be deeper than the stack.
+    const dead: Node[] = [];
+    if (--this.#refs === 0) dead.push(this);
+    for (let node = dead.pop(); node; node = dead.pop()) {
+      node.gone = "it was disposed";
+      node.stored?.storage.release();
+      node.stored = undefined;
+      for (const input of node.inputs) if (--input.#refs === 0) dead.push(input);
+      node.inputs = [];
+      node.composite = undefined;
+    }
+  }
+
+  /** Lets one reference go and keeps the node: for a maker that hands on what nobody holds yet. */
+  handOn(): void {
+    this.#refs--;
+  }
+
+  /** Turns the pending node into a stored leaf that owns one reference of `stored.storage`. */
+  settle(stored: Stored): void {
+    const inputs = this.inputs;
+    this.op = "stored";
+    this.attrs = {};
+    this.stored = stored;
+    this.inputs = [];
+    this.composite = undefined;
+    for (const input of inputs) input.release();
+  }
+}
+
+let nextId = 1;
+
+/** Makes a node; the only constructor that `array` uses. */
+export function makeNode<K extends OpName>(
+  op: K,
+  inputs: readonly Node[],
+  shape: Shape,
+  dtype: Dtype,
+  attrs: OpAttrs[K],
+  composite?: () => Node,
+): Node {
+  const node = new Node(op, inputs, shape, dtype, attrs);
+  node.composite = composite;
+  return node;
+}
+
+/** The attributes of a node whose op is known. */
+export function attrsOf<K extends OpName>(node: Node, _op: K): OpAttrs[K] {
+  return node.attrs as OpAttrs[K];
+}
