@@ -1,0 +1,253 @@
+//! Builds the native side of vkmx: shaders, libvk_runtime, the WASM kernels, and the files generated from the tables.
+//!
+//!   zig build             libvk_runtime with its shaders, into zig-out/lib
+//!   zig build gen         the committed generated files: src/backend/kernels.ts, ffi/symbols.ts, ffi/wasm_module.ts
+//!   zig build generated   the same files into zig-out/generated, for comparison
+//!   zig build spirv-val   validates every SPIR-V module
+//!   zig build cross       the library for every platform that releases are made for, into zig-out/cross
+//!
+//! shaders/kernels.zon decides what there is: a row is a shader here, a function in the WASM module, and an id in TypeScript.
+
+const std = @import("std");
+const Build = std.Build;
+const LazyPath = Build.LazyPath;
+const Kernel = @import("runtime-c/gen/tables.zig").Kernel;
+
+const kernels: []const Kernel = @import("shaders/kernels.zon");
+
+const cross_targets = [_][]const u8{ "x86_64-linux-gnu.2.28", "aarch64-linux-gnu.2.28", "x86_64-windows-gnu", "aarch64-macos" };
+
+const c_flags = [_][]const u8{ "-std=c11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden" };
+
+pub fn build(b: *Build) void {
+    // With glibc 2.28 as the floor the library loads on any distribution since 2018.
+    const target = b.standardTargetOptions(.{ .default_target = portableHost(b) });
+    const optimize = b.option(std.builtin.OptimizeMode, "optimize", "Optimization of the library (default ReleaseFast)") orelse .ReleaseFast;
+
+    const generator = b.addExecutable(.{
+        .name = "gen",
+        .root_module = b.createModule(.{ .root_source_file = b.path("runtime-c/gen.zig"), .target = b.graph.host, .optimize = .Debug }),
+    });
+    const sources = generateSources(b, generator);
+    const shaders = compileShaders(b);
+    const table = embedShaders(b, generator, shaders);
+    const wasm_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table));
+
+    const library = runtimeLibrary(b, target, optimize, table);
+    const install = b.addInstallArtifact(library, .{ .dest_dir = .{ .override = .lib }, .implib_dir = .disabled, .pdb_dir = .disabled });
+    b.getInstallStep().dependOn(&install.step);
+
+    // One update a file: tables reach TypeScript even while a C file does not compile.
+    const gen = b.step("gen", "Write the committed generated files");
+    const generated = b.step("generated", "Write the generated files to zig-out/generated");
+    for ([_]struct { LazyPath, []const u8 }{
+        .{ sources.kernels, "src/backend/kernels.ts" },
+        .{ sources.symbols, "ffi/symbols.ts" },
+        .{ wasm_module, "ffi/wasm_module.ts" },
+    }) |file| {
+        const update = b.addUpdateSourceFiles();
+        update.addCopyFileToSource(file[0], file[1]);
+        gen.dependOn(&update.step);
+        generated.dependOn(&b.addInstallFile(file[0], b.fmt("generated/{s}", .{file[1]})).step);
+    }
+
+    const validate = b.step("spirv-val", "Validate every SPIR-V module");
+    for (shaders) |shader| if (shader.spirv) |spirv| {
+        const run = b.addSystemCommand(&.{ "spirv-val", "--target-env", "vulkan1.3" });
+        run.setName(b.fmt("spirv-val {s}", .{shader.kernel.name}));
+        run.addFileArg(spirv);
+        run.expectExitCode(0);
+        validate.dependOn(&run.step);
+    };
+
+    const cross = b.step("cross", "Compile the library for every release platform");
+    for (cross_targets) |triple| {
+        const query = std.Target.Query.parse(.{ .arch_os_abi = triple }) catch unreachable;
+        const folder: Build.InstallDir = .{ .custom = b.fmt("cross/{s}", .{triple}) };
+        const built = runtimeLibrary(b, b.resolveTargetQuery(query), optimize, table);
+        const installed = b.addInstallArtifact(built, .{ .dest_dir = .{ .override = folder }, .implib_dir = .disabled, .pdb_dir = .disabled });
+        cross.dependOn(&installed.step);
+    }
+}
+
+/// The machine's platform at its baseline: on Linux an old glibc, and no instructions that only this CPU has.
+fn portableHost(b: *Build) std.Target.Query {
+    const host = b.graph.host.result;
+    return .{
+        .cpu_arch = host.cpu.arch,
+        .cpu_model = .baseline,
+        .os_tag = host.os.tag,
+        .abi = if (host.os.tag == .macos) .none else .gnu,
+        .glibc_version = if (host.os.tag == .linux) .{ .major = 2, .minor = 28, .patch = 0 } else null,
+    };
+}
+
+// ---- generated files ----------------------------------------------------------------------------------------------------
+
+/// Passes what the generator reads, in the order of tables.Sources.
+fn addTableArgs(b: *Build, run: *Build.Step.Run) void {
+    for ([_][]const u8{
+        "shaders/kernels.zon", "shaders/push.h",        "shaders/plan.h",
+        "shaders/dtype.h",     "shaders/elementwise.h", "runtime-c/vk_runtime.h",
+    }) |path| run.addFileArg(b.path(path));
+}
+
+const Sources = struct { kernels: LazyPath, symbols: LazyPath, wasm_table: LazyPath };
+
+fn generateSources(b: *Build, generator: *Build.Step.Compile) Sources {
+    const run = b.addRunArtifact(generator);
+    run.addArg("sources");
+    addTableArgs(b, run);
+    return .{
+        .kernels = run.addOutputFileArg("kernels.ts"),
+        .symbols = run.addOutputFileArg("symbols.ts"),
+        .wasm_table = run.addOutputFileArg("wasm_table.c"),
+    };
+}
+
+/// The kernel table in C, with the SPIR-V beside it for #embed. The generator checks each module against its row.
+fn embedShaders(b: *Build, generator: *Build.Step.Compile, shaders: []const Shader) LazyPath {
+    const run = b.addRunArtifact(generator);
+    run.addArg("spirv");
+    addTableArgs(b, run);
+    const folder = b.addWriteFiles();
+    const table = folder.addCopyFile(run.addOutputFileArg("kernel_table.c"), "kernel_table.c");
+    for (shaders) |shader| {
+        run.addArg(shader.kernel.name);
+        if (shader.spirv) |spirv| {
+            run.addFileArg(shader.source);
+            run.addFileArg(spirv);
+            _ = folder.addCopyFile(spirv, b.fmt("{s}.spv", .{shader.kernel.name}));
+        } else run.addArgs(&.{ "-", "-" });
+    }
+    return table;
+}
+
+fn encodeModule(b: *Build, generator: *Build.Step.Compile, module: LazyPath) LazyPath {
+    const run = b.addRunArtifact(generator);
+    run.addArg("module");
+    run.addFileArg(module);
+    return run.addOutputFileArg("wasm_module.ts");
+}
+
+// ---- shaders ------------------------------------------------------------------------------------------------------------
+
+const Shader = struct { kernel: Kernel, source: LazyPath, spirv: ?LazyPath };
+
+/// One glslc run per row. glslc writes which files a shader includes, so an edit recompiles exactly those that see it.
+fn compileShaders(b: *Build) []const Shader {
+    const glslc = findGlslc(b);
+    const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
+    for (kernels, shaders) |kernel, *shader| {
+        shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
+        if (kernel.needs.len == 0 or compiles(b, glslc, kernel.needs)) {
+            shader.spirv = compileShader(b, glslc, shader.*);
+        } else {
+            std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
+        }
+    }
+    return shaders;
+}
+
+fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader) LazyPath {
+    const run = b.addSystemCommand(&.{ glslc orelse "glslc", "--target-env=vulkan1.3", "-O", "-MD" });
+    run.setName(b.fmt("glslc {s}", .{shader.kernel.name}));
+    if (glslc == null) run.step.dependOn(&b.addFail("glslc was not found: install it, run `deno task setup`, or pass -Dglslc=PATH").step);
+    run.addPrefixedDirectoryArg("-I", b.path("shaders"));
+    for (shader.kernel.defines) |define| run.addArg(b.fmt("-D{s}", .{define}));
+    run.addArg("-MF");
+    _ = run.addDepFileOutputArg("shader.d");
+    run.addArg("-o");
+    const spirv = run.addOutputFileArg("shader.spv");
+    run.addFileArg(shader.source);
+    return spirv;
+}
+
+/// -Dglslc, then $GLSLC, then what `deno task setup` provided, then the PATH.
+fn findGlslc(b: *Build) ?[]const u8 {
+    const own = b.pathFromRoot(".tools/glslc/glslc");
+    return b.option([]const u8, "glslc", "Path of glslc") orelse
+        b.graph.environ_map.get("GLSLC") orelse
+        if (exists(b, own)) own else b.findProgram(&.{"glslc"}, &.{}) catch null;
+}
+
+/// Whether glslc knows the GLSL extension behind a feature of `needs`.
+fn compiles(b: *Build, glslc: ?[]const u8, needs: []const u8) bool {
+    std.debug.assert(std.mem.eql(u8, needs, "coopmat"));
+    const probe = b.pathFromRoot("shaders/probe/coopmat.comp");
+    var code: u8 = undefined;
+    _ = b.runAllowFail(&.{ glslc orelse return false, "--target-env=vulkan1.3", "-o", "-", probe }, &code, .ignore) catch return false;
+    return true;
+}
+
+fn exists(b: *Build, path: []const u8) bool {
+    std.Io.Dir.cwd().access(b.graph.io, path, .{}) catch return false;
+    return true;
+}
+
+// ---- C ------------------------------------------------------------------------------------------------------------------
+
+fn runtimeLibrary(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin.OptimizeMode, table: LazyPath) *Build.Step.Compile {
+    const module = b.createModule(.{ .target = target, .optimize = optimize, .link_libc = true, .pic = true, .strip = optimize != .Debug });
+    module.addCSourceFiles(.{ .root = b.path("runtime-c"), .files = cFiles(b, "runtime-c"), .flags = &c_flags });
+    // #embed is C23.
+    module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
+    module.addIncludePath(b.path("runtime-c"));
+    module.addIncludePath(vulkanHeaders(b));
+    return b.addLibrary(.{ .name = "vk_runtime", .linkage = .dynamic, .root_module = module });
+}
+
+/// The Vulkan headers alone: with the folder they lie in, the system's C headers would come before those of the target.
+fn vulkanHeaders(b: *Build) LazyPath {
+    const sdk = if (b.graph.environ_map.get("VULKAN_SDK")) |root| b.pathJoin(&.{ root, "include" }) else "/usr/include";
+    for ([_][]const u8{ sdk, "/usr/include", "/usr/local/include", "/opt/homebrew/include" }) |root| {
+        if (!exists(b, b.pathJoin(&.{ root, "vulkan", "vulkan.h" }))) continue;
+        const copy = b.addWriteFiles();
+        for ([_][]const u8{ "vulkan", "vk_video" }) |folder| {
+            _ = copy.addCopyDirectory(.{ .cwd_relative = b.pathJoin(&.{ root, folder }) }, folder, .{ .include_extensions = &.{".h"} });
+        }
+        return copy.getDirectory();
+    }
+    const missing = b.addWriteFiles();
+    missing.step.dependOn(&b.addFail("the Vulkan headers were not found: install libvulkan-dev, run `deno task setup`, or set VULKAN_SDK").step);
+    return missing.getDirectory();
+}
+
+/// A reactor without imports: exported functions over exported memory.
+fn wasmModule(b: *Build, table: LazyPath) LazyPath {
+    const Feature = std.Target.wasm.Feature;
+    const target = b.resolveTargetQuery(.{
+        .cpu_arch = .wasm32,
+        .os_tag = .freestanding,
+        .cpu_features_add = std.Target.wasm.featureSet(&[_]Feature{ .simd128, .relaxed_simd, .bulk_memory }),
+    });
+    const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .strip = true });
+    module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm"), .flags = &c_flags });
+    module.addCSourceFile(.{ .file = table, .flags = &c_flags });
+    module.addIncludePath(b.path("runtime-c/wasm"));
+    const kernels_wasm = b.addExecutable(.{ .name = "kernels", .root_module = module });
+    kernels_wasm.entry = .disabled;
+    kernels_wasm.export_memory = true;
+    kernels_wasm.max_memory = 1 << 32;
+    kernels_wasm.stack_size = 1 << 20;
+    return kernels_wasm.getEmittedBin();
+}
+
+/// The C files of a folder, sorted so that the build does not depend on directory order.
+fn cFiles(b: *Build, folder: []const u8) []const []const u8 {
+    const io = b.graph.io;
+    var dir = std.Io.Dir.cwd().openDir(io, b.pathFromRoot(folder), .{ .iterate = true }) catch |err|
+        std.debug.panic("{s}: {t}", .{ folder, err });
+    defer dir.close(io);
+    var files: std.ArrayList([]const u8) = .empty;
+    var entries = dir.iterate();
+    while (entries.next(io) catch null) |entry| {
+        if (std.mem.endsWith(u8, entry.name, ".c")) files.append(b.allocator, b.dupe(entry.name)) catch @panic("OOM");
+    }
+    std.mem.sort([]const u8, files.items, {}, struct {
+        fn less(_: void, x: []const u8, y: []const u8) bool {
+            return std.mem.lessThan(u8, x, y);
+        }
+    }.less);
+    return files.items;
+}

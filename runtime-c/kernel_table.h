@@ -1,0 +1,26 @@
+// The kernel table as the Vulkan runtime sees it. `zig build` generates its rows from shaders/kernels.zon and embeds the
+// SPIR-V; a kernel that this build left out has no SPIR-V (spirv NULL) and plans that ask for it are refused.
+
+#ifndef VKMX_KERNEL_TABLE_H
+#define VKMX_KERNEL_TABLE_H
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct KernelRow {
+    const char *name;
+    const uint32_t *spirv; // NULL: not in this build
+    size_t spirv_bytes;
+    uint8_t buffers;    // number of addresses in front of the push block
+    uint8_t reads;      // bit i: buffer i is read
+    uint8_t writes;     // bit i: buffer i is written
+    uint8_t optional;   // bit i: buffer i may be absent (address 0)
+    uint8_t spec;       // specialisation constants, ids 0..spec-1, 4 bytes each; 0 is the workgroup size
+    uint8_t push_words; // 4-byte words of the push block
+    uint8_t coopmat;    // 1: needs VK_KHR_cooperative_matrix
+} KernelRow;
+
+extern const KernelRow kernel_table[];
+extern const uint32_t kernel_count;
+extern const uint32_t kernel_abi_hash; // what vkrt_abi() returns
+
+#endif

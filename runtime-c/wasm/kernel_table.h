@@ -1,0 +1,19 @@
+// The kernel table as the WASM executor sees it; `zig build` generates its rows from shaders/kernels.zon.
+
+#ifndef VKMX_WASM_KERNEL_TABLE_H
+#define VKMX_WASM_KERNEL_TABLE_H
+#include "kernel.h"
+
+typedef struct KernelRow {
+    void (*run)(const Call *call); // NULL: Vulkan only
+    uint8_t buffers;
+    uint8_t optional; // bit i: buffer i may be absent (NULL)
+    uint8_t spec;
+    uint8_t push_words;
+} KernelRow;
+
+extern const KernelRow kernel_table[];
+extern const uint32_t kernel_count;
+extern const uint32_t kernel_abi_hash;
+
+#endif

@@ -1,0 +1,29 @@
+/**
+ * The committed generated files equal what the tables and the WASM kernels give now.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { findZig, ROOT, run } from "../scripts/tools.ts";
+
+const FILES = ["src/backend/kernels.ts", "ffi/symbols.ts", "ffi/wasm_module.ts"];
+
+const zig = await findZig();
+
+Deno.test({ name: "generated files equal what `zig build gen` writes", ignore: !zig }, async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const build = await run([...zig!, "build", "generated", "--prefix", folder]);
+    assert(build.ok, build.stderr);
+    const stale: string[] = [];
+    for (const file of FILES) {
+      const [committed, fresh] = await Promise.all([
+        Deno.readTextFile(ROOT + file),
+        Deno.readTextFile(`${folder}/generated/${file}`),
+      ]);
+      if (committed !== fresh) stale.push(file);
+    }
+    assertEquals(stale, []);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
