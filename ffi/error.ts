@@ -1,0 +1,62 @@
+/**
+ * Failures of a device or of the library behind it: one class, told apart by `code`.
+ *
+ * @module
+ */
+
+import { STATUS } from "./symbols.ts";
+
+/**
+ * What a {@link RuntimeError} is about: a status of the native library, or one of these before a device is open.
+ *
+ * - "abi": the library is of another build than this source
+ * - "missing": there is no library for this machine
+ * - "device": no device has that name
+ */
+export type RuntimeErrorCode = Exclude<keyof typeof STATUS, "ok"> | "abi" | "missing" | "device";
+
+/** A device that cannot do what was asked. The message is one line: the call, what is wrong, what to do. */
+export class RuntimeError extends Error {
+  override readonly name = "RuntimeError";
+  /** What the error is about. */
+  readonly code: RuntimeErrorCode;
+  /** The call that failed. */
+  readonly call: string;
+  /** The message without the call. */
+  readonly detail: string;
+
+  /** Makes the message `call(): detail`. */
+  constructor(code: RuntimeErrorCode, call: string, detail: string, options?: ErrorOptions) {
+    super(`${call}(): ${detail}`, options);
+    this.code = code;
+    this.call = call;
+    this.detail = detail;
+  }
+}
+
+const CODES: ReadonlyMap<number, keyof typeof STATUS> = new Map(
+  Object.entries(STATUS).map(([code, status]) => [status, code as keyof typeof STATUS]),
+);
+
+/**
+ * Throws for a status other than 0. The native library writes its messages as "call(): text"; `message` is asked for only
+ * on failure.
+ */
+export function check(status: number, call: string, message: () => string): void {
+  if (status === STATUS.ok) return;
+  throw statusError(status, call, message());
+}
+
+/** The error of a status; see {@link check}. */
+export function statusError(status: number, call: string, text: string): RuntimeError {
+  const code = CODES.get(status);
+  const [, from, detail] = /^(\w+)\(\): ([^]*)$/.exec(text) ?? [];
+  // A message of another call is a leftover: this failure wrote none.
+  if (code !== undefined && code !== "ok" && from === call) return new RuntimeError(code, call, detail);
+  const known = code !== undefined && code !== "ok";
+  return new RuntimeError(
+    known ? code : "vulkan",
+    call,
+    known ? `failed: ${code}` : `answered the unknown status ${status}`,
+  );
+}

@@ -1,0 +1,229 @@
+/**
+ * Finds libvk_runtime and opens it: VKMX_LIBRARY, then the project's own build, then the cache of downloaded releases.
+ *
+ * Nothing is opened at import. Paths given to the system are absolute, so that its search path has no say; a library of
+ * another build than this source is refused by its ABI hash. Only a path-scoped --allow-ffi is needed.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { fileURLToPath } from "node:url";
+import { isAbsolute, resolve } from "node:path";
+import { RuntimeError } from "./error.ts";
+import { ABI_HASH, SYMBOLS } from "./symbols.ts";
+
+/** Version of the package; the same as in deno.json. */
+export const VERSION = "0.1.0";
+
+/** SHA-256 of the released libraries by target. A target that is not here has no release. */
+const RELEASES: Readonly<Record<string, string>> = {};
+const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/`;
+
+/** The functions as they are called: the generated table, and the wait once more on a thread of its own. */
+const FUNCTIONS = {
+  ...SYMBOLS,
+  wait_async: { ...SYMBOLS.vkrt_wait, name: "vkrt_wait", nonblocking: true },
+} as const satisfies Deno.ForeignLibraryInterface;
+
+/** An open library and where it came from. */
+export interface Library {
+  readonly path: string;
+  readonly symbols: Deno.DynamicLibrary<typeof FUNCTIONS>["symbols"];
+}
+
+/** An environment variable; undefined also where reading it is not permitted. */
+export function environment(name: string): string | undefined {
+  try {
+    return Deno.env.get(name) || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** File name of the library on this system. */
+function fileName(): string {
+  if (Deno.build.os === "windows") return "vk_runtime.dll";
+  return Deno.build.os === "darwin" ? "libvk_runtime.dylib" : "libvk_runtime.so";
+}
+
+/** Name of this system in the list of releases, such as "x86_64-linux". */
+export function target(): string {
+  return `${Deno.build.arch}-${Deno.build.os}`;
+}
+
+/** Folder for what is kept between runs (pipelines, downloaded libraries), "" where there is none. */
+export function cacheFolder(): string {
+  const home = environment("HOME");
+  const own = environment("VKMX_CACHE");
+  if (own) return resolve(own);
+  if (Deno.build.os === "windows") return environment("LOCALAPPDATA") ? `${environment("LOCALAPPDATA")}\\vkmx` : "";
+  if (Deno.build.os === "darwin") return home ? `${home}/Library/Caches/vkmx` : "";
+  const base = environment("XDG_CACHE_HOME") ?? (home ? `${home}/.cache` : undefined);
+  return base ? `${base}/vkmx` : "";
+}
+
+/** The checkout that this module lies in, with a closing separator; undefined when it was loaded from a registry. */
+function projectFolder(): string | undefined {
+  const root = new URL("../", import.meta.url);
+  return root.protocol === "file:" ? fileURLToPath(root) : undefined;
+}
+
+/** Where a downloaded library is kept. */
+function downloadedPath(): string | undefined {
+  const cache = cacheFolder();
+  return cache ? resolve(cache, VERSION, target(), fileName()) : undefined;
+}
+
+/** False only where a file is known not to be there; where looking is not permitted, opening will tell. */
+function mayExist(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch (error) {
+    return !(error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory);
+  }
+}
+
+/** Path of the library that {@link openLibrary} takes, undefined when there is none. */
+export function findLibrary(): string | undefined {
+  const chosen = environment("VKMX_LIBRARY");
+  if (chosen) return isAbsolute(chosen) ? chosen : resolve(chosen);
+  const project = projectFolder();
+  const built = project && `${project}zig-out/${Deno.build.os === "windows" ? "bin" : "lib"}/${fileName()}`;
+  return [built, downloadedPath()].find((path): path is string => path !== undefined && mayExist(path));
+}
+
+/** How to come by the library, for messages. */
+function advice(): string {
+  if (projectFolder()) return "run `deno task setup` in the project to build it";
+  if (RELEASES[target()]) return "call downloadLibrary(), or set VKMX_LIBRARY to a library built from source";
+  return `there is no release of ${VERSION} for ${target()}; set VKMX_LIBRARY to a library built from source`;
+}
+
+const hex = (hash: number): string => `0x${hash.toString(16).padStart(8, "0")}`;
+
+/** Opens one function first: a library of another build may lack the others. */
+function checkAbi(path: string): void {
+  let probe: Deno.DynamicLibrary<{ vkrt_abi: typeof SYMBOLS.vkrt_abi }>;
+  try {
+    probe = Deno.dlopen(path, { vkrt_abi: SYMBOLS.vkrt_abi });
+  } catch (cause) {
+    const reason = (cause as Error).message.split("\n")[0];
+    const denied = cause instanceof Deno.errors.NotCapable;
+    const code = denied || !mayExist(path) ? "missing" : "unavailable";
+    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}; ${advice()}`, { cause });
+  }
+  const found = probe.symbols.vkrt_abi();
+  probe.close();
+  if (found === ABI_HASH) return;
+  throw new RuntimeError(
+    "abi",
+    "openLibrary",
+    `${path} has the ABI ${hex(found)}, this version of vkmx needs ${hex(ABI_HASH)}: run \`deno task build\``,
+  );
+}
+
+let opened: Library | undefined;
+
+/**
+ * The library, opened at the first call and kept until the process ends: drivers do not like to be unloaded.
+ *
+ * Throws a RuntimeError with code "missing" when there is none, "abi" when it is of another build, "unavailable" when the
+ * system cannot load it.
+ */
+export function openLibrary(): Library {
+  if (opened) return opened;
+  const path = findLibrary();
+  if (path === undefined) {
+    throw new RuntimeError("missing", "openLibrary", `there is no Vulkan library (${fileName()}); ${advice()}`);
+  }
+  checkAbi(path);
+  return opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
+}
+
+/**
+ * Downloads the release for this machine into the cache and returns its path.
+ *
+ * Throws a RuntimeError with code "missing" where there is no release, and refuses a file whose SHA-256 is not the
+ * published one. Needs network and write access.
+ */
+export async function downloadLibrary(): Promise<string> {
+  const sha256 = RELEASES[target()];
+  const path = downloadedPath();
+  if (sha256 === undefined || path === undefined) {
+    const reason = path ? `there is no release of ${VERSION} for ${target()}` : "there is no cache folder";
+    throw new RuntimeError(
+      "missing",
+      "downloadLibrary",
+      `${reason}; build the library from source with \`deno task build\``,
+    );
+  }
+  const specifier = "jsr:@denosaurs/plug@^1"; // a variable: the registry is asked only when this line runs
+  const { download } = await import(specifier);
+  const temporary: string = await download({
+    url: `${RELEASE_URL}${target()}-${fileName()}`,
+    cache: "reloadAll",
+    location: "tmp",
+  });
+  const bytes = await Deno.readFile(temporary);
+  await Deno.remove(temporary);
+  const found = createHash("sha256").update(bytes).digest("hex");
+  if (found !== sha256) {
+    throw new RuntimeError(
+      "missing",
+      "downloadLibrary",
+      `the download has SHA-256 ${found} instead of ${sha256}; try again`,
+    );
+  }
+  await Deno.mkdir(resolve(path, ".."), { recursive: true });
+  await Deno.writeFile(`${path}.partial`, bytes);
+  await Deno.rename(`${path}.partial`, path);
+  return path;
+}
+
+/** Whether this machine shows signs of a GPU: a render node, an NVIDIA, AMD or WSL device; always on Apple silicon. */
+export function gpuPresent(): boolean {
+  if (Deno.build.os === "darwin") return Deno.build.arch === "aarch64";
+  if (Deno.build.os === "windows") {
+    return mayExist(`${environment("SystemRoot") ?? "C:\\Windows"}\\System32\\vulkan-1.dll`);
+  }
+  const present = (path: string): boolean => {
+    try {
+      Deno.statSync(path);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  if (["/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"].some(present)) return true;
+  try {
+    return Array.from(Deno.readDirSync("/dev/dri")).some((entry) => entry.name.startsWith("renderD"));
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Builds the library in a checkout by running scripts/setup.ts, or downloads it elsewhere. Returns undefined when it is there
+ * afterwards, else one line that says why not.
+ */
+export async function provideLibrary(): Promise<string | undefined> {
+  const project = projectFolder();
+  try {
+    if (!project) {
+      await downloadLibrary();
+      return undefined;
+    }
+    const setup = new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", `${project}scripts/setup.ts`],
+      stdin: "null",
+      stdout: "null",
+      stderr: "piped",
+    });
+    const { success, stderr } = await setup.output();
+    if (success && findLibrary()) return undefined;
+    return new TextDecoder().decode(stderr).trimEnd().split("\n").at(-1) || "deno task setup failed";
+  } catch (error) {
+    return error instanceof RuntimeError ? error.detail : (error as Error).message.split("\n")[0];
+  }
+}

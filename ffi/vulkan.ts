@@ -1,0 +1,272 @@
+/**
+ * The functions of libvk_runtime as typed methods: statuses become exceptions, out-parameters become results.
+ *
+ * A call costs tens of nanoseconds, so nothing is cached here. All numbers of 64 bits fit a JavaScript number.
+ *
+ * @module
+ */
+
+import { check, RuntimeError, statusError } from "./error.ts";
+import { type Library, openLibrary } from "./library.ts";
+import {
+  VKRT_BUFFER_DEVICE,
+  VKRT_ERROR_DEVICE_LOST,
+  VKRT_ERROR_TIMEOUT,
+  VKRT_MEMORY_COUNT,
+  VKRT_OK,
+} from "./symbols.ts";
+
+/** What vkrt_device_info tells of a physical device. */
+export interface VulkanDeviceInfo {
+  readonly name: string;
+  readonly type: "other" | "integrated" | "discrete" | "virtual" | "cpu";
+  readonly driver: string;
+  readonly driverInfo: string;
+  readonly apiVersion: string;
+  readonly vendorId: number;
+  readonly deviceId: number;
+  /** The host sees all memory of the device. */
+  readonly unified: boolean;
+  readonly subgroup: number;
+  readonly subgroupMin: number;
+  readonly subgroupMax: number;
+  readonly heapBytes: number;
+  readonly maxAllocation: number;
+  readonly maxGrid: readonly [number, number, number];
+  readonly maxThreads: number;
+  readonly sharedBytes: number;
+  readonly pushBytes: number;
+  /** Nanoseconds a tick; 0 where there are no timestamps. */
+  readonly timestampPeriod: number;
+  readonly features: readonly string[];
+  /** Kernels of the table that cannot run here. */
+  readonly missingKernels: readonly string[];
+  /** Why the device cannot be opened; absent when it can. */
+  readonly unusable?: string;
+}
+
+const INFO_BYTES = 16384;
+const ERROR_BYTES = 8192;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Bytes up to the first NUL as text. */
+function text(bytes: Uint8Array): string {
+  const end = bytes.indexOf(0);
+  return decoder.decode(end < 0 ? bytes : bytes.subarray(0, end));
+}
+
+/** NUL-terminated UTF-8. Throws where the text itself holds a NUL. */
+function cString(value: string, call: string): Uint8Array<ArrayBuffer> {
+  if (value.includes("\0")) {
+    throw new RuntimeError("argument", call, `${JSON.stringify(value)} contains a NUL character`);
+  }
+  return encoder.encode(`${value}\0`);
+}
+
+function lastError(library: Library, device: number): string {
+  const bytes = new Uint8Array(ERROR_BYTES);
+  library.symbols.vkrt_last_error(device, bytes, bytes.length);
+  return text(bytes);
+}
+
+/** The physical devices that Vulkan shows. Throws a RuntimeError with code "unavailable" where there is no Vulkan. */
+export function listVulkanDevices(): VulkanDeviceInfo[] {
+  const library = openLibrary();
+  const count = new Uint32Array(1);
+  check(library.symbols.vkrt_device_count(count), "vkrt_device_count", () => lastError(library, 0));
+  return Array.from({ length: count[0] }, (_, index) => {
+    const bytes = new Uint8Array(INFO_BYTES);
+    check(
+      library.symbols.vkrt_device_info(index, bytes, bytes.length),
+      "vkrt_device_info",
+      () => lastError(library, 0),
+    );
+    return JSON.parse(text(bytes)) as VulkanDeviceInfo;
+  });
+}
+
+/** Number of validation messages since the library was loaded, and the texts that are kept. */
+export function validationMessages(): { readonly count: number; readonly text: string } {
+  const library = openLibrary();
+  const count = new Uint32Array(1);
+  check(library.symbols.vkrt_validation_messages(count), "vkrt_validation_messages", () => lastError(library, 0));
+  return { count: count[0], text: count[0] > 0 ? lastError(library, 0) : "" };
+}
+
+/** Native objects alive in the whole library. */
+export function liveObjects(): { readonly devices: number; readonly buffers: number; readonly plans: number } {
+  const library = openLibrary();
+  const out = new Uint32Array(3);
+  check(library.symbols.vkrt_live_objects(out), "vkrt_live_objects", () => lastError(library, 0));
+  return { devices: out[0], buffers: out[1], plans: out[2] };
+}
+
+/** An open device of the library. Every method throws a {@link RuntimeError} when the native call fails. */
+export class VulkanDevice implements Disposable {
+  readonly #library: Library;
+  #handle: number;
+  readonly #out = new Uint32Array(1);
+  readonly #ticket = new BigUint64Array(1);
+
+  /** Opens physical device `index`; `cacheFolder` ("" for none) keeps compiled pipelines. */
+  constructor(index: number, cacheFolder: string) {
+    this.#library = openLibrary();
+    const call = "vkrt_device_open";
+    const folder = cString(cacheFolder, call);
+    check(this.#library.symbols.vkrt_device_open(index, folder, this.#out), call, () => lastError(this.#library, 0));
+    this.#handle = this.#out[0];
+  }
+
+  /** Whether {@link close} has not been called. */
+  get isOpen(): boolean {
+    return this.#handle !== 0;
+  }
+
+  get #symbols(): Library["symbols"] {
+    if (this.#handle === 0) throw new RuntimeError("handle", "VulkanDevice", "the device was closed");
+    return this.#library.symbols;
+  }
+
+  #check(status: number, call: string): void {
+    if (status !== VKRT_OK) throw statusError(status, call, lastError(this.#library, this.#handle));
+  }
+
+  /** Bytes by VKRT_MEMORY_* slot. */
+  memory(): Float64Array {
+    const out = new BigUint64Array(VKRT_MEMORY_COUNT);
+    this.#check(this.#symbols.vkrt_memory(this.#handle, out), "vkrt_memory");
+    return Float64Array.from(out, Number);
+  }
+
+  /** Makes the present use the peak. */
+  resetPeakMemory(): void {
+    this.#check(this.#symbols.vkrt_reset_peak_memory(this.#handle), "vkrt_reset_peak_memory");
+  }
+
+  /** A new buffer's handle. */
+  bufferNew(bytes: number, kind: number = VKRT_BUFFER_DEVICE): number {
+    const size = Number.isSafeInteger(bytes) && bytes > 0 ? BigInt(bytes) : 0n;
+    this.#check(this.#symbols.vkrt_buffer_new(this.#handle, size, kind, this.#out), "vkrt_buffer_new");
+    return this.#out[0];
+  }
+
+  /** Frees a buffer. Tolerates a closed or lost device, where everything goes with the device. */
+  bufferFree(buffer: number): void {
+    if (this.#handle === 0) return;
+    const status = this.#symbols.vkrt_buffer_free(this.#handle, buffer);
+    if (status !== VKRT_ERROR_DEVICE_LOST) this.#check(status, "vkrt_buffer_free");
+  }
+
+  /** Copies bytes in. */
+  bufferWrite(buffer: number, offset: number, data: Uint8Array<ArrayBuffer>): void {
+    const length = BigInt(data.length);
+    const symbols = this.#symbols;
+    this.#patiently(
+      "vkrt_buffer_write",
+      () => symbols.vkrt_buffer_write(this.#handle, buffer, BigInt(offset), data, length),
+    );
+  }
+
+  /** Copies bytes out, after all earlier work. */
+  bufferRead(buffer: number, offset: number, out: Uint8Array<ArrayBuffer>): void {
+    const length = BigInt(out.length);
+    const symbols = this.#symbols;
+    this.#patiently(
+      "vkrt_buffer_read",
+      () => symbols.vkrt_buffer_read(this.#handle, buffer, BigInt(offset), out, length),
+    );
+  }
+
+  /** Reads a range of a file into a buffer. */
+  bufferLoad(buffer: number, offset: number, path: string, fileOffset: number, bytes: number): void {
+    const call = "vkrt_buffer_load";
+    const name = cString(path, call);
+    const symbols = this.#symbols;
+    this.#patiently(
+      call,
+      () => symbols.vkrt_buffer_load(this.#handle, buffer, BigInt(offset), name, BigInt(fileOffset), BigInt(bytes)),
+    );
+  }
+
+  /** A Plan's handle. */
+  planNew(words: Uint32Array<ArrayBuffer>): number {
+    this.#check(this.#symbols.vkrt_plan_new(this.#handle, words, words.length, this.#out), "vkrt_plan_new");
+    return this.#out[0];
+  }
+
+  /** Submits a Plan; `slots` holds 4 words a slot. Returns its ticket. */
+  planRun(plan: number, slots: Uint32Array<ArrayBuffer>): number {
+    const symbols = this.#symbols;
+    this.#patiently(
+      "vkrt_plan_run",
+      () => symbols.vkrt_plan_run(this.#handle, plan, slots, slots.length, this.#ticket),
+    );
+    return Number(this.#ticket[0]);
+  }
+
+  /** Frees a Plan. Tolerates a closed or lost device. */
+  planFree(plan: number): void {
+    if (this.#handle === 0) return;
+    const status = this.#symbols.vkrt_plan_free(this.#handle, plan);
+    if (status !== VKRT_ERROR_DEVICE_LOST) this.#check(status, "vkrt_plan_free");
+  }
+
+  /** Whether the ticket is done after at most `timeout` milliseconds; this thread sleeps meanwhile. */
+  wait(ticket: number, timeout: number): boolean {
+    return this.#done(this.#symbols.vkrt_wait(this.#handle, BigInt(ticket), timeout));
+  }
+
+  /** The same on another thread. */
+  async waitAsync(ticket: number, timeout: number): Promise<boolean> {
+    const symbols = this.#symbols;
+    return this.#done(await symbols.wait_async(this.#handle, BigInt(ticket), timeout));
+  }
+
+  #done(status: number): boolean {
+    if (status === VKRT_ERROR_TIMEOUT) return false;
+    this.#check(status, "vkrt_wait");
+    return true;
+  }
+
+  /** Switches timestamps. */
+  profile(on: boolean): void {
+    this.#check(this.#symbols.vkrt_profile(this.#handle, on ? 1 : 0), "vkrt_profile");
+  }
+
+  /** Nanoseconds of each of the `dispatches` of a Plan's last run; empty when it was not profiled. */
+  profileRead(plan: number, dispatches: number): Float64Array {
+    const out = new Float64Array(dispatches);
+    const symbols = this.#symbols;
+    this.#patiently(
+      "vkrt_profile_read",
+      () => symbols.vkrt_profile_read(this.#handle, plan, out, out.length, this.#out),
+    );
+    return out.subarray(0, this.#out[0]);
+  }
+
+  /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */
+  close(): void {
+    if (this.#handle === 0) return;
+    const symbols = this.#symbols;
+    this.#patiently("vkrt_device_close", () => symbols.vkrt_device_close(this.#handle));
+    this.#handle = 0;
+  }
+
+  /** The same as {@link close}. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** Native calls wait for the device a few seconds at most; they are repeated for as long as the device may take. */
+  #patiently(call: string, run: () => number): void {
+    const start = performance.now();
+    let status = run();
+    while (status === VKRT_ERROR_TIMEOUT && performance.now() - start < PATIENCE_MS) status = run();
+    this.#check(status, call);
+  }
+}
+
+/** Longest time that a device may take before a call gives up with code "timeout". */
+export const PATIENCE_MS = 600_000;

@@ -1,0 +1,247 @@
+// Recording, submitting and replaying Plans.
+//
+// A Plan keeps a few recordings, one for each binding of its slots that it met lately. A recording is self-contained: it
+// begins with a barrier against everything submitted before and ends with one for the host where the host can see a slot,
+// so recordings may be replayed in any order, also while they are still running.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hazards.h"
+#include "runtime.h"
+
+#define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
+#define READ VK_ACCESS_2_SHADER_STORAGE_READ_BIT
+#define WRITE VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT
+
+// ---- command buffers --------------------------------------------------------------------------------------------------
+
+int32_t commands_new(Device *d, VkCommandBuffer *out) {
+    VkCommandBufferAllocateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = d->command_pool,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = 1,
+    };
+    return VK(d, AllocateCommandBuffers, d->device, &info, out);
+}
+
+int32_t commands_begin(Device *d, VkCommandBuffer commands, VkCommandBufferUsageFlags flags) {
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = flags};
+    return VK(d, BeginCommandBuffer, commands, &info);
+}
+
+// One global memory barrier: never narrower in memory, never wider in stages than it must be.
+void commands_barrier(Device *d, VkCommandBuffer commands, VkPipelineStageFlags2 from, VkAccessFlags2 made,
+                      VkPipelineStageFlags2 to, VkAccessFlags2 seen) {
+    VkMemoryBarrier2 barrier = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2,
+        .srcStageMask = from,
+        .srcAccessMask = made,
+        .dstStageMask = to,
+        .dstAccessMask = seen,
+    };
+    VkDependencyInfo info = {.sType = VK_STRUCTURE_TYPE_DEPENDENCY_INFO, .memoryBarrierCount = 1, .pMemoryBarriers = &barrier};
+    d->vk.CmdPipelineBarrier2(commands, &info);
+}
+
+// ---- recordings -----------------------------------------------------------------------------------------------------
+
+// Retired recordings that the device has finished give their command buffers to new ones.
+static Recording *take_retired(Device *d) {
+    uint64_t completed = d->retired ? device_completed(d) : 0;
+    for (Recording **at = &d->retired; *at; at = &(*at)->next) {
+        Recording *r = *at;
+        if (r->ticket > completed) continue;
+        *at = r->next;
+        return r;
+    }
+    return NULL;
+}
+
+static void recording_clear(Device *d, Recording *r) {
+    if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
+    free(r->slots);
+    *r = (Recording){.commands = r->commands};
+}
+
+static int32_t recording_new(Device *d, Recording **out) {
+    Recording *r = take_retired(d);
+    if (r) {
+        recording_clear(d, r);
+    } else {
+        r = calloc(1, sizeof *r);
+        if (!r) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+        int32_t status = commands_new(d, &r->commands);
+        if (status != VKRT_OK) {
+            free(r);
+            return status;
+        }
+    }
+    *out = r;
+    return VKRT_OK;
+}
+
+void recording_retire(Device *d, Recording *recording) {
+    recording->next = d->retired;
+    d->retired = recording;
+}
+
+void recordings_deinit(Device *d) {
+    for (Recording *r = d->retired, *next; r; r = next) {
+        next = r->next;
+        recording_clear(d, r); // its command buffer goes with the pool
+        free(r);
+    }
+    d->retired = NULL;
+}
+
+// ---- recording ------------------------------------------------------------------------------------------------------
+
+typedef struct Binding {
+    VkDeviceAddress address;
+    uint32_t hazard; // the slot that stands for this place
+    Range *range;
+} Binding;
+
+static void push_block(const Dispatch *dispatch, const Binding *bindings, uint32_t *block, uint32_t *used) {
+    uint32_t n = dispatch->kernel->buffers;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = dispatch->buffers[2 * i];
+        bool absent = slot == PLAN_NO_SLOT;
+        uint64_t address = absent ? 0 : bindings[slot].address + dispatch->buffers[2 * i + 1];
+        memcpy(block + 2 * i, &address, sizeof address);
+        used[i] = absent ? PLAN_NO_SLOT : bindings[slot].hazard;
+    }
+    memcpy(block + 2 * n, dispatch->push, 4u * dispatch->kernel->push_words);
+}
+
+static void record_dispatches(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards) {
+    VkPipeline bound = VK_NULL_HANDLE;
+    for (uint32_t i = 0; i < plan->dispatches; i++) {
+        const Dispatch *dispatch = &plan->dispatch[i];
+        const KernelRow *row = dispatch->kernel;
+        uint32_t block[PUSH_BYTES / 4], used[PLAN_MAX_BUFFERS];
+        push_block(dispatch, bindings, block, used);
+        bool barrier = hazards_next(hazards, used, row->buffers, row->reads, row->writes, dispatch->disjoint);
+        if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
+            commands_barrier(d, r->commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
+        if (dispatch->pipeline != bound) {
+            bound = dispatch->pipeline;
+            d->vk.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
+        }
+        d->vk.CmdPushConstants(r->commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, row->buffers * 8u + row->push_words * 4u, block);
+        profile_mark(d, r->commands, r, 2 * i);
+        d->vk.CmdDispatch(r->commands, dispatch->grid[0], dispatch->grid[1], dispatch->grid[2]);
+        profile_mark(d, r->commands, r, 2 * i + 1);
+    }
+}
+
+static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *bindings) {
+    Hazards hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1};
+    if (!hazards.slots) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    int32_t status = commands_begin(d, r->commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+    if (status == VKRT_OK) {
+        bool host = false;
+        for (uint32_t i = 0; i < plan->slots; i++) host = host || (bindings[i].range && bindings[i].range->chunk->mapped);
+        commands_barrier(d, r->commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
+        profile_reset(d, r->commands, r, plan->dispatches);
+        record_dispatches(d, plan, r, bindings, &hazards);
+        if (host) commands_barrier(d, r->commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
+        status = VK(d, EndCommandBuffer, r->commands);
+    }
+    free(hazards.slots);
+    return status;
+}
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+// Two slots bound to the same place are one for hazards: each takes the number of the first such slot, found by hashing.
+static int32_t find_aliases(Device *d, const Plan *plan, const uint32_t *slots, Binding *bindings) {
+    uint32_t places = 16;
+    while (places < plan->slots * 2) places *= 2;
+    uint32_t *table = calloc(places, sizeof *table); // slot + 1; 0: empty
+    if (!table) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    for (uint32_t i = 0; i < plan->slots; i++) {
+        const uint32_t *slot = slots + 4 * i;
+        uint32_t at = (slot[0] * 2654435761u ^ slot[1] * 2246822519u ^ slot[2]) >> 7 & (places - 1);
+        while (table[at] && memcmp(slots + 4 * (table[at] - 1), slot, 12) != 0) at = (at + 1) & (places - 1);
+        if (!table[at]) table[at] = i + 1;
+        bindings[i].hazard = table[at] - 1;
+    }
+    free(table);
+    return VKRT_OK;
+}
+
+static int32_t bind(Device *d, const Plan *plan, const uint32_t *slots, Binding *bindings) {
+    for (uint32_t i = 0; i < plan->slots; i++) {
+        bindings[i] = (Binding){0};
+        if (plan->reach[i] == 0) continue;
+        const uint32_t *slot = slots + 4 * i;
+        const Buffer *buffer = handle_get(&d->buffers, slot[0]);
+        if (!buffer) return fail(d, VKRT_ERROR_HANDLE, "slot %u is bound to buffer %08x, which is not there", i, slot[0]);
+        uint64_t offset = slot[1] | (uint64_t)slot[2] << 32;
+        if (offset >= buffer->bytes || plan->reach[i] > buffer->bytes - offset)
+            return fail(d, VKRT_ERROR_ARGUMENT, "slot %u begins at byte %llu and reaches to %llu in a buffer of %llu bytes", i, (unsigned long long)offset,
+                        (unsigned long long)(offset + plan->reach[i]), (unsigned long long)buffer->bytes);
+        bindings[i].range = buffer->range;
+        bindings[i].address = range_address(buffer->range) + offset;
+    }
+    return VKRT_OK;
+}
+
+static bool fits(const Device *d, const Plan *plan, const Recording *r, const uint32_t *slots) {
+    return r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0) &&
+           memcmp(r->slots, slots, 16 * (size_t)plan->slots) == 0;
+}
+
+// Moves recording `i` to the front.
+static Recording *promote(Plan *plan, uint32_t i) {
+    Recording *r = plan->recordings[i];
+    for (; i > 0; i--) plan->recordings[i] = plan->recordings[i - 1];
+    plan->recordings[0] = r;
+    return r;
+}
+
+// A recording for a new binding; the least recently used one makes room, and its command buffer serves again once it is done.
+static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Binding *bindings, Recording **out) {
+    uint32_t last = 0;
+    while (last < RECORDINGS - 1 && plan->recordings[last]) last++;
+    if (plan->recordings[last]) {
+        if (plan->profiled == plan->recordings[last]) plan->profiled = NULL;
+        recording_retire(d, plan->recordings[last]);
+        plan->recordings[last] = NULL;
+    }
+    TRY(recording_new(d, &plan->recordings[last]));
+    Recording *r = promote(plan, last);
+    size_t bytes = 16 * (size_t)plan->slots;
+    r->slots = malloc(bytes + 1);
+    if (!r->slots) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    if (bytes) memcpy(r->slots, slots, bytes);
+    if (d->profile && plan->dispatches > 0) TRY(profile_prepare(d, r, plan->dispatches));
+    TRY(find_aliases(d, plan, slots, bindings));
+    TRY(record(d, plan, r, bindings));
+    r->valid = true;
+    *out = r;
+    return VKRT_OK;
+}
+
+int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint64_t *ticket) {
+    Binding few[64], *bindings = few;
+    if (plan->slots > 64) bindings = malloc(plan->slots * sizeof *bindings);
+    if (!bindings) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    int32_t status = bind(d, plan, slots, bindings);
+    Recording *r = NULL;
+    for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
+        if (fits(d, plan, plan->recordings[i], slots)) r = promote(plan, i);
+    if (status == VKRT_OK && !r) status = recording_make(d, plan, slots, bindings, &r);
+    if (status == VKRT_OK) status = device_submit(d, r->commands, &r->ticket);
+    if (status == VKRT_OK) {
+        for (uint32_t i = 0; i < plan->slots; i++)
+            if (bindings[i].range) bindings[i].range->last_use = r->ticket;
+        if (r->queries) plan->profiled = r;
+        *ticket = r->ticket;
+    }
+    if (bindings != few) free(bindings);
+    return status;
+}

@@ -1,0 +1,63 @@
+// What a physical device can do: limits, features, and why it may be unusable.
+
+#ifndef VKMX_FACTS_H
+#define VKMX_FACTS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader.h"
+
+// Bits of Facts.features, in the order of the optional features in facts.c.
+enum {
+    FEATURE_FLOAT16,
+    FEATURE_INT64_ATOMICS,
+    FEATURE_INTEGER_DOT,
+    FEATURE_FLOAT_ATOMIC_ADD,
+    FEATURE_COOPMAT,
+    FEATURE_COOPMAT2,
+    FEATURE_BFLOAT16,
+    FEATURE_BFLOAT16_COOPMAT,
+    FEATURE_INTEGER_DOT_FAST,
+    FEATURE_COUNT,
+};
+
+// The features as Vulkan chains them; one struct serves for asking and for enabling.
+typedef struct FeatureChain {
+    VkPhysicalDeviceFeatures2 core;
+    VkPhysicalDeviceVulkan11Features v11;
+    VkPhysicalDeviceVulkan12Features v12;
+    VkPhysicalDeviceVulkan13Features v13;
+    VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float;
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR coopmat;
+    VkPhysicalDeviceCooperativeMatrix2FeaturesNV coopmat2;
+    VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
+} FeatureChain;
+
+typedef struct Facts {
+    VkPhysicalDeviceProperties core;
+    VkPhysicalDeviceVulkan11Properties v11;
+    VkPhysicalDeviceVulkan12Properties v12;
+    VkPhysicalDeviceVulkan13Properties v13;
+    VkPhysicalDeviceMemoryProperties memory;
+    uint64_t heap_bytes;    // of the largest device-local heap
+    uint32_t heap;          // its index
+    uint64_t largest_alloc; // of one buffer
+    uint32_t family;        // queue family with compute
+    uint32_t timestamp_bits;
+    uint32_t features; // FEATURE_* bits
+    bool unified;      // the host sees all device memory
+    bool memory_budget;
+    bool portability_subset;
+    char unusable[256]; // reason; "" where the device serves
+} Facts;
+
+void facts_read(VkPhysicalDevice physical, Facts *out);
+
+// Fills `chain` with what a device is opened with, and `extensions` (at least 8) with the names that go with it.
+void facts_enable(VkPhysicalDevice physical, const Facts *facts, FeatureChain *chain, const char **extensions, uint32_t *count);
+
+// The JSON of vkrt_device_info.
+void facts_json(const Facts *facts, char *text, uint32_t capacity);
+
+#endif

@@ -1,0 +1,24 @@
+// Which dispatches of a Plan need a barrier in front: read after write, write after write, write after read, per slot.
+
+#ifndef VKMX_HAZARDS_H
+#define VKMX_HAZARDS_H
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct SlotHazard {
+    uint32_t written, read; // epoch of the last access; an epoch ends with each barrier
+    uint32_t first_writer;  // first dispatch of epoch `written` that wrote
+} SlotHazard;
+
+typedef struct Hazards {
+    SlotHazard *slots; // zeroed, one a slot
+    uint32_t epoch;    // starts at 1
+    uint32_t dispatch; // number of the dispatch that comes next
+    uint32_t run;      // first dispatch of the run of disjoint writers that the last one belongs to
+} Hazards;
+
+// Takes the next dispatch: `used[i]` is the slot of buffer i (PLAN_NO_SLOT: none), `reads` and `writes` its access bits.
+// True: a barrier must stand in front of it.
+bool hazards_next(Hazards *hazards, const uint32_t *used, uint32_t buffers, uint32_t reads, uint32_t writes, bool disjoint);
+
+#endif

@@ -1,0 +1,169 @@
+// Pipelines: a kernel of the table with its specialisation constants, made once and kept. What the driver compiled is
+// saved in a file for the next run, named by the device's cache UUID and the ABI hash; a damaged file is ignored.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+#define CACHE_MAGIC 0x43504b56u // "VKPC"
+
+typedef struct CacheHeader {
+    uint32_t magic, abi, bytes, checksum;
+} CacheHeader;
+
+static uint32_t fnv1a(const void *data, size_t bytes) {
+    const uint8_t *at = data;
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 16777619u;
+    return hash;
+}
+
+// ---- the cache on disk ------------------------------------------------------------------------------------------------
+
+static char *cache_path(const Device *d, const char *folder) {
+    if (!folder || !folder[0]) return NULL;
+    size_t capacity = strlen(folder) + 80;
+    char *path = malloc(capacity);
+    if (!path) return NULL;
+    int n = snprintf(path, capacity, "%s/pipelines-", folder);
+    for (uint32_t i = 0; i < VK_UUID_SIZE; i++) n += snprintf(path + n, capacity - (size_t)n, "%02x", d->facts.core.pipelineCacheUUID[i]);
+    snprintf(path + n, capacity - (size_t)n, "-%08x.bin", kernel_abi_hash);
+    return path;
+}
+
+static int32_t cache_new(Device *d) {
+    size_t bytes = 0;
+    uint8_t *file = d->pipelines.path ? file_read_whole(d->pipelines.path, &bytes) : NULL;
+    CacheHeader header = {0};
+    if (bytes >= sizeof header) memcpy(&header, file, sizeof header);
+    bool sound = header.magic == CACHE_MAGIC && header.abi == kernel_abi_hash && header.bytes == bytes - sizeof header &&
+                 header.checksum == fnv1a(file + sizeof header, header.bytes);
+    VkPipelineCacheCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+        .initialDataSize = sound ? header.bytes : 0,
+        .pInitialData = sound ? file + sizeof header : NULL,
+    };
+    int32_t status = VK(d, CreatePipelineCache, d->device, &info, NULL, &d->pipelines.cache);
+    free(file);
+    return status;
+}
+
+// A cache that cannot be written costs time at the next start and nothing else.
+static void cache_save(Device *d) {
+    Pipelines *p = &d->pipelines;
+    size_t bytes = 0;
+    if (!p->cache || !p->path || !p->changed || atomic_load(&d->lost)) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX) return;
+    uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
+    if (!file) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, file + sizeof(CacheHeader)) == VKRT_OK) {
+        CacheHeader header = {CACHE_MAGIC, kernel_abi_hash, (uint32_t)bytes, fnv1a(file + sizeof(CacheHeader), bytes)};
+        memcpy(file, &header, sizeof header);
+        file_write_whole(p->path, file, sizeof header + bytes);
+    }
+    free(file);
+}
+
+int32_t pipelines_init(Device *d, const char *cache_dir) {
+    Pipelines *p = &d->pipelines;
+    p->modules = calloc(kernel_count, sizeof *p->modules);
+    if (!p->modules) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = PUSH_BYTES};
+    VkPipelineLayoutCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+        .pushConstantRangeCount = 1,
+        .pPushConstantRanges = &range,
+    };
+    TRY(VK(d, CreatePipelineLayout, d->device, &info, NULL, &p->layout));
+    p->path = cache_path(d, cache_dir);
+    return cache_new(d);
+}
+
+void pipelines_deinit(Device *d) {
+    Pipelines *p = &d->pipelines;
+    cache_save(d);
+    for (uint32_t b = 0; b < PIPELINE_BUCKETS; b++) {
+        for (Pipeline *entry = p->buckets[b], *next; entry; entry = next) {
+            next = entry->next;
+            d->vk.DestroyPipeline(d->device, entry->pipeline, NULL);
+            free(entry);
+        }
+    }
+    for (uint32_t i = 0; p->modules && i < kernel_count; i++)
+        if (p->modules[i]) d->vk.DestroyShaderModule(d->device, p->modules[i], NULL);
+    free(p->modules);
+    if (p->cache) d->vk.DestroyPipelineCache(d->device, p->cache, NULL);
+    if (p->layout) d->vk.DestroyPipelineLayout(d->device, p->layout, NULL);
+    free(p->path);
+}
+
+// ---- pipelines ------------------------------------------------------------------------------------------------------
+
+const char *kernel_missing(const KernelRow *row, const Facts *facts) {
+    if (row->coopmat && !(facts->features >> FEATURE_COOPMAT & 1)) return "the device has no cooperative matrices";
+    return row->spirv ? NULL : "it was left out of this build";
+}
+
+static int32_t module_get(Device *d, uint32_t kernel, VkShaderModule *out) {
+    VkShaderModule *module = &d->pipelines.modules[kernel];
+    if (!*module) {
+        VkShaderModuleCreateInfo info = {
+            .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+            .codeSize = kernel_table[kernel].spirv_bytes,
+            .pCode = kernel_table[kernel].spirv,
+        };
+        TRY(VK(d, CreateShaderModule, d->device, &info, NULL, module));
+    }
+    *out = *module;
+    return VKRT_OK;
+}
+
+static int32_t create(Device *d, Pipeline *entry) {
+    const KernelRow *row = &kernel_table[entry->kernel];
+    VkShaderModule module;
+    TRY(module_get(d, entry->kernel, &module));
+    VkSpecializationMapEntry map[PLAN_MAX_SPEC];
+    for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
+    VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
+    bool full = entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0;
+    VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {
+            .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+            .flags = full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
+            .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+            .module = module,
+            .pName = "main",
+            .pSpecializationInfo = &spec,
+        },
+        .layout = d->pipelines.layout,
+        .basePipelineIndex = -1,
+    };
+    d->pipelines.changed = true;
+    return VK(d, CreateComputePipelines, d->device, d->pipelines.cache, 1, &info, NULL, &entry->pipeline);
+}
+
+int32_t pipeline_get(Device *d, uint32_t kernel, const uint32_t *spec, VkPipeline *out) {
+    size_t bytes = 4u * kernel_table[kernel].spec;
+    Pipeline **bucket = &d->pipelines.buckets[(fnv1a(spec, bytes) ^ kernel * 31) % PIPELINE_BUCKETS];
+    for (Pipeline *entry = *bucket; entry; entry = entry->next) {
+        if (entry->kernel != kernel || memcmp(entry->spec, spec, bytes) != 0) continue;
+        *out = entry->pipeline;
+        return VKRT_OK;
+    }
+    Pipeline *entry = calloc(1, sizeof *entry);
+    if (!entry) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    entry->kernel = kernel;
+    memcpy(entry->spec, spec, bytes);
+    int32_t status = create(d, entry);
+    if (status != VKRT_OK) {
+        free(entry);
+        return status;
+    }
+    entry->next = *bucket;
+    *bucket = entry;
+    *out = entry->pipeline;
+    return VKRT_OK;
+}

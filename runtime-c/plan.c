@@ -1,0 +1,141 @@
+// From Plan words to dispatches. The words come from outside and are trusted in nothing: every count is held against what
+// is left of them, every id, slot and grid against the kernel table and the device, before anything is created.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+typedef struct Reader {
+    Device *d;
+    const uint32_t *words;
+    uint32_t count, at, slots;
+} Reader;
+
+static int32_t check_counts(const Reader *r, uint32_t number, const KernelRow *row, uint32_t counts) {
+    uint32_t buffers = counts & 0xff, spec = counts >> 8 & 0xff, push = counts >> 16;
+    if (buffers != row->buffers || spec != row->spec || push != row->push_words)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s takes %u buffers, %u constants and %u push words: found %u, %u and %u", number, row->name,
+                    row->buffers, row->spec, row->push_words, buffers, spec, push);
+    if (row->buffers > PLAN_MAX_BUFFERS || row->spec > PLAN_MAX_SPEC || row->buffers * 8u + row->push_words * 4u > PUSH_BYTES)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s passes the limits of a Plan", number, row->name);
+    if (PLAN_DISPATCH_WORDS + buffers * 2 + spec + push > r->count - r->at)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s) runs past the end of the Plan", number, row->name);
+    return VKRT_OK;
+}
+
+static int32_t check_grid(const Reader *r, uint32_t number, const KernelRow *row, const uint32_t *grid) {
+    const VkPhysicalDeviceLimits *limits = &r->d->facts.core.limits;
+    for (uint32_t axis = 0; axis < 3; axis++)
+        if (grid[axis] > limits->maxComputeWorkGroupCount[axis])
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u workgroups along %c, the device allows %u", number, row->name, grid[axis],
+                        "xyz"[axis], limits->maxComputeWorkGroupCount[axis]);
+    return VKRT_OK;
+}
+
+static int32_t check_threads(const Reader *r, uint32_t number, const KernelRow *row, const uint32_t *spec) {
+    const VkPhysicalDeviceLimits *limits = &r->d->facts.core.limits;
+    if (row->spec == 0) return VKRT_OK;
+    uint32_t most = limits->maxComputeWorkGroupInvocations;
+    if (limits->maxComputeWorkGroupSize[0] < most) most = limits->maxComputeWorkGroupSize[0];
+    if (spec[0] == 0 || spec[0] > most)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup, the device allows 1 to %u", number, row->name, spec[0], most);
+    return VKRT_OK;
+}
+
+static int32_t check_buffers(const Reader *r, uint32_t number, const KernelRow *row, const uint32_t *buffers) {
+    for (uint32_t i = 0; i < row->buffers; i++) {
+        uint32_t slot = buffers[2 * i];
+        if (slot < r->slots) continue;
+        if (slot != PLAN_NO_SLOT)
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): buffer %u is in slot %u of %u", number, row->name, i, slot, r->slots);
+        if (!(row->optional >> i & 1))
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): buffer %u must be bound", number, row->name, i);
+    }
+    return VKRT_OK;
+}
+
+// Checks the dispatch at r->at, fills `out` but for its pipeline, and steps behind it.
+static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
+    if (r->count - r->at < PLAN_DISPATCH_WORDS) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u runs past the end of the Plan", number);
+    const uint32_t *w = r->words + r->at;
+    uint32_t id = w[0] & 0xffff, flags = w[0] >> 16;
+    if (id >= kernel_count) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: there is no kernel %u", number, id);
+    const KernelRow *row = &kernel_table[id];
+    const char *missing = kernel_missing(row, &r->d->facts);
+    if (missing) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: kernel %s cannot run here: %s", number, row->name, missing);
+    if (flags & ~PLAN_DISJOINT) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
+    TRY(check_counts(r, number, row, w[1]));
+    TRY(check_grid(r, number, row, w + 2));
+    *out = (Dispatch){.kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0};
+    out->buffers = w + PLAN_DISPATCH_WORDS;
+    out->spec = out->buffers + 2 * row->buffers;
+    out->push = out->spec + row->spec;
+    TRY(check_buffers(r, number, row, out->buffers));
+    TRY(check_threads(r, number, row, out->spec));
+    r->at += PLAN_DISPATCH_WORDS + 2u * row->buffers + row->spec + row->push_words;
+    return VKRT_OK;
+}
+
+static void note_reach(Plan *plan, const Dispatch *dispatch) {
+    for (uint32_t i = 0; i < dispatch->kernel->buffers; i++) {
+        uint32_t slot = dispatch->buffers[2 * i];
+        if (slot == PLAN_NO_SLOT) continue;
+        uint64_t reach = (uint64_t)dispatch->buffers[2 * i + 1] + 1;
+        if (reach > plan->reach[slot]) plan->reach[slot] = reach;
+    }
+}
+
+// All of the Plan is checked before the first pipeline is made.
+static int32_t read_plan(Reader *r, Plan *plan) {
+    for (uint32_t i = 0; i < plan->dispatches; i++) {
+        TRY(read_dispatch(r, i, &plan->dispatch[i]));
+        note_reach(plan, &plan->dispatch[i]);
+    }
+    if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);
+    for (uint32_t i = 0; i < plan->dispatches; i++) {
+        Dispatch *dispatch = &plan->dispatch[i];
+        TRY(pipeline_get(r->d, (uint32_t)(dispatch->kernel - kernel_table), dispatch->spec, &dispatch->pipeline));
+    }
+    return VKRT_OK;
+}
+
+static int32_t check_header(Device *d, const uint32_t *words, uint32_t count) {
+    if (count < PLAN_HEADER_WORDS || words[0] != PLAN_MAGIC)
+        return fail(d, VKRT_ERROR_PLAN, "these %u words are no Plan: they begin with %08x instead of %08x", count, count ? words[0] : 0, PLAN_MAGIC);
+    if (words[3] != count) return fail(d, VKRT_ERROR_PLAN, "the Plan has %u words, its header says %u", count, words[3]);
+    if (words[1] > count || words[2] > count / PLAN_DISPATCH_WORDS)
+        return fail(d, VKRT_ERROR_PLAN, "the header counts %u slots and %u dispatches in %u words", words[1], words[2], count);
+    return VKRT_OK;
+}
+
+int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
+    TRY(check_header(d, words, count));
+    Plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    plan->slots = words[1];
+    plan->dispatches = words[2];
+    plan->words = malloc(4 * (size_t)count);
+    plan->dispatch = calloc((size_t)plan->dispatches + 1, sizeof *plan->dispatch); // + 1: no zero sizes
+    plan->reach = calloc((size_t)plan->slots + 1, sizeof *plan->reach);
+    int32_t status = VKRT_OK;
+    if (!plan->words || !plan->dispatch || !plan->reach) {
+        status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    } else {
+        memcpy(plan->words, words, 4 * (size_t)count);
+        Reader reader = {.d = d, .words = plan->words, .count = count, .at = PLAN_HEADER_WORDS, .slots = plan->slots};
+        status = read_plan(&reader, plan);
+    }
+    if (status != VKRT_OK) plan_free(d, plan);
+    else *out = plan;
+    return status;
+}
+
+void plan_free(Device *d, Plan *plan) {
+    for (uint32_t i = 0; i < RECORDINGS; i++)
+        if (plan->recordings[i]) recording_retire(d, plan->recordings[i]);
+    free(plan->words);
+    free(plan->dispatch);
+    free(plan->reach);
+    free(plan);
+}

@@ -1,0 +1,315 @@
+// The exports of vk_runtime.h. Each finds its objects, checks its arguments, calls one function and answers its status.
+
+#include "vk_runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+uint32_t vkrt_abi(void) { return kernel_abi_hash; }
+
+// ---- finding things -----------------------------------------------------------------------------------------------------
+
+static int32_t device_find(uint32_t handle, Device **out, bool wait) {
+    lock_acquire(&runtime.lock);
+    Device *d = handle_get(&runtime.devices, handle);
+    if (d && wait) atomic_fetch_add(&d->waiters, 1); // vkrt_device_close lets waiters leave first
+    lock_release(&runtime.lock);
+    if (!d) return fail(NULL, VKRT_ERROR_HANDLE, "there is no open device %08x", handle);
+    *out = d;
+    return VKRT_OK;
+}
+
+static int32_t device_alive(Device *d) {
+    if (!atomic_load(&d->lost)) return VKRT_OK;
+    return fail(d, VKRT_ERROR_DEVICE_LOST, "the device was lost (driver reset or crash); close it and open it again");
+}
+
+static int32_t enter(const char *call, uint32_t handle, Device **out) {
+    current_call = call;
+    TRY(device_find(handle, out, false));
+    return device_alive(*out);
+}
+
+static int32_t buffer_find(Device *d, uint32_t handle, Buffer **out) {
+    *out = handle_get(&d->buffers, handle);
+    return *out ? VKRT_OK : fail(d, VKRT_ERROR_HANDLE, "there is no buffer %08x; it was freed or belongs to another device", handle);
+}
+
+static int32_t plan_find(Device *d, uint32_t handle, Plan **out) {
+    *out = handle_get(&d->plans, handle);
+    return *out ? VKRT_OK : fail(d, VKRT_ERROR_HANDLE, "there is no plan %08x; it was freed or belongs to another device", handle);
+}
+
+static int32_t need(Device *d, const void *pointer, const char *name) {
+    return pointer ? VKRT_OK : fail(d, VKRT_ERROR_ARGUMENT, "%s is NULL", name);
+}
+
+static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_t bytes, Buffer **out) {
+    TRY(buffer_find(d, handle, out));
+    if (offset <= (*out)->bytes && bytes <= (*out)->bytes - offset) return VKRT_OK;
+    return fail(d, VKRT_ERROR_ARGUMENT, "%llu bytes at %llu do not fit a buffer of %llu bytes", (unsigned long long)bytes, (unsigned long long)offset,
+                (unsigned long long)(*out)->bytes);
+}
+
+static void copy_text(const char *from, char *text, uint32_t capacity) {
+    if (text && capacity > 0) snprintf(text, capacity, "%s", from);
+}
+
+// ---- devices --------------------------------------------------------------------------------------------------------
+
+int32_t vkrt_device_count(uint32_t *out) {
+    current_call = __func__;
+    TRY(need(NULL, out, "out"));
+    *out = 0;
+    lock_acquire(&runtime.lock);
+    int32_t status = instance_open();
+    if (status == VKRT_OK) *out = runtime.physical_count;
+    lock_release(&runtime.lock);
+    return status;
+}
+
+int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity) {
+    current_call = __func__;
+    TRY(need(NULL, text, "text"));
+    if (capacity == 0) return fail(NULL, VKRT_ERROR_ARGUMENT, "capacity is 0");
+    lock_acquire(&runtime.lock);
+    int32_t status = instance_open();
+    if (status == VKRT_OK && index >= runtime.physical_count)
+        status = fail(NULL, VKRT_ERROR_ARGUMENT, "there is no device %u; Vulkan shows %u", index, runtime.physical_count);
+    if (status == VKRT_OK) {
+        Facts facts;
+        facts_read(runtime.physical[index], &facts);
+        facts_json(&facts, text, capacity);
+    }
+    lock_release(&runtime.lock);
+    return status;
+}
+
+static int32_t open_locked(uint32_t index, const char *cache_dir, uint32_t *device) {
+    TRY(instance_open());
+    if (runtime.devices.kind == 0) handles_init(&runtime.devices, 3, 0);
+    if (runtime.devices.live >= MAX_DEVICES) return fail(NULL, VKRT_ERROR_ARGUMENT, "%d devices are open already", MAX_DEVICES);
+    Device *d;
+    TRY(device_open(index, cache_dir, &d));
+    *device = handle_new(&runtime.devices, d);
+    if (*device) return VKRT_OK;
+    device_close(d);
+    return fail(NULL, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+}
+
+int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device) {
+    current_call = __func__;
+    TRY(need(NULL, device, "device"));
+    *device = 0;
+    lock_acquire(&runtime.lock);
+    int32_t status = open_locked(index, cache_dir, device);
+    lock_release(&runtime.lock);
+    return status;
+}
+
+// The handle goes before the device, so that no new waiter comes in.
+int32_t vkrt_device_close(uint32_t device) {
+    current_call = __func__;
+    Device *d;
+    TRY(device_find(device, &d, false));
+    TRY(device_idle(d));
+    lock_acquire(&runtime.lock);
+    handle_free(&runtime.devices, device);
+    lock_release(&runtime.lock);
+    device_close(d);
+    return VKRT_OK;
+}
+
+int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity) {
+    current_call = __func__;
+    if (device == 0) {
+        lock_acquire(&runtime.error_lock);
+        copy_text(runtime.error, text, capacity);
+        lock_release(&runtime.error_lock);
+        return VKRT_OK;
+    }
+    Device *d;
+    TRY(device_find(device, &d, false));
+    lock_acquire(&d->error_lock);
+    copy_text(d->error, text, capacity);
+    lock_release(&d->error_lock);
+    return VKRT_OK;
+}
+
+int32_t vkrt_memory(uint32_t device, uint64_t *out) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, out, "out"));
+    memory_report(d, out);
+    return VKRT_OK;
+}
+
+int32_t vkrt_reset_peak_memory(uint32_t device) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    d->memory.peak = d->memory.active;
+    return VKRT_OK;
+}
+
+// ---- buffers --------------------------------------------------------------------------------------------------------
+
+int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t *buffer) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, buffer, "buffer"));
+    *buffer = 0;
+    if (bytes == 0) return fail(d, VKRT_ERROR_ARGUMENT, "a buffer cannot have 0 bytes");
+    if (kind != VKRT_BUFFER_DEVICE && kind != VKRT_BUFFER_HOST) return fail(d, VKRT_ERROR_ARGUMENT, "there is no kind of buffer %u", kind);
+    Buffer *b = calloc(1, sizeof *b);
+    if (!b) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    b->bytes = bytes;
+    int32_t status = range_new(d, kind, bytes, &b->range);
+    if (status == VKRT_OK) {
+        *buffer = handle_new(&d->buffers, b);
+        if (*buffer) return VKRT_OK;
+        range_free(d, b->range);
+        status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u buffers can live at once", d->buffers.live);
+    }
+    free(b);
+    return status;
+}
+
+int32_t vkrt_buffer_free(uint32_t device, uint32_t buffer) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Buffer *b;
+    TRY(buffer_find(d, buffer, &b));
+    handle_free(&d->buffers, buffer);
+    range_free(d, b->range);
+    free(b);
+    return VKRT_OK;
+}
+
+int32_t vkrt_buffer_write(uint32_t device, uint32_t buffer, uint64_t offset, const void *data, uint64_t bytes) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Buffer *b;
+    TRY(buffer_range(d, buffer, offset, bytes, &b));
+    if (bytes == 0) return VKRT_OK;
+    TRY(need(d, data, "data"));
+    return transfer_write(d, b, offset, data, bytes);
+}
+
+int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Buffer *b;
+    TRY(buffer_range(d, buffer, offset, bytes, &b));
+    if (bytes == 0) return VKRT_OK;
+    TRY(need(d, data, "data"));
+    return transfer_read(d, b, offset, data, bytes);
+}
+
+int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Buffer *b;
+    TRY(buffer_range(d, buffer, offset, bytes, &b));
+    TRY(need(d, path, "path"));
+    return transfer_load(d, b, offset, path, file_offset, bytes);
+}
+
+// ---- plans ----------------------------------------------------------------------------------------------------------
+
+int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, plan, "plan"));
+    *plan = 0;
+    if (count > 0) TRY(need(d, words, "words"));
+    Plan *p;
+    TRY(plan_new(d, words, count, &p));
+    *plan = handle_new(&d->plans, p);
+    if (*plan) return VKRT_OK;
+    plan_free(d, p);
+    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
+}
+
+int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint64_t *ticket) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, ticket, "ticket"));
+    *ticket = 0;
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    if (count != 4 * (uint64_t)p->slots) return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", p->slots, count);
+    if (count > 0) TRY(need(d, slots, "slots"));
+    return plan_run(d, p, slots, ticket);
+}
+
+int32_t vkrt_plan_free(uint32_t device, uint32_t plan) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    handle_free(&d->plans, plan);
+    plan_free(d, p);
+    return VKRT_OK;
+}
+
+static int32_t wait_for(Device *d, uint64_t ticket, uint32_t timeout_ms) {
+    TRY(device_alive(d));
+    uint64_t submitted = atomic_load(&d->submitted);
+    if (ticket > submitted)
+        return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu was never given; the last one is %llu", (unsigned long long)ticket, (unsigned long long)submitted);
+    return device_wait(d, ticket, timeout_ms);
+}
+
+int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms) {
+    current_call = __func__;
+    Device *d;
+    TRY(device_find(device, &d, true));
+    int32_t status = wait_for(d, ticket, timeout_ms);
+    atomic_fetch_sub(&d->waiters, 1);
+    return status;
+}
+
+int32_t vkrt_profile(uint32_t device, uint32_t on) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    return profile_switch(d, on != 0);
+}
+
+int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, count, "count"));
+    *count = 0;
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    if (capacity > 0) TRY(need(d, nanoseconds, "nanoseconds"));
+    return profile_read(d, p, nanoseconds, capacity, count);
+}
+
+// ---- counters -------------------------------------------------------------------------------------------------------
+
+int32_t vkrt_validation_messages(uint32_t *count) {
+    current_call = __func__;
+    TRY(need(NULL, count, "count"));
+    *count = atomic_load(&runtime.validation_messages);
+    return VKRT_OK;
+}
+
+int32_t vkrt_live_objects(uint32_t *out) {
+    current_call = __func__;
+    TRY(need(NULL, out, "out"));
+    lock_acquire(&runtime.lock);
+    out[0] = runtime.devices.live;
+    out[1] = out[2] = 0;
+    for (uint32_t i = 0; i < runtime.devices.count; i++) {
+        const Device *d = runtime.devices.entries[i].object;
+        if (!d) continue;
+        out[1] += d->buffers.live;
+        out[2] += d->plans.live;
+    }
+    lock_release(&runtime.lock);
+    return VKRT_OK;
+}

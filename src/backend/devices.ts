@@ -1,0 +1,213 @@
+/**
+ * The devices of this machine: what is there, which one is the default, and the open ones by name.
+ *
+ * Importing this opens nothing. The default is the best GPU, else WASM with one line that says why; software Vulkan drivers
+ * run only when they are named. A device chosen by name, in a call or by VKMX_DEVICE, is used or refused, never replaced.
+ *
+ * @module
+ */
+
+import { RuntimeError } from "../../ffi/error.ts";
+import { environment, findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
+import { listVulkanDevices, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import type { Backend } from "./backend.ts";
+import { createVulkanBackend, describeVulkan } from "./vulkan.ts";
+import { createWasmBackend } from "./wasm.ts";
+
+export { gpuPresent };
+
+/** A device of this machine, usable or not. */
+export interface DeviceInfo {
+  /** What it is selected by: "vulkan:0", "wasm". */
+  readonly name: string;
+  /** Device, driver and version. */
+  readonly description: string;
+  /** Kind of device; "cpu" is a software Vulkan driver, "none" stands for Vulkan that is not there. */
+  readonly type: "discrete" | "integrated" | "virtual" | "cpu" | "other" | "wasm" | "none";
+  /** Whether it can be opened. */
+  readonly usable: boolean;
+  /** Why it is not usable, or why it is taken only by name. */
+  readonly reason?: string;
+}
+
+interface Row extends DeviceInfo {
+  readonly open?: () => Backend;
+  /** Order of the default choice; 0: only by name. */
+  readonly rank: number;
+}
+
+/** Kinds of GPU from the best. */
+const RANKS: Readonly<Record<VulkanDeviceInfo["type"], number>> = {
+  discrete: 4,
+  integrated: 3,
+  virtual: 2,
+  other: 0,
+  cpu: 0,
+};
+
+const ONLY_BY_NAME = "a software driver: used only when named";
+
+let rows: readonly Row[] | undefined;
+let chosen: string | undefined;
+let toldFallback = false;
+const opened = new Map<string, Backend>();
+
+function vulkanRow(info: VulkanDeviceInfo, index: number): Row {
+  const name = `vulkan:${index}`;
+  const rank = RANKS[info.type];
+  const base = { name, description: describeVulkan(info), type: info.type };
+  if (info.unusable) return { ...base, usable: false, reason: info.unusable, rank: 0 };
+  const open = (): Backend => createVulkanBackend(name, index, info);
+  return rank > 0 ? { ...base, usable: true, rank, open } : { ...base, usable: true, reason: ONLY_BY_NAME, rank, open };
+}
+
+function vulkanRows(): Row[] {
+  const none = (reason: string): Row => {
+    return { name: "vulkan:0", description: "Vulkan", type: "none", usable: false, reason, rank: 0 };
+  };
+  try {
+    const list = listVulkanDevices().map(vulkanRow);
+    return list.length > 0 ? list : [none("Vulkan shows no device; install the driver of the GPU")];
+  } catch (error) {
+    if (error instanceof RuntimeError) return [none(error.detail)];
+    throw error;
+  }
+}
+
+function table(): readonly Row[] {
+  return rows ??= [...vulkanRows(), {
+    name: "wasm",
+    description: "CPU (WebAssembly)",
+    type: "wasm",
+    usable: true,
+    rank: 1,
+    open: createWasmBackend,
+  }];
+}
+
+/**
+ * All devices of this machine, with the reason where one is not usable.
+ *
+ * @example
+ * ```ts
+ * import { devices } from "./devices.ts";
+ * for (const d of devices()) console.log(d.name, d.description, d.reason ?? "");
+ * ```
+ */
+export function devices(): DeviceInfo[] {
+  return table().map(({ name, description, type, usable, reason }) => ({ name, description, type, usable, reason }));
+}
+
+/** The row of a name; throws a RuntimeError that lists what is there. */
+function rowOf(name: string, call: string): Row & { readonly open: () => Backend } {
+  const row = table().find((r) => r.name === name);
+  if (row?.open) return { ...row, open: row.open };
+  const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");
+  if (!row) throw new RuntimeError("device", call, `there is no device "${name}"; there are ${usable}`);
+  throw new RuntimeError("unavailable", call, `${name} is not usable: ${row.reason}; there are ${usable}`);
+}
+
+/** The name that was chosen by {@link setDefaultDevice} or VKMX_DEVICE. */
+function named(): string | undefined {
+  return chosen ?? environment("VKMX_DEVICE");
+}
+
+/** The best device by rank; of equal ones the first. */
+function best(): Row {
+  return table().reduce((a, b) => b.rank > a.rank ? b : a);
+}
+
+/** Says once why the CPU does the work. */
+function tellFallback(reason: string): void {
+  if (toldFallback) return;
+  toldFallback = true;
+  console.error(`vkmx: running on the CPU (wasm): ${reason}`);
+}
+
+function fallbackReason(): string {
+  const vulkan = table().filter((r) => r.type !== "wasm");
+  return vulkan.map((r) => r.type === "none" ? r.reason : `${r.name} is ${r.reason}`).join("; ");
+}
+
+/** Name of the device that work goes to when none is given. */
+export function defaultDevice(): string {
+  return named() ?? best().name;
+}
+
+/**
+ * Chooses the device that work goes to from now on. Arrays stay where they are.
+ *
+ * Throws a RuntimeError with code "device" or "unavailable" when the device is not there or not usable.
+ */
+export function setDefaultDevice(name: string): void {
+  rowOf(name, "setDefaultDevice");
+  chosen = name;
+}
+
+/** Runs `fn` with another default device; undefined keeps the default. It is the old one again when `fn` returns. */
+export function withDevice<T>(name: string | undefined, fn: () => T): T {
+  if (name === undefined) return fn();
+  const before = chosen;
+  setDefaultDevice(name);
+  try {
+    return fn();
+  } finally {
+    chosen = before;
+  }
+}
+
+/** The devices in use. */
+export function openBackends(): Backend[] {
+  return [...opened.values()];
+}
+
+/** The device of a name, opened at its first use; without a name the default one. */
+export function getBackend(name: string | undefined = named()): Backend {
+  if (name !== undefined) return opened.get(name) ?? openRow(rowOf(name, "getBackend"));
+  const row = best();
+  const there = opened.get(row.name);
+  if (there) return there;
+  if (row.type === "wasm") tellFallback(fallbackReason());
+  try {
+    return openRow(rowOf(row.name, "getBackend"));
+  } catch (error) {
+    if (row.type === "wasm" || !(error instanceof RuntimeError)) throw error;
+    tellFallback(`${row.name} did not open: ${error.detail}`);
+    rows = table().map((r) => r === row ? { ...r, open: undefined, usable: false, reason: error.detail, rank: 0 } : r);
+    return getBackend();
+  }
+}
+
+function openRow(row: { readonly name: string; readonly open: () => Backend }): Backend {
+  const backend = row.open();
+  opened.set(row.name, backend);
+  return backend;
+}
+
+/**
+ * Closes every open device. Arrays on them are gone. A later call opens them anew, and the machine is looked at afresh; a
+ * default that was chosen stays.
+ */
+export function closeDevices(): void {
+  for (const [name, backend] of opened) {
+    opened.delete(name);
+    backend[Symbol.dispose]();
+  }
+  rows = undefined;
+}
+
+/**
+ * Sets the Vulkan library up where a GPU is present and the library is not, unless another device was named; says so in one
+ * line on stderr. Where that fails, a second line says how to, and work goes on with WASM.
+ */
+export async function prepareDevices(name: string | undefined = named()): Promise<void> {
+  if (name !== undefined && !name.startsWith("vulkan")) return;
+  if (findLibrary() !== undefined || !gpuPresent()) return;
+  console.error("vkmx: there is a GPU: setting up the Vulkan library, once");
+  const reason = await provideLibrary();
+  if (reason !== undefined) {
+    toldFallback = true;
+    console.error(`vkmx: running on the CPU (wasm): ${reason}; \`deno task setup\` tries again`);
+  }
+  rows = undefined;
+}

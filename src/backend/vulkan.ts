@@ -1,0 +1,171 @@
+/**
+ * A Vulkan device: runs Plans through the native library.
+ *
+ * @module
+ */
+
+import { RuntimeError } from "../../ffi/error.ts";
+import { cacheFolder } from "../../ffi/library.ts";
+import { VKRT_MEMORY_ACTIVE, VKRT_MEMORY_BUDGET, VKRT_MEMORY_HEAP, VKRT_MEMORY_PEAK } from "../../ffi/symbols.ts";
+import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
+import type { KernelName } from "./kernels.ts";
+
+/** Milliseconds that one native wait lasts; between two of them other code may run. */
+const WAIT_MS = 1000;
+/** Milliseconds of looking before the wait moves to another thread, which costs more than most steps take. */
+const SPIN_MS = 2;
+/** Grids are kept within what every device allows along every axis. */
+const MAX_GRID = 65535;
+
+/** Devices that were dropped without being disposed of. */
+const registry = new FinalizationRegistry<VulkanDevice>((device) => device.close());
+
+/** Opens physical device `index`, whose {@link VulkanDeviceInfo} is `info`, under a name. */
+export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo): Backend {
+  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder()), info);
+}
+
+/** One line about a device, its driver and Vulkan version. */
+export function describeVulkan(info: VulkanDeviceInfo): string {
+  const driver = [info.driver, info.driverInfo].filter((part) => part !== "").join(" ");
+  return `${info.name} (${driver ? `${driver}, ` : ""}Vulkan ${info.apiVersion})`;
+}
+
+class VulkanBackend implements Backend {
+  readonly name: string;
+  readonly description: string;
+  readonly limits: BackendLimits;
+  readonly #device: VulkanDevice;
+  readonly #missing: ReadonlySet<string>;
+  readonly #spin: number;
+  readonly #dispatches = new Map<PlanHandle, number>();
+  readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
+  #buffers = 0;
+
+  constructor(name: string, device: VulkanDevice, info: VulkanDeviceInfo) {
+    this.name = name;
+    this.description = describeVulkan(info);
+    this.limits = {
+      maxBufferBytes: info.maxAllocation - 1024,
+      maxGrid: Math.min(...info.maxGrid, MAX_GRID),
+      threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
+    };
+    this.#device = device;
+    this.#missing = new Set(info.missingKernels);
+    this.#spin = info.type === "cpu" ? 0 : SPIN_MS; // a CPU driver needs the time itself
+    registry.register(this, device, this);
+  }
+
+  has(kernel: KernelName): boolean {
+    return !this.#missing.has(kernel);
+  }
+
+  alloc(bytes: number): BufferHandle {
+    const buffer = this.#device.bufferNew(bytes);
+    this.#buffers++;
+    return buffer;
+  }
+
+  free(buffer: BufferHandle): void {
+    if (!this.#device.isOpen) return; // everything went with the device
+    this.#device.bufferFree(buffer);
+    this.#buffers--;
+  }
+
+  write(buffer: BufferHandle, byteOffset: number, data: Uint8Array): void {
+    this.#device.bufferWrite(buffer, byteOffset, plain(data, "write"));
+  }
+
+  read(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    this.#device.bufferRead(buffer, byteOffset, plain(out, "read"));
+  }
+
+  load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void {
+    this.#device.bufferLoad(buffer, byteOffset, path, fileOffset, bytes);
+  }
+
+  compile(words: Uint32Array): PlanHandle {
+    const plan = this.#device.planNew(words as Uint32Array<ArrayBuffer>);
+    this.#dispatches.set(plan, words[2]);
+    return plan;
+  }
+
+  run(plan: PlanHandle, slots: readonly Slot[]): number {
+    let words = this.#slots.get(slots.length);
+    if (!words) this.#slots.set(slots.length, words = new Uint32Array(4 * slots.length));
+    for (let i = 0; i < slots.length; i++) {
+      const { buffer, byteOffset } = slots[i];
+      words[4 * i] = buffer;
+      words[4 * i + 1] = byteOffset;
+      words[4 * i + 2] = byteOffset / 2 ** 32;
+    }
+    return this.#device.planRun(plan, words);
+  }
+
+  release(plan: PlanHandle): void {
+    this.#device.planFree(plan);
+    this.#dispatches.delete(plan);
+  }
+
+  wait(ticket: number): void {
+    const start = performance.now();
+    while (!this.#device.wait(ticket, WAIT_MS)) this.#checkPatience(start);
+  }
+
+  async waitAsync(ticket: number): Promise<void> {
+    if (this.#device.wait(ticket, 0)) return;
+    const start = performance.now();
+    while (performance.now() - start < this.#spin) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      if (this.#device.wait(ticket, 0)) return;
+    }
+    while (!await this.#device.waitAsync(ticket, WAIT_MS)) this.#checkPatience(start);
+  }
+
+  #checkPatience(start: number): void {
+    const elapsed = performance.now() - start;
+    if (elapsed < PATIENCE_MS) return;
+    const seconds = Math.round(elapsed / 1000);
+    throw new RuntimeError("timeout", "wait", `${this.name} has not finished after ${seconds} s; it may hang`);
+  }
+
+  memory(): MemoryInfo {
+    const bytes = this.#device.memory();
+    return {
+      active: bytes[VKRT_MEMORY_ACTIVE],
+      peak: bytes[VKRT_MEMORY_PEAK],
+      total: bytes[VKRT_MEMORY_HEAP],
+      available: bytes[VKRT_MEMORY_BUDGET],
+    };
+  }
+
+  resetPeakMemory(): void {
+    this.#device.resetPeakMemory();
+  }
+
+  profile(on: boolean): void {
+    this.#device.profile(on);
+  }
+
+  profileRead(plan: PlanHandle): Float64Array {
+    return this.#device.profileRead(plan, this.#dispatches.get(plan) ?? 0);
+  }
+
+  liveObjects(): { readonly buffers: number; readonly plans: number } {
+    return { buffers: this.#buffers, plans: this.#dispatches.size };
+  }
+
+  [Symbol.dispose](): void {
+    registry.unregister(this);
+    this.#device.close();
+    this.#dispatches.clear();
+    this.#buffers = 0;
+  }
+}
+
+/** The native side takes no views of shared memory; `read` must fill the caller's own bytes, so these are refused. */
+function plain(bytes: Uint8Array, call: string): Uint8Array<ArrayBuffer> {
+  if (bytes.buffer instanceof ArrayBuffer) return bytes as Uint8Array<ArrayBuffer>;
+  throw new RuntimeError("argument", call, "the bytes lie in a SharedArrayBuffer; copy them first");
+}

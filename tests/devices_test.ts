@@ -1,0 +1,275 @@
+/**
+ * Choosing a device and finding the library. What depends on the environment runs in processes of its own.
+ */
+
+import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows } from "@std/assert";
+import { RuntimeError } from "../ffi/error.ts";
+import { findLibrary, VERSION } from "../ffi/library.ts";
+import { ABI_HASH } from "../ffi/symbols.ts";
+import { closeDevices, devices, getBackend } from "../src/backend/devices.ts";
+import { KERNELS } from "../src/backend/kernels.ts";
+import { ROOT } from "../scripts/tools.ts";
+import { encodePlan, encodePush } from "./harness.ts";
+
+const LIBRARY = findLibrary();
+const NEEDS_LIBRARY = { ignore: LIBRARY === undefined };
+
+interface Finished {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs module code that may import from the project's root as "./". */
+async function runCode(code: string, env: Record<string, string> = {}, flags: string[] = ["-A"]): Promise<Finished> {
+  const path = `${ROOT}.tools/devices_test_${crypto.randomUUID()}.ts`;
+  await Deno.mkdir(`${ROOT}.tools`, { recursive: true });
+  await Deno.writeTextFile(path, code.replaceAll('from "./', 'from "../'));
+  try {
+    const result = await new Deno.Command(Deno.execPath(), {
+      args: ["run", "--no-lock", ...flags, path],
+      env: { NO_COLOR: "1", VKMX_DEVICE: "", VKMX_LIBRARY: LIBRARY ?? "", ...env },
+    }).output();
+    const decoder = new TextDecoder();
+    return { code: result.code, stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr) };
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+const PRINT_BACKEND = `
+  import { closeDevices, getBackend } from "./src/backend/devices.ts";
+  try {
+    console.log(getBackend().name, getBackend().name);
+  } catch (error) {
+    console.log(error.code, error.message);
+  }
+  closeDevices();
+`;
+
+Deno.test("VERSION is that of deno.json", async () => {
+  assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);
+});
+
+// ---- the library --------------------------------------------------------------------------------------------------------
+
+Deno.test({
+  ...NEEDS_LIBRARY,
+  name: "openLibrary() refuses a library of another build by path and hashes",
+  fn: async () => {
+    const folder = await Deno.makeTempDir();
+    try {
+      const bytes = await Deno.readFile(LIBRARY!);
+      const view = new DataView(bytes.buffer);
+      let found = 0;
+      for (let at = 0; at + 4 <= bytes.length; at++) {
+        if (view.getUint32(at, true) !== ABI_HASH) continue;
+        view.setUint32(at, 0x12345678, true);
+        found++;
+      }
+      assert(found > 0);
+      const path = `${folder}/libother.so`;
+      await Deno.writeFile(path, bytes);
+      const { stdout, stderr } = await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path, VKMX_DEVICE: "vulkan:0" });
+      for (const part of [path, "0x12345678", `0x${ABI_HASH.toString(16).padStart(8, "0")}`, "deno task build"]) {
+        assertStringIncludes(stdout, part);
+      }
+      assertEquals(stderr, "");
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  },
+});
+
+Deno.test("a library that is no library leaves WASM, with one line that says why", async () => {
+  for (const path of [`${ROOT}none/libnone.so`, `${ROOT}deno.json`]) {
+    const { stdout, stderr } = await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path });
+    assertEquals(stdout, "wasm wasm\n");
+    assertMatch(stderr, /^vkmx: running on the CPU \(wasm\): cannot open [^\n]*\n$/);
+    assertStringIncludes(stderr, path);
+  }
+});
+
+Deno.test({
+  ...NEEDS_LIBRARY,
+  name: "the library needs no more than --allow-ffi for its path",
+  fn: async () => {
+    const code = `
+      import { listVulkanDevices } from "./ffi/vulkan.ts";
+      console.log(listVulkanDevices().length);
+    `;
+    const { stdout, stderr } = await runCode(code, {}, [
+      "--no-prompt",
+      `--allow-ffi=${LIBRARY}`,
+      "--allow-env=VKMX_LIBRARY",
+    ]);
+    if (devices()[0].type === "none") assertStringIncludes(stderr, "vkrt_device_count()");
+    else assertEquals(stdout, `${devices().length - 1}\n`, stderr);
+  },
+});
+
+Deno.test("findLibrary() without permission to look says what is missing", async () => {
+  const code = PRINT_BACKEND.replace("getBackend().name, getBackend().name", 'getBackend("vulkan:0").name');
+  const { stdout } = await runCode(code, {}, ["--no-prompt"]);
+  assertMatch(stdout, /^unavailable getBackend\(\): vulkan:0 is not usable: [^\n]*\n$/);
+});
+
+Deno.test("importing the package opens no library", async () => {
+  const code = `
+    const dlopen = Deno.dlopen;
+    Object.defineProperty(Deno, "dlopen", { value: () => { throw new Error("opened"); } });
+    await import("../src/backend/devices.ts");
+    console.log(typeof dlopen);
+  `;
+  assertEquals((await runCode(code)).stdout, "function\n");
+});
+
+// ---- choosing -----------------------------------------------------------------------------------------------------------
+
+Deno.test({
+  ...NEEDS_LIBRARY,
+  name: "without a Vulkan driver WASM works, and one line says what to install",
+  fn: async () => {
+    const { stdout, stderr } = await runCode(PRINT_BACKEND, {
+      VK_ICD_FILENAMES: "/nonexistent.json",
+      VK_DRIVER_FILES: "/nonexistent.json",
+    });
+    assertEquals(stdout, "wasm wasm\n");
+    assertMatch(stderr, /^vkmx: running on the CPU \(wasm\): no Vulkan driver[^\n]*install[^\n]*\n$/);
+  },
+});
+
+Deno.test("VKMX_DEVICE chooses, and a name that is not there lists what is", async () => {
+  assertEquals(await runCode(PRINT_BACKEND, { VKMX_DEVICE: "wasm" }), { code: 0, stdout: "wasm wasm\n", stderr: "" });
+  const { stdout } = await runCode(PRINT_BACKEND, { VKMX_DEVICE: "vulkan:99" });
+  assertMatch(stdout, /^device getBackend\(\): there is no device "vulkan:99"; there are .*wasm/);
+});
+
+Deno.test("getBackend() without a name never takes a software driver", async () => {
+  const list = devices();
+  if (list.some((d) => d.usable && !["cpu", "wasm"].includes(d.type))) return; // a real GPU is the default there
+  const { stdout, stderr } = await runCode(PRINT_BACKEND);
+  assertEquals(stdout, "wasm wasm\n");
+  assertEquals(stderr.trim().split("\n").length, 1);
+  if (list.some((d) => d.type === "cpu")) assertStringIncludes(stderr, "software");
+});
+
+Deno.test("prepareDevices() does nothing where WASM is named or the library is there", async () => {
+  const code =
+    'import { prepareDevices } from "./src/backend/devices.ts"; await prepareDevices("wasm"); await prepareDevices();';
+  const env = { VKMX_LIBRARY: LIBRARY ?? `${ROOT}none.so` };
+  assertEquals(await runCode(code, env), { code: 0, stdout: "", stderr: "" });
+});
+
+Deno.test("devices() lists WASM last and a reason for whatever is not usable", () => {
+  const list = devices();
+  assertEquals(list.at(-1)?.name, "wasm");
+  assertEquals(new Set(list.map((d) => d.name)).size, list.length);
+  for (const d of list) assert(d.usable || d.reason, d.name);
+});
+
+Deno.test("getBackend() refuses an unknown name with code device", () => {
+  const error = assertThrows(() => getBackend("cuda:0"), RuntimeError, "wasm");
+  assertEquals(error.code, "device");
+});
+
+Deno.test("scripts/devices.ts prints a line a device and marks the default", async () => {
+  const { stdout } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", `${ROOT}scripts/devices.ts`],
+    env: { NO_COLOR: "1", VKMX_DEVICE: "wasm" },
+  }).output();
+  const lines = new TextDecoder().decode(stdout).trimEnd().split("\n");
+  assertEquals(lines.length, devices().length);
+  assertMatch(lines.at(-1)!, /^\* wasm /);
+});
+
+// ---- backends -----------------------------------------------------------------------------------------------------------
+
+for (const { name, usable } of devices()) {
+  if (!usable) continue;
+
+  Deno.test(`getBackend("${name}") is opened once, and anew after closeDevices()`, () => {
+    const first = getBackend(name);
+    assertEquals(getBackend(name), first);
+    assertEquals(first.name, name);
+    closeDevices();
+    const second = getBackend(name);
+    assert(second !== first);
+    second.free(second.alloc(10));
+    closeDevices();
+  });
+
+  Deno.test(`the backend of ${name} counts objects, memory and tickets`, async () => {
+    const backend = getBackend(name);
+    try {
+      assert(
+        backend.limits.maxGrid >= 65535 && backend.limits.maxBufferBytes >= 2 ** 27 && backend.limits.threads >= 64,
+      );
+      assert(Object.keys(KERNELS).some((kernel) => backend.has(kernel as keyof typeof KERNELS)));
+      const before = backend.memory();
+      assert(before.total > 0 && before.available > 0 && before.available <= before.total);
+      const buffer = backend.alloc(4000);
+      assert(backend.memory().active >= before.active + 4000);
+      const push = encodePush("ArangePush", { count: 1000, start: 5, step: 3 });
+      const words = encodePlan(1, [{
+        kernel: "arange",
+        spec: [64, 3],
+        push,
+        grid: [16, 1, 1],
+        buffers: [[0, 0]],
+      }]);
+      const plan = backend.compile(words);
+      assertEquals(backend.liveObjects(), { buffers: 1, plans: 1 });
+      const first = backend.run(plan, [{ buffer, byteOffset: 0 }]);
+      const second = backend.run(plan, [{ buffer, byteOffset: 0 }]);
+      assert(second > first);
+      await backend.waitAsync(second);
+      backend.wait(first);
+      const out = new Uint32Array(1000);
+      backend.read(buffer, 0, new Uint8Array(out.buffer));
+      assert(out.every((x, i) => x === 5 + 3 * i));
+      assertEquals(backend.profileRead(plan).length, 0);
+      backend.profile(true);
+      backend.wait(backend.run(plan, [{ buffer, byteOffset: 0 }]));
+      assertEquals(backend.profileRead(plan).length, 1);
+      backend.profile(false);
+      backend.release(plan);
+      backend.free(buffer);
+      assertEquals(backend.liveObjects(), { buffers: 0, plans: 0 });
+      assertEquals(backend.memory().active, before.active);
+      assert(backend.memory().peak >= before.active + 4000);
+    } finally {
+      closeDevices();
+    }
+  });
+
+  Deno.test(`waitAsync() on ${name} lets timers run`, async () => {
+    const backend = getBackend(name);
+    try {
+      const count = 1 << 21;
+      const buffer = backend.alloc(4 * count);
+      const push = encodePush("ArangePush", { count, start: 0, step: 1 });
+      const dispatch = {
+        kernel: "arange",
+        spec: [64, 3],
+        push,
+        grid: [count / 64, 1, 1],
+        buffers: [[0, 0]],
+      } as const;
+      const plan = backend.compile(encodePlan(1, Array.from({ length: 20 }, () => dispatch)));
+      let ticket = 0;
+      for (let i = 0; i < 5; i++) ticket = backend.run(plan, [{ buffer, byteOffset: 0 }]);
+      let turns = 0;
+      const timer = setInterval(() => turns++, 1);
+      const start = performance.now();
+      await backend.waitAsync(ticket);
+      const elapsed = performance.now() - start;
+      clearInterval(timer);
+      assert(turns > 0 || elapsed < 10, `${turns} turns in ${elapsed} ms`);
+      backend.release(plan);
+      backend.free(buffer);
+    } finally {
+      closeDevices();
+    }
+  });
+}
