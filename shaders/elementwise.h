@@ -1,15 +1,15 @@
 // THE elementwise table: one row per function, its body valid in GLSL and in C.
 //
-// Included by elementwise.comp and runtime-c/wasm/elementwise.c (once per domain or for all at once), read by `zig build gen`.
-// A row is MACRO(id, name, body); the macro says what the function takes and gives:
+// Included by elementwise.comp and runtime-c/wasm/elementwise.c (once per domain or for all at once), read by `zig
+// build gen`. A row is MACRO(id, name, body); the macro says what the function takes and gives:
 //
 //   <domains>_<result><arity>    domains: the letters F (float), I (int), U (uint) that the row serves
 //                                result:  S same as the operands, or F, I, U
-//                                arity:   1 reads a, 2 reads a and b, 3 reads a, b and the condition c, which is always uint
+//                                arity:   1 reads a, 2 reads a and b, 3 reads a, b and the condition c, always uint
 //
 // A name has one id; where domains need different bodies it has several rows. Bool is uint 0 or 1; U rows named like a
-// question give 0 or 1. Bodies are expressions over a, b, c and shaders/math.h, and defined for every operand: no trap, no
-// undefined overflow, and NaN is told by its bits. Ids are append-only within a release.
+// question give 0 or 1. Bodies are expressions over a, b, c and shaders/math.h, and defined for every operand: no trap,
+// no undefined overflow, and NaN is told by its bits. Ids are append-only within a release.
 //
 // A step word (STEP0..3 of kernel `elementwise`) applies one row:
 //
@@ -22,8 +22,9 @@
 // Registers: 0, 1, 2 the inputs a, b, c loaded by DTYPE_A, DTYPE_B, DTYPE_C; 3, 4 the immediates imm0, imm1; 5 to 8 the
 // results of steps 0 to 3. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
 //
-// The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of float_result,
-// int_result, uint_result; what it has no use for it defines empty. They are undefined again at the end of this file.
+// The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
+// float_result, int_result, uint_result; what it has no use for it defines empty. They are undefined again at the end
+// of this file.
 
 #define F_S1(id, name, body) FLOAT_ROW(id, name, 1, float_result, body)
 #define F_S2(id, name, body) FLOAT_ROW(id, name, 2, float_result, body)
@@ -51,7 +52,7 @@
 #define FIU_S3(id, name, body) F_S3(id, name, body) I_S3(id, name, body) U_S3(id, name, body)
 #define FIU_U2(id, name, body) F_U2(id, name, body) I_U2(id, name, body) U_S2(id, name, body)
 
-// ---- moves and casts --------------------------------------------------------------------------------------------------
+// ---- moves and casts ----------------------------------------------------------------------------------------------
 // int and uint are the same 32 bits: a cast between them is identity, with the narrower type's wrap as rounding.
 
 FIU_S1(0, identity, a)
@@ -63,7 +64,7 @@ U_F1(5, uint_to_float, FLOAT(a))
 F_U1(6, to_bool, UINT(m_nonzero(a)))
 IU_U1(6, to_bool, UINT(a != 0))
 
-// ---- unary ------------------------------------------------------------------------------------------------------------
+// ---- unary --------------------------------------------------------------------------------------------------------
 
 F_S1(10, abs, m_abs(a))
 I_S1(10, abs, INT(m_magnitude(a)))
@@ -113,7 +114,7 @@ F_U1(46, isposinf, UINT(BITS(a) == 0x7f800000u))
 F_U1(47, isneginf, UINT(BITS(a) == 0xff800000u))
 F_U1(48, isfinite, UINT((BITS(a) & 0x7fffffffu) < 0x7f800000u))
 
-// ---- binary -----------------------------------------------------------------------------------------------------------
+// ---- binary -------------------------------------------------------------------------------------------------------
 
 FU_S2(60, add, a + b)
 I_S2(60, add, INT(UINT(a) + UINT(b)))
@@ -126,7 +127,7 @@ F_S2(64, remainder, m_remainder(a, b)) // floored: the sign of the divisor
 I_S2(64, remainder, m_remainder_int(a, b))
 U_S2(64, remainder, b == 0u ? 0u : a % (b | UINT(b == 0u)))
 F_S2(65, floor_divide, m_floor(a / b))
-I_S2(65, floor_divide, m_divide_int(a, b)) // integers truncate, as in MLX; a divisor of 0 gives 0
+I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))
 F_S2(66, power, m_pow(a, b))
 I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0 unless the base is 1 or -1
@@ -150,7 +151,7 @@ IU_U2(78, logical_or, UINT(a != 0 || b != 0))
 IU_S2(79, bitwise_and, a & b)
 IU_S2(80, bitwise_or, a | b)
 IU_S2(81, bitwise_xor, a ^ b)
-I_S2(82, left_shift, UINT(b) > 31u ? 0 : INT(UINT(a) << (UINT(b) & 31u))) // shifting everything out gives 0 (or the sign)
+I_S2(82, left_shift, UINT(b) > 31u ? 0 : INT(UINT(a) << (UINT(b) & 31u))) // all bits out: 0, or the sign
 U_S2(82, left_shift, b > 31u ? 0u : a << (b & 31u))
 I_S2(83, right_shift, a >> (UINT(b) > 31u ? 31u : UINT(b)))
 U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))

@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xa2b1240e;
+export const ABI_HASH = 0x0b950e11;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -328,6 +328,19 @@ export const KERNELS = {
     ],
     push: "SamplePush",
     spec: ["THREADS", "DTYPE_IN"],
+    needs: "",
+    wasm: true,
+  },
+  elementwise_single: {
+    id: 22,
+    buffers: [
+      { name: "a", read: true, write: false, optional: true },
+      { name: "b", read: true, write: false, optional: true },
+      { name: "c", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "ElementwisePush",
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "CONTIGUOUS", "STEPS", "STEP0", "STEP1", "STEP2", "STEP3"],
     needs: "",
     wasm: true,
   },

@@ -1,0 +1,17 @@
+// arange: out[i] = start + i * step in the domain of the output's dtype; a step of 0 fills.
+
+#include "kernel.h"
+
+void k_arange(const Call *call) {
+    PUSH(ArangePush);
+    const uint32_t dtype = call->spec[1];
+    uint8_t *out = call->buffer[0];
+    const float start = bits_float(p->start), step = bits_float(p->step);
+    const bool fills = p->step == 0, is_float = DTYPE_IS_FLOAT(dtype);
+    for (uint32_t i = 0; i < p->count; i++) {
+        uint32_t bits = p->start + i * p->step; // int and uint agree in their bits
+        if (is_float) bits = fills ? p->start : float_bits(start + (float)i * step);
+        if (dtype == DTYPE_BOOL) bits = bits != 0;
+        store_bits(out, i, dtype, bits);
+    }
+}

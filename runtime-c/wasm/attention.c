@@ -1,0 +1,203 @@
+// Scaled dot-product attention with an online softmax: out = softmax(scale * q . k + mask) . v per query head.
+//
+// Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
+// in pieces: each piece of k and v is converted to float32 once and used by all rows; running maxima and sums keep one
+// pass exact. `lengths` is one int32 for all batch rows, clamped to 0..kv_len. Masked keys and scores of the lowest
+// float or -infinity count nothing; a row with no key left gives 0.
+
+#include "simd.h"
+
+enum { ROWS = 16, KEYS = 32, MAX_DIM = 256 };
+#define NEGATIVE_INFINITY (-__builtin_inff())
+#define LOWEST (-0x1.fffffep127f)
+
+typedef struct Block {
+    const Call *call;
+    const struct AttentionPush *p;
+    uint32_t batch, kv_head, length, rows;
+    uint32_t head[ROWS], query[ROWS];
+    float q[ROWS][MAX_DIM]; // scaled, padded to a multiple of 4 with zeros
+    float out[ROWS][MAX_DIM];
+    float scores[ROWS][KEYS];
+    float most[ROWS], sum[ROWS];
+    const float *k[KEYS], *v[KEYS]; // rows of the piece: in place where they are float32 and unpadded, else in `scratch`
+    float scratch[2][KEYS][MAX_DIM];
+} Block;
+
+INLINE uint32_t padded(uint32_t dim) { return (dim + 3) & ~3u; }
+
+// Rows first..first+count-1 of k or v of this kv head as floats; the rest of the piece is 0, so that it adds nothing.
+static void load_piece(const Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
+                       uint32_t count, const float *rows[KEYS], float scratch[KEYS][MAX_DIM]) {
+    uint32_t dtype = b->call->spec[4];
+    bool in_place = dtype == DTYPE_F32 && dim % 4 == 0;
+    for (uint32_t j = 0; j < KEYS; j++) {
+        ptrdiff_t element = (ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] +
+                            (ptrdiff_t)(first + j) * strides[2];
+        const uint8_t *row = from + element * (ptrdiff_t)DTYPE_BYTES(dtype);
+        rows[j] = scratch[j];
+        if (j >= count) {
+            __builtin_memset(scratch[j], 0, padded(dim) * sizeof(float));
+        } else if (in_place) {
+            rows[j] = (const float *)row;
+        } else {
+            load_run(scratch[j], row, 0, dim, dtype);
+            for (uint32_t d = dim; d < padded(dim); d++) scratch[j][d] = 0;
+        }
+    }
+}
+
+// Two rows against four keys: eight sums in registers. Rows beyond the block compute on stale values that nothing
+// reads.
+static void score_piece(Block *b, uint32_t dim) {
+    for (uint32_t i = 0; i < b->rows; i += 2) {
+        for (uint32_t j = 0; j < KEYS; j += 4) {
+            f4 s[2][4] = {{{0}}};
+            for (uint32_t d = 0; d < dim; d += 4) {
+                f4 q0 = f4_load(b->q[i] + d), q1 = f4_load(b->q[i + 1] + d);
+#pragma clang loop unroll(full)
+                for (uint32_t n = 0; n < 4; n++) {
+                    f4 k = f4_load(b->k[j + n] + d);
+                    s[0][n] = f4_fma(q0, k, s[0][n]);
+                    s[1][n] = f4_fma(q1, k, s[1][n]);
+                }
+            }
+            f4_store(b->scores[i] + j, f4_sum4(s[0][0], s[0][1], s[0][2], s[0][3]));
+            f4_store(b->scores[i + 1] + j, f4_sum4(s[1][0], s[1][1], s[1][2], s[1][3]));
+        }
+    }
+}
+
+static void mask_row(Block *b, uint32_t i, uint32_t first, uint32_t count) {
+    const struct AttentionPush *p = b->p;
+    uint32_t mode = b->call->spec[6], dtype = b->call->spec[7];
+    float *scores = b->scores[i];
+    for (uint32_t j = count; j < KEYS; j++) scores[j] = NEGATIVE_INFINITY;
+    if (mode == MASK_CAUSAL) {
+        // Query i sees keys j <= i + length - q_len.
+        int64_t last = (int64_t)b->query[i] + b->length - p->q_len;
+        for (uint32_t j = 0; j < count; j++) if ((int64_t)(first + j) > last) scores[j] = NEGATIVE_INFINITY;
+    } else if (mode == MASK_BOOL || mode == MASK_ADD) {
+        ptrdiff_t row = (ptrdiff_t)b->batch * p->mask_strides[0] + (ptrdiff_t)b->head[i] * p->mask_strides[1] +
+                        (ptrdiff_t)b->query[i] * p->mask_strides[2];
+        for (uint32_t j = 0; j < count; j++) {
+            ptrdiff_t element = row + (ptrdiff_t)(first + j) * p->mask_strides[3];
+            const uint8_t *mask = b->call->buffer[3] + element * (ptrdiff_t)DTYPE_BYTES(dtype);
+            if (mode == MASK_ADD) scores[j] += load_float(mask, 0, dtype);
+            if (mode == MASK_BOOL ? !*mask : scores[j] <= LOWEST) scores[j] = NEGATIVE_INFINITY;
+        }
+    }
+}
+
+// Scores become weights relative to the running maximum; sums and outputs so far shrink to the new one.
+static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
+    float *scores = b->scores[i], most = b->most[i];
+    for (uint32_t j = 0; j < KEYS; j++) {
+        if (scores[j] > most || scores[j] != scores[j]) most = scores[j]; // NaN stays
+    }
+    if (most == NEGATIVE_INFINITY) { // nothing seen yet
+        __builtin_memset(scores, 0, KEYS * sizeof(float));
+        return;
+    }
+    f4 sum = {0};
+    for (uint32_t j = 0; j < KEYS; j += 4) {
+        f4 weight = f4_exp_negative(f4_load(scores + j) - most);
+        f4_store(scores + j, weight);
+        sum += weight;
+    }
+    if (most != b->most[i]) {
+        float shrink = f4_exp_negative(f4_splat(b->most[i] - most))[0];
+        for (uint32_t d = 0; d < v_dim; d += 4) f4_store(b->out[i] + d, f4_load(b->out[i] + d) * shrink);
+        b->sum[i] *= shrink;
+        b->most[i] = most;
+    }
+    b->sum[i] += f4_sum(sum);
+}
+
+// out += weights . v, two rows and four keys at a time.
+static void add_values(Block *b, uint32_t v_dim) {
+    for (uint32_t i = 0; i < b->rows; i += 2) {
+        for (uint32_t j = 0; j < KEYS; j += 4) {
+            f4 w[2][4];
+            for (uint32_t n = 0; n < 4; n++) {
+                w[0][n] = f4_splat(b->scores[i][j + n]);
+                w[1][n] = f4_splat(b->scores[i + 1][j + n]);
+            }
+            for (uint32_t d = 0; d < v_dim; d += 4) {
+                f4 o0 = f4_load(b->out[i] + d), o1 = f4_load(b->out[i + 1] + d);
+#pragma clang loop unroll(full)
+                for (uint32_t n = 0; n < 4; n++) {
+                    f4 v = f4_load(b->v[j + n] + d);
+                    o0 = f4_fma(w[0][n], v, o0);
+                    o1 = f4_fma(w[1][n], v, o1);
+                }
+                f4_store(b->out[i] + d, o0), f4_store(b->out[i + 1] + d, o1);
+            }
+        }
+    }
+}
+
+static void run_block(Block *b) {
+    const struct AttentionPush *p = b->p;
+    const uint32_t *spec = b->call->spec;
+    uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5];
+    uint32_t last_query = 0;
+    __builtin_memset(b->q, 0, sizeof b->q);
+    __builtin_memset(b->out, 0, sizeof b->out);
+    for (uint32_t i = 0; i < b->rows; i++) {
+        ptrdiff_t element = (ptrdiff_t)b->batch * p->q_strides[0] + (ptrdiff_t)b->head[i] * p->q_strides[1] +
+                            (ptrdiff_t)b->query[i] * p->q_strides[2];
+        load_run(b->q[i], b->call->buffer[0] + element * (ptrdiff_t)DTYPE_BYTES(dtype_q), 0, dim, dtype_q);
+        for (uint32_t d = 0; d < dim; d++) b->q[i][d] *= p->scale;
+        b->most[i] = NEGATIVE_INFINITY;
+        b->sum[i] = 0;
+        last_query = b->query[i] > last_query ? b->query[i] : last_query;
+    }
+    // Beyond the last query's last key a causal block sees nothing.
+    int64_t end = b->length, causal_end = (int64_t)last_query + b->length - p->q_len + 1;
+    if (spec[6] == MASK_CAUSAL && causal_end < end) end = causal_end;
+    for (uint32_t first = 0; (int64_t)first < end; first += KEYS) {
+        uint32_t count = min_u32(KEYS, (uint32_t)end - first);
+        load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->k, b->scratch[0]);
+        load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->v, b->scratch[1]);
+        score_piece(b, dim);
+        for (uint32_t i = 0; i < b->rows; i++) {
+            mask_row(b, i, first, count);
+            softmax_row(b, i, v_dim);
+        }
+        add_values(b, v_dim);
+    }
+    for (uint32_t i = 0; i < b->rows; i++) {
+        size_t at = (((size_t)b->batch * p->heads + b->head[i]) * p->q_len + b->query[i]) * v_dim;
+        float inverse = b->sum[i] > 0 || b->sum[i] != b->sum[i] ? 1 / b->sum[i] : 0;
+        for (uint32_t d = 0; d < v_dim; d += 4) f4_store(b->out[i] + d, f4_load(b->out[i] + d) * inverse);
+        store_floats(b->call->buffer[5], at, b->out[i], v_dim, dtype_out);
+    }
+}
+
+void k_attention(const Call *call) {
+    PUSH(AttentionPush);
+    Block b;
+    b.call = call;
+    b.p = p;
+    b.length = p->kv_len;
+    if (call->spec[8]) {
+        int32_t length = *(const int32_t *)call->buffer[4];
+        b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
+    }
+    // Rows of a kv head: its query heads for the first query, then for the next.
+    uint32_t group = p->kv_heads ? p->heads / p->kv_heads : 0, rows = group * p->q_len;
+    __builtin_memset(b.scores, 0, sizeof b.scores);
+    for (b.batch = 0; b.batch < p->batch; b.batch++) {
+        for (b.kv_head = 0; b.kv_head < p->kv_heads; b.kv_head++) {
+            for (uint32_t first = 0; first < rows; first += ROWS) {
+                b.rows = min_u32(ROWS, rows - first);
+                for (uint32_t i = 0; i < b.rows; i++) {
+                    b.head[i] = b.kv_head * group + (first + i) % group;
+                    b.query[i] = (first + i) / group;
+                }
+                run_block(&b);
+            }
+        }
+    }
+}

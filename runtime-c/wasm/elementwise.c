@@ -1,0 +1,184 @@
+// elementwise: a chain of up to four rows of shaders/elementwise.h, block by block.
+//
+// A row is a loop over a block of 512 registers that the compiler vectorises. Blocks stay in the L1 cache between the
+// steps of a chain; 4-byte operands that lie contiguously are read in place and 4-byte results are written in place.
+// Indices are 32 bits: up to 2^31 elements.
+
+#include "../../shaders/math.h"
+#include "kernel.h"
+#include "strided.h"
+
+#define BLOCK 512u
+
+// Registers hold the bits of a float, int or uint, whichever the row reads.
+typedef float __attribute__((may_alias)) Float;
+typedef int32_t __attribute__((may_alias)) Int;
+typedef uint32_t __attribute__((may_alias)) Uint;
+
+typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint *c, uint32_t n);
+
+#define OPERANDS_1(Type) const Type a = ((const Type *)pa)[i];
+#define OPERANDS_2(Type) OPERANDS_1(Type) const Type b = ((const Type *)pb)[i];
+#define OPERANDS_3(Type) OPERANDS_2(Type) const Uint c = pc[i];
+#define float_result ((Float *)out)[i]
+#define int_result ((Int *)out)[i]
+#define uint_result out[i]
+#define LOOP(function, Type, arity, result, body)                                                                     \
+    static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) {            \
+        (void)pb, (void)pc;                                                                                           \
+        for (uint32_t i = 0; i < n; i++) {                                                                            \
+            OPERANDS_##arity(Type) result = body;                                                                     \
+        }                                                                                                             \
+    }
+#define FLOAT_ROW(id, name, arity, result, body) LOOP(float_##name, Float, arity, result, body)
+#define INT_ROW(id, name, arity, result, body) LOOP(int_##name, Int, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body) LOOP(uint_##name, Uint, arity, result, body)
+#include "../../shaders/elementwise.h"
+
+enum { KIND_FLOAT, KIND_INT, KIND_UINT }; // domains and kinds of results
+
+static const struct {
+    Row run;
+    uint8_t kind; // of the result
+} ROWS[3][128] = {
+#define KIND_float_result KIND_FLOAT
+#define KIND_int_result KIND_INT
+#define KIND_uint_result KIND_UINT
+#define FLOAT_ROW(id, name, arity, result, body) [KIND_FLOAT][id] = {float_##name, KIND_##result},
+#define INT_ROW(id, name, arity, result, body) [KIND_INT][id] = {int_##name, KIND_##result},
+#define UINT_ROW(id, name, arity, result, body) [KIND_UINT][id] = {uint_##name, KIND_##result},
+#include "../../shaders/elementwise.h"
+};
+
+// ---- results rounded as a separate op would have stored them ------------------------------------------------------
+
+#define ROUNDING(function, x_to_result)                                                                               \
+    static void function(Uint *r, uint32_t n) {                                                                       \
+        for (uint32_t i = 0; i < n; i++) {                                                                            \
+            const Uint x = r[i];                                                                                      \
+            r[i] = x_to_result;                                                                                       \
+        }                                                                                                             \
+    }
+ROUNDING(round_f16, float_bits(f16_value(f16_bits(bits_float(x)))))
+ROUNDING(round_bf16, bf16_bits(bits_float(x)) << 16)
+ROUNDING(wrap_i8, (Uint)(int8_t)x)
+ROUNDING(wrap_i16, (Uint)(int16_t)x)
+ROUNDING(wrap_u8, (uint8_t)x)
+ROUNDING(wrap_u16, (uint16_t)x)
+
+static void (*const ROUND[3][2])(Uint *r, uint32_t n) = {
+    [KIND_FLOAT] = {round_f16, round_bf16}, [KIND_INT] = {wrap_i8, wrap_i16}, [KIND_UINT] = {wrap_u8, wrap_u16}};
+
+// ---- loads and stores ---------------------------------------------------------------------------------------------
+
+// `n` elements from `from` on, `stride` elements apart.
+static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, uint32_t n, uint32_t dtype) {
+    const ptrdiff_t step = stride * (ptrdiff_t)DTYPE_BYTES(dtype);
+    if (stride == 0) {
+        const Uint x = load_bits(from, 0, dtype);
+        for (uint32_t i = 0; i < n; i++) to[i] = x;
+        return;
+    }
+#define LOAD(d)                                                                                                       \
+    case d:                                                                                                           \
+        if (stride == 1) for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from, i, d);                              \
+        else for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from + (ptrdiff_t)i * step, 0, d);                    \
+        break;
+    switch (dtype) {
+        case DTYPE_BOOL:
+        LOAD(DTYPE_U8)
+        LOAD(DTYPE_U16)
+        LOAD(DTYPE_I8)
+        LOAD(DTYPE_I16)
+        LOAD(DTYPE_F16)
+        LOAD(DTYPE_BF16)
+        default: LOAD(DTYPE_U32) // every 4-byte type
+    }
+}
+
+static void store_block(uint8_t *out, uint32_t first, const Uint *r, uint32_t n, uint32_t dtype) {
+    uint8_t *to = out + (size_t)first * DTYPE_BYTES(dtype);
+#define STORE(d)                                                                                                      \
+    case d:                                                                                                           \
+        for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]);                                                  \
+        break;
+    switch (dtype) {
+        case DTYPE_BOOL:
+            for (uint32_t i = 0; i < n; i++) to[i] = r[i] != 0;
+            break;
+        case DTYPE_I8:
+        STORE(DTYPE_U8)
+        case DTYPE_I16:
+        STORE(DTYPE_U16)
+        STORE(DTYPE_F16)
+        STORE(DTYPE_BF16)
+        default:
+        STORE(DTYPE_U32)
+    }
+}
+
+// An input: where it lies and how it is walked.
+typedef struct Input {
+    const uint8_t *data; // NULL: absent
+    uint32_t dtype;
+    const int32_t *strides; // NULL: contiguous
+    Place place;
+} Input;
+
+// Elements first..first+n-1 as registers: in place where they lie so already, else loaded into `block`.
+static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n, const uint32_t *shape) {
+    const uint32_t bytes = DTYPE_BYTES(in->dtype);
+    if (!in->data) return block;
+    if (!in->strides) {
+        const uint8_t *from = in->data + (size_t)first * bytes;
+        if (bytes == 4) return (const Uint *)from;
+        load_run(block, from, 1, n, in->dtype);
+        return block;
+    }
+    for (uint32_t done = 0; done < n;) {
+        uint32_t left = shape[3] - in->place.at[3], run = left < n - done ? left : n - done;
+        const uint8_t *from = in->data + in->place.offset * (ptrdiff_t)bytes;
+        place_advance(&in->place, run, 4, shape, in->strides);
+        if (run == n && bytes == 4 && in->strides[3] == 1) return (const Uint *)from;
+        load_run(block + done, from, in->strides[3], run, in->dtype);
+        done += run;
+    }
+    return block;
+}
+
+void k_elementwise(const Call *call) {
+    PUSH(ElementwisePush);
+    const uint32_t dtype_out = call->spec[4], contiguous = call->spec[5], steps = call->spec[6];
+    const uint32_t *words = call->spec + 7;
+    if (p->count == 0) return;
+
+    Uint blocks[9][BLOCK] __attribute__((aligned(64)));
+    const Uint *registers[9];
+    for (int r = 0; r < 9; r++) registers[r] = blocks[r];
+    for (uint32_t i = 0; i < BLOCK; i++) blocks[3][i] = p->imm0, blocks[4][i] = p->imm1;
+    const int32_t *strides[3] = {p->a_strides, p->b_strides, p->c_strides};
+    Input inputs[3];
+    for (int k = 0; k < 3; k++) {
+        inputs[k] = (Input){call->buffer[k], call->spec[1 + k], contiguous ? NULL : strides[k], {{0}, 0}};
+        if (!inputs[k].data) __builtin_memset(blocks[k], 0, sizeof blocks[k]);
+    }
+
+    uint8_t *out = call->buffer[3];
+    const bool in_place = DTYPE_BYTES(dtype_out) == 4 && steps > 0;
+    for (uint32_t first = 0; first < p->count; first += BLOCK) {
+        const uint32_t n = p->count - first < BLOCK ? p->count - first : BLOCK;
+        for (int k = 0; k < 3; k++) registers[k] = load_input(&inputs[k], blocks[k], first, n, p->shape);
+        for (uint32_t s = 0; s < steps; s++) {
+            const uint32_t word = words[s], id = word & 0xffu, domain = word >> 8 & 3u, rounding = word >> 10 & 3u;
+            const Uint *a = registers[word >> 12 & 15u], *b = registers[word >> 16 & 15u];
+            const Uint *c = registers[word >> 20 & 15u];
+            Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
+            ROWS[domain][id].run(to, a, b, c, n);
+            if (rounding) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
+        }
+        if (!in_place) store_block(out, first, registers[steps ? 4 + steps : 0], n, dtype_out);
+    }
+}
+
+// A kernel of its own only for the sake of shader compile times.
+void k_elementwise_single(const Call *call) { k_elementwise(call); }

@@ -1,0 +1,94 @@
+// What a WASM kernel sees, and the typed loads and stores that mirror shaders/common.glsl.
+//
+// Kernel `name` of kernels.zon is `void k_name(const Call *call)`: buffers in table order as pointers (NULL where absent),
+// spec constants in table order (spec[0] = THREADS is of no use here), the push block. The whole problem is in the push
+// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/math.h.
+
+#ifndef VKMX_WASM_KERNEL_H
+#define VKMX_WASM_KERNEL_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../shaders/dtype.h"
+#include "../../shaders/push.h"
+
+typedef struct Call {
+    uint8_t *buffer[8];
+    const uint32_t *spec;
+    const void *push;
+} Call;
+
+#define PUSH(Type) const struct Type *p = (const struct Type *)call->push
+
+static inline uint32_t float_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+static inline float bits_float(uint32_t u) { return __builtin_bit_cast(float, u); }
+
+static inline float bf16_value(uint32_t bits) { return bits_float(bits << 16); }
+
+static inline uint32_t bf16_bits(float x) {
+    uint32_t u = float_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+    return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+
+static inline float f16_value(uint32_t bits) {
+    uint32_t sign = (bits & 0x8000u) << 16, u = bits & 0x7fffu;
+    if (u >= 0x7c00u) return bits_float(sign | 0x7f800000u | (u & 0x3ffu) << 13);
+    if (u >= 0x0400u) return bits_float(sign | ((u << 13) + 0x38000000u));
+    return bits_float(sign | float_bits((float)u * 0x1p-24f));
+}
+
+static inline uint32_t f16_bits(float x) {
+    uint32_t u = float_bits(x), sign = (u >> 16) & 0x8000u;
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u) return sign | 0x7e00u;
+    if (u >= 0x477ff000u) return sign | 0x7c00u;
+    if (u < 0x38800000u) return sign | (float_bits(bits_float(u) + 0.5f) - 0x3f000000u);
+    return sign | ((u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13);
+}
+
+static inline uint32_t load_bits(const uint8_t *a, size_t i, uint32_t dtype) {
+    switch (dtype) {
+        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: return ((const uint32_t *)a)[i];
+        case DTYPE_F16: return float_bits(f16_value(((const uint16_t *)a)[i]));
+        case DTYPE_BF16: return (uint32_t)((const uint16_t *)a)[i] << 16;
+        case DTYPE_U16: return ((const uint16_t *)a)[i];
+        case DTYPE_I16: return (uint32_t)(int32_t)((const int16_t *)a)[i];
+        case DTYPE_I8: return (uint32_t)(int32_t)((const int8_t *)a)[i];
+        default: return a[i];
+    }
+}
+
+static inline void store_bits(uint8_t *a, size_t i, uint32_t dtype, uint32_t bits) {
+    switch (dtype) {
+        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: ((uint32_t *)a)[i] = bits; break;
+        case DTYPE_F16: ((uint16_t *)a)[i] = (uint16_t)f16_bits(bits_float(bits)); break;
+        case DTYPE_BF16: ((uint16_t *)a)[i] = (uint16_t)bf16_bits(bits_float(bits)); break;
+        case DTYPE_U16: case DTYPE_I16: ((uint16_t *)a)[i] = (uint16_t)bits; break;
+        default: a[i] = (uint8_t)bits; break;
+    }
+}
+
+static inline float load_float(const uint8_t *a, size_t i, uint32_t dtype) {
+    if (dtype == DTYPE_F32) return ((const float *)a)[i];
+    if (dtype == DTYPE_F16) return f16_value(((const uint16_t *)a)[i]);
+    return bf16_value(((const uint16_t *)a)[i]);
+}
+
+static inline void store_float(uint8_t *a, size_t i, uint32_t dtype, float x) { store_bits(a, i, dtype, float_bits(x)); }
+
+// Runs of floats: the fast path of float32, one conversion loop for the 16-bit types.
+static inline void load_floats(float *to, const uint8_t *a, size_t first, size_t n, uint32_t dtype) {
+    if (dtype == DTYPE_F32) __builtin_memcpy(to, (const float *)a + first, n * 4);
+    else if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) to[i] = bf16_value(((const uint16_t *)a)[first + i]);
+    else for (size_t i = 0; i < n; i++) to[i] = f16_value(((const uint16_t *)a)[first + i]);
+}
+
+static inline void store_floats(uint8_t *a, size_t first, const float *from, size_t n, uint32_t dtype) {
+    if (dtype == DTYPE_F32) __builtin_memcpy((float *)a + first, from, n * 4);
+    else if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)bf16_bits(from[i]);
+    else for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)f16_bits(from[i]);
+}
+
+#endif

@@ -1,0 +1,97 @@
+// The WASM executor: checks Plans (shaders/plan.h) and runs them by calling the kernel of each id.
+//
+// A run walks the Plan here, so JavaScript makes one call for many dispatches. Kernels get their spec words and push
+// block in place, buffers as pointers; grids are of no use. Nothing is kept between calls but the heap of memory.c.
+
+#include "../../shaders/plan.h"
+#include "kernel_table.h"
+
+#include <wasm_simd128.h>
+
+#define EXPORT(name) __attribute__((export_name(#name))) name
+
+// What is wrong with a Plan: vk_plan_check returns -(code + PLAN_STATUSES * dispatch).
+enum {
+    PLAN_OK = 0,
+    PLAN_BAD_HEADER = 1, // magic or word count
+    PLAN_TRUNCATED = 2,  // a dispatch reaches past the end, or words are left over
+    PLAN_BAD_KERNEL = 3, // no such kernel here
+    PLAN_BAD_FLAGS = 4,
+    PLAN_BAD_COUNTS = 5, // buffers, spec or push words differ from the kernel table
+    PLAN_BAD_SLOT = 6,   // beyond the header's count, or none where the kernel needs a buffer
+    PLAN_STATUSES = 8,
+};
+
+// One dispatch of a checked Plan.
+typedef struct Dispatch {
+    const KernelRow *kernel;
+    const uint32_t *buffers, *spec, *push, *next;
+} Dispatch;
+
+static Dispatch dispatch_at(const uint32_t *words) {
+    const KernelRow *kernel = &kernel_table[words[0] & 0xffffu];
+    const uint32_t *buffers = words + PLAN_DISPATCH_WORDS;
+    const uint32_t *spec = buffers + 2u * kernel->buffers, *push = spec + kernel->spec;
+    return (Dispatch){kernel, buffers, spec, push, push + kernel->push_words};
+}
+
+// Status of the dispatch at `words`, of which `left` may be read; its length goes to *length.
+static int32_t dispatch_check(const uint32_t *words, uint32_t left, uint32_t slots, uint32_t *length) {
+    if (left < PLAN_DISPATCH_WORDS) return PLAN_TRUNCATED;
+    uint32_t id = words[0] & 0xffffu;
+    if (id >= kernel_count || !kernel_table[id].run) return PLAN_BAD_KERNEL;
+    if (words[0] >> 16 & ~PLAN_DISJOINT) return PLAN_BAD_FLAGS;
+    const KernelRow *kernel = &kernel_table[id];
+    uint32_t counts = kernel->buffers | (uint32_t)kernel->spec << 8 | (uint32_t)kernel->push_words << 16;
+    if (words[1] != counts) return PLAN_BAD_COUNTS;
+    *length = PLAN_DISPATCH_WORDS + 2u * kernel->buffers + kernel->spec + kernel->push_words;
+    if (left < *length) return PLAN_TRUNCATED;
+    for (uint32_t i = 0; i < kernel->buffers; i++) {
+        uint32_t slot = words[PLAN_DISPATCH_WORDS + 2u * i];
+        if (slot == PLAN_NO_SLOT ? !(kernel->optional >> i & 1u) : slot >= slots) return PLAN_BAD_SLOT;
+    }
+    return PLAN_OK;
+}
+
+uint32_t EXPORT(vk_abi)(void) { return kernel_abi_hash; }
+
+// 1 when the engine computes relaxed dot products as the kernels expect. Some early engines validate the instruction
+// and get it wrong. The operands are loaded from memory that the compiler cannot see through.
+int32_t EXPORT(vk_probe)(void) {
+    static volatile const int8_t activations[16] = {-128, 127, -1, 5, 100, -100, 7, 0, 1, 2, 3, 4, -5, -6, -7, -8};
+    static volatile const int8_t codes[16] = {15, 15, 0, 9, 1, 2, 127, 3, 15, 14, 13, 12, 0, 1, 2, 3};
+    int8_t a[16], b[16];
+    int32_t expected[4] = {10, 20, 30, 40}, got[4];
+    for (int i = 0; i < 16; i++) a[i] = activations[i], b[i] = codes[i];
+    v128_t sum = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_v128_load(a), wasm_v128_load(b), wasm_v128_load(expected));
+    wasm_v128_store(got, sum);
+    for (int i = 0; i < 16; i++) expected[i / 4] += a[i] * b[i];
+    return got[0] == expected[0] && got[1] == expected[1] && got[2] == expected[2] && got[3] == expected[3];
+}
+
+// Strict check of a Plan against the kernel table; must pass before vk_plan_run.
+int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
+    if (count < PLAN_HEADER_WORDS || words[0] != PLAN_MAGIC || words[3] != count) return -PLAN_BAD_HEADER;
+    uint32_t at = PLAN_HEADER_WORDS, dispatches = words[2], length = 0;
+    for (uint32_t i = 0; i < dispatches; i++, at += length) {
+        int32_t status = dispatch_check(words + at, count - at, words[1], &length);
+        if (status) return -(status + PLAN_STATUSES * (int32_t)(i < (1u << 27) ? i : 0));
+    }
+    return at == count ? PLAN_OK : -PLAN_TRUNCATED;
+}
+
+// Runs dispatches first..last-1. slots: one address a slot of the Plan.
+void EXPORT(vk_plan_run)(const uint32_t *words, const uint32_t *slots, uint32_t first, uint32_t last) {
+    const uint32_t *at = words + PLAN_HEADER_WORDS;
+    for (uint32_t i = 0; i < last; i++) {
+        Dispatch d = dispatch_at(at);
+        at = d.next;
+        if (i < first) continue;
+        Call call = {.spec = d.spec, .push = d.push};
+        for (uint32_t b = 0; b < d.kernel->buffers; b++) {
+            uint32_t slot = d.buffers[2u * b], offset = d.buffers[2u * b + 1u];
+            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)(uintptr_t)(slots[slot] + offset);
+        }
+        d.kernel->run(&call);
+    }
+}

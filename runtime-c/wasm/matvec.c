@@ -1,0 +1,107 @@
+// matmul for few rows of a: streams b once a row, four columns (b contiguous along k) or sixteen (along n) at a time.
+
+#include "matmul.h"
+
+// The row of a as contiguous floats in pieces of this length.
+enum { PIECE = 4096 };
+
+typedef struct Row {
+    const struct MatmulPush *p;
+    const uint8_t *b;
+    uint32_t dtype_b;
+} Row;
+
+// b contiguous along k: sums[j] += a . column j, for 4 columns at a time.
+INLINE void dot_columns(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count,
+                        float *sums) {
+    ptrdiff_t bytes = DTYPE_BYTES(row->dtype_b), stride = row->p->b_strides[1];
+    const uint8_t *b[4];
+    for (uint32_t j = 0; j < 4; j++) {
+        b[j] = row->b + ((ptrdiff_t)(column + (j < count ? j : 0)) * stride + (ptrdiff_t)first) * bytes;
+    }
+    f4 s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    uint32_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+        f4 x = f4_load(a + k);
+        s0 = f4_fma(x, f4_load_as(b[0], k, row->dtype_b), s0);
+        s1 = f4_fma(x, f4_load_as(b[1], k, row->dtype_b), s1);
+        s2 = f4_fma(x, f4_load_as(b[2], k, row->dtype_b), s2);
+        s3 = f4_fma(x, f4_load_as(b[3], k, row->dtype_b), s3);
+    }
+    f4 sum = f4_sum4(s0, s1, s2, s3);
+    for (; k < depth; k++) {
+        for (uint32_t j = 0; j < 4; j++) sum[j] += a[k] * load_float(b[j], k, row->dtype_b);
+    }
+    for (uint32_t j = 0; j < count; j++) sums[j] += sum[j];
+}
+
+// b contiguous along n: sums of 16 columns stay in registers while k advances.
+INLINE void add_rows(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count,
+                     float *sums) {
+    ptrdiff_t bytes = DTYPE_BYTES(row->dtype_b), step = row->p->b_strides[0] * bytes;
+    const uint8_t *b = row->b + (ptrdiff_t)first * step + column * bytes;
+    if (count == 16) {
+        f4 s0 = f4_load(sums), s1 = f4_load(sums + 4), s2 = f4_load(sums + 8), s3 = f4_load(sums + 12);
+        for (uint32_t k = 0; k < depth; k++, b += step) {
+            f4 x = f4_splat(a[k]);
+            s0 = f4_fma(x, f4_load_as(b, 0, row->dtype_b), s0);
+            s1 = f4_fma(x, f4_load_as(b, 4, row->dtype_b), s1);
+            s2 = f4_fma(x, f4_load_as(b, 8, row->dtype_b), s2);
+            s3 = f4_fma(x, f4_load_as(b, 12, row->dtype_b), s3);
+        }
+        f4_store(sums, s0), f4_store(sums + 4, s1), f4_store(sums + 8, s2), f4_store(sums + 12, s3);
+    } else {
+        for (uint32_t k = 0; k < depth; k++, b += step) {
+            for (uint32_t j = 0; j < count; j++) sums[j] += a[k] * load_float(b, j, row->dtype_b);
+        }
+    }
+}
+
+// One row of a times all columns; `dtype_b` is a constant at every call, so that the inner loops have no branch on it.
+INLINE void multiply_row(const Call *call, const Operands *o, uint32_t i, uint32_t dtype_b) {
+    PUSH(MatmulPush);
+    uint32_t dtype_a = call->spec[1], dtype_out = call->spec[3];
+    ptrdiff_t a_bytes = DTYPE_BYTES(dtype_a);
+    Row row = {p, o->b, dtype_b};
+    float a[PIECE], sums[16];
+    bool along_k = p->b_strides[0] == 1 && p->n > 1;
+    uint32_t width = along_k ? 4 : 16;
+    // Pieces of k run outside where one piece is the rule; longer rows convert a piece again for every group of
+    // columns.
+    for (uint32_t column = 0; column < p->n; column += width) {
+        uint32_t count = min_u32(width, p->n - column);
+        __builtin_memset(sums, 0, sizeof sums);
+        for (uint32_t first = 0; first < p->k; first += PIECE) {
+            uint32_t depth = min_u32(PIECE, p->k - first);
+            if (column == 0 || p->k > PIECE) {
+                ptrdiff_t step = p->a_strides[1] * a_bytes;
+                const uint8_t *from = o->a + (ptrdiff_t)i * p->a_strides[0] * a_bytes + (ptrdiff_t)first * step;
+                if (p->a_strides[1] == 1) load_run(a, from, 0, depth, dtype_a);
+                else for (uint32_t k = 0; k < depth; k++) a[k] = load_float(from + (ptrdiff_t)k * step, 0, dtype_a);
+            }
+            if (along_k) dot_columns(&row, a, first, depth, column, count, sums);
+            else add_rows(&row, a, first, depth, column, count, sums);
+        }
+        store_floats(o->out, (size_t)i * p->n + column, sums, count, dtype_out);
+    }
+}
+
+void k_matvec(const Call *call) {
+    PUSH(MatmulPush);
+    uint32_t dtype_a = call->spec[1], dtype_b = call->spec[2], dtype_out = call->spec[3];
+    bool streams = p->b_strides[0] == 1 || p->b_strides[1] == 1;
+    for (uint32_t batch = 0; batch < p->batch; batch++) {
+        Operands o = matmul_operands(call, batch);
+        if (!DTYPE_IS_FLOAT(dtype_out)) {
+            matmul_integers(p, o, dtype_a, dtype_b, dtype_out);
+        } else if (p->m > 2 || !streams) {
+            matmul_floats(p, o, dtype_a, dtype_b, dtype_out);
+        } else {
+            for (uint32_t i = 0; i < p->m; i++) {
+                if (dtype_b == DTYPE_F32) multiply_row(call, &o, i, DTYPE_F32);
+                else if (dtype_b == DTYPE_BF16) multiply_row(call, &o, i, DTYPE_BF16);
+                else multiply_row(call, &o, i, DTYPE_F16);
+            }
+        }
+    }
+}

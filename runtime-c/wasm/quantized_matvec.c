@@ -1,0 +1,151 @@
+// Rows of x times a quantized w (n, k), one after the other: each streams w once, four of its rows at a time.
+//
+// A group of x becomes 16-bit integers times one scale, so that one instruction multiplies and adds eight codes
+// exactly; the error, at most half a 32767th of the group's largest value, is below 1e-8 of the group's energy. x is
+// reordered to match the codes at each position of eight 16-bit words, so unpacking a position is a shift and a mask.
+// The bias of a group is folded into bias * sum(x). Widths that do not divide 16 unpack to floats, and several rows of
+// x then go through the dense core.
+
+#include "quantized_product.h"
+
+// Longest row of x for the fast path; longer ones go through the dense core.
+enum { MAX_K = 16384 };
+
+typedef struct Row {
+    union {
+        int16_t fixed[MAX_K]; // in the order of the codes of 16-byte blocks: [block][position in the word][word]
+        float x[MAX_K];
+    };
+    float steps[MAX_K / 32]; // per group: x = step * fixed
+    float sums[MAX_K / 32];
+} Row;
+
+// Whether whole 16-byte blocks of codes share a group and no code crosses a 16-bit word.
+INLINE bool divides_words(uint32_t bits, uint32_t group) { return 16 % bits == 0 && group * bits % 128 == 0; }
+
+static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group) {
+    uint32_t per_word = 16 / bits;
+    bool fixed = divides_words(bits, group);
+    for (uint32_t first = 0; first < k; first += group) {
+        float values[128], most = 0;
+        f4 sum = {0};
+        load_run(values, x, first, group, dtype_x);
+        for (uint32_t i = 0; i < group; i += 4) sum += f4_load(values + i);
+        row->sums[first / group] = f4_sum(sum);
+        if (!fixed) {
+            __builtin_memcpy(row->x + first, values, group * sizeof(float));
+            continue;
+        }
+        for (uint32_t i = 0; i < group; i++) {
+            float magnitude = __builtin_fabsf(values[i]);
+            most = magnitude > most ? magnitude : most;
+        }
+        // Infinity and NaN cannot be held: they reach the result through the sum.
+        float step = most > 1e-30f && most < 3e38f ? most / 32767 : 1, inverse = 1 / step;
+        row->steps[first / group] = step;
+        for (uint32_t i = 0; i < group; i++) {
+            uint32_t in_block = i % (8 * per_word), word = in_block / per_word, position = in_block % per_word;
+            float rounded = __builtin_rintf(values[i] * inverse);
+            int16_t code = rounded >= -32767 && rounded <= 32767 ? (int16_t)rounded : 0;
+            row->fixed[first + i - in_block + position * 8 + word] = code;
+        }
+    }
+}
+
+// Four rows of w, `apart` from each other; `bits` and `dtype` are constants at every call.
+INLINE f4 dot4(const Row *row, const Quantized *w, uint32_t n, uint32_t apart, uint32_t last, uint32_t bits,
+               uint32_t dtype) {
+    const uint8_t *codes[4], *scales[4], *biases[4];
+    f4 total[4] = {{0}}, shift = {0};
+    uint32_t groups = w->columns / w->group;
+    for (uint32_t r = 0; r < 4; r++) {
+        size_t at = min_u32(n + r * apart, last);
+        codes[r] = w->codes + at * (w->columns / 8 * bits);
+        scales[r] = w->scales + at * groups * DTYPE_BYTES(dtype);
+        biases[r] = w->biases + at * groups * DTYPE_BYTES(dtype);
+    }
+    const int16_t *x = row->fixed;
+    u16x8 mask = {0};
+    mask += (uint16_t)((1u << bits) - 1);
+    for (uint32_t g = 0; g < groups; g++) {
+        i4 part[4] = {{0}};
+        for (uint32_t i = 0; i < w->group; i += 128 / bits) {
+            u16x8 words[4];
+            for (uint32_t r = 0; r < 4; r++) {
+                words[r] = (u16x8)u4_load(codes[r]);
+                codes[r] += 16;
+            }
+#pragma clang loop unroll(full)
+            for (uint32_t shift = 0; shift < 16; shift += bits, x += 8) {
+                i16x8 xs = (i16x8)u4_load(x);
+                for (uint32_t r = 0; r < 4; r++) {
+                    u16x8 code = shift == 16 - bits ? words[r] >> (16 - bits) : words[r] >> shift & mask;
+                    part[r] += i4_dot((i16x8)code, xs);
+                }
+            }
+        }
+        for (uint32_t r = 0; r < 4; r++) {
+            f4 scale = f4_splat(load_float(scales[r], g, dtype) * row->steps[g]);
+            total[r] = f4_fma(__builtin_convertvector(part[r], f4), scale, total[r]);
+            shift[r] += load_float(biases[r], g, dtype) * row->sums[g];
+        }
+    }
+    return f4_sum4(total[0], total[1], total[2], total[3]) + shift;
+}
+
+// One row of w of any width.
+static float dot1(const Row *row, const Quantized *w, uint32_t n) {
+    const uint8_t *codes = w->codes + (size_t)n * (w->columns / 8 * w->bits);
+    size_t g = (size_t)n * (w->columns / w->group);
+    f4 total = {0};
+    float shift = 0;
+    for (uint32_t first = 0; first < w->columns; first += w->group, g++) {
+        f4 part = {0};
+        for (uint32_t k = first; k < first + w->group; k += 32, codes += 4 * w->bits) {
+            float unpacked[32];
+            unpack32(codes, w->bits, unpacked);
+            for (uint32_t i = 0; i < 32; i += 4) part = f4_fma(f4_load(unpacked + i), f4_load(row->x + k + i), part);
+        }
+        total = f4_fma(part, f4_splat(load_float(w->scales, g, w->dtype_scales)), total);
+        shift += load_float(w->biases, g, w->dtype_scales) * row->sums[first / w->group];
+    }
+    return f4_sum(total) + shift;
+}
+
+static void unpack_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out) {
+    for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, dot1(row, w, i));
+}
+
+// The four rows lie a quarter of w apart: four long streams that the hardware prefetches, which short neighbouring rows
+// are not.
+INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out, uint32_t bits,
+                         uint32_t dtype) {
+    uint32_t quarter = (n + 3) / 4;
+    for (uint32_t i = 0; i < quarter; i++) {
+        f4 y = dot4(row, w, i, quarter, n - 1, bits, dtype);
+        for (uint32_t r = 0; r < 4 && i + r * quarter < n; r++) store_float(out, i + r * quarter, dtype_out, y[r]);
+    }
+}
+
+void k_quantized_matvec(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    uint32_t bits = call->spec[1], group = call->spec[2], dtype_x = call->spec[3], dtype_scales = call->spec[4];
+    uint32_t dtype_out = call->spec[5], rows = p->batch * p->m;
+    if (p->k > MAX_K || (p->m > 1 && !divides_words(bits, group))) {
+        quantized_product(call, true);
+        return;
+    }
+    Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, bits, group, dtype_scales};
+    for (uint32_t i = 0; i < rows; i++) {
+        Row row;
+        Quantized w = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : i / p->m);
+        uint8_t *out = call->buffer[4] + (size_t)i * p->n * DTYPE_BYTES(dtype_out);
+        prepare(&row, call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x), p->k, dtype_x, bits, group);
+        if (!divides_words(bits, group)) unpack_row(&row, &w, p->n, out, dtype_out);
+        else if (bits == 4 && dtype_scales == DTYPE_BF16) multiply_row(&row, &w, p->n, out, dtype_out, 4, DTYPE_BF16);
+        else if (bits == 4 && dtype_scales == DTYPE_F32) multiply_row(&row, &w, p->n, out, dtype_out, 4, DTYPE_F32);
+        else if (bits == 4) multiply_row(&row, &w, p->n, out, dtype_out, 4, dtype_scales);
+        else if (bits == 8) multiply_row(&row, &w, p->n, out, dtype_out, 8, dtype_scales);
+        else multiply_row(&row, &w, p->n, out, dtype_out, 2, dtype_scales);
+    }
+}

@@ -1,0 +1,34 @@
+#version 460
+// dequantize: out = scale * code + bias, each step rounded to DTYPE_SCALES as MLX does, then cast to DTYPE_OUT.
+//
+// One thread eight elements, any THREADS. Workgroups: ceil(rows * cols / 8 / THREADS), folded over (x, y).
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 4
+#define PUSH QuantizePush
+#include "common.glsl"
+
+layout(constant_id = 1) const uint BITS = 4;
+layout(constant_id = 2) const uint GROUP = 64;
+layout(constant_id = 3) const uint DTYPE_SCALES = DTYPE_F32;
+layout(constant_id = 4) const uint DTYPE_OUT = DTYPE_F32;
+
+#include "quantized.glsl"
+
+float rounded(float x) {
+    if (DTYPE_SCALES == DTYPE_BF16) return bf16_value(bf16_bits(x));
+    return DTYPE_SCALES == DTYPE_F16 ? f16_value(f16_bits(x)) : x;
+}
+
+void main() {
+    uint eight = flat_thread();
+    if (eight >= pc.p.rows * (pc.p.cols / 8)) return;
+    float scale = load_float(pc.address[1], eight * 8 / GROUP, DTYPE_SCALES);
+    float bias = load_float(pc.address[2], eight * 8 / GROUP, DTYPE_SCALES);
+    uvec2 codes = codes8(pc.address[0] + uint64_t(eight / 4) * (4 * BITS), eight % 4);
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+        precise float product = scale * float(code_at(codes, i));
+        precise float w = rounded(product) + bias;
+        store_float(pc.address[3], eight * 8 + i, DTYPE_OUT, rounded(w));
+    }
+}

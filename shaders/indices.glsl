@@ -1,0 +1,8 @@
+// Indices of gather and scatter: negative ones count from the end, anything still outside is clamped.
+
+uint axis_index(uint64_t indices, uint i, uint dtype, uint axis) {
+    uint bits = load_bits(indices, i, dtype);
+    if (!DTYPE_IS_SIGNED(dtype)) return min(bits, axis - 1u);
+    int index = int(bits);
+    return uint(clamp(index < 0 ? index + int(axis) : index, 0, int(axis) - 1));
+}

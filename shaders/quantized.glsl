@@ -1,0 +1,30 @@
+// Affine quantized rows as MLX stores them: each row is a little-endian bitstream of codes, lowest bits first, with one
+// scale and one bias per group. Eight codes fill BITS bytes and lie within two neighbouring words of any 32 codes (BITS
+// words).
+//
+// Multiplying shaders use code_value(n) = 1 + n / 2^BITS, which costs no integer to float conversion: the code goes
+// straight into the mantissa. Then scale * code + bias = code_scale * code_value + code_bias.
+
+const uint CODE_MASK = (1u << BITS) - 1u;
+
+float code_value(uint code) { return uintBitsToFloat(0x3f800000u | code << (23u - BITS)); }
+float code_scale(float scale) { return scale * float(1u << BITS); }
+float code_bias(float scale, float bias) { return bias - code_scale(scale); }
+
+// Codes 8 * part .. 8 * part + 7 of the 32 that start at `words`, as 8 * BITS bits.
+uvec2 codes8(uint64_t words, uint part) {
+    uint bit = part * 8u * BITS, word = bit / 32u, shift = bit % 32u;
+    uint low = U32s(words).v[word];
+    if (shift + 8u * BITS <= 32u) return uvec2(low >> shift, 0);
+    uint high = U32s(words).v[word + 1u];
+    if (shift == 0u) return uvec2(low, high);
+    return uvec2(low >> shift | high << (32u - shift), high >> shift);
+}
+
+// Code i of those eight.
+uint code_at(uvec2 codes, uint i) {
+    uint bit = i * BITS;
+    if (bit >= 32u) return codes.y >> (bit - 32u) & CODE_MASK;
+    if (bit + BITS <= 32u) return codes.x >> bit & CODE_MASK;
+    return (codes.x >> bit | codes.y << (32u - bit)) & CODE_MASK;
+}

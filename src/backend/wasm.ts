@@ -1,0 +1,334 @@
+/**
+ * The CPU device: runs Plans with the WASM executor, in linear memory of at most 4 GiB.
+ *
+ * There is no second thread, so work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it
+ * to the end, `waitAsync` in slices of a few milliseconds between which the event loop turns. Frees and writes that
+ * touch queued work take their place in the queue, so the order is that of submission whoever drives it.
+ *
+ * @module
+ */
+
+import { RuntimeError } from "../../ffi/error.ts";
+import { instantiateWasm, type WasmRuntime } from "../../ffi/wasm.ts";
+import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
+import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
+
+/** Milliseconds of work between two turns of the event loop. */
+const SLICE_MS = 8;
+/** Dispatches run between two looks at the clock. */
+const SLICE_DISPATCHES = 4;
+
+interface BufferRow {
+  readonly bytes: number;
+  /** Ticket of the last queued work that touches it. */
+  lastUse: number;
+}
+
+interface PlanRow {
+  /** Address of the words in linear memory. */
+  readonly words: number;
+  readonly slots: number;
+  readonly dispatches: number;
+  nanoseconds: Float64Array;
+  lastUse: number;
+}
+
+/** Queued work: a Plan with its slot addresses, or something short. */
+type Work =
+  | {
+    readonly ticket: number;
+    readonly plan: PlanRow;
+    readonly addresses: Uint32Array;
+    next: number;
+    times: Float64Array | undefined;
+  }
+  | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
+
+/** Opens the CPU device. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD. */
+export function createWasmBackend(): Backend {
+  const runtime = instantiateWasm();
+  if (runtime.abi !== ABI_HASH) {
+    throw new RuntimeError(
+      "abi",
+      "createWasmBackend",
+      "ffi/wasm_module.ts and src/backend/kernels.ts are of different builds: run `deno task gen`",
+    );
+  }
+  return new WasmBackend(runtime);
+}
+
+class WasmBackend implements Backend {
+  readonly name = "wasm";
+  readonly description = "CPU (WebAssembly SIMD, 4 GiB of memory at most)";
+  readonly limits: BackendLimits;
+  readonly #runtime: WasmRuntime;
+  readonly #buffers = new Map<BufferHandle, BufferRow>(); // a buffer's handle is its address
+  readonly #plans = new Map<PlanHandle, PlanRow>();
+  readonly #queue: Work[] = [];
+  #head = 0; // first entry of the queue that is not done
+  #submitted = 0;
+  #nextPlan = 1;
+  #slotBlock = 0; // linear memory that slot addresses are passed in
+  #slotCapacity = 0;
+  #profiling = false;
+  #lost: unknown; // the trap that left the module in an unknown state
+
+  constructor(runtime: WasmRuntime) {
+    this.#runtime = runtime;
+    this.limits = { maxBufferBytes: runtime.memory("limit") - 256, maxGrid: 0x7fffffff, threads: 64 };
+  }
+
+  has(kernel: KernelName): boolean {
+    return KERNELS[kernel].wasm;
+  }
+
+  alloc(bytes: number): BufferHandle {
+    if (!Number.isSafeInteger(bytes) || bytes <= 0) {
+      throw new RuntimeError("argument", "alloc", `${bytes} is not a number of bytes`);
+    }
+    const address = this.#block(bytes, "buffer");
+    this.#buffers.set(address, { bytes, lastUse: 0 });
+    return address;
+  }
+
+  free(buffer: BufferHandle): void {
+    if (this.#lost !== undefined) return; // all memory went with the device
+    const row = this.#row(buffer, "free");
+    this.#buffers.delete(buffer);
+    this.#ordered(row, () => this.#runtime.free(buffer));
+  }
+
+  write(buffer: BufferHandle, byteOffset: number, data: Uint8Array): void {
+    const row = this.#range(buffer, byteOffset, data.byteLength, "write");
+    const at = buffer + byteOffset;
+    if (row.lastUse <= this.#done) return this.#runtime.bytes.set(data, at);
+    const copy = data.slice(); // the caller may change its bytes before the queue comes to them
+    row.lastUse = this.#enqueue(() => this.#runtime.bytes.set(copy, at));
+  }
+
+  read(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    const row = this.#range(buffer, byteOffset, out.byteLength, "read");
+    this.wait(row.lastUse);
+    const at = buffer + byteOffset;
+    out.set(this.#runtime.bytes.subarray(at, at + out.byteLength));
+  }
+
+  load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void {
+    const row = this.#range(buffer, byteOffset, bytes, "load");
+    this.wait(row.lastUse);
+    this.#runtime.readFile(buffer + byteOffset, path, fileOffset, bytes);
+  }
+
+  compile(words: Uint32Array): PlanHandle {
+    const address = this.#block(Math.max(4, words.byteLength), "internal");
+    this.#runtime.bytes.set(new Uint8Array(words.buffer, words.byteOffset, words.byteLength), address);
+    try {
+      this.#runtime.checkPlan(address, words.length);
+    } catch (e) {
+      this.#runtime.free(address);
+      throw e;
+    }
+    const plan = this.#nextPlan++;
+    this.#plans.set(plan, {
+      words: address,
+      slots: words[1],
+      dispatches: words[2],
+      nanoseconds: new Float64Array(0),
+      lastUse: 0,
+    });
+    return plan;
+  }
+
+  run(plan: PlanHandle, slots: readonly Slot[]): number {
+    const row = this.#plan(plan, "run");
+    if (slots.length !== row.slots) {
+      throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
+    }
+    const addresses = new Uint32Array(slots.length);
+    const used: { lastUse: number }[] = [row];
+    slots.forEach((slot, i) => {
+      used.push(this.#range(slot.buffer, slot.byteOffset, 0, "run"));
+      addresses[i] = slot.buffer + slot.byteOffset;
+    });
+    this.#reserveSlots(slots.length);
+    const ticket = ++this.#submitted;
+    const times = this.#profiling ? new Float64Array(row.dispatches) : undefined;
+    this.#queue.push({ ticket, plan: row, addresses, next: 0, times });
+    for (const entry of used) entry.lastUse = ticket;
+    return ticket;
+  }
+
+  release(plan: PlanHandle): void {
+    if (this.#lost !== undefined) return;
+    const row = this.#plan(plan, "release");
+    this.#plans.delete(plan);
+    this.#ordered(row, () => this.#runtime.free(row.words));
+  }
+
+  wait(ticket: number): void {
+    while (this.#done < ticket) this.#work(ticket, Infinity);
+  }
+
+  async waitAsync(ticket: number): Promise<void> {
+    while (this.#done < ticket) {
+      this.#work(ticket, performance.now() + SLICE_MS);
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+  }
+
+  memory(): MemoryInfo {
+    const runtime = this.#runtime;
+    return {
+      active: runtime.memory("active"),
+      peak: runtime.memory("peak"),
+      total: runtime.memory("limit"),
+      available: runtime.memory("available"),
+    };
+  }
+
+  resetPeakMemory(): void {
+    this.#runtime.resetPeakMemory();
+  }
+
+  profile(on: boolean): void {
+    this.#profiling = on;
+  }
+
+  profileRead(plan: PlanHandle): Float64Array {
+    return this.#plan(plan, "profileRead").nanoseconds;
+  }
+
+  liveObjects(): { readonly buffers: number; readonly plans: number } {
+    return { buffers: this.#buffers.size, plans: this.#plans.size };
+  }
+
+  /** Lets go of everything; work that nobody waited for is dropped. */
+  [Symbol.dispose](): void {
+    this.#queue.length = 0;
+    this.#head = 0;
+    this.#lost ??= "the device was disposed";
+    this.#buffers.clear();
+    this.#plans.clear();
+  }
+
+  /** Ticket up to which all work is done. */
+  get #done(): number {
+    return this.#head < this.#queue.length ? this.#queue[this.#head].ticket - 1 : this.#submitted;
+  }
+
+  /** Runs queued work up to `ticket`, and the frees and writes behind it, until the clock passes `deadline`. */
+  #work(ticket: number, deadline: number): void {
+    while (this.#head < this.#queue.length) {
+      const work = this.#queue[this.#head];
+      if (work.ticket > ticket && work.plan) return;
+      this.#checkAlive("wait");
+      try {
+        if (work.plan) this.#advance(work, deadline);
+        else work.act();
+      } catch (cause) {
+        this.#lost = cause;
+        throw new RuntimeError("device-lost", "run", `the WASM executor failed: ${(cause as Error).message}`, {
+          cause,
+        });
+      }
+      if (work.plan && work.next < work.plan.dispatches) return; // the slice is over
+      this.#head++;
+      if (this.#head === this.#queue.length) this.#queue.length = this.#head = 0;
+      if (performance.now() >= deadline) return;
+    }
+  }
+
+  #advance(work: Work & { plan: PlanRow }, deadline: number): void {
+    const { plan, addresses, times } = work;
+    const slots = this.#slotBlock;
+    this.#runtime.bytes.set(new Uint8Array(addresses.buffer), slots);
+    const step = times ? 1 : deadline === Infinity ? plan.dispatches : SLICE_DISPATCHES;
+    while (work.next < plan.dispatches) {
+      const last = Math.min(plan.dispatches, work.next + step);
+      const start = times ? performance.now() : 0;
+      this.#runtime.runPlan(plan.words, slots, work.next, last);
+      if (times) times[work.next] = (performance.now() - start) * 1e6;
+      work.next = last;
+      if (deadline !== Infinity && performance.now() >= deadline) break;
+    }
+    if (times && work.next === plan.dispatches) plan.nanoseconds = times;
+  }
+
+  /** Makes room for slot addresses; they are copied there when a run begins or goes on. */
+  #reserveSlots(count: number): void {
+    if (count <= this.#slotCapacity) return;
+    const capacity = Math.max(256, count * 2);
+    const block = this.#block(capacity * 4, "internal");
+    if (this.#slotBlock) this.#runtime.free(this.#slotBlock);
+    this.#slotBlock = block;
+    this.#slotCapacity = capacity;
+  }
+
+  #enqueue(act: () => void): number {
+    const ticket = ++this.#submitted;
+    this.#queue.push({ ticket, plan: undefined, act });
+    return ticket;
+  }
+
+  /** Acts now, or in the queue when queued work still touches the row. */
+  #ordered(row: { readonly lastUse: number }, act: () => void): void {
+    if (row.lastUse <= this.#done) act();
+    else this.#enqueue(act);
+  }
+
+  #block(bytes: number, kind: "buffer" | "internal"): number {
+    this.#checkAlive("alloc");
+    let address = this.#runtime.alloc(bytes, kind);
+    if (!address && this.#done < this.#submitted) {
+      this.wait(this.#submitted); // frees that wait in the queue
+      address = this.#runtime.alloc(bytes, kind);
+    }
+    if (address) return address;
+    const { active, total } = this.memory();
+    throw new RuntimeError(
+      "out-of-memory",
+      "alloc",
+      `wasm cannot allocate ${megabytes(bytes)}: ${megabytes(active)} of at most ${megabytes(total)} in use; ` +
+        "use a smaller model or context, or a Vulkan device",
+    );
+  }
+
+  #row(buffer: BufferHandle, call: string): BufferRow {
+    this.#checkAlive(call);
+    const row = this.#buffers.get(buffer);
+    if (!row) throw new RuntimeError("handle", call, `${buffer} is not a live buffer of wasm`);
+    return row;
+  }
+
+  #range(buffer: BufferHandle, byteOffset: number, bytes: number, call: string): BufferRow {
+    const row = this.#row(buffer, call);
+    if (byteOffset < 0 || byteOffset + bytes > row.bytes) {
+      throw new RuntimeError(
+        "argument",
+        call,
+        `bytes ${byteOffset} to ${byteOffset + bytes} are outside the buffer of ${row.bytes}`,
+      );
+    }
+    return row;
+  }
+
+  #plan(plan: PlanHandle, call: string): PlanRow {
+    this.#checkAlive(call);
+    const row = this.#plans.get(plan);
+    if (!row) throw new RuntimeError("handle", call, `${plan} is not a live Plan of wasm`);
+    return row;
+  }
+
+  #checkAlive(call: string): void {
+    if (this.#lost === undefined) return;
+    throw new RuntimeError(
+      "device-lost",
+      call,
+      `the WASM device is gone: ${(this.#lost as Error).message ?? this.#lost}`,
+    );
+  }
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}

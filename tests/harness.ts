@@ -1,0 +1,148 @@
+/**
+ * Runs one kernel on a device over typed arrays: the level of a Plan with a single dispatch.
+ *
+ * Push blocks are encoded by the generated layouts, so a test names fields and not words. Every buffer is followed by guard
+ * bytes that must survive the run.
+ *
+ * @module
+ */
+
+import { assertEquals } from "@std/assert";
+import type { Backend, Slot } from "../src/backend/backend.ts";
+import { closeDevices, devices, getBackend } from "../src/backend/devices.ts";
+import {
+  type KernelName,
+  type KernelRow,
+  KERNELS,
+  PLAN_HEADER_WORDS,
+  PLAN_MAGIC,
+  PLAN_NO_SLOT,
+  PUSH,
+  type PushField,
+} from "../src/backend/kernels.ts";
+import { testDevices } from "./devices.ts";
+
+/** What one dispatch needs. */
+export interface KernelRun {
+  /** Specialisation constants by name; THREADS is 64 and the others 0 unless given. */
+  readonly spec?: Readonly<Record<string, number>>;
+  /** Fields of the push block by name; what is left out is 0, short arrays are filled with 0. */
+  readonly push: Readonly<Record<string, number | readonly number[]>>;
+  /** Contents by buffer name; optional buffers may be left out. Written ones are overwritten with the result. */
+  readonly buffers: Readonly<Record<string, ArrayBufferView>>;
+  /** Byte offset of a slot's first element in its array, for views that run backwards. */
+  readonly offsets?: Readonly<Record<string, number>>;
+  /** Workgroups: a count along x or all three. */
+  readonly grid?: number | readonly [number, number, number];
+  /** Instead of `grid`: threads in all, one an item. */
+  readonly items?: number;
+}
+
+/** One dispatch of a Plan in numbers. */
+export interface Dispatch {
+  readonly kernel: KernelName;
+  readonly spec: readonly number[];
+  readonly push: Uint32Array;
+  readonly grid: readonly [number, number, number];
+  /** Slot and byte offset of each buffer, undefined where absent. */
+  readonly buffers: readonly (readonly [slot: number, byteOffset: number] | undefined)[];
+}
+
+/** Encodes a push block by the generated layout. */
+export function encodePush(struct: keyof typeof PUSH, values: KernelRun["push"]): Uint32Array {
+  const fields: readonly PushField[] = PUSH[struct];
+  const words = new Uint32Array(fields.reduce((n, f) => n + f.count, 0));
+  const floats = new Float32Array(words.buffer);
+  const left = new Set(Object.keys(values));
+  let at = 0;
+  for (const { name, type, count } of fields) {
+    const value = values[name] ?? 0;
+    left.delete(name);
+    const list = typeof value === "number" ? [value] : value;
+    if (list.length > count) throw new RangeError(`${struct}.${name} holds ${count} words, not ${list.length}`);
+    list.forEach((v, i) => type === "f32" ? floats[at + i] = v : words[at + i] = v);
+    at += count;
+  }
+  if (left.size > 0) throw new RangeError(`${struct} has no field ${[...left].join(", ")}`);
+  return words;
+}
+
+/** Words of a Plan (shaders/plan.h). */
+export function encodePlan(slots: number, dispatches: readonly Dispatch[]): Uint32Array {
+  const words: number[] = [PLAN_MAGIC, slots, dispatches.length, 0];
+  if (words.length !== PLAN_HEADER_WORDS) throw new Error("shaders/plan.h has another header");
+  for (const d of dispatches) {
+    const counts = d.buffers.length | d.spec.length << 8 | d.push.length << 16;
+    words.push(KERNELS[d.kernel].id, counts, ...d.grid);
+    for (const buffer of d.buffers) words.push(...(buffer ?? [PLAN_NO_SLOT, 0]));
+    words.push(...d.spec, ...d.push);
+  }
+  words[3] = words.length;
+  return Uint32Array.from(words);
+}
+
+const GUARD = 64;
+const GUARD_BYTE = 0xa5;
+
+/** Runs `kernel` once; the arrays of written buffers then hold its output. */
+export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun): void {
+  const row: KernelRow = KERNELS[kernel];
+  const names = row.buffers.map((b) => b.name);
+  for (const name of Object.keys(run.buffers)) {
+    if (!names.includes(name)) throw new RangeError(`${kernel} has no buffer ${name}`);
+  }
+  for (const name of Object.keys(run.spec ?? {})) {
+    if (!row.spec.includes(name)) throw new RangeError(`${kernel} has no spec constant ${name}`);
+  }
+  const threads = run.spec?.THREADS ?? 64;
+  const spec = row.spec.map((name) => name === "THREADS" ? threads : run.spec?.[name] ?? 0);
+  const groups = run.grid ?? Math.max(1, Math.ceil((run.items ?? 1) / threads));
+
+  const bound: { name: string; bytes: Uint8Array; slot: Slot }[] = [];
+  const buffers = row.buffers.map(({ name }): readonly [number, number] | undefined => {
+    const array = run.buffers[name];
+    if (!array) return undefined;
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    const guarded = new Uint8Array(bytes.length + GUARD).fill(GUARD_BYTE);
+    guarded.set(bytes);
+    const buffer = backend.alloc(guarded.length);
+    backend.write(buffer, 0, guarded);
+    bound.push({ name, bytes, slot: { buffer, byteOffset: 0 } });
+    return [bound.length - 1, run.offsets?.[name] ?? 0];
+  });
+  const grid: readonly [number, number, number] = typeof groups === "number" ? [groups, 1, 1] : groups;
+  const push = encodePush(row.push as keyof typeof PUSH, run.push);
+  const plan = backend.compile(encodePlan(bound.length, [{ kernel, spec, push, grid, buffers }]));
+  try {
+    backend.wait(backend.run(plan, bound.map((b) => b.slot)));
+    for (const { name, bytes, slot } of bound) {
+      const after = new Uint8Array(bytes.length + GUARD);
+      backend.read(slot.buffer, 0, after);
+      const guard = after.subarray(bytes.length);
+      assertEquals(
+        guard.every((b) => b === GUARD_BYTE),
+        true,
+        `${kernel} wrote past the end of ${name} on ${backend.name}`,
+      );
+      if (row.buffers.find((b) => b.name === name)?.write) bytes.set(after.subarray(0, bytes.length));
+    }
+  } finally {
+    backend.release(plan);
+    for (const { slot } of bound) backend.free(slot.buffer);
+  }
+}
+
+/** Registers a test of kernels that runs on every device present. Devices stay open from test to test. */
+export function kernelTest(name: string, body: (backend: Backend) => void): void {
+  for (const device of testDevices()) {
+    Deno.test(`${name} on ${device}`, () => {
+      const backend = getBackend(device);
+      const before = backend.liveObjects();
+      body(backend);
+      assertEquals(backend.liveObjects(), before, "buffers or Plans leaked");
+    });
+  }
+}
+
+devices(); // opens the library here: a test that did would seem to leak it
+globalThis.addEventListener("unload", closeDevices);
