@@ -15,12 +15,26 @@ export type DtypeKind = "bool" | "uint" | "int" | "float";
 export interface Dtype {
   /** MLX's name, such as "float32". */
   readonly name: DtypeName;
+  /** What arithmetic it computes in. */
   readonly kind: DtypeKind;
   /** Bytes of one element. */
   readonly bytes: number;
   /** Code in kernels (shaders/dtype.h). */
   readonly code: number;
 }
+
+/** Names of all dtypes. */
+export type DtypeName =
+  | "bool"
+  | "uint8"
+  | "uint16"
+  | "uint32"
+  | "int8"
+  | "int16"
+  | "int32"
+  | "float16"
+  | "bfloat16"
+  | "float32";
 
 const ROWS = {
   bool: { kind: "bool", bytes: 1, code: 0 },
@@ -33,10 +47,7 @@ const ROWS = {
   float16: { kind: "float", bytes: 2, code: 7 },
   bfloat16: { kind: "float", bytes: 2, code: 8 },
   float32: { kind: "float", bytes: 4, code: 9 },
-} as const satisfies Record<string, Omit<Dtype, "name">>;
-
-/** Names of all dtypes. */
-export type DtypeName = keyof typeof ROWS;
+} as const satisfies Record<DtypeName, Omit<Dtype, "name">>;
 
 function row(name: DtypeName): Dtype {
   return Object.freeze({ name, ...ROWS[name] });

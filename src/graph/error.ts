@@ -9,6 +9,7 @@ export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" 
 
 /** Any error that an array call throws about its arguments; told apart by class or `code`. */
 export class ArrayError extends Error {
+  /** Name of the class. */
   override readonly name: string = "ArrayError";
   /** What the error is about. */
   readonly code: ArrayErrorCode;
@@ -22,6 +23,7 @@ export class ArrayError extends Error {
 
 /** Shapes that do not fit the call or each other. */
 export class ShapeError extends ArrayError {
+  /** Name of the class. */
   override readonly name = "ShapeError";
 
   /** Makes an error with a one-line message. */
@@ -32,6 +34,7 @@ export class ShapeError extends ArrayError {
 
 /** Element types that the call does not take. */
 export class DtypeError extends ArrayError {
+  /** Name of the class. */
   override readonly name = "DtypeError";
 
   /** Makes an error with a one-line message. */
@@ -42,6 +45,7 @@ export class DtypeError extends ArrayError {
 
 /** An axis or index outside the array. */
 export class IndexError extends ArrayError {
+  /** Name of the class. */
   override readonly name = "IndexError";
 
   /** Makes an error with a one-line message. */
@@ -52,6 +56,7 @@ export class IndexError extends ArrayError {
 
 /** An argument that is neither about shapes nor dtypes nor indices. */
 export class ValueError extends ArrayError {
+  /** Name of the class. */
   override readonly name = "ValueError";
 
   /** Makes an error with a one-line message. */

@@ -1,0 +1,86 @@
+/**
+ * Compiled functions: a graph is traced and lowered once per set of input shapes, then its Plan is run again and again.
+ *
+ * Inputs become parameters that are bound at each call. The Plan keeps its arena, so a call costs no lowering, and a
+ * backend that records Plans replays its recording while the same storage comes back.
+ *
+ * @module
+ */
+
+import { ValueError } from "../graph/error.ts";
+import { attrsOf, makeNode, type Node } from "../graph/node.ts";
+import { isContiguous } from "../graph/shape.ts";
+import { Executable } from "./execute.ts";
+import { lower } from "./lower.ts";
+import { options } from "./options.ts";
+import { backendOf, realize, takeStorage } from "./realize.ts";
+
+interface Trace {
+  readonly executable: Executable;
+  readonly outputs: readonly Pick<Node, "shape" | "dtype">[];
+}
+
+/** A function over nodes, compiled per shapes, dtypes and device of its inputs. */
+export class CompiledGraph implements Disposable {
+  readonly #fn: (parameters: readonly Node[]) => readonly Node[];
+  readonly #traces = new Map<string, Trace>();
+
+  /** `fn` builds the graph; it is called once per new key and must not evaluate anything. */
+  constructor(fn: (parameters: readonly Node[]) => readonly Node[]) {
+    this.#fn = fn;
+  }
+
+  /** Runs the function; results are stored nodes. `key` adds to the cache key whatever else the trace depends on. */
+  call(inputs: readonly Node[], key = ""): { readonly outputs: readonly Node[]; readonly ticket: number } {
+    const dense = inputs.map((node) => stored(node));
+    const backend = backendOf(dense);
+    const id = [backend.name, options.fuse, key, ...dense.map((n) => `${n.dtype.name}(${n.shape})`)].join("|");
+    let trace = this.#traces.get(id);
+    if (!trace) this.#traces.set(id, trace = this.#trace(dense));
+    const { executable } = trace;
+    const { outputs, ticket } = executable.run(dense);
+    for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);
+    dense.forEach((node, i) => node !== inputs[i] && node.release());
+    const nodes = outputs.map((at, i) => {
+      const node = makeNode("stored", [], trace.outputs[i].shape, trace.outputs[i].dtype, {});
+      node.stored = at;
+      return node;
+    });
+    return { outputs: nodes, ticket };
+  }
+
+  #trace(inputs: readonly Node[]): Trace {
+    const backend = backendOf(inputs);
+    const parameters = inputs.map((node, index) => makeNode("parameter", [], node.shape, node.dtype, { index }));
+    const outputs = this.#fn(parameters);
+    for (const node of outputs) node.retain();
+    try {
+      const lowered = lower(outputs, backend, { ...options, reusable: true });
+      const executable = new Executable(backend, lowered);
+      if (lowered.inPlace.length > 0) {
+        executable[Symbol.dispose]();
+        throw new ValueError("compile() expected the function to return every array that it updates in place");
+      }
+      return { executable, outputs: outputs.map(({ shape, dtype }) => ({ shape, dtype })) };
+    } finally {
+      for (const node of outputs) node.release();
+    }
+  }
+
+  /** Ends all traces with their Plans and arenas. */
+  [Symbol.dispose](): void {
+    for (const { executable } of this.#traces.values()) executable[Symbol.dispose]();
+    this.#traces.clear();
+  }
+}
+
+/** The node itself when it is stored, contiguous and aligned; otherwise a copy that is. The copy holds one reference. */
+function stored(node: Node): Node {
+  realize([node]);
+  const { offset, strides } = node.stored!;
+  if (isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0) return node;
+  const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
+  dense.retain();
+  realize([dense]);
+  return dense;
+}

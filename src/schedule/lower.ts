@@ -1,0 +1,284 @@
+/**
+ * From nodes to one Plan: orders the pending graph, runs the rules, places intermediates.
+ *
+ * The result is independent of where results and intermediates will lie; `execute.ts` binds the slots.
+ *
+ * @module
+ */
+
+import type { Backend } from "../backend/backend.ts";
+import type { KernelName } from "../backend/kernels.ts";
+import { attrsOf, type Node, type OpName } from "../graph/node.ts";
+import { contiguousStrides, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
+import { Lowering, type SlotSource, type Value } from "./lowering.ts";
+import { place } from "./memory.ts";
+import { type RuleName, RULES } from "./rules.ts";
+import { Storage } from "./storage.ts";
+
+/** How to lower. */
+export interface LowerOptions {
+  /** False expands every fused op into its composite and dispatches every elementwise op by itself. */
+  readonly fuse: boolean;
+  /** The Plan runs more than once: only parameters may be written in place. */
+  readonly reusable?: boolean;
+}
+
+/** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
+export type SlotBinding =
+  | Exclude<SlotSource, { kind: "temporary" }>
+  | { readonly kind: "arena"; readonly byteOffset: number };
+
+/** Where an output lies after a run. */
+export interface Output {
+  readonly slot: number;
+  readonly offset: number;
+  readonly strides: readonly number[];
+}
+
+/** A lowered graph. */
+export interface Lowered {
+  /** Undefined when nothing has to run: all outputs are views. */
+  readonly words: Uint32Array | undefined;
+  readonly kernels: readonly KernelName[];
+  readonly slots: readonly SlotBinding[];
+  readonly arenaBytes: number;
+  /** One per output asked for, then one per node of `inPlace` that was not asked for. */
+  readonly outputs: readonly Output[];
+  /** Nodes that were written in place although nobody asked for them: they must settle too, their base is overwritten. */
+  readonly inPlace: readonly Node[];
+  /** Leaves whose storage an output takes over. */
+  readonly donated: readonly Node[];
+}
+
+/** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
+const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
+  rmsNorm: () => "rms_norm",
+  rope: () => "rope",
+  attention(node) {
+    const [q, , v] = node.inputs;
+    const { hasLengths } = attrsOf(node, "attention");
+    const lengths = hasLengths ? sizeOf(node.inputs[node.inputs.length - 1].shape) : 1;
+    return q.shape[3] <= 256 && v.shape[3] <= 256 && lengths === 1 ? "attention" : undefined;
+  },
+  sample: (node) => node.inputs[0].shape[1] <= 262144 ? "sample" : undefined,
+};
+
+/** Makes device storage of a leaf with host or file content. */
+function upload(node: Node, backend: Backend): void {
+  const bytes = contiguousBytes(node);
+  const storage = new Storage(backend, bytes);
+  if (node.op === "data") {
+    if (bytes > 0) backend.write(storage.buffer, 0, attrsOf(node, "data").bytes);
+  } else {
+    const { path, byteOffset } = attrsOf(node, "file");
+    try {
+      if (bytes > 0) backend.load(storage.buffer, 0, path, byteOffset, bytes);
+    } catch (error) {
+      storage.release();
+      throw error;
+    }
+  }
+  node.settle({ storage, offset: 0, strides: contiguousStrides(node.shape) });
+}
+
+function contiguousBytes(node: Node): number {
+  return node.shape.reduce((n, d) => n * d, node.dtype.bytes);
+}
+
+/** Settles leaves that only need their content on the device. */
+export function uploadLeaf(node: Node, backend: Backend): boolean {
+  if (node.op !== "data" && node.op !== "file") return false;
+  upload(node, backend);
+  return true;
+}
+
+/** The pending graph behind `outputs` in an order in which inputs come first, fused ops replaced by composites where needed. */
+class Graph {
+  readonly order: Node[] = [];
+  /** Distinct nodes that read each node. */
+  readonly readers = new Map<Node, Node[]>();
+  /** Composites that stand for fused nodes. */
+  readonly replaced = new Map<Node, Node>();
+
+  constructor(outputs: readonly Node[], backend: Backend, options: LowerOptions) {
+    const state = new Map<Node, "open" | "done">();
+    const stack: Node[] = [...outputs].reverse();
+    while (stack.length > 0) {
+      const node = stack[stack.length - 1];
+      if (state.get(node) === "done") {
+        stack.pop();
+        continue;
+      }
+      if (node.gone) {
+        throw new Error(`array ${node.shape.length ? `of shape (${node.shape})` : ""} cannot be used: ${node.gone}`);
+      }
+      if (!state.has(node)) {
+        state.set(node, "open");
+        const serves = FUSED[node.op];
+        const kernel = serves?.(node);
+        if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+          const composite = node.composite();
+          composite.retain();
+          this.replaced.set(node, composite);
+        }
+        for (const input of this.inputs(node)) if (state.get(input) !== "done") stack.push(input);
+        continue;
+      }
+      stack.pop();
+      state.set(node, "done");
+      this.order.push(node);
+      for (const input of new Set(this.inputs(node))) {
+        const list = this.readers.get(input);
+        if (list) list.push(node);
+        else this.readers.set(input, [node]);
+      }
+    }
+  }
+
+  inputs(node: Node): readonly Node[] {
+    const composite = this.replaced.get(node);
+    return composite ? [composite] : node.inputs;
+  }
+
+  /** Lets the composites go. */
+  release(): void {
+    for (const composite of this.replaced.values()) composite.release();
+  }
+}
+
+/**
+ * Lowers the graph behind `outputs` for one backend. Leaves with host or file content are uploaded on the way. The result
+ * holds one reference of each storage in its slots, which {@link Executable} takes over.
+ */
+export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  const graph = new Graph(outputs, backend, options);
+  try {
+    const lowered = walk(graph, outputs, backend, options);
+    // Before the composites go: storage that only they hold is still needed.
+    for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
+    return lowered;
+  } finally {
+    graph.release();
+  }
+}
+
+function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  const wanted = new Set(outputs);
+  const l = new Lowering(
+    backend,
+    (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
+    options.reusable ?? false,
+  );
+  const values = new Map<Node, Value>();
+  const parts = new Map<Node, readonly Value[]>();
+  const held = new Map<Node, Chain>();
+
+  const value = (node: Node): Value => {
+    const chain = held.get(node);
+    if (chain) {
+      held.delete(node);
+      values.set(node, dispatchChain(l, chain));
+    }
+    return values.get(node)!;
+  };
+
+  for (const node of graph.order) {
+    const composite = graph.replaced.get(node);
+    if (composite) {
+      values.set(node, value(composite));
+    } else if (node.op === "elementwise") {
+      const chain = buildChain(node, (input) => held.get(input), value);
+      // Chains that were taken over are not dispatched by themselves.
+      for (const input of node.inputs) held.delete(input);
+      const [reader, ...others] = graph.readers.get(node) ?? [];
+      const joins = options.fuse && reader?.op === "elementwise" && others.length === 0 && !wanted.has(node) &&
+        sameShape(reader.shape, node.shape) && canGrow(chain);
+      if (joins) held.set(node, chain);
+      else values.set(node, dispatchChain(l, chain));
+    } else if (node.op === "part") {
+      values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
+    } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
+      continue; // an immediate of every reader
+    } else {
+      const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
+      if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
+      else values.set(node, result as Value);
+    }
+  }
+  const inPlace = l.donated.map((d) => d.node).filter((node) => !wanted.has(node));
+  return finish(l, [...outputs, ...inPlace].map(value), inPlace);
+}
+
+/** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */
+function onlyImmediate(graph: Graph, node: Node, wanted: ReadonlySet<Node>): boolean {
+  if (wanted.has(node)) return false;
+  const readers = graph.readers.get(node) ?? [];
+  return readers.every((r) => r.op === "elementwise" && r.inputs.filter((i) => i.op === "full").length <= 2);
+}
+
+function leaf(l: Lowering, node: Node, backend: Backend): Value | undefined {
+  if (node.op === "parameter") {
+    const { index } = attrsOf(node, "parameter");
+    return {
+      slot: l.parameterSlot(index),
+      offset: 0,
+      strides: contiguousStrides(node.shape),
+      shape: node.shape,
+      dtype: node.dtype,
+    };
+  }
+  uploadLeaf(node, backend);
+  if (node.op !== "stored") return undefined;
+  const { storage, offset, strides } = node.stored!;
+  return { slot: l.storageSlot(storage as Storage), offset, strides, shape: node.shape, dtype: node.dtype };
+}
+
+function dispatchChain(l: Lowering, chain: Chain): Value {
+  const { node } = chain;
+  // No step and the same dtype: the value itself.
+  if (chain.steps.length === 0 && chain.inputs[0].dtype === node.dtype) return l.broadcast(chain.inputs[0], node.shape);
+  const out = l.temporary(node.shape, node.dtype);
+  emitChain(l, chain, out);
+  return out;
+}
+
+/** Places intermediates and turns the slots of outputs into results. */
+function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]): Lowered {
+  const escaping = new Set(outputs.map((v) => v.slot));
+  const temporaries = l.slots
+    .map((source, slot) => ({ source, slot, ...l.uses[slot] }))
+    .filter((t) => t.source.kind === "temporary" && !escaping.has(t.slot) && t.first >= 0)
+    .sort((a, b) => a.first - b.first);
+  const placement = place(
+    temporaries.map((t) => ({ bytes: (t.source as { bytes: number }).bytes, first: t.first, last: t.last })),
+  );
+
+  const slots: SlotBinding[] = [];
+  const number = new Map<number, number>();
+  const arenaSlot = new Map<number, number>();
+  l.slots.forEach((source, slot) => {
+    if (source.kind !== "temporary") {
+      if (l.uses[slot].first < 0 && !escaping.has(slot)) return;
+      number.set(slot, slots.push(source) - 1);
+    } else if (escaping.has(slot)) {
+      number.set(slot, slots.push({ kind: "result", bytes: source.bytes }) - 1);
+    }
+  });
+  temporaries.forEach((t, i) => {
+    const block = placement.blockOf[i];
+    if (!arenaSlot.has(block)) {
+      arenaSlot.set(block, slots.push({ kind: "arena", byteOffset: placement.offsets[block] }) - 1);
+    }
+    number.set(t.slot, arenaSlot.get(block)!);
+  });
+  return {
+    words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
+    kernels: l.builder.kernels,
+    slots,
+    arenaBytes: placement.bytes,
+    outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
+    inPlace,
+    donated: l.donated.map((d) => d.base),
+  };
+}

@@ -1,0 +1,206 @@
+/**
+ * The state of one lowering: slots, values, and the helpers that every rule uses.
+ *
+ * A {@link Value} says where a node's elements lie: a slot, an offset and strides. Views only change offset and strides;
+ * kernels that need contiguous input ask for it with {@link Lowering.contiguous}, which copies when it must.
+ *
+ * @module
+ */
+
+import type { Backend } from "../backend/backend.ts";
+import type { KernelName } from "../backend/kernels.ts";
+import type { Dtype } from "../graph/dtype.ts";
+import type { Node, OpName } from "../graph/node.ts";
+import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
+import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
+import type { Storage } from "./storage.ts";
+
+/** What a slot is bound to when the Plan runs. */
+export type SlotSource =
+  | { readonly kind: "storage"; readonly storage: Storage }
+  | { readonly kind: "parameter"; readonly index: number }
+  | { readonly kind: "result"; readonly bytes: number }
+  | { readonly kind: "temporary"; readonly bytes: number };
+
+/** Where elements lie. Offset and strides count elements. */
+export interface Value {
+  readonly slot: number;
+  readonly offset: number;
+  readonly strides: readonly number[];
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+}
+
+/** Ops whose result never shares memory with another node. */
+const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
+  "stored",
+  "parameter",
+  "full",
+  "arange",
+  "concatenate",
+  "sliceUpdate",
+  "dynamicSliceUpdate",
+  "scatter",
+  "scatterAlong",
+]);
+
+/** Most dimensions that the copy kernel walks at once. */
+const COPY_RANK = 5;
+
+/** Lowers nodes into one Plan for one backend. */
+export class Lowering {
+  readonly backend: Backend;
+  readonly builder: PlanBuilder;
+  readonly slots: SlotSource[] = [];
+  /** First and last dispatch that touches each slot. */
+  readonly uses: { first: number; last: number }[] = [];
+  /** Nodes written in place, with the leaf whose storage they take over. */
+  readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  #storageSlots = new Map<Storage, number>();
+  #parameterSlots = new Map<number, number>();
+  readonly #lastReader: (node: Node) => boolean;
+  readonly #capturesStorage: boolean;
+
+  /**
+   * `lastReader` says whether a node has a single reader and is no output. With `capturesStorage` the Plan will run more than
+   * once, so storage that is no parameter must not be written.
+   */
+  constructor(backend: Backend, lastReader: (node: Node) => boolean, capturesStorage: boolean) {
+    this.backend = backend;
+    this.#lastReader = lastReader;
+    this.#capturesStorage = capturesStorage;
+    this.builder = new PlanBuilder(backend.limits.maxGrid);
+  }
+
+  /** A fresh intermediate, contiguous. */
+  temporary(shape: Shape, dtype: Dtype): Value {
+    const slot = this.#newSlot({ kind: "temporary", bytes: Math.max(4, sizeOf(shape) * dtype.bytes) });
+    return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  }
+
+  /** The slot of device memory that exists already; one slot per storage. */
+  storageSlot(storage: Storage): number {
+    let slot = this.#storageSlots.get(storage);
+    if (slot === undefined) this.#storageSlots.set(storage, slot = this.#newSlot({ kind: "storage", storage }));
+    return slot;
+  }
+
+  /** The slot of parameter `index` of a compiled function. */
+  parameterSlot(index: number): number {
+    let slot = this.#parameterSlots.get(index);
+    if (slot === undefined) this.#parameterSlots.set(index, slot = this.#newSlot({ kind: "parameter", index }));
+    return slot;
+  }
+
+  #newSlot(source: SlotSource): number {
+    this.slots.push(source);
+    this.uses.push({ first: -1, last: -1 });
+    return this.slots.length - 1;
+  }
+
+  /**
+   * Whether an op that was asked to write in place may: the base is memory of its own (not a view), no other node reads it,
+   * and no other array shares its storage (a slice of it must keep its old values).
+   */
+  mayDonate(base: Node, value: Value): boolean {
+    const source = this.slots[value.slot];
+    if (!OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
+    return source.kind !== "storage" || (!this.#capturesStorage && source.storage.refs === 1);
+  }
+
+  /** Writes a dispatch. Grids of no workgroups are left out. */
+  emit(
+    kernel: KernelName,
+    buffers: readonly (Value | undefined)[],
+    d: Omit<Dispatch, "kernel" | "buffers" | "spec"> & {
+      readonly spec: Readonly<Record<string, number>>;
+      readonly threads?: number;
+    },
+  ): void {
+    if (d.workgroups === 0) return;
+    const at = this.builder.dispatches;
+    const bindings = buffers.map((value): Binding | undefined => {
+      if (!value) return undefined;
+      const use = this.uses[value.slot];
+      if (use.first < 0) use.first = at;
+      use.last = at;
+      return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
+    });
+    const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
+    this.builder.add({ kernel, buffers: bindings, spec, push: d.push, workgroups: d.workgroups, disjoint: d.disjoint });
+  }
+
+  /** Workgroups for one thread per item. */
+  groups(items: number): number {
+    return Math.ceil(items / this.backend.limits.threads);
+  }
+
+  /** The same value, row-major and without gaps; begins at a multiple of 16 bytes when `aligned`. */
+  contiguous(value: Value, aligned = false): Value {
+    const misaligned = aligned && (value.offset * value.dtype.bytes) % 16 !== 0;
+    if (!misaligned && isContiguous(value.shape, value.strides)) return value;
+    const out = this.temporary(value.shape, value.dtype);
+    this.copy(value, out);
+    return out;
+  }
+
+  /** The same value with a last stride of 1, as kernels that read rows through strides need. */
+  rows(value: Value): Value {
+    const last = value.shape.length - 1;
+    return value.shape[last] === 1 || value.strides[last] === 1 ? value : this.contiguous(value);
+  }
+
+  /** A view of the value with the shape it broadcasts to. */
+  broadcast(value: Value, shape: Shape): Value {
+    return { ...value, shape, strides: broadcastStrides(value.shape, value.strides, shape) };
+  }
+
+  /**
+   * Copies `from` to `to`, which have equal shapes and dtypes. `dynamic` shifts one side at run time by int32 start indices,
+   * each clamped to its limit.
+   */
+  copy(
+    from: Value,
+    to: Value,
+    options: {
+      readonly disjoint?: boolean;
+      readonly dynamic?: {
+        readonly side: "in" | "out";
+        readonly start: Value;
+        readonly strides: readonly number[];
+        readonly limits: readonly number[];
+      };
+    } = {},
+  ): void {
+    const { dynamic } = options;
+    const { shape, strides: [inStrides, outStrides] } = collapse(from.shape, [from.strides, to.strides]);
+    if (shape.length > COPY_RANK) {
+      // Peel the slowest dimension until the kernel can walk the rest.
+      for (let i = 0; i < shape[0]; i++) {
+        const view = (v: Value, s: readonly number[]): Value => ({
+          ...v,
+          offset: v.offset + i * s[0],
+          shape: shape.slice(1),
+          strides: s.slice(1),
+        });
+        this.copy(view(from, inStrides), view(to, outStrides), { ...options, disjoint: options.disjoint || i > 0 });
+      }
+      return;
+    }
+    const count = sizeOf(shape);
+    this.emit("copy", [from, dynamic?.start, to], {
+      spec: { ELEMENT_BYTES: from.dtype.bytes, DYNAMIC: dynamic ? (dynamic.side === "out" ? 1 : 2) : 0 },
+      push: {
+        count,
+        shape,
+        in_strides: inStrides,
+        out_strides: outStrides,
+        start_strides: dynamic?.strides ?? [],
+        start_limits: dynamic?.limits ?? [],
+        starts: dynamic?.strides.length ?? 0,
+      },
+      workgroups: this.groups(count),
+      disjoint: options.disjoint,
+    });
+  }
+}

@@ -1,0 +1,95 @@
+/**
+ * Evaluation: turns pending nodes into stored ones.
+ *
+ * All nodes asked for together become one Plan. Only they are stored; what lies between stays in the arena and goes.
+ *
+ * @module
+ */
+
+import type { Backend } from "../backend/backend.ts";
+import { getBackend } from "../backend/devices.ts";
+import { ValueError } from "../graph/error.ts";
+import { makeNode, type Node } from "../graph/node.ts";
+import { isContiguous, sizeOf } from "../graph/shape.ts";
+import { Executable } from "./execute.ts";
+import { lower, uploadLeaf } from "./lower.ts";
+import { options } from "./options.ts";
+import type { Storage } from "./storage.ts";
+
+/** The device that a graph runs on: that of its stored leaves, or the default. */
+export function backendOf(nodes: readonly Node[]): Backend {
+  const seen = new Set<Node>();
+  const stack = [...nodes];
+  let found: Backend | undefined;
+  for (let node = stack.pop(); node; node = stack.pop()) {
+    if (seen.has(node)) continue;
+    seen.add(node);
+    if (node.stored) {
+      const { backend } = node.stored.storage as Storage;
+      if (found && backend !== found) {
+        throw new Error(
+          `arrays of ${found.name} and ${backend.name} cannot be used together; move one with x.to(device)`,
+        );
+      }
+      found = backend;
+    }
+    stack.push(...node.inputs);
+  }
+  return found ?? getBackend();
+}
+
+/** Evaluates nodes without waiting; returns the backend and ticket to wait for, if anything runs. */
+function submit(nodes: readonly Node[]): { backend: Backend; ticket: number } | undefined {
+  const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
+  if (pending.length === 0) return undefined;
+  const backend = backendOf(pending);
+  const outputs = pending.filter((node) => !uploadLeaf(node, backend));
+  if (outputs.length === 0) return { backend, ticket: 0 };
+  const lowered = lower(outputs, backend, options);
+  using executable = new Executable(backend, lowered);
+  if (lowered.slots.some((slot) => slot.kind === "parameter")) {
+    throw new ValueError("a function that is being compiled cannot evaluate or read its arrays; return them instead");
+  }
+  const { outputs: stored, ticket } = executable.run([]);
+  for (const base of lowered.donated) takeStorage(base);
+  [...outputs, ...lowered.inPlace].forEach((node, i) => node.settle(stored[i]));
+  return { backend, ticket };
+}
+
+/** Ends a leaf whose storage an output has taken over. */
+export function takeStorage(base: Node): void {
+  if (!base.stored) return;
+  base.stored.storage.release();
+  base.stored = undefined;
+  base.gone = "its storage was donated to an update";
+}
+
+/** Evaluates nodes: on return the work is submitted, and reading waits for it. */
+export function realize(nodes: readonly Node[]): void {
+  submit(nodes);
+}
+
+/** Evaluates nodes; resolves when the device is done. The event loop stays alive. */
+export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
+  const submitted = submit(nodes);
+  if (submitted && submitted.ticket !== 0) await submitted.backend.waitAsync(submitted.ticket);
+}
+
+/** Contiguous host bytes of a node; evaluates it and waits. */
+export function readNode(node: Node): Uint8Array {
+  realize([node]);
+  const { storage, offset, strides } = node.stored!;
+  if (!isContiguous(node.shape, strides)) {
+    const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
+    dense.retain();
+    try {
+      return readNode(dense);
+    } finally {
+      dense.release();
+    }
+  }
+  const out = new Uint8Array(sizeOf(node.shape) * node.dtype.bytes);
+  const { backend, buffer } = storage as Storage;
+  if (out.length > 0) backend.read(buffer, offset * node.dtype.bytes, out);
+  return out;
+}

@@ -1,0 +1,47 @@
+/**
+ * Counted device memory: what stored nodes hold.
+ *
+ * @module
+ */
+
+import type { Backend, BufferHandle } from "../backend/backend.ts";
+import type { StorageRef } from "../graph/node.ts";
+
+/** A buffer of a backend that goes back when the last node lets go of it. */
+export class Storage implements StorageRef {
+  readonly backend: Backend;
+  readonly bytes: number;
+  #buffer: BufferHandle;
+  #refs = 1;
+
+  /** Allocates `bytes` with one reference. Zero-sized arrays get a small buffer too, so that every array has an address. */
+  constructor(backend: Backend, bytes: number) {
+    this.backend = backend;
+    this.bytes = bytes;
+    this.#buffer = backend.alloc(Math.max(bytes, 4));
+  }
+
+  /** Name of the device. */
+  get device(): string {
+    return this.backend.name;
+  }
+
+  /** The buffer; an error once released. */
+  get buffer(): BufferHandle {
+    if (this.#refs === 0) throw new Error("storage was used after its last release");
+    return this.#buffer;
+  }
+
+  /** References held. */
+  get refs(): number {
+    return this.#refs;
+  }
+
+  retain(): void {
+    this.#refs++;
+  }
+
+  release(): void {
+    if (--this.#refs === 0) this.backend.free(this.#buffer);
+  }
+}
