@@ -1,0 +1,180 @@
+/**
+ * From JavaScript values to nodes: scalars, nested lists and typed arrays wherever an array is taken.
+ *
+ * Numbers and booleans are weak: beside an array they take its dtype (a number that is not whole lifts integers to
+ * float32). Lists are arrays of float32, or of bool when all their elements are booleans.
+ *
+ * @module
+ */
+
+import * as dt from "../graph/dtype.ts";
+import { type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
+import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
+import { makeNode, type Node } from "../graph/node.ts";
+import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { nodeOf, Tensor } from "./tensor.ts";
+
+/** A JavaScript number or boolean. */
+export type Scalar = number | boolean;
+
+/** Typed arrays that become arrays of the same element type; Float64Array becomes float32. */
+export type TypedArray =
+  | Uint8Array
+  | Uint8ClampedArray
+  | Uint16Array
+  | Uint32Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Float16Array
+  | Float32Array
+  | Float64Array;
+
+/** Scalars in lists of lists; all lists of one depth have the same length. */
+export type NestedList = readonly (Scalar | NestedList | TypedArray)[];
+
+/** What every function takes where MLX takes an array. */
+export type TensorLike = Tensor | Scalar | NestedList | TypedArray;
+
+const TYPED_DTYPES: Readonly<Record<string, Dtype>> = {
+  Uint8Array: dt.uint8,
+  Uint8ClampedArray: dt.uint8,
+  Uint16Array: dt.uint16,
+  Uint32Array: dt.uint32,
+  Int8Array: dt.int8,
+  Int16Array: dt.int16,
+  Int32Array: dt.int32,
+  Float16Array: dt.float16,
+  Float32Array: dt.float32,
+  Float64Array: dt.float32,
+};
+
+/** One value in every element, as a node. */
+export function fullNode(value: number, shape: Shape, dtype: Dtype): Node {
+  return makeNode("full", [], shape, dtype, { value });
+}
+
+/** Host bytes as a node. */
+export function dataNode(bytes: Uint8Array, shape: Shape, dtype: Dtype): Node {
+  return makeNode("data", [], shape, dtype, { bytes });
+}
+
+/** The node of values with another dtype; the same node when the dtype is right already. */
+export function castNode(node: Node, dtype: Dtype): Node {
+  return node.dtype === dtype ? node : makeNode("elementwise", [node], node.shape, dtype, { fn: "cast" });
+}
+
+/** The node of an argument. Lists and scalars take `dtype` when given; arrays keep theirs. */
+export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
+  if (value instanceof Tensor) return nodeOf(value);
+  if (typeof value === "number") return fullNode(value, [], dtype ?? dt.float32);
+  if (typeof value === "boolean") return fullNode(Number(value), [], dtype ?? dt.bool);
+  if (ArrayBuffer.isView(value)) return typedNode(op, value, dtype);
+  if (Array.isArray(value)) return listNode(op, value as NestedList, dtype);
+  throw new DtypeError(`${op}() expected an array, number, boolean, list or typed array: found ${describe(value)}`);
+}
+
+/** The node of an argument that must be an array of integers; lists and numbers become int32. */
+export function toIndexNode(op: string, value: TensorLike): Node {
+  const node = toNode(op, value, ArrayBuffer.isView(value) ? undefined : dt.int32);
+  if (node.dtype.kind === "bool" || node.dtype.kind === "float") {
+    throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}`);
+  }
+  return node;
+}
+
+/** Nodes of operands cast to the dtype they meet in; scalars are weak. */
+export function toOperands(op: string, values: readonly TensorLike[], least?: (dtype: Dtype) => Dtype): Node[] {
+  const weak = (v: TensorLike): v is Scalar => typeof v === "number" || typeof v === "boolean";
+  const nodes = values.map((v) => weak(v) ? undefined : toNode(op, v));
+  let dtype: Dtype | undefined;
+  for (const node of nodes) if (node) dtype = dtype ? promote(dtype, node.dtype) : node.dtype;
+  for (const v of values) {
+    if (!weak(v)) continue;
+    if (dtype) dtype = promoteScalar(dtype, v);
+    else dtype = values.every((w) => typeof w === "boolean") ? dt.bool : dt.float32;
+  }
+  const meet = least ? least(dtype!) : dtype!;
+  return nodes.map((node, i) => node ? castNode(node, meet) : fullNode(Number(values[i]), [], meet));
+}
+
+/** float32 for everything that is not a float already. */
+export function atLeastFloat(dtype: Dtype): Dtype {
+  return dtype.kind === "float" ? dtype : dt.float32;
+}
+
+function describe(value: unknown): string {
+  return value === null ? "null" : typeof value === "object" ? value.constructor?.name ?? "object" : typeof value;
+}
+
+function typedNode(op: string, value: ArrayBufferView, dtype?: Dtype): Node {
+  const own = TYPED_DTYPES[value.constructor.name];
+  if (!own) {
+    throw new DtypeError(
+      `${op}() does not take ${value.constructor.name}: 64-bit integers are not supported, use int32 or uint32`,
+    );
+  }
+  const values = value as TypedArray;
+  if (value instanceof Float64Array || (dtype && dtype !== own)) return encode(values, [values.length], dtype ?? own);
+  const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength).slice(); // the caller may reuse its buffer
+  return dataNode(bytes, [values.length], own);
+}
+
+function listNode(op: string, list: NestedList, dtype?: Dtype): Node {
+  const shape: number[] = [];
+  for (let level: unknown = list; isList(level); level = level[0]) shape.push(level.length);
+  const flat: Scalar[] = [];
+  flatten(op, list, shape, 0, flat);
+  const all = flat.length > 0 && flat.every((v) => typeof v === "boolean");
+  return encode(flat, shape, dtype ?? (all ? dt.bool : dt.float32));
+}
+
+function isList(value: unknown): value is ArrayLike<unknown> {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
+}
+
+function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: number, out: Scalar[]): void {
+  if (list.length !== shape[depth]) {
+    throw new ShapeError(
+      `${op}() expected lists of one length at each depth: found ${list.length} beside ${shape[depth]}`,
+    );
+  }
+  for (let i = 0; i < list.length; i++) {
+    const value = list[i];
+    const leaf = depth === shape.length - 1;
+    if (leaf && (typeof value === "number" || typeof value === "boolean")) out.push(value);
+    else if (!leaf && isList(value)) flatten(op, value, shape, depth + 1, out);
+    else if (value instanceof Tensor) {
+      throw new DtypeError(`${op}() cannot take arrays inside a list: use mx.stack(list)`);
+    } else if (isList(value) || typeof value === "number") {
+      throw new ShapeError(`${op}() cannot mix scalars and lists at depth ${depth}`);
+    } else throw new DtypeError(`${op}() expected numbers or booleans in a list: found ${describe(value)}`);
+  }
+}
+
+function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
+  const bytes = new Uint8Array(values.length * dtype.bytes);
+  const view = hostView(dtype, bytes);
+  for (let i = 0; i < values.length; i++) view[i] = hostBits(dtype, values[i]);
+  return dataNode(bytes, shape, dtype);
+}
+
+/** A shape argument: one size or a list of sizes. */
+export function toShape(op: string, shape: number | Shape): number[] {
+  const list = typeof shape === "number" ? [shape] : [...shape];
+  for (const d of list) {
+    if (!Number.isInteger(d) || d < 0) {
+      throw new ShapeError(`${op}() expected sizes that are whole and not negative: found ${formatShape(list)}`);
+    }
+  }
+  if (sizeOf(list) > 0x7fffffff) {
+    throw new ShapeError(`${op}() cannot make an array of shape ${formatShape(list)}: more than 2^31 elements`);
+  }
+  return list;
+}
+
+/** A whole number argument. */
+export function toInteger(op: string, name: string, value: number): number {
+  if (!Number.isInteger(value)) throw new ValueError(`${op}() expected ${name} to be a whole number: found ${value}`);
+  return value;
+}

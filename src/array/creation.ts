@@ -1,0 +1,200 @@
+/**
+ * Functions that make arrays.
+ *
+ * @module
+ */
+
+import { type Dtype, float32, int32 } from "../graph/dtype.ts";
+import { DtypeError, ValueError } from "../graph/error.ts";
+import { makeNode } from "../graph/node.ts";
+import type { Shape } from "../graph/shape.ts";
+import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
+import { castNode, fullNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
+import { astype, broadcastNode, broadcastTo, expandDims, reshape } from "./movement.ts";
+import { scoped } from "./scope.ts";
+import { make, type Tensor, wrap } from "./tensor.ts";
+
+/**
+ * An array of a number, nested lists or a typed array. Numbers become float32 and booleans bool unless a dtype is given;
+ * typed arrays keep their element type (Float64Array becomes float32).
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.array([[1, 2], [3, 4]]).shape; // [2, 2]
+ * mx.array([1, 2, 3], mx.int32).tolist(); // [1, 2, 3]
+ * ```
+ */
+export function array(value: TensorLike, dtype?: Dtype): Tensor {
+  const node = toNode("array", value, dtype);
+  return wrap(dtype ? castNode(node, dtype) : node);
+}
+
+/** An array of one value. The dtype is the value's unless given: float32 for numbers. */
+export function full(shape: number | Shape, value: TensorLike, dtype?: Dtype): Tensor {
+  const to = toShape("full", shape);
+  if (typeof value === "number") return wrap(fullNode(value, to, dtype ?? float32));
+  const node = toNode("full", value);
+  return scoped(() => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
+}
+
+/**
+ * An array of zeros.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.zeros([2, 3]).shape; // [2, 3]
+ * ```
+ */
+export function zeros(shape: number | Shape, dtype: Dtype = float32): Tensor {
+  return wrap(fullNode(0, toShape("zeros", shape), dtype));
+}
+
+/** An array of ones. */
+export function ones(shape: number | Shape, dtype: Dtype = float32): Tensor {
+  return wrap(fullNode(1, toShape("ones", shape), dtype));
+}
+
+/** Zeros of the shape and dtype of `a`. */
+export function zerosLike(a: TensorLike): Tensor {
+  const node = toNode("zerosLike", a);
+  return wrap(fullNode(0, node.shape, node.dtype));
+}
+
+/** Ones of the shape and dtype of `a`. */
+export function onesLike(a: TensorLike): Tensor {
+  const node = toNode("onesLike", a);
+  return wrap(fullNode(1, node.shape, node.dtype));
+}
+
+/** One value in the shape and, unless given, dtype of `a`. */
+export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tensor {
+  const node = toNode("fullLike", a);
+  const to = dtype ?? node.dtype;
+  return wrap(broadcastNode(castNode(toNode("fullLike", value, to), to), node.shape));
+}
+
+/**
+ * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole,
+ * otherwise float32, unless a dtype is given.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.arange(3).tolist(); // [0, 1, 2]
+ * mx.arange(0, 1, 0.25).tolist(); // [0, 0.25, 0.5, 0.75]
+ * ```
+ */
+export function arange(start: number, stop?: number | null, step?: number | null, dtype?: Dtype): Tensor {
+  const by = step ?? 1;
+  const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
+  if (![from, to, by].every(Number.isFinite)) {
+    throw new ValueError(`arange() expected finite numbers: found ${from}, ${to}, ${by}`);
+  }
+  if (by === 0) throw new ValueError("arange() expected a step that is not 0");
+  const type = dtype ?? ([from, to, by].every(Number.isInteger) ? int32 : float32);
+  if (type.kind === "bool") throw new DtypeError("arange() cannot make bool");
+  const cut = type.kind === "float" ? (v: number): number => v : Math.trunc;
+  const count = Math.max(0, Math.ceil((to - from) / by));
+  return make("arange", [], toShape("arange", count), type, { start: cut(from), step: cut(by) });
+}
+
+/** `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. */
+export function linspace(
+  start: number,
+  stop: number,
+  num: number = 50,
+  endpoint: boolean = true,
+  dtype: Dtype = float32,
+): Tensor {
+  if (toInteger("linspace", "num", num) < 0) {
+    throw new ValueError(`linspace() expected num not to be negative: found ${num}`);
+  }
+  const steps = endpoint ? num - 1 : num;
+  if (num <= 1) return full([num], start, dtype);
+  return scoped(() => {
+    // Both ends exact: (1 - t) * start + t * stop.
+    const t = multiply(wrap(makeNode("arange", [], [num], float32, { start: 0, step: 1 })), 1 / steps);
+    const reverse = add(multiply(t, -1), 1);
+    const line = add(multiply(reverse, start), multiply(t, stop));
+    if (!endpoint) return astype(line, dtype);
+    const last = wrap(makeNode("arange", [], [num], int32, { start: 0, step: 1 }));
+    return astype(where(greaterEqual(last, num - 1), stop, line), dtype);
+  });
+}
+
+/** An (n, m) matrix with ones on diagonal k. */
+export function eye(n: number, m: number | null = null, k: number = 0, dtype: Dtype = float32): Tensor {
+  const [rows, cols] = toShape("eye", [n, m ?? n]);
+  return scoped(() => astype(compare("equal", rows, cols, k), dtype));
+}
+
+/** The n by n identity matrix. */
+export function identity(n: number, dtype: Dtype = float32): Tensor {
+  return eye(n, n, 0, dtype);
+}
+
+/** An (n, m) matrix with ones on and below diagonal k. */
+export function tri(n: number, m: number | null = null, k: number = 0, dtype: Dtype = float32): Tensor {
+  const [rows, cols] = toShape("tri", [n, m ?? n]);
+  return scoped(() => astype(compare("greater_equal", rows, cols, k), dtype));
+}
+
+/** The matrices of the last two axes with zeros above diagonal k. */
+export function tril(a: TensorLike, k: number = 0): Tensor {
+  return triangle("tril", a, k);
+}
+
+/** The matrices of the last two axes with zeros below diagonal k. */
+export function triu(a: TensorLike, k: number = 0): Tensor {
+  return triangle("triu", a, k);
+}
+
+function triangle(op: "tril" | "triu", a: TensorLike, k: number): Tensor {
+  const node = toNode(op, a);
+  const { shape } = node;
+  if (shape.length < 2) throw new ValueError(`${op}() expected at least 2 axes: found ${shape.length}`);
+  return scoped(() => {
+    const below = compare("greater_equal", shape[shape.length - 2], shape[shape.length - 1], op === "tril" ? k : k - 1);
+    const x = wrap(node);
+    const zero = wrap(fullNode(0, [], node.dtype));
+    return op === "tril" ? where(below, x, zero) : where(below, zero, x);
+  });
+}
+
+/** row + k compared with column, as a bool (rows, cols). */
+function compare(fn: "equal" | "greater_equal", rows: number, cols: number, k: number): Tensor {
+  const row = makeNode("arange", [], [rows], int32, { start: toInteger("eye", "k", k), step: 1 });
+  const col = makeNode("arange", [], [cols], int32, { start: 0, step: 1 });
+  const left = expandDims(wrap(row), 1);
+  return fn === "equal" ? equal(left, wrap(col)) : greaterEqual(left, wrap(col));
+}
+
+/** How `meshgrid` orders axes. */
+export interface MeshgridOptions {
+  /** Whether results stay of size 1 along the other axes. */
+  readonly sparse?: boolean;
+  /** "xy" (default) swaps the first two axes, "ij" does not. */
+  readonly indexing?: "xy" | "ij";
+}
+
+/** Coordinate arrays of a grid from coordinate vectors. */
+export function meshgrid(arrays: readonly TensorLike[], options: MeshgridOptions = {}): Tensor[] {
+  const { sparse = false, indexing = "xy" } = options;
+  const nodes = arrays.map((a) => toNode("meshgrid", a));
+  const place = (i: number): number => indexing === "xy" && i < 2 && nodes.length > 1 ? 1 - i : i;
+  return scoped(() => {
+    const lines = nodes.map((node, i) => {
+      const shape = new Array<number>(nodes.length).fill(1);
+      shape[place(i)] = -1;
+      return reshape(wrap(node), shape);
+    });
+    if (sparse) return lines;
+    const all = lines.reduce((shape, line) => shape.map((d, i) => Math.max(d, line.shape[i])), lines.map(() => 1));
+    return lines.map((line) => broadcastTo(line, all));
+  });
+}

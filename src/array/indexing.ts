@@ -1,0 +1,435 @@
+/**
+ * Reading and assigning by index, as NumPy and MLX index.
+ *
+ * Whole numbers, slices, null and "..." make a view. Integer arrays gather: they broadcast together, and their axes stand
+ * where the first of them stood when all are adjacent, in front otherwise. Assignments turn into the same steps backwards.
+ *
+ * @module
+ */
+
+import { bool, int32 } from "../graph/dtype.ts";
+import { IndexError, ShapeError } from "../graph/error.ts";
+import { makeNode, type Node, type ScatterFn } from "../graph/node.ts";
+import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
+import * as binary from "./binary.ts";
+import { castNode, type NestedList, type TensorLike, toIndexNode, toNode } from "./convert.ts";
+import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "./movement.ts";
+import { take } from "./gather.ts";
+import { cumsum } from "./reduce.ts";
+import { scoped } from "./scope.ts";
+import { handOn, nodeOf, rebind, Tensor, wrap } from "./tensor.ts";
+import { negative, reciprocal } from "./unary.ts";
+
+/** A range of indices: start, stop (excluded) and step; null leaves one open. */
+export interface Slice {
+  /** First index; negative counts from the end. */
+  readonly start: number | null;
+  /** Index to stop before; negative counts from the end. */
+  readonly stop: number | null;
+  /** Distance between indices; negative walks backwards. */
+  readonly step: number | null;
+}
+
+class SliceIndex implements Slice {
+  constructor(readonly start: number | null, readonly stop: number | null, readonly step: number | null) {}
+}
+
+/**
+ * A range of indices for `x.index()`: Python's `start:stop:step`. With one argument it is `start:`.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.arange(6).index(mx.Slice(1, null, 2)).tolist(); // [1, 3, 5]
+ * ```
+ */
+export function Slice(start: number | null = null, stop: number | null = null, step: number | null = null): Slice {
+  for (const v of [start, stop, step]) {
+    if (v !== null && !Number.isInteger(v)) throw new IndexError(`Slice() expected whole numbers or null: found ${v}`);
+  }
+  if (step === 0) throw new IndexError("Slice() expected a step that is not 0");
+  return new SliceIndex(start, stop, step);
+}
+
+/** One part of an index: a whole number, a `Slice`, null (a new axis), "..." (all axes between), or an array of integers. */
+export type Index = number | Slice | null | "..." | Tensor | NestedList | Int32Array | Uint32Array;
+
+/** What an index does to one axis of the array (new axes are in place already). */
+interface AxisPlan {
+  readonly start: number;
+  readonly step: number;
+  readonly count: number;
+  /** A whole number: the axis goes. */
+  readonly drop: boolean;
+  /** An integer array: the axis is gathered. */
+  readonly gather: Node | undefined;
+}
+
+interface Plan {
+  /** Shape of the array with new axes. */
+  readonly shape: readonly number[];
+  readonly axes: readonly AxisPlan[];
+}
+
+function planIndex(op: string, shape: Shape, index: readonly Index[]): Plan {
+  const given = index.filter((i) => i !== null && i !== "...").length;
+  if (given > shape.length) {
+    throw new IndexError(`${op}() got ${given} indices for an array of shape ${formatShape(shape)}`);
+  }
+  if (index.filter((i) => i === "...").length > 1) throw new IndexError(`${op}() takes "..." once`);
+  const at = index.indexOf("...");
+  const fill = new Array<Index>(shape.length - given).fill(new SliceIndex(null, null, null));
+  const parts = at < 0 ? [...index, ...fill] : [...index.slice(0, at), ...fill, ...index.slice(at + 1)];
+  const outShape: number[] = [];
+  const axes: AxisPlan[] = [];
+  let axis = 0;
+  for (const part of parts) {
+    const size = part === null ? 1 : shape[axis++];
+    outShape.push(size);
+    axes.push(planAxis(op, part, size, axis - 1));
+  }
+  return { shape: outShape, axes };
+}
+
+function planAxis(op: string, part: Index, size: number, axis: number): AxisPlan {
+  const all = { start: 0, step: 1, count: size, drop: false, gather: undefined };
+  if (part === null) return all;
+  if (typeof part === "number") {
+    if (!Number.isInteger(part) || part < -size || part >= size) {
+      throw new IndexError(`${op}() index ${part} is out of range for axis ${axis} of size ${size}`);
+    }
+    return { ...all, start: part < 0 ? part + size : part, count: 1, drop: true };
+  }
+  if (part instanceof SliceIndex) return { ...all, ...sliceRange(part, size) };
+  if (!(part instanceof Tensor || Array.isArray(part) || ArrayBuffer.isView(part))) {
+    throw new IndexError(
+      `${op}() takes whole numbers, mx.Slice(), null, "..." and integer arrays: found ${String(part)}`,
+    );
+  }
+  const value = part as Tensor | NestedList;
+  if (isMask(value)) throw new IndexError(maskAdvice(op));
+  const gather = toIndexNode(op, value);
+  if (size === 0 && sizeOf(gather.shape) > 0) {
+    throw new IndexError(`${op}() cannot take from axis ${axis}: it is empty`);
+  }
+  return { ...all, gather };
+}
+
+/** First index, step and number of indices of a slice, as Python's slice.indices(). */
+function sliceRange(slice: Slice, size: number): { start: number; step: number; count: number } {
+  const step = slice.step ?? 1;
+  const [low, high] = step > 0 ? [0, size] : [-1, size - 1];
+  const place = (v: number | null, open: number): number =>
+    v === null ? open : Math.min(high, Math.max(low, v < 0 ? v + size : v));
+  const start = place(slice.start, step > 0 ? low : high);
+  const stop = place(slice.stop, step > 0 ? high : low);
+  const count = Math.max(0, Math.ceil((stop - start) / step));
+  return { start: count === 0 ? 0 : start, step, count };
+}
+
+function isMask(value: unknown): boolean {
+  if (value instanceof Tensor) return value.dtype === bool;
+  let first: unknown = value;
+  while (Array.isArray(first)) first = first[0];
+  return typeof first === "boolean";
+}
+
+function maskAdvice(op: string): string {
+  return `${op}() cannot read with a boolean mask, as the shape would depend on values: use mx.where(mask, x, other), ` +
+    "or assign with x.indexPut_(mask, value)";
+}
+
+/** The view that the whole numbers and slices of a plan select; dropped axes stay with size 1. */
+function viewOf(node: Node, plan: Plan): Node {
+  const { axes } = plan;
+  return sliceNode(
+    reshapeNode(node, plan.shape),
+    axes.map((a) => a.start),
+    axes.map((a) => a.step),
+    axes.map((a) => a.count),
+  );
+}
+
+/** How the gathered axes of a view are flattened in front of the others, and where they go in the result. */
+interface Gather {
+  /** Gathered axes first, then the rest. */
+  readonly order: readonly number[];
+  /** Flattened index (n...) into the gathered axes. */
+  readonly index: Node;
+  readonly rest: readonly number[];
+  /** Size of the gathered axes together. */
+  readonly total: number;
+  /** Axis of the result at which the index axes stand. */
+  readonly at: number;
+}
+
+function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
+  const arrays = plan.axes.flatMap((a, i) => a.gather ? [i] : []);
+  if (arrays.length === 0) return undefined;
+  // Beside arrays, whole numbers count as arrays when it comes to where the result axes stand.
+  const advanced = plan.axes.flatMap((a, i) => a.gather || a.drop ? [i] : []);
+  const adjacent = advanced.every((a, i) => i === 0 || a === advanced[i - 1] + 1);
+  const kept = plan.axes.flatMap((a, i) => a.gather || a.drop ? [] : [i]);
+  const at = adjacent ? kept.filter((i) => i < advanced[0]).length : 0;
+  const nodes = arrays.map((i) => plan.axes[i].gather!);
+  const shape = broadcastShapes(...nodes.map((n) => n.shape));
+  if (!shape) {
+    throw new IndexError(
+      `${op}() index arrays do not broadcast: ${nodes.map((n) => formatShape(n.shape)).join(" and ")}`,
+    );
+  }
+  const drops = plan.axes.flatMap((a, i) => a.drop ? [i] : []);
+  const index = scoped(() => {
+    let flat: Tensor | undefined;
+    arrays.forEach((axis, i) => {
+      const size = view.shape[axis];
+      const one = wrap(nodes[i]);
+      // With one array the kernel counts negative indices from the end; a flattened index needs it done before.
+      const positive = arrays.length === 1 ? one : binary.where(binary.less(one, 0), binary.add(one, size), one);
+      flat = flat ? binary.add(binary.multiply(flat, size), positive) : positive;
+    });
+    return flat!;
+  });
+  const node = broadcastNode(handOn(index), shape);
+  return {
+    order: [...arrays, ...drops, ...kept],
+    index: node,
+    rest: kept.map((i) => view.shape[i]),
+    total: sizeOf(arrays.map((i) => view.shape[i])),
+    at,
+  };
+}
+
+/**
+ * Elements at an index: whole numbers, `mx.Slice()`, null, "..." and integer arrays, as in MLX.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const x = mx.arange(12).reshape(3, 4);
+ * x.index(0).tolist(); // [0, 1, 2, 3]
+ * x.index("...", mx.Slice(null, null, 2)).shape; // [3, 2]
+ * x.index([2, 0], 1).tolist(); // [9, 1]
+ * ```
+ */
+export function index(a: TensorLike, ...indices: readonly Index[]): Tensor {
+  const node = toNode("index", a);
+  const plan = planIndex("index", node.shape, indices);
+  const view = viewOf(node, plan);
+  const gather = planGather("index", view, plan);
+  if (!gather) return wrap(reshapeNode(view, view.shape.filter((_, i) => !plan.axes[i].drop)));
+  const front = reshapeNode(transposeNode(view, gather.order), [gather.total, ...gather.rest]);
+  const found = makeNode("gather", [front, gather.index], [...gather.index.shape, ...gather.rest], node.dtype, {
+    axis: 0,
+  });
+  return wrap(moveAxes(found, gather.index.shape.length, gather.at));
+}
+
+/** The first `count` axes moved so that they begin at `at`. */
+function moveAxes(node: Node, count: number, at: number): Node {
+  const axes = node.shape.map((_, i) => i);
+  return transposeNode(node, [...axes.slice(count, count + at), ...axes.slice(0, count), ...axes.slice(count + at)]);
+}
+
+/** The opposite of {@link moveAxes}. */
+function frontAxes(node: Node, count: number, at: number): Node {
+  const axes = node.shape.map((_, i) => i);
+  return transposeNode(node, [...axes.slice(at, at + count), ...axes.slice(0, at), ...axes.slice(at + count)]);
+}
+
+/** `base` with `value` combined into an index. */
+function update(op: string, base: Node, indices: readonly Index[], value: Node, fn: ScatterFn, donate: boolean): Node {
+  const plan = planIndex(op, base.shape, indices);
+  const view = viewOf(base, plan);
+  const gather = planGather(op, view, plan);
+  if (!gather) {
+    const shape = view.shape.filter((_, i) => !plan.axes[i].drop);
+    const region = reshapeNode(fitValue(op, value, shape), view.shape);
+    return write(base, plan, fn === "assign" ? region : combine(view, region, fn), donate);
+  }
+  const { index: at, rest, total, order } = gather;
+  const shape = moveAxesShape([...at.shape, ...rest], at.shape.length, gather.at);
+  const rows = frontAxes(fitValue(op, value, shape), at.shape.length, gather.at);
+  const n = sizeOf(at.shape);
+  const moved = transposeNode(view, order);
+  const flat = reshapeNode(moved, [total, ...rest]);
+  const scattered = makeNode(
+    "scatter",
+    [flat, reshapeNode(at, [n]), reshapeNode(rows, [n, ...rest])],
+    flat.shape,
+    base.dtype,
+    {
+      axis: 0,
+      fn,
+      donate: donate && flat === base,
+    },
+  );
+  const back = order.map((_, i) => order.indexOf(i));
+  return write(base, plan, transposeNode(reshapeNode(scattered, moved.shape), back), donate);
+}
+
+function moveAxesShape(shape: readonly number[], count: number, at: number): number[] {
+  return [...shape.slice(count, count + at), ...shape.slice(0, count), ...shape.slice(count + at)];
+}
+
+/** A value broadcast to the shape of what it is assigned to. */
+export function fitValue(op: string, value: Node, shape: Shape): Node {
+  // Leading axes of size 1 beyond the shape are let go, as in MLX.
+  let node = value;
+  while (node.shape.length > shape.length && node.shape[0] === 1) node = reshapeNode(node, node.shape.slice(1));
+  const common = broadcastShapes(node.shape, shape);
+  if (!common || !sameShape(common, shape)) {
+    throw new ShapeError(
+      `${op}() cannot broadcast a value of shape ${formatShape(value.shape)} to ${formatShape(shape)}`,
+    );
+  }
+  return broadcastNode(node, shape);
+}
+
+/** Writes a region that lies as the view of the plan into base. */
+function write(base: Node, plan: Plan, region: Node, donate: boolean): Node {
+  if (sameShape(region.shape, plan.shape) && plan.axes.every((a) => a.start === 0 && a.step === 1)) {
+    return reshapeNode(region, base.shape);
+  }
+  const shaped = reshapeNode(base, plan.shape);
+  const node = makeNode("sliceUpdate", [shaped, region], plan.shape, base.dtype, {
+    starts: plan.axes.map((a) => a.start),
+    steps: plan.axes.map((a) => a.step),
+    donate: donate && shaped === base,
+  });
+  return reshapeNode(node, base.shape);
+}
+
+const COMBINE = { sum: "add", prod: "multiply", min: "minimum", max: "maximum" } as const;
+
+function combine(old: Node, value: Node, fn: Exclude<ScatterFn, "assign">): Node {
+  if (old.dtype === bool) {
+    return makeNode("elementwise", [old, value], old.shape, bool, {
+      fn: fn === "sum" || fn === "max" ? "logical_or" : "logical_and",
+    });
+  }
+  return makeNode("elementwise", [old, value], old.shape, old.dtype, { fn: COMBINE[fn] });
+}
+
+/**
+ * Assigns `value`, broadcast, to the elements at an index, or where a boolean mask is true. The Tensor itself shows the new
+ * values from then on (and is returned); arrays made from it before keep the old ones. The value is cast to its dtype.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const x = mx.zeros([2, 3]);
+ * x.indexPut_([0, mx.Slice(1)], 5);
+ * x.tolist(); // [[0, 5, 5], [0, 0, 0]]
+ * ```
+ */
+export function indexPut_(a: Tensor, index: Index | readonly Index[], value: TensorLike): Tensor {
+  const base = nodeOf(a);
+  const list: readonly Index[] = Array.isArray(index) ? listIndex(index) : [index as Index];
+  const update_ = castNode(toNode("indexPut_", value, base.dtype), base.dtype);
+  // Nobody else shows or reads the old values: they may be overwritten.
+  const donate = base.refs === 1;
+  const next = list.length === 1 && isMask(list[0])
+    ? maskedAssign(base, toNode("indexPut_", list[0] as Tensor), update_)
+    : update("indexPut_", base, list, update_, "assign", donate);
+  rebind(a, next);
+  return a;
+}
+
+/** A list given as index holds one index an axis; a boolean list is a mask. */
+function listIndex(index: readonly Index[]): readonly Index[] {
+  return isMask(index) ? [index as unknown as NestedList] : index;
+}
+
+/** Where the mask (a prefix of the base's shape) is true: one value, or values in the order of the true elements. */
+function maskedAssign(base: Node, mask: Node, value: Node): Node {
+  const rank = mask.shape.length;
+  if (!sameShape(mask.shape, base.shape.slice(0, rank))) {
+    throw new IndexError(
+      `indexPut_() mask of shape ${formatShape(mask.shape)} does not fit an array of shape ${formatShape(base.shape)}`,
+    );
+  }
+  const rest = base.shape.slice(rank);
+  const wide = broadcastNode(reshapeNode(mask, [...mask.shape, ...rest.map(() => 1)]), base.shape);
+  const select = (from: Node): Node =>
+    makeNode("elementwise", [wide, from, base], base.shape, base.dtype, { fn: "select" });
+  const perMask = value.shape.length > rest.length;
+  if (!perMask) return select(fitValue("indexPut_", value, rest));
+  if (!sameShape(value.shape.slice(1), rest)) {
+    throw new ShapeError(
+      `indexPut_() expected values of shape (n${rest.map((d) => `, ${d}`).join("")}) for the true elements: found ${
+        formatShape(value.shape)
+      }`,
+    );
+  }
+  const picked = scoped(() => {
+    const flat = wrap(reshapeNode(castNode(mask, int32), [sizeOf(mask.shape)]));
+    return take(wrap(value), binary.subtract(cumsum(flat, 0), 1), 0);
+  });
+  return select(reshapeNode(handOn(picked), base.shape));
+}
+
+/**
+ * Updates at an index in which repeated indices count each time: made by `x.at(...)`. Each returns a new array.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.zeros([3]).at([0, 0, 2]).add([1, 2, 3]).tolist(); // [3, 0, 3]
+ * ```
+ */
+export class At {
+  readonly #array: Tensor;
+  readonly #index: readonly Index[];
+
+  /** Use `x.at(...index)`. */
+  constructor(array: Tensor, index: readonly Index[]) {
+    this.#array = array;
+    this.#index = index;
+  }
+
+  /** The array with `value` added. */
+  add(value: TensorLike): Tensor {
+    return this.#apply("add", value, "sum");
+  }
+
+  /** The array with `value` subtracted. */
+  subtract(value: TensorLike): Tensor {
+    return scoped(() => this.#apply("subtract", negative(this.#cast("subtract", value)), "sum"));
+  }
+
+  /** The array multiplied by `value`. */
+  multiply(value: TensorLike): Tensor {
+    return this.#apply("multiply", value, "prod");
+  }
+
+  /** The array divided by `value`. Of integers, repeated indices are refused by nature: the reciprocal is rounded to 0. */
+  divide(value: TensorLike): Tensor {
+    return scoped(() => this.#apply("divide", reciprocal(this.#cast("divide", value)), "prod"));
+  }
+
+  /** The larger of the array and `value`. */
+  maximum(value: TensorLike): Tensor {
+    return this.#apply("maximum", value, "max");
+  }
+
+  /** The smaller of the array and `value`. */
+  minimum(value: TensorLike): Tensor {
+    return this.#apply("minimum", value, "min");
+  }
+
+  #cast(op: string, value: TensorLike): Tensor {
+    const { dtype } = this.#array;
+    return wrap(castNode(toNode(`at().${op}`, value, dtype), dtype));
+  }
+
+  #apply(op: string, value: TensorLike, fn: ScatterFn): Tensor {
+    const base = nodeOf(this.#array);
+    const node = castNode(toNode(`at().${op}`, value, base.dtype), base.dtype);
+    return wrap(update(`at().${op}`, base, this.#index, node, fn, false));
+  }
+}

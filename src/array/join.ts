@@ -1,0 +1,203 @@
+/**
+ * Functions that put arrays together, cut them up, repeat and pad them.
+ *
+ * @module
+ */
+
+import { ShapeError, ValueError } from "../graph/error.ts";
+import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { castNode, type TensorLike, toInteger, toNode, toOperands, toShape } from "./convert.ts";
+import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
+import { scoped } from "./scope.ts";
+import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
+
+/**
+ * Arrays joined along an existing axis; null flattens them first. Dtypes meet as in arithmetic.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.concatenate([mx.zeros([2, 3]), mx.ones([1, 3])]).shape; // [3, 3]
+ * ```
+ */
+export function concatenate(arrays: readonly TensorLike[], axis: number | null = 0): Tensor {
+  if (arrays.length === 0) throw new ValueError("concatenate() expected at least one array");
+  let nodes = toOperands("concatenate", arrays);
+  if (axis === null) nodes = nodes.map((n) => reshapeNode(n, [sizeOf(n.shape)]));
+  const first = nodes[0].shape;
+  const at = axisOf("concatenate", axis ?? 0, first);
+  for (const { shape } of nodes) {
+    if (shape.length !== first.length || shape.some((d, i) => i !== at && d !== first[i])) {
+      throw new ShapeError(
+        `concatenate() cannot join ${formatShape(first)} and ${formatShape(shape)} along axis ${axis}`,
+      );
+    }
+  }
+  if (nodes.length === 1) return wrap(nodes[0]);
+  const shape = first.map((d, i) => i === at ? nodes.reduce((n, x) => n + x.shape[at], 0) : d);
+  return make("concatenate", nodes, shape, nodes[0].dtype, { axis: at });
+}
+
+/** Arrays of one shape joined along a new axis. */
+export function stack(arrays: readonly TensorLike[], axis: number = 0): Tensor {
+  if (arrays.length === 0) throw new ValueError("stack() expected at least one array");
+  const nodes = toOperands("stack", arrays);
+  for (const { shape } of nodes) {
+    if (!sameShape(shape, nodes[0].shape)) {
+      throw new ShapeError(
+        `stack() expected equal shapes: found ${formatShape(nodes[0].shape)} and ${formatShape(shape)}`,
+      );
+    }
+  }
+  return scoped(() => concatenate(nodes.map((n) => expandDims(wrap(n), axis)), axis));
+}
+
+/** The arrays along an axis, that axis dropped. */
+export function unstack(a: TensorLike, axis: number = 0): Tensor[] {
+  const node = toNode("unstack", a);
+  const at = axisOf("unstack", axis, node.shape);
+  return scoped(() => split(wrap(node), node.shape[at], at).map((piece) => squeeze(piece, at)));
+}
+
+/** Pieces along an axis: a number of equal ones, or cut at the given indices. */
+export function split(a: TensorLike, indicesOrSections: number | readonly number[], axis: number = 0): Tensor[] {
+  const node = toNode("split", a);
+  const at = axisOf("split", axis, node.shape);
+  const size = node.shape[at];
+  let cuts: number[];
+  if (typeof indicesOrSections === "number") {
+    const each = size / toInteger("split", "sections", indicesOrSections);
+    if (indicesOrSections < 1 || !Number.isInteger(each)) {
+      throw new ShapeError(
+        `split() cannot cut axis ${axis} of ${formatShape(node.shape)} into ${indicesOrSections} equal pieces`,
+      );
+    }
+    cuts = Array.from({ length: indicesOrSections + 1 }, (_, i) => i * each);
+  } else {
+    const clamp = (i: number): number => Math.min(size, Math.max(0, i < 0 ? i + size : i));
+    cuts = [0, ...indicesOrSections.map((i) => clamp(toInteger("split", "indices", i))), size];
+  }
+  const steps = node.shape.map(() => 1);
+  return cuts.slice(1).map((end, i) => {
+    const shape = node.shape.map((d, j) => j === at ? Math.max(0, end - cuts[i]) : d);
+    return wrap(sliceNode(node, node.shape.map((_, j) => j === at ? cuts[i] : 0), steps, shape));
+  });
+}
+
+/** Every element `repeats` times along an axis; null flattens first. */
+export function repeat(a: TensorLike, repeats: number, axis: number | null = null): Tensor {
+  let node = toNode("repeat", a);
+  if (toInteger("repeat", "repeats", repeats) < 0) {
+    throw new ValueError(`repeat() expected repeats not to be negative: found ${repeats}`);
+  }
+  if (axis === null) node = reshapeNode(node, [sizeOf(node.shape)]);
+  const at = axisOf("repeat", axis ?? 0, node.shape);
+  const around = (middle: number[]): number[] => [...node.shape.slice(0, at), ...middle, ...node.shape.slice(at + 1)];
+  const wide = broadcastNode(reshapeNode(node, around([node.shape[at], 1])), around([node.shape[at], repeats]));
+  return wrap(reshapeNode(wide, around([node.shape[at] * repeats])));
+}
+
+/** The array repeated `reps` times along each axis. */
+export function tile(a: TensorLike, reps: number | readonly number[]): Tensor {
+  const node = toNode("tile", a);
+  const list = typeof reps === "number" ? [reps] : [...reps];
+  const rank = Math.max(list.length, node.shape.length);
+  const shape = [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape];
+  const times = [...new Array<number>(rank - list.length).fill(1), ...list];
+  const inner = reshapeNode(node, shape.flatMap((d) => [1, d]));
+  const wide = broadcastNode(inner, toShape("tile", shape.flatMap((d, i) => [times[i], d])));
+  return wrap(reshapeNode(wide, shape.map((d, i) => d * times[i])));
+}
+
+/** How `pad` fills: with a constant, or with the nearest element. */
+export type PadMode = "constant" | "edge";
+
+/**
+ * With elements added around: `padWidth` is one number for all sides, [before, after] for all axes, or one such pair an axis.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.pad([1, 2], [[1, 2]]).tolist(); // [0, 1, 2, 0, 0]
+ * ```
+ */
+export function pad(
+  a: TensorLike,
+  padWidth: number | readonly number[] | readonly (readonly [number, number])[],
+  mode: PadMode = "constant",
+  constantValues: TensorLike = 0,
+): Tensor {
+  const node = toNode("pad", a);
+  const rank = node.shape.length;
+  const pairs = padPairs(padWidth, rank);
+  if (pairs.length !== rank || pairs.flat().some((n) => !Number.isInteger(n) || n < 0)) {
+    throw new ShapeError(
+      `pad() expected [before, after] for each axis of ${formatShape(node.shape)}: found ${JSON.stringify(padWidth)}`,
+    );
+  }
+  const shape = node.shape.map((d, i) => d + pairs[i][0] + pairs[i][1]);
+  if (mode === "constant") {
+    const value = castNode(toNode("pad", constantValues, node.dtype), node.dtype);
+    const base = broadcastNode(value, shape);
+    return make("sliceUpdate", [base, node], shape, node.dtype, {
+      starts: pairs.map(([before]) => before),
+      steps: shape.map(() => 1),
+      donate: false,
+    });
+  }
+  if (mode !== "edge") throw new ValueError(`pad() expected mode "constant" or "edge": found "${mode}"`);
+  return scoped(() => {
+    let x = wrap(node);
+    pairs.forEach(([before, after], axis) => {
+      if (before === 0 && after === 0) return;
+      if (x.shape[axis] === 0) {
+        throw new ShapeError(`pad() cannot repeat the edge of an empty axis: found ${formatShape(node.shape)}`);
+      }
+      const edges = split(x, [1, x.shape[axis] - 1], axis);
+      const first = split(x, [1], axis)[0];
+      x = concatenate([repeat(first, before, axis), x, repeat(edges[2], after, axis)], axis);
+    });
+    return x;
+  });
+}
+
+function padPairs(
+  width: number | readonly number[] | readonly (readonly [number, number])[],
+  rank: number,
+): (readonly [number, number])[] {
+  const all = (pair: readonly [number, number]): (readonly [number, number])[] => new Array(rank).fill(pair);
+  if (typeof width === "number") return all([width, width]);
+  if (width.every((w) => typeof w === "number")) {
+    const [before, after = before] = width as readonly number[];
+    return all([before, after]);
+  }
+  const pairs = width as readonly (readonly [number, number])[];
+  return pairs.length === 1 ? all(pairs[0]) : [...pairs];
+}
+
+/** Elements shifted along axes, those that leave at the end come in at the start; null shifts the flattened array. */
+export function roll(a: TensorLike, shift: number | readonly number[], axis: Axis = null): Tensor {
+  const node = toNode("roll", a);
+  if (axis === null) {
+    const total = typeof shift === "number" ? shift : shift.reduce((n, s) => n + s, 0);
+    return scoped(() => reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape));
+  }
+  const axes = (typeof axis === "number" ? [axis] : axis).map((i) => axisOf("roll", i, node.shape));
+  const shifts = typeof shift === "number" ? axes.map(() => shift) : shift;
+  if (shifts.length !== axes.length) {
+    throw new ValueError(
+      `roll() expected a shift for each axis: found ${shifts.length} shifts and ${axes.length} axes`,
+    );
+  }
+  return scoped(() => axes.reduce((x, at, i) => rollAxis(x, shifts[i], at), wrap(node)));
+}
+
+function rollAxis(x: Tensor, shift: number, axis: number): Tensor {
+  const size = x.shape[axis];
+  if (size === 0) return x;
+  const by = ((toInteger("roll", "shift", shift) % size) + size) % size;
+  const [head, tail] = split(x, [size - by], axis);
+  return by === 0 ? x : concatenate([tail, head], axis);
+}

@@ -1,0 +1,109 @@
+/**
+ * The arrays: everything of `mx` but language models.
+ *
+ * @module
+ */
+
+export {
+  bfloat16,
+  bool,
+  type Dtype,
+  type DtypeKind,
+  type DtypeName,
+  float16,
+  float32,
+  int16,
+  int32,
+  int8,
+  uint16,
+  uint32,
+  uint8,
+} from "../graph/dtype.ts";
+export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
+export type { Shape } from "../graph/shape.ts";
+export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
+export { type Axis, type HostValues, type NestedValue, Tensor } from "./tensor.ts";
+export { dispose, tidy } from "./scope.ts";
+export { compile, type Compiled } from "./compile.ts";
+export { asyncEval, evaluate as eval } from "./evaluate.ts";
+export {
+  arange,
+  array,
+  eye,
+  full,
+  fullLike,
+  identity,
+  linspace,
+  meshgrid,
+  type MeshgridOptions,
+  ones,
+  onesLike,
+  tri,
+  tril,
+  triu,
+  zeros,
+  zerosLike,
+} from "./creation.ts";
+export * from "./unary.ts";
+export * from "./binary.ts";
+export {
+  asStrided,
+  astype,
+  atleast1d,
+  atleast2d,
+  atleast3d,
+  broadcastArrays,
+  broadcastShapes,
+  broadcastTo,
+  contiguous,
+  diag,
+  diagonal,
+  expandDims,
+  flatten,
+  flip,
+  moveaxis,
+  permuteDims,
+  reshape,
+  squeeze,
+  swapaxes,
+  transpose,
+  unflatten,
+} from "./movement.ts";
+export { At, type Index, Slice } from "./indexing.ts";
+export * from "./gather.ts";
+export * from "./join.ts";
+export * from "./reduce.ts";
+export * from "./sort.ts";
+export * from "./linalg.ts";
+export { einsum } from "./einsum.ts";
+export * from "./nn.ts";
+export * from "./io.ts";
+export * as fast from "./fast.ts";
+export * as random from "./random.ts";
+
+export {
+  closeDevices,
+  defaultDevice,
+  type DeviceInfo,
+  type DeviceMemory,
+  deviceMemory,
+  devices,
+  getActiveMemory,
+  getPeakMemory,
+  prepareDevices,
+  resetPeakMemory,
+  setDefaultDevice,
+  withDevice,
+} from "../schedule/devices.ts";
+export { setFusion } from "../schedule/options.ts";
+
+/** The ratio of a circle's circumference to its diameter. */
+export const pi: number = Math.PI;
+/** The base of natural logarithms. */
+export const e: number = Math.E;
+/** Infinity. */
+export const inf: number = Infinity;
+/** Not a number. */
+export const nan: number = NaN;
+/** A new axis in an index. */
+export const newaxis: null = null;

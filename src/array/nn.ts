@@ -1,0 +1,74 @@
+/**
+ * Activations of `mlx.nn`, composed of the functions of elementwise rows.
+ *
+ * @module
+ */
+
+import { add, divide, greater, logaddexp, maximum, multiply, subtract, where } from "./binary.ts";
+import type { TensorLike } from "./convert.ts";
+import { toFloat } from "./elementwise.ts";
+import { logsumexp } from "./reduce.ts";
+import { scoped } from "./scope.ts";
+import type { Axis, Tensor } from "./tensor.ts";
+import { erf, expm1, negative, sigmoid, square, tanh } from "./unary.ts";
+
+/** max(a, 0) */
+export function relu(a: TensorLike): Tensor {
+  return maximum(a, 0);
+}
+
+/** a where it is positive, `negativeSlope` * a elsewhere. */
+export function leakyRelu(a: TensorLike, negativeSlope: number = 0.01): Tensor {
+  return scoped(() => maximum(multiply(toFloat("leakyRelu", a), negativeSlope), a));
+}
+
+/** a where it is positive, alpha * (exp(a) - 1) elsewhere. */
+export function elu(a: TensorLike, alpha: number = 1): Tensor {
+  return scoped(() => {
+    const x = toFloat("elu", a);
+    return where(greater(x, 0), x, multiply(expm1(x), alpha));
+  });
+}
+
+/** a * sigmoid(a) */
+export function silu(a: TensorLike): Tensor {
+  return scoped(() => {
+    const x = toFloat("silu", a);
+    return multiply(x, sigmoid(x));
+  });
+}
+
+/** a times the normal distribution's cumulative probability of a, through `erf`. */
+export function gelu(a: TensorLike): Tensor {
+  return scoped(() => {
+    const x = toFloat("gelu", a);
+    return divide(multiply(x, add(erf(divide(x, Math.SQRT2)), 1)), 2);
+  });
+}
+
+/** The tanh approximation of {@link gelu}. */
+export function geluApprox(a: TensorLike): Tensor {
+  return scoped(() => {
+    const x = toFloat("geluApprox", a);
+    const cubic = multiply(add(multiply(square(x), 0.044715), 1), x);
+    return multiply(multiply(x, 0.5), add(tanh(multiply(cubic, Math.sqrt(2 / Math.PI))), 1));
+  });
+}
+
+/** log(1 + exp(a)) without overflow. */
+export function softplus(a: TensorLike): Tensor {
+  return logaddexp(a, 0);
+}
+
+/** log(sigmoid(a)) without overflow. */
+export function logSigmoid(a: TensorLike): Tensor {
+  return scoped(() => negative(softplus(negative(toFloat("logSigmoid", a)))));
+}
+
+/** Logarithm of `softmax`: a - logsumexp(a). */
+export function logSoftmax(a: TensorLike, axis: Axis = -1): Tensor {
+  return scoped(() => {
+    const x = toFloat("logSoftmax", a);
+    return subtract(x, logsumexp(x, axis, true));
+  });
+}

@@ -1,0 +1,53 @@
+/**
+ * Arrays as text, as MLX prints them: six significant digits, and the first and last three of more than six entries.
+ *
+ * @module
+ */
+
+import { type Dtype, type HostArray, hostValue } from "../graph/dtype.ts";
+import type { Shape } from "../graph/shape.ts";
+
+const EDGE = 3;
+const DIGITS = 6;
+
+/** A float with six significant digits, as C's %g prints it. */
+export function formatFloat(value: number): string {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  if (value === 0) return Object.is(value, -0) ? "-0" : "0";
+  const [mantissa, exponent] = value.toExponential(DIGITS - 1).split("e");
+  const power = Number(exponent);
+  const trim = (text: string): string => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  if (power < -4 || power >= DIGITS) {
+    return `${trim(mantissa)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  }
+  return trim(value.toFixed(DIGITS - 1 - power));
+}
+
+function formatValue(value: number | boolean): string {
+  return typeof value === "boolean" ? (value ? "True" : "False") : formatFloat(value);
+}
+
+/** The text of an array whose contiguous elements are in `view`. */
+export function formatArray(shape: Shape, dtype: Dtype, view: HostArray): string {
+  const prefix = "array(";
+  const element = (i: number): string => {
+    const value = hostValue(dtype, view, i);
+    return dtype.kind === "float" || typeof value === "boolean" ? formatValue(value) : String(value);
+  };
+  const block = (depth: number, start: number, size: number): string => {
+    if (depth === shape.length) return element(start);
+    const count = shape[depth];
+    const step = count === 0 ? 0 : size / count;
+    const last = depth === shape.length - 1;
+    const parts: string[] = [];
+    for (let i = 0; i < count; i++) {
+      if (count > 2 * EDGE && i === EDGE) {
+        parts.push("...");
+        i = count - EDGE;
+      }
+      parts.push(block(depth + 1, start + i * step, step));
+    }
+    return `[${parts.join(last ? ", " : `,\n${" ".repeat(prefix.length + depth + 1)}`)}]`;
+  };
+  return `${prefix}${block(0, 0, view.length)}, dtype=${dtype.name})`;
+}

@@ -1,0 +1,259 @@
+/**
+ * Random numbers from explicit keys or from a global state, the same streams as MLX's.
+ *
+ * Bits come from Threefry 2x32. The global state is one key that every draw without a key splits; it lives on the host, so
+ * that drawing never waits for a device.
+ *
+ * @module
+ */
+
+import { bool, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
+import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
+import type { Node } from "../graph/node.ts";
+import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
+import * as op from "./binary.ts";
+import { castNode, dataNode, type TensorLike, toNode, toShape } from "./convert.ts";
+import { toFloat } from "./elementwise.ts";
+import { take } from "./gather.ts";
+import { type Key, keyOf, KeySequence } from "./keys.ts";
+import { astype, axisOf, broadcastTo, expandDims, reshape } from "./movement.ts";
+import { argmax, cumsum, softmax, sum } from "./reduce.ts";
+import { scoped } from "./scope.ts";
+import { argsort } from "./sort.ts";
+import { make, type Tensor, wrap } from "./tensor.ts";
+import { abs, erf, erfinv, floor, log, log1p, negative, sign } from "./unary.ts";
+
+let state: KeySequence | undefined;
+
+/** The next key of the global state. */
+function nextKey(): Node {
+  state ??= new KeySequence();
+  return keyNode(state.next());
+}
+
+function keyNode(key: Key): Node {
+  return dataNode(new Uint8Array(Uint32Array.from(key).buffer), [2], uint32);
+}
+
+function keyArgument(name: string, value: TensorLike | null | undefined): Node {
+  if (value === undefined || value === null) return nextKey();
+  const node = toNode(name, value, uint32);
+  if (node.dtype !== uint32 || !sameShape(node.shape, [2])) {
+    throw new ShapeError(
+      `${name}() expected a key, uint32 of shape (2,): found ${node.dtype.name} of shape ${formatShape(node.shape)}`,
+    );
+  }
+  return node;
+}
+
+/** Sets the global random state, so that the draws that follow repeat. */
+export function seed(value: number): void {
+  state = new KeySequence(value);
+}
+
+/**
+ * A key for the functions of this namespace.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.random.uniform(0, 1, [3], mx.float32, mx.random.key(0)).tolist(); // about [0.9653, 0.3147, 0.6330]
+ * ```
+ */
+export function key(seed: number): Tensor {
+  return wrap(keyNode(keyOf(seed)));
+}
+
+/** `num` independent keys (num, 2) out of one. */
+export function split(key: TensorLike, num: number = 2): Tensor {
+  return bits([...toShape("split", num), 2], key);
+}
+
+/** Random uint32 words. */
+export function bits(shape: number | Shape = [], key?: TensorLike): Tensor {
+  return make("randomBits", [keyArgument("bits", key)], toShape("bits", shape), uint32, {});
+}
+
+/** The largest value below 1 of each float type. */
+const BELOW_ONE: Readonly<Record<string, number>> = {
+  float16: 1 - 2 ** -11,
+  bfloat16: 1 - 2 ** -8,
+  float32: 1 - 2 ** -24,
+};
+
+function needFloat(name: string, dtype: Dtype): void {
+  if (dtype.kind !== "float") throw new DtypeError(`${name}() makes floats only: found ${dtype.name}`);
+}
+
+/** Uniform numbers of low ≤ x < high. */
+export function uniform(
+  low: TensorLike = 0,
+  high: TensorLike = 1,
+  shape: number | Shape = [],
+  dtype: Dtype = float32,
+  key?: TensorLike,
+): Tensor {
+  needFloat("uniform", dtype);
+  const to = toShape("uniform", shape);
+  const [lo, hi] = [low, high].map((v) => castNode(toNode("uniform", v, dtype), dtype));
+  const bounds = broadcastShapes(lo.shape, hi.shape, to);
+  if (!bounds || !sameShape(bounds, to)) {
+    throw new ShapeError(
+      `uniform() cannot broadcast bounds ${formatShape(lo.shape)} and ${formatShape(hi.shape)} to ${formatShape(to)}`,
+    );
+  }
+  return scoped(() => {
+    const word = op.divide(astype(bits(to, wrapKey("uniform", key)), float32), 2 ** 32);
+    const unit = astype(op.minimum(word, BELOW_ONE[dtype.name]), dtype);
+    if (low === 0 && high === 1) return unit;
+    return op.add(op.multiply(op.subtract(wrap(hi), wrap(lo)), unit), wrap(lo));
+  });
+}
+
+function wrapKey(name: string, key: TensorLike | undefined): Tensor {
+  return wrap(keyArgument(name, key));
+}
+
+/** Normal numbers of mean `loc` and standard deviation `scale`. */
+export function normal(
+  shape: number | Shape = [],
+  dtype: Dtype = float32,
+  loc: TensorLike | null = null,
+  scale: TensorLike | null = null,
+  key?: TensorLike,
+): Tensor {
+  needFloat("normal", dtype);
+  return scoped(() => {
+    const samples = erfinv(uniform(-BELOW_ONE.float32, 1, shape, dtype, key));
+    const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, dtype), Math.SQRT2);
+    const scaled = op.multiply(samples, spread);
+    return loc === null ? scaled : op.add(scaled, array(loc, dtype));
+  });
+}
+
+function array(value: TensorLike, dtype: Dtype): Tensor {
+  return wrap(castNode(toNode("random", value, dtype), dtype));
+}
+
+/** Normal numbers limited to lower…upper, drawn by inverting the distribution. */
+export function truncatedNormal(
+  lower: TensorLike,
+  upper: TensorLike,
+  shape: number | Shape | null = null,
+  dtype: Dtype = float32,
+  key?: TensorLike,
+): Tensor {
+  needFloat("truncatedNormal", dtype);
+  return scoped(() => {
+    const [lo, hi] = [array(lower, dtype), array(upper, dtype)];
+    const to = shape ?? broadcastShapes(lo.shape, hi.shape) ?? [];
+    const edge = (bound: Tensor): Tensor => erf(op.divide(bound, Math.SQRT2));
+    const samples = op.multiply(erfinv(uniform(edge(lo), edge(hi), to, dtype, key)), Math.SQRT2);
+    return op.maximum(op.minimum(hi, samples), lo);
+  });
+}
+
+/** Bool that is true with probability p. */
+export function bernoulli(p: TensorLike = 0.5, shape: number | Shape | null = null, key?: TensorLike): Tensor {
+  const node = toNode("bernoulli", p);
+  if (node.dtype.kind !== "float") {
+    throw new DtypeError(`bernoulli() expected float probabilities: found ${node.dtype.name}`);
+  }
+  const to = shape === null ? node.shape : toShape("bernoulli", shape);
+  return scoped(() => broadcastTo(op.less(uniform(0, 1, to, float32, key), wrap(node)), to));
+}
+
+/** Whole numbers of low ≤ x < high. */
+export function randint(
+  low: TensorLike,
+  high: TensorLike,
+  shape: number | Shape = [],
+  dtype: Dtype = int32,
+  key?: TensorLike,
+): Tensor {
+  if (dtype.kind === "float" || dtype === bool) {
+    throw new DtypeError(`randint() makes integers only: found ${dtype.name}`);
+  }
+  return scoped(() => astype(floor(op.maximum(uniform(low, high, shape, float32, key), low)), dtype));
+}
+
+/** Numbers of the standard Gumbel distribution. */
+export function gumbel(shape: number | Shape = [], dtype: Dtype = float32, key?: TensorLike): Tensor {
+  needFloat("gumbel", dtype);
+  return scoped(() => negative(log(negative(log(uniform(0, 1, shape, dtype, key))))));
+}
+
+/** Numbers of the Laplace distribution of mean `loc` and width `scale`. */
+export function laplace(
+  shape: number | Shape = [],
+  dtype: Dtype = float32,
+  loc: number = 0,
+  scale: number = 1,
+  key?: TensorLike,
+): Tensor {
+  needFloat("laplace", dtype);
+  return scoped(() => {
+    const u = uniform(-BELOW_ONE.float32, 1, shape, dtype, key);
+    const samples = op.multiply(sign(u), log1p(negative(abs(u))));
+    const scaled = scale === 1 ? samples : op.multiply(samples, scale);
+    return loc === 0 ? scaled : op.add(scaled, loc);
+  });
+}
+
+/** The numbers 0…x-1 in random order (uint32), or an array with the slices of an axis in random order. */
+export function permutation(x: number | TensorLike, axis: number = 0, key?: TensorLike): Tensor {
+  if (typeof x === "number") return scoped(() => argsort(bits(x, wrapKey("permutation", key))));
+  const node = toNode("permutation", x);
+  const at = axisOf("permutation", axis, node.shape);
+  return scoped(() => take(wrap(node), permutation(node.shape[at], 0, key), at));
+}
+
+/** Options of {@link categorical}. */
+export interface CategoricalOptions {
+  /** Shape of the result; logits without their axis broadcast to it. */
+  readonly shape?: Shape;
+  /** How many to draw from each row: a new last axis. */
+  readonly numSamples?: number;
+  /** Random key; the global state unless given. */
+  readonly key?: TensorLike;
+}
+
+/**
+ * Indices (uint32) drawn with the probabilities softmax(logits) along an axis.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.random.categorical(mx.zeros([5, 10])).shape; // [5]
+ * ```
+ */
+export function categorical(logits: TensorLike, axis: number = -1, options: CategoricalOptions = {}): Tensor {
+  const node = toNode("categorical", logits);
+  const at = axisOf("categorical", axis, node.shape);
+  const rows = node.shape.filter((_, i) => i !== at);
+  const { shape, numSamples, key } = options;
+  if (shape && numSamples !== undefined) throw new ValueError("categorical() expected shape or numSamples, not both");
+  const to = shape ? toShape("categorical", shape) : [...rows, ...(numSamples === undefined ? [] : [numSamples])];
+  const fit = shape && broadcastShapes(rows, to);
+  if (shape && (!fit || !sameShape(fit, to))) {
+    throw new ShapeError(`categorical() cannot broadcast rows ${formatShape(rows)} to shape ${formatShape(to)}`);
+  }
+  return scoped(() => {
+    const x = toFloat("categorical", wrap(node));
+    if (sizeOf(rows) === 1 && to.length > 0) return inverseCdf(reshape(x, [-1]), to, key);
+    // Gumbel noise makes argmax a draw. It has the result's shape with the categories at the axis where the logits have them.
+    const wide = numSamples === undefined ? x : expandDims(x, -1);
+    const fromEnd = at - wide.ndim;
+    const noise = gumbel(to.toSpliced(to.length + 1 + fromEnd, 0, node.shape[at]), float32, key);
+    return argmax(op.add(wide, noise), fromEnd);
+  });
+}
+
+/** Draws from one row: the last index whose probability mass before it is not above a uniform number. */
+function inverseCdf(row: Tensor, shape: Shape, key: TensorLike | undefined): Tensor {
+  const before = cumsum(softmax(astype(row, float32), -1), -1, { inclusive: false });
+  const u = uniform(0, 1, shape, float32, key);
+  return astype(op.subtract(sum(astype(op.lessEqual(before, expandDims(u, -1)), int32), -1), 1), uint32);
+}

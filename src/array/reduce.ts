@@ -1,0 +1,259 @@
+/**
+ * Reductions over axes, running reductions along one axis, softmax.
+ *
+ * `axis` is one axis, a list, or null (all; also when left out). Scans and softmax work on the last axis: others are moved there.
+ *
+ * @module
+ */
+
+import { bool, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
+import { ValueError } from "../graph/error.ts";
+import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
+import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { divide, notEqual, subtract } from "./binary.ts";
+import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
+import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
+import { scoped } from "./scope.ts";
+import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import { sqrt, square } from "./unary.ts";
+
+function reducedShape(shape: Shape, axes: readonly number[], keepdims: boolean): number[] {
+  return shape.flatMap((d, i) => axes.includes(i) ? (keepdims ? [1] : []) : [d]);
+}
+
+/** Throws when the reduction has no value for an empty axis. */
+function needElements(op: string, shape: Shape, axes: readonly number[]): void {
+  for (const i of axes) {
+    if (shape[i] === 0) throw new ValueError(`${op}() cannot reduce axis ${i} of ${formatShape(shape)}: it is empty`);
+  }
+}
+
+function reduceNode(fn: ReduceFn, node: Node, axes: readonly number[], keepdims: boolean, dtype: Dtype): Node {
+  if (axes.length === 0) return fn === "all" || fn === "any" ? castNode(node, bool) : castNode(node, dtype);
+  return makeNode("reduce", [node], reducedShape(node.shape, axes, keepdims), dtype, { fn, axes });
+}
+
+/** Dtype of sums and products: small integers and bool widen to 32 bits. */
+function sumDtype(dtype: Dtype): Dtype {
+  if (dtype.kind === "float") return dtype;
+  return dtype.kind === "uint" ? uint32 : int32;
+}
+
+/**
+ * Sum of elements. Small integers and bool sum in int32 or uint32.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.sum([[1, 2], [3, 4]], 0).tolist(); // [4, 6]
+ * ```
+ */
+export function sum(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("sum", a);
+  return wrap(reduceNode("sum", node, axesOf("sum", axis, node.shape), keepdims, sumDtype(node.dtype)));
+}
+
+/** Product of elements. Small integers and bool multiply in int32 or uint32. */
+export function prod(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("prod", a);
+  return wrap(reduceNode("prod", node, axesOf("prod", axis, node.shape), keepdims, sumDtype(node.dtype)));
+}
+
+/** Smallest element; NaN wins. An empty axis is an error. */
+export function min(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("min", a);
+  const axes = axesOf("min", axis, node.shape);
+  needElements("min", node.shape, axes);
+  return wrap(reduceNode("min", node, axes, keepdims, node.dtype));
+}
+
+/** Largest element; NaN wins. An empty axis is an error. */
+export function max(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("max", a);
+  const axes = axesOf("max", axis, node.shape);
+  needElements("max", node.shape, axes);
+  return wrap(reduceNode("max", node, axes, keepdims, node.dtype));
+}
+
+/** Whether all elements are true (not 0). */
+export function all(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("all", a);
+  return wrap(reduceNode("all", node, axesOf("all", axis, node.shape), keepdims, bool));
+}
+
+/** Whether any element is true (not 0). */
+export function any(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("any", a);
+  return wrap(reduceNode("any", node, axesOf("any", axis, node.shape), keepdims, bool));
+}
+
+/** Index (uint32) of the smallest element, the first of equals; of the flattened array without an axis. */
+export function argmin(a: TensorLike, axis?: number | null, keepdims: boolean = false): Tensor {
+  return argReduce("argmin", a, axis, keepdims);
+}
+
+/**
+ * Index (uint32) of the largest element, the first of equals; of the flattened array without an axis.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.argmax([[1, 9], [8, 2]], -1).tolist(); // [1, 0]
+ * ```
+ */
+export function argmax(a: TensorLike, axis?: number | null, keepdims: boolean = false): Tensor {
+  return argReduce("argmax", a, axis, keepdims);
+}
+
+function argReduce(fn: "argmin" | "argmax", a: TensorLike, axis: number | null | undefined, keepdims: boolean): Tensor {
+  const node = toNode(fn, a);
+  const all = axis === null || axis === undefined;
+  const at = all ? node.shape.map((_, i) => i) : [axisOf(fn, axis, node.shape)];
+  needElements(fn, node.shape, at);
+  const input = all ? reshapeNode(node, [sizeOf(node.shape)]) : node;
+  const result = makeNode("reduce", [input], reducedShape(input.shape, all ? [0] : at, false), uint32, {
+    fn,
+    axes: all ? [0] : at,
+  });
+  return wrap(keepdims ? reshapeNode(result, reducedShape(node.shape, at, true)) : result);
+}
+
+/** log(sum(exp(a))) without overflow. Integers give float32. An empty axis is an error. */
+export function logsumexp(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const given = toNode("logsumexp", a);
+  const node = castNode(given, atLeastFloat(given.dtype));
+  const axes = axesOf("logsumexp", axis, node.shape);
+  needElements("logsumexp", node.shape, axes);
+  return wrap(reduceNode("logsumexp", node, axes, keepdims, node.dtype));
+}
+
+/** Sum in float32 divided by a count, in the dtype given. */
+function meanOf(x: Tensor, axes: readonly number[], keepdims: boolean, count: number, dtype: Dtype): Tensor {
+  const total = wrap(reduceNode("sum", castNode(toNode("mean", x), atLeastFloat(x.dtype)), axes, keepdims, float32));
+  return astype(divide(total, count), dtype);
+}
+
+/** Mean of elements, summed in float32. Integers give float32. */
+export function mean(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("mean", a);
+  const axes = axesOf("mean", axis, node.shape);
+  const count = sizeOf(axes.map((i) => node.shape[i]));
+  return scoped(() => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
+}
+
+/** Mean squared distance from the mean; the divisor is the count less `ddof`. MLX's `var`. */
+export function variance(a: TensorLike, axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
+  const node = toNode("variance", a);
+  const axes = axesOf("variance", axis, node.shape);
+  const count = sizeOf(axes.map((i) => node.shape[i]));
+  return scoped(() => {
+    const x = wrap(castNode(node, float32));
+    const centered = subtract(x, meanOf(x, axes, true, count, float32));
+    return meanOf(square(centered), axes, keepdims, Math.max(count - ddof, 0), atLeastFloat(node.dtype));
+  });
+}
+
+/** Square root of {@link variance}. */
+export function std(a: TensorLike, axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
+  return scoped(() => sqrt(variance(a, axis, keepdims, ddof)));
+}
+
+/** Number of elements that are not 0 (int32). */
+export function countNonzero(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  return scoped(() => sum(notEqual(a, 0), axis, keepdims));
+}
+
+/** Direction of a running reduction. */
+export interface ScanOptions {
+  /** From the end instead of the start. */
+  readonly reverse?: boolean;
+  /** Whether an element counts in its own result (default true). */
+  readonly inclusive?: boolean;
+}
+
+/** Options of `cumsum`. */
+export interface CumsumOptions extends ScanOptions {
+  /** Element type to sum in; unless given that of the array, int32 for bool. */
+  readonly dtype?: Dtype;
+}
+
+/** Applies `build` to the array with axes moved last and flattened into one, and undoes the move. */
+function onLastAxis(node: Node, axes: readonly number[], build: (last: Node) => Node): Node {
+  const rest = node.shape.map((_, i) => i).filter((i) => !axes.includes(i));
+  const order = [...rest, ...axes];
+  const moved = transposeNode(node, order);
+  const flat = reshapeNode(moved, [...rest.map((i) => node.shape[i]), sizeOf(axes.map((i) => node.shape[i]))]);
+  return transposeNode(reshapeNode(build(flat), moved.shape), node.shape.map((_, i) => order.indexOf(i)));
+}
+
+function scan(
+  op: string,
+  fn: OpAttrs["scan"]["fn"],
+  a: Node,
+  axis: number | null | undefined,
+  options: ScanOptions,
+): Tensor {
+  const all = axis === null || axis === undefined;
+  const node = all ? reshapeNode(a, [sizeOf(a.shape)]) : a;
+  const at = all ? 0 : axisOf(op, axis, node.shape);
+  const attrs = { fn, reverse: options.reverse ?? false, exclusive: !(options.inclusive ?? true) };
+  return wrap(onLastAxis(node, [at], (last) => makeNode("scan", [last], last.shape, last.dtype, attrs)));
+}
+
+/**
+ * Running sum along an axis; of the flattened array without one.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.cumsum([1, 2, 3]).tolist(); // [1, 3, 6]
+ * mx.cumsum([1, 2, 3], 0, { reverse: true, inclusive: false }).tolist(); // [5, 3, 0]
+ * ```
+ */
+export function cumsum(a: TensorLike, axis?: number | null, options: CumsumOptions = {}): Tensor {
+  const node = toNode("cumsum", a);
+  const dtype = options.dtype ?? (node.dtype === bool ? int32 : node.dtype);
+  return scan("cumsum", "sum", castNode(node, dtype), axis, options);
+}
+
+/** Running product along an axis; of the flattened array without one. */
+export function cumprod(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+  return scan("cumprod", "prod", toNode("cumprod", a), axis, options);
+}
+
+/** Running maximum along an axis; of the flattened array without one. */
+export function cummax(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+  return scan("cummax", "max", toNode("cummax", a), axis, options);
+}
+
+/** Running minimum along an axis; of the flattened array without one. */
+export function cummin(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+  return scan("cummin", "min", toNode("cummin", a), axis, options);
+}
+
+/** Running log(sum(exp(a))) along an axis; of the flattened array without one. Integers give float32. */
+export function logcumsumexp(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+  const node = toNode("logcumsumexp", a);
+  return scan("logcumsumexp", "logsumexp", castNode(node, atLeastFloat(node.dtype)), axis, options);
+}
+
+/**
+ * exp(a) / sum(exp(a)) over an axis, several, or all, in float32 inside. Integers give float32.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.softmax([[0, 0], [0, 100]], -1).tolist(); // [[0.5, 0.5], [0, 1]]
+ * ```
+ */
+export function softmax(a: TensorLike, axis?: Axis): Tensor {
+  const given = toNode("softmax", a);
+  const node = castNode(given, atLeastFloat(given.dtype));
+  const axes = axesOf("softmax", axis, node.shape);
+  if (axes.length === 0) return make("full", [], node.shape, node.dtype, { value: 1 });
+  return wrap(onLastAxis(node, axes, (last) => makeNode("softmax", [last], last.shape, last.dtype, {})));
+}

@@ -1,0 +1,101 @@
+/**
+ * Sorting and what is made of it. Ascending, stable, NaN last; along the last axis unless an axis is given, null flattens.
+ *
+ * @module
+ */
+
+import { uint32 } from "../graph/dtype.ts";
+import { ValueError } from "../graph/error.ts";
+import { makeNode, type Node } from "../graph/node.ts";
+import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { add, divide } from "./binary.ts";
+import { type TensorLike, toNode } from "./convert.ts";
+import { toFloat } from "./elementwise.ts";
+import { axesOf, axisOf, reshapeNode, sliceNode, transposeNode } from "./movement.ts";
+import { scoped } from "./scope.ts";
+import { type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
+
+function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number | null): Node {
+  if (axis === null || node.shape.length === 0) {
+    const flat = reshapeNode(node, [sizeOf(node.shape)]);
+    return reshapeNode(sortNode(op, name, flat, -1), axis === null ? flat.shape : node.shape);
+  }
+  const at = axisOf(name, axis, node.shape);
+  const order = node.shape.map((_, i) => i);
+  const last = order.length - 1;
+  [order[at], order[last]] = [order[last], order[at]];
+  const moved = transposeNode(node, order);
+  return transposeNode(makeNode(op, [moved], moved.shape, op === "argsort" ? uint32 : node.dtype, {}), order);
+}
+
+/**
+ * Elements in ascending order along an axis.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.sort([3, 1, 2]).tolist(); // [1, 2, 3]
+ * ```
+ */
+export function sort(a: TensorLike, axis: number | null = -1): Tensor {
+  return wrap(sortNode("sort", "sort", toNode("sort", a), axis));
+}
+
+/** Indices (uint32) that sort the array along an axis; equal elements keep their order. */
+export function argsort(a: TensorLike, axis: number | null = -1): Tensor {
+  return wrap(sortNode("argsort", "argsort", toNode("argsort", a), axis));
+}
+
+function checkPlace(op: string, kth: number, shape: Shape, axis: number | null): void {
+  const size = axis === null ? sizeOf(shape) : shape[axisOf(op, axis, shape)];
+  if (!Number.isInteger(kth) || kth < -size || kth >= size) {
+    throw new ValueError(`${op}() place ${kth} is out of range for axis ${axis} of ${formatShape(shape)}`);
+  }
+}
+
+/** The array with the element at `kth` where sorting puts it, smaller ones before and larger ones behind. */
+export function partition(a: TensorLike, kth: number, axis: number | null = -1): Tensor {
+  const node = toNode("partition", a);
+  checkPlace("partition", kth, node.shape, axis);
+  return wrap(sortNode("sort", "partition", node, axis));
+}
+
+/** Indices (uint32) that partition the array: see {@link partition}. */
+export function argpartition(a: TensorLike, kth: number, axis: number | null = -1): Tensor {
+  const node = toNode("argpartition", a);
+  checkPlace("argpartition", kth, node.shape, axis);
+  return wrap(sortNode("argsort", "argpartition", node, axis));
+}
+
+/** The k largest elements along an axis, in ascending order. */
+export function topk(a: TensorLike, k: number, axis: number | null = -1): Tensor {
+  const node = toNode("topk", a);
+  const size = axis === null ? sizeOf(node.shape) : node.shape[axisOf("topk", axis, node.shape)];
+  if (!Number.isInteger(k) || k < 0 || k > size) {
+    throw new ValueError(`topk() expected k between 0 and ${size} for ${formatShape(node.shape)}: found ${k}`);
+  }
+  const sorted = sortNode("sort", "topk", node, axis);
+  const at = axis === null ? 0 : axisOf("topk", axis, node.shape);
+  const starts = sorted.shape.map((_, i) => i === at ? size - k : 0);
+  return wrap(sliceNode(sorted, starts, starts.map(() => 1), sorted.shape.map((d, i) => i === at ? k : d)));
+}
+
+/** Middle element of the sorted ones, or the mean of the two in the middle. Integers give float32. */
+export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+  const node = toNode("median", a);
+  const axes = axesOf("median", axis, node.shape);
+  const count = sizeOf(axes.map((i) => node.shape[i]));
+  if (count === 0) throw new ValueError(`median() cannot reduce ${formatShape(node.shape)}: an axis is empty`);
+  const rest = node.shape.map((_, i) => i).filter((i) => !axes.includes(i));
+  const lead = rest.map((i) => node.shape[i]);
+  return scoped(() => {
+    const flat = reshapeNode(transposeNode(node, [...rest, ...axes]), [...lead, count]);
+    const sorted = nodeOf(sort(toFloat("median", wrap(flat))));
+    const middle = (i: number): Tensor =>
+      wrap(sliceNode(sorted, [...lead.map(() => 0), i], sorted.shape.map(() => 1), [...lead, 1]));
+    const low = middle(Math.floor((count - 1) / 2));
+    const value = count % 2 === 1 ? low : divide(add(low, middle(count / 2)), 2);
+    return wrap(reshapeNode(nodeOf(value), keepdims ? node.shape.map((d, i) => axes.includes(i) ? 1 : d) : lead));
+  });
+}

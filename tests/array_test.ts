@@ -1,0 +1,307 @@
+/** Array semantics: values against MLX, errors at the call, printing, lifetimes, indexing state, files. */
+
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import * as mx from "../mod.ts";
+import { NAMES, runRow } from "./array_rows.ts";
+import { testDevices } from "./devices.ts";
+
+mx.devices(); // opens the Vulkan library outside of any test
+
+/** A result as MLX computed it; numbers that JSON lacks are strings. */
+interface Golden {
+  readonly shape: readonly number[];
+  readonly dtype: string;
+  readonly values: unknown;
+}
+
+const golden: Record<string, readonly Golden[]> = JSON.parse(
+  Deno.readTextFileSync(new URL("./golden/mlx_arrays.json", import.meta.url)),
+);
+
+/** Relative and absolute closeness by dtype; integers and bool are equal. */
+const TOLERANCE: Record<string, number> = { float32: 2e-5, float16: 2e-3, bfloat16: 1.6e-2 };
+
+/** Products of one row with a quantized matrix may round the row to 16 bits a group. */
+const QUANTIZED_TOLERANCE = 1e-4;
+
+function compare(name: string, actual: mx.Tensor, expected: Golden): void {
+  assertEquals(actual.dtype.name, expected.dtype, `${name}: dtype`);
+  assertEquals(actual.shape, [...expected.shape], `${name}: shape`);
+  const flat = (v: unknown): unknown[] => Array.isArray(v) ? v.flatMap(flat) : [v];
+  const [a, b] = [flat(actual.tolist()), flat(expected.values)];
+  const bound = name.startsWith("quantizedMatmul") ? QUANTIZED_TOLERANCE : TOLERANCE[expected.dtype] ?? 0;
+  const number = (v: unknown): number =>
+    v === "nan" ? NaN : v === "inf" ? Infinity : v === "-inf" ? -Infinity : Number(v);
+  a.forEach((value, i) => {
+    const [x, y] = [number(value), number(b[i])];
+    const close = Object.is(x, y) || x === y || Math.abs(x - y) <= bound * Math.max(1, Math.abs(y));
+    assert(close, `${name}: element ${i} is ${x}, MLX has ${y}`);
+  });
+}
+
+/** Runs all rows on a device; fails with the list of those that differ. */
+function checkRows(device: string): void {
+  mx.setDefaultDevice(device);
+  const failures: string[] = [];
+  for (const name of NAMES) {
+    try {
+      mx.tidy(() => {
+        const results = runRow(name);
+        assertEquals(results.length, golden[name].length, `${name}: number of results`);
+        results.forEach((tensor, i) => compare(name, tensor, golden[name][i]));
+      });
+    } catch (error) {
+      failures.push(`${name}: ${(error as Error).message.split("\n")[0]}`);
+    }
+  }
+  assertEquals(failures, []);
+}
+
+for (const device of testDevices()) {
+  Deno.test(`arrays agree with MLX on ${device}`, () => checkRows(device));
+}
+
+Deno.test("arrays agree with MLX when every op runs by itself", () => {
+  mx.setFusion(false);
+  try {
+    checkRows("wasm");
+  } finally {
+    mx.setFusion(true);
+  }
+});
+
+Deno.test("every golden result has a row", () => {
+  assertEquals(Object.keys(golden).filter((name) => !NAMES.includes(name)), []);
+});
+
+type ErrorClass = typeof mx.ArrayError | typeof mx.ShapeError | typeof mx.IndexError;
+
+/** Calls that are refused where they are made, with the class and a part of the message. */
+const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
+  [() => mx.reshape(mx.zeros([2, 3]), [4]), mx.ShapeError, "reshape() cannot reshape (2, 3) to (4,): sizes differ"],
+  [() => mx.reshape(mx.zeros([2, 3]), [-1, -1]), mx.ShapeError, "reshape()"],
+  [() => mx.add(mx.zeros([2, 3]), mx.zeros([4])), mx.ShapeError, "add() cannot broadcast shapes (2, 3) and (4,)"],
+  [() => mx.matmul(mx.zeros([2, 3]), mx.zeros([2, 3])), mx.ShapeError, "matmul() cannot multiply (2, 3) by (2, 3)"],
+  [() => mx.matmul(mx.arange(3), mx.arange(3)), mx.DtypeError, "matmul() takes float arrays only: found int32"],
+  [() => mx.concatenate([mx.zeros([2, 3]), mx.zeros([2])]), mx.ShapeError, "concatenate() cannot join (2, 3) and (2,)"],
+  [() => mx.concatenate([]), mx.ValueError, "concatenate()"],
+  [() => mx.stack([mx.zeros([2]), mx.zeros([3])]), mx.ShapeError, "stack() expected equal shapes"],
+  [() => mx.sum(mx.zeros([2, 3]), 2), mx.IndexError, "sum() axis 2 is out of range for an array of shape (2, 3)"],
+  [() => mx.sum(mx.zeros([2, 3]), [0, -2]), mx.ValueError, "sum() expected distinct axes"],
+  [() => mx.max(mx.zeros([0])), mx.ValueError, "max() cannot reduce axis 0 of (0,): it is empty"],
+  [() => mx.argmax(mx.zeros([0, 3]), 0), mx.ValueError, "argmax()"],
+  [() => mx.softmax(mx.zeros([2]), 1), mx.IndexError, "softmax()"],
+  [() => mx.negative(mx.array([true])), mx.DtypeError, "negative() does not take bool"],
+  [() => mx.bitwiseAnd(mx.array([1.5]), 1), mx.DtypeError, "bitwiseAnd() takes integers and bool only: found float32"],
+  [() => mx.zeros([2]).index(5), mx.IndexError, "index() index 5 is out of range for axis 0 of size 2"],
+  [() => mx.zeros([2]).index(0, 0), mx.IndexError, "index() got 2 indices for an array of shape (2,)"],
+  [() => mx.zeros([2]).index([true, false]), mx.IndexError, "index() cannot read with a boolean mask"],
+  [() => mx.zeros([2]).index(mx.array([1.5])), mx.DtypeError, "index() expected integer indices: found float32"],
+  [() => mx.zeros([2]).indexPut_(0, [1, 2]), mx.ShapeError, "indexPut_() cannot broadcast a value of shape (2,) to ()"],
+  [() => mx.Slice(0, 1, 0), mx.IndexError, "Slice() expected a step that is not 0"],
+  [() => mx.take(mx.zeros([0]), [0]), mx.IndexError, "take() cannot take from an empty axis"],
+  [
+    () => mx.transpose(mx.zeros([2, 3]), [0, 0]),
+    mx.ValueError,
+    "transpose() expected each axis of (2, 3) once: found (0, 0)",
+  ],
+  [() => mx.squeeze(mx.zeros([2, 1]), 0), mx.ShapeError, "squeeze() cannot drop axis 0 of (2, 1): its size is not 1"],
+  [() => mx.split(mx.zeros([5]), 2), mx.ShapeError, "split() cannot cut axis 0 of (5,) into 2 equal pieces"],
+  [() => mx.broadcastTo(mx.zeros([3]), [2]), mx.ShapeError, "broadcastTo() cannot broadcast (3,) to (2,)"],
+  [() => mx.asStrided(mx.zeros([4]), [3], [2]), mx.ShapeError, "asStrided() cannot view (4,) as (3,)"],
+  [
+    () => mx.array([[1, 2], [3]]),
+    mx.ShapeError,
+    "array() expected lists of one length at each depth: found 1 beside 2",
+  ],
+  [() => mx.array([1, [2]]), mx.ShapeError, "array() cannot mix scalars and lists"],
+  [() => mx.array(["a"] as unknown as number[]), mx.DtypeError, "array() expected numbers or booleans in a list"],
+  [() => mx.zeros([-1]), mx.ShapeError, "zeros() expected sizes"],
+  [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
+  [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
+  [() => mx.einsum("ij->ii", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
+  [
+    () => mx.quantize(mx.ones([3, 33])),
+    mx.ShapeError,
+    "quantize() expected the last axis to be divisible by groupSize 64",
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), 64, 7),
+    mx.ValueError,
+    "quantize() expected bits to be one of 2, 3, 4, 5, 6, 8: found 7",
+  ],
+  [() => mx.quantize(mx.ones([64])), mx.ShapeError, "quantize() expected at least 2 axes"],
+  [() => mx.quantize(mx.arange(64).reshape(1, 64)), mx.DtypeError, "quantize() takes float arrays only"],
+  [
+    () => mx.fast.rmsNorm(mx.ones([2, 4]), mx.ones([3]), 1e-5),
+    mx.ShapeError,
+    "rmsNorm() expected weight to be a vector",
+  ],
+  [() => mx.fast.rope(mx.ones([1, 2, 4]), 3), mx.ValueError, "rope() expected dims to be even"],
+  [() => mx.random.categorical(mx.ones([2, 3]), 2), mx.IndexError, "categorical()"],
+  [() => mx.ones([2]).item(), mx.ShapeError, "item() expected an array of one element: found shape (2,)"],
+];
+
+Deno.test("calls with arguments that do not fit throw where they are made", () => {
+  for (const [call, type, message] of REFUSED) assertThrows(() => mx.tidy(call), type, message);
+});
+
+/** What arrays print as; the texts are MLX's. */
+const PRINTED: readonly (readonly [() => mx.Tensor, string])[] = [
+  [() => mx.array([[1, 2], [3, 4]]), "array([[1, 2],\n       [3, 4]], dtype=float32)"],
+  [() => mx.arange(20), "array([0, 1, 2, ..., 17, 18, 19], dtype=int32)"],
+  [() => mx.array(1.5), "array(1.5, dtype=float32)"],
+  [() => mx.zeros([0, 3]), "array([], dtype=float32)"],
+  [() => mx.zeros([2, 0]), "array([[],\n       []], dtype=float32)"],
+  [() => mx.array([true, false]), "array([True, False], dtype=bool)"],
+  [
+    () => mx.array([1e-7, 123456789, 0.1, 1e6, 999999, 100000]),
+    "array([1e-07, 1.23457e+08, 0.1, 1e+06, 999999, 100000], dtype=float32)",
+  ],
+  [() => mx.array([-0, NaN, -Infinity, 1e-4, 1e-5]), "array([-0, nan, -inf, 0.0001, 1e-05], dtype=float32)"],
+  [() => mx.array([0.1, 1 / 3], mx.bfloat16), "array([0.100098, 0.333984], dtype=bfloat16)"],
+  [
+    () => mx.arange(64).reshape(8, 8),
+    "array([[0, 1, 2, ..., 5, 6, 7],\n       [8, 9, 10, ..., 13, 14, 15],\n       [16, 17, 18, ..., 21, 22, 23],\n" +
+    "       ...,\n       [40, 41, 42, ..., 45, 46, 47],\n       [48, 49, 50, ..., 53, 54, 55],\n" +
+    "       [56, 57, 58, ..., 61, 62, 63]], dtype=int32)",
+  ],
+];
+
+Deno.test("toString() prints as MLX does", () => {
+  mx.setDefaultDevice("wasm");
+  for (const [make, text] of PRINTED) assertEquals(mx.tidy(() => make().toString()), text);
+  using x = mx.array([1, 2]);
+  assertEquals(Deno.inspect(x), "array([1, 2], dtype=float32)");
+});
+
+Deno.test("toTypedArray() keeps the dtype and widens bfloat16", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    assertEquals(mx.array([1.5, 2]).toTypedArray(), Float32Array.of(1.5, 2));
+    assertEquals(mx.array([1.5, 2], mx.float16).toTypedArray(), Float16Array.of(1.5, 2));
+    assertEquals(mx.array([1.5, 2], mx.bfloat16).toTypedArray(), Float32Array.of(1.5, 2));
+    assertEquals(mx.array(Int16Array.of(-1, 2)).toTypedArray(), Int16Array.of(-1, 2));
+    assertEquals(mx.array([true, false]).toTypedArray(), Uint8Array.of(1, 0));
+  });
+});
+
+Deno.test("tidy() keeps what its result reaches and disposes the rest", () => {
+  let inner: mx.Tensor | undefined;
+  const kept = mx.tidy(() => {
+    inner = mx.ones([2]);
+    return { list: [mx.add(inner, 1)], name: "x" };
+  });
+  assert(inner!.isDisposed);
+  assert(!kept.list[0].isDisposed);
+  mx.dispose(kept);
+  assert(kept.list[0].isDisposed);
+  mx.dispose(kept);
+});
+
+Deno.test("tidy() passes results on to the scope around it", () => {
+  const made: mx.Tensor[] = [];
+  mx.tidy(() => {
+    made.push(mx.tidy(() => mx.ones([1])));
+    assert(!made[0].isDisposed);
+  });
+  assert(made[0].isDisposed);
+});
+
+Deno.test("tidy() follows its async function and leaves other tasks alone", async () => {
+  const made: mx.Tensor[] = [];
+  const task = mx.tidy(async () => {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    made.push(mx.ones([1]));
+    await Promise.resolve();
+    return mx.ones([2]);
+  });
+  using beside = mx.ones([3]);
+  using result = await task;
+  assert(made[0].isDisposed);
+  assert(!result.isDisposed);
+  assert(!beside.isDisposed);
+});
+
+Deno.test("tidy() disposes when its function throws", () => {
+  let inner: mx.Tensor | undefined;
+  assertThrows(
+    () =>
+      mx.tidy(() => {
+        inner = mx.ones([2]);
+        throw new Error("no");
+      }),
+    Error,
+    "no",
+  );
+  assert(inner!.isDisposed);
+  assertThrows(() => inner!.shape, mx.ArrayError, "disposed");
+});
+
+Deno.test("arrays let their memory go when disposed, composites at once", () => {
+  mx.setDefaultDevice("wasm");
+  using one = mx.ones([1]);
+  // Memory comes back once the work that used it is done: waits for more work.
+  const active = (): number => {
+    mx.tidy(() => mx.add(one, 1).item());
+    return mx.getActiveMemory();
+  };
+  const before = active();
+  const x = mx.random.normal([1000]);
+  const y = mx.silu(x); // sigmoid(x) inside is let go with it
+  mx.eval(x, { y: [y] });
+  assert(active() >= before + 8000);
+  x.dispose();
+  y.dispose();
+  assertEquals(active(), before);
+});
+
+Deno.test("indexPut_() leaves arrays made before it alone", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    const x = mx.arange(4);
+    mx.eval(x);
+    const view = x.index(mx.Slice(1, 3));
+    const later = x.add(0);
+    x.indexPut_(1, 9).indexPut_(2, 8);
+    assertEquals(x.tolist(), [0, 9, 8, 3]);
+    assertEquals(view.tolist(), [1, 2]);
+    assertEquals(later.tolist(), [0, 1, 2, 3]);
+  });
+});
+
+Deno.test("slice() and sliceUpdate() clamp a start that lies outside", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    const x = mx.arange(5);
+    assertEquals(mx.slice(x, mx.array([9], mx.int32), [0], [2]).tolist(), [3, 4]);
+    assertEquals(mx.slice(x, mx.array([-9], mx.int32), [0], [2]).tolist(), [0, 1]);
+    assertEquals(mx.sliceUpdate(x, mx.array([7, 8], mx.int32), [4], [0]).tolist(), [0, 1, 2, 7, 8]);
+  });
+});
+
+Deno.test("scaledDotProductAttention() gives 0 where everything is masked", () => {
+  mx.setDefaultDevice("wasm");
+  for (const fuse of [true, false]) {
+    mx.setFusion(fuse);
+    try {
+      mx.tidy(() => {
+        const q = mx.ones([1, 2, 2, 8]);
+        const mask = mx.array([[true, false], [false, false]]);
+        for (const m of [mask, mx.where(mask, 0, -Infinity)]) {
+          const y = mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, mask: m });
+          assertEquals(y.sum(-1).tolist(), [[[8, 0], [8, 0]]]);
+        }
+      });
+    } finally {
+      mx.setFusion(true);
+    }
+  }
+});
+
+Deno.test("asyncEval() resolves with values in place", async () => {
+  mx.setDefaultDevice("wasm");
+  using x = mx.tidy(() => mx.add(mx.ones([3]), 1));
+  await mx.asyncEval(x);
+  assertEquals(x.tolist(), [2, 2, 2]);
+});
