@@ -4,7 +4,7 @@
  * @module
  */
 
-import { closeDevices, defaultDevice, devices } from "../src/backend/devices.ts";
+import { defaultDevice, devices } from "../src/backend/devices.ts";
 
 if (import.meta.main) {
   const list = devices();
@@ -14,5 +14,4 @@ if (import.meta.main) {
     const mark = name === chosen ? "*" : usable ? " " : "-";
     console.log(`${mark} ${name.padEnd(width)}  ${description}${reason ? `: ${reason}` : ""}`);
   }
-  closeDevices();
 }

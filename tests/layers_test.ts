@@ -10,10 +10,11 @@ import { ROOT, run } from "../scripts/tools.ts";
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "mod.ts": ["src/llm", "src/array", "src/graph"],
   "src/llm": ["src/array", "src/graph"],
-  "src/array": ["src/schedule", "src/graph"],
+  "src/array": ["src/schedule", "src/graph", "ffi/file.ts"],
   "src/schedule": ["src/backend", "src/graph"],
   "src/backend": ["ffi"],
   "src/graph": [],
+  "ffi/file.ts": [],
   "ffi": [],
 };
 

@@ -1,0 +1,178 @@
+/**
+ * What the command-line examples share: flags from a table, errors that fit on one line, a progress bar.
+ *
+ * Results go to stdout; everything else goes to stderr. Exit codes: 0 done, 2 wrong usage, 1 any other error, 130 Ctrl-C.
+ *
+ * @module
+ */
+
+import { parseArgs } from "node:util";
+
+/** A flag: a switch when it has no `value`. */
+export interface Flag {
+  /** Name of the argument in the help text. */
+  readonly value?: string;
+  readonly help: string;
+  /** Lowest and highest number; without it the argument is text. */
+  readonly range?: readonly [number, number];
+  /** Whether the number must be whole. */
+  readonly whole?: boolean;
+}
+
+/** Flags by name. */
+export type Flags = Readonly<Record<string, Flag>>;
+
+/** Values of the flags that were given. */
+export type Values<F extends Flags> = {
+  readonly [K in keyof F]?: F[K] extends { range: readonly [number, number] } ? number
+    : F[K] extends { value: string } ? string
+    : boolean;
+};
+
+/** A mistake in the command line. */
+export class UsageError extends Error {
+  override readonly name = "UsageError";
+}
+
+/** Reads a command line. Throws a {@link UsageError} that names the flag, what is wrong and what would be right. */
+export function readCommandLine<F extends Flags>(
+  flags: F,
+  args: readonly string[],
+): { values: Values<F>; positionals: string[] } {
+  const options = Object.fromEntries(
+    Object.entries(flags).map((
+      [name, flag],
+    ) => [name, { type: flag.value === undefined ? "boolean" : "string" } as const]),
+  );
+  const { values, positionals } = strictly(
+    flags,
+    () => parseArgs({ args: [...args], options, allowPositionals: true }),
+  );
+  const read: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(values)) {
+    read[name] = flags[name].range === undefined ? value : readNumber(name, flags[name], String(value));
+  }
+  return { values: read as Values<F>, positionals };
+}
+
+function strictly<T>(flags: Flags, parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    const { code, message } = error as Error & { code?: string };
+    const name = /'(?:-\w, )?--?([^ '=]+)/.exec(message)?.[1] ?? "";
+    if (code === "ERR_PARSE_ARGS_UNKNOWN_OPTION") {
+      const near = nearest(name, Object.keys(flags));
+      throw new UsageError(
+        `Unknown flag --${name}${near === undefined ? "" : `: did you mean --${near}?`} (--help lists all)`,
+      );
+    }
+    const flag = flags[name];
+    if (flag?.value !== undefined) throw new UsageError(`--${name} needs a value: --${name} ${flag.value}`);
+    if (flag !== undefined) throw new UsageError(`--${name} takes no value`);
+    throw new UsageError(message.split("\n")[0]);
+  }
+}
+
+function readNumber(name: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
+  const value = text.trim() === "" ? NaN : Number(text);
+  const [low, high] = range;
+  if (value >= low && value <= high && (!whole || Number.isSafeInteger(value))) return value;
+  const kind = whole ? "a whole number" : "a number";
+  const limits = high >= Number.MAX_SAFE_INTEGER ? `of at least ${low}` : `from ${low} to ${high}`;
+  throw new UsageError(`--${name} is "${text}", expected ${kind} ${limits}`);
+}
+
+/** The name that a mistyped one was most likely meant to be. */
+function nearest(name: string, names: readonly string[]): string | undefined {
+  const [best] = names.map((n) => ({ n, d: distance(name, n) })).sort((a, b) => a.d - b.d);
+  return best !== undefined && best.d <= Math.max(2, name.length / 3) ? best.n : undefined;
+}
+
+/** Levenshtein distance. */
+function distance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      next[j] = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
+    }
+    row = next;
+  }
+  return row[b.length];
+}
+
+/** The flags as an aligned list. */
+export function describeFlags(flags: Flags): string {
+  const rows = Object.entries(flags).map((
+    [name, flag],
+  ) => [`--${name}${flag.value === undefined ? "" : ` ${flag.value}`}`, flag.help]);
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, help]) => `  ${left.padEnd(width)}  ${help}`).join("\n");
+}
+
+/**
+ * Runs a program and ends the process with its exit code. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader
+ * that closes stdout ends the program quietly.
+ */
+export async function runMain(main: () => Promise<number>): Promise<never> {
+  try {
+    Deno.exit(await main());
+  } catch (error) {
+    if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
+    if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
+    const { message, stack } = error instanceof Error ? error : new Error(String(error));
+    note(`error: ${message.replaceAll(/\s*\n\s*/g, " ")}\n`);
+    if (Deno.env.get("VKMX_DEBUG") === "1") note(`${stack}\n`);
+    Deno.exit(error instanceof UsageError ? 2 : 1);
+  }
+}
+
+const UTF8 = new TextEncoder();
+
+/** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
+export function print(text: string): void {
+  writeAll(Deno.stdout, text);
+}
+
+/** Writes to stderr; a closed stderr is nobody's problem. */
+export function note(text: string): void {
+  try {
+    writeAll(Deno.stderr, text);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+function writeAll(to: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  let bytes = UTF8.encode(text);
+  while (bytes.length > 0) bytes = bytes.subarray(to.writeSync(bytes));
+}
+
+/** A progress bar on stderr, drawn at most ten times a second and only on a terminal. */
+export class ProgressBar {
+  readonly #label: string;
+  readonly #visible = Deno.stderr.isTerminal();
+  #drawn = 0;
+
+  /** `label` stands before the bar. */
+  constructor(label: string) {
+    this.#label = label;
+  }
+
+  /** Shows a share of work done. */
+  update(done: number, total: number): void {
+    const now = performance.now();
+    if (!this.#visible || (now - this.#drawn < 100 && done < total)) return;
+    this.#drawn = now;
+    const share = total === 0 ? 1 : done / total;
+    const filled = Math.round(share * 30);
+    const megabytes = `${(done / 1e6).toFixed(0)}/${(total / 1e6).toFixed(0)} MB`;
+    note(`\r${this.#label} [${"#".repeat(filled)}${" ".repeat(30 - filled)}] ${megabytes}`);
+  }
+
+  /** Takes the bar off the screen. */
+  clear(): void {
+    if (this.#visible && this.#drawn > 0) note("\r\x1b[2K");
+  }
+}

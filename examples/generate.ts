@@ -1,0 +1,191 @@
+/**
+ * Generates text with a language model.
+ *
+ *     deno run -A examples/generate.ts "Once upon a time"
+ *     deno run -A examples/generate.ts --model DIR --temp 0 "Why is the sky blue?"
+ *
+ * Without --model it runs the embedded demonstration model, so it needs neither a network nor a GPU.
+ *
+ * @module
+ */
+
+import * as mx from "../mod.ts";
+import {
+  describeFlags,
+  type Flags,
+  note,
+  print,
+  ProgressBar,
+  readCommandLine,
+  runMain,
+  UsageError,
+  type Values,
+} from "./cli.ts";
+
+const FLAGS = {
+  "model": { value: "DIR", help: "model directory as mlx-lm lays it out (default: the embedded tiny-qwen3)" },
+  "chat": { help: "put the prompt into the model's chat template (default with --model, where there is one)" },
+  "raw": { help: "continue the prompt as it is" },
+  "system": { value: "TEXT", help: "system message; implies --chat" },
+  "max-tokens": { value: "N", help: "most tokens to generate (256)", range: [1, Number.MAX_SAFE_INTEGER], whole: true },
+  "temp": { value: "T", help: "temperature; 0 is greedy (default: the model's generation_config)", range: [0, 100] },
+  "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
+  "top-k": {
+    value: "K",
+    help: "keep this many tokens, 0 keeps all (generation_config)",
+    range: [0, Number.MAX_SAFE_INTEGER],
+    whole: true,
+  },
+  "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
+  "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
+  "no-think": { help: "switch thinking off; implies --chat" },
+  "device": { value: "NAME", help: "vulkan:0, vulkan:1, …, wasm (default: VKMX_DEVICE, else the best one)" },
+  "json": { help: "print one JSON object at the end instead of streaming text" },
+  "help": { help: "show this text" },
+} as const satisfies Flags;
+
+const USAGE = `usage: generate.ts [flags] [prompt]
+
+Streams generated text to stdout and figures to stderr. The prompt "-" reads stdin; without one it is
+"Once upon a time".
+The embedded model continues the prompt, or answers it where it has nothing to add.
+
+${describeFlags(FLAGS)}
+`;
+
+const EMBEDDED = new URL("models/tiny-qwen3/", import.meta.url);
+
+await runMain(async () => {
+  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
+  if (values.help) {
+    print(USAGE);
+    return 0;
+  }
+  const prompt = await readPrompt(positionals);
+  if (values.chat && values.raw) throw new UsageError("--chat and --raw exclude each other");
+  if (values.raw && (values.system !== undefined || values["no-think"])) {
+    throw new UsageError("--system and --no-think need the chat template: leave out --raw");
+  }
+  const interrupt = onInterrupt();
+
+  await mx.prepareDevices(values.device);
+  const started = performance.now();
+  const bar = new ProgressBar("Loading");
+  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED, {
+    device: values.device,
+    onProgress: (done, total) => bar.update(done, total),
+    signal: interrupt,
+  }).finally(() => bar.clear());
+  const loadSeconds = (performance.now() - started) / 1000;
+
+  const forced = values.chat || values.system !== undefined || values["no-think"];
+  const chat = forced || (!values.raw && values.model !== undefined && tokenizer.hasChatTemplate);
+  const options: mx.lm.GenerateOptions = {
+    maxTokens: values["max-tokens"],
+    temp: values.temp ?? generationConfig.temperature ?? 0,
+    topP: values["top-p"] ?? generationConfig.topP,
+    topK: values["top-k"] ?? generationConfig.topK,
+    minP: values["min-p"] ?? generationConfig.minP,
+    seed: values.seed,
+    enableThinking: !values["no-think"],
+    signal: interrupt,
+  };
+  const messages: mx.lm.ChatMessage[] = [{ role: "user", content: prompt }];
+  if (values.system !== undefined) messages.unshift({ role: "system", content: values.system });
+
+  let run = await generate(model, tokenizer, chat ? messages : prompt, options, values);
+  const silent = run.text === "" && run.last.finishReason === "stop";
+  if (silent && values.model === undefined && !chat && !values.raw) {
+    run = await generate(model, tokenizer, messages, options, values);
+  }
+  report(run, values, loadSeconds);
+  model[Symbol.dispose]();
+  return run.last.finishReason === "abort" ? 130 : 0;
+});
+
+/** What one generation gave. */
+interface Run {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly last: mx.lm.GenerationResponse;
+  readonly firstTokenSeconds: number;
+}
+
+async function generate(
+  model: mx.lm.LanguageModel,
+  tokenizer: mx.lm.Tokenizer,
+  prompt: mx.lm.Prompt,
+  options: mx.lm.GenerateOptions,
+  values: Values<typeof FLAGS>,
+): Promise<Run> {
+  const started = performance.now();
+  let firstTokenSeconds = 0;
+  let text = "";
+  let last: mx.lm.GenerationResponse | undefined;
+  const tokens: number[] = [];
+  for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) {
+    if (last === undefined) {
+      firstTokenSeconds = (performance.now() - started) / 1000;
+      // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
+      if (typeof prompt === "string" && response.text !== "" && Deno.stderr.isTerminal() && !values.json) note(prompt);
+    }
+    last = response;
+    text += response.text;
+    if (!tokenizer.eosTokenIds.has(response.token)) tokens.push(response.token);
+    if (!values.json) print(response.text);
+  }
+  if (!values.json && text !== "" && !text.endsWith("\n")) print("\n");
+  return { text, tokens, last: last!, firstTokenSeconds };
+}
+
+function report(
+  { text, tokens, last, firstTokenSeconds }: Run,
+  values: Values<typeof FLAGS>,
+  loadSeconds: number,
+): void {
+  const device = mx.defaultDevice();
+  if (values.json) {
+    print(
+      JSON.stringify({
+        text,
+        tokens,
+        prompt_tokens: last.promptTokens,
+        finish_reason: last.finishReason,
+        prompt_tps: last.promptTps,
+        generation_tps: last.generationTps,
+        time_to_first_token_s: firstTokenSeconds,
+        load_s: loadSeconds,
+        peak_memory_bytes: mx.getPeakMemory(),
+        device: String(device),
+        model: values.model ?? "tiny-qwen3",
+      }) + "\n",
+    );
+  }
+  note(
+    `${"=".repeat(10)}\n` +
+      `Prompt: ${last.promptTokens} tokens, ${last.promptTps.toFixed(3)} tokens-per-sec\n` +
+      `Generation: ${last.generationTokens} tokens, ${last.generationTps.toFixed(3)} tokens-per-sec\n` +
+      `Peak memory: ${last.peakMemory.toFixed(3)} GB\n` +
+      `Device: ${device}\n`,
+  );
+}
+
+async function readPrompt(positionals: readonly string[]): Promise<string> {
+  if (positionals.length > 1) {
+    throw new UsageError(`Expected one prompt, found ${positionals.length}: put quotes around it`);
+  }
+  const [given = "Once upon a time"] = positionals;
+  const prompt = given === "-" ? (await new Response(Deno.stdin.readable).text()).replace(/\r?\n$/, "") : given;
+  if (prompt === "") throw new UsageError(given === "-" ? "The prompt on stdin is empty" : "The prompt is empty");
+  return prompt;
+}
+
+/** Aborts on the first Ctrl-C, so that the line and the figures are finished; the second one ends the process. */
+function onInterrupt(): AbortSignal {
+  const controller = new AbortController();
+  Deno.addSignalListener("SIGINT", () => {
+    if (controller.signal.aborted) Deno.exit(130);
+    controller.abort();
+  });
+  return controller.signal;
+}

@@ -1,0 +1,284 @@
+/**
+ * Reads config.json and generation_config.json of a model directory.
+ *
+ * A {@link Fields} collects every absent or wrong field before it throws, so that one message names them all. What is
+ * common to all models (vocabulary, context, EOS, quantization, rope scaling) is read here; what belongs to one
+ * architecture is read by its module in models/.
+ *
+ * @module
+ */
+
+import { listed, LlmError } from "./error.ts";
+
+/** Affine quantization of one module. */
+export interface Quantization {
+  /** Neighbouring weights of a row that share a scale and a bias. */
+  readonly groupSize: number;
+  /** Bits of a weight. */
+  readonly bits: number;
+}
+
+/** The "quantization" block: a default and the modules that differ from it (`undefined` keeps a module dense). */
+export interface QuantizationConfig {
+  /** How modules are quantized. */
+  readonly base: Quantization;
+  /** Modules that differ, by path. */
+  readonly overrides: ReadonlyMap<string, Quantization | undefined>;
+}
+
+/** How positions are stretched beyond the trained context. */
+export type RopeScaling =
+  | { readonly type: "default" }
+  | { readonly type: "linear"; readonly factor: number }
+  | {
+    readonly type: "yarn";
+    readonly factor: number;
+    readonly originalMaxPositionEmbeddings: number;
+    readonly betaFast: number;
+    readonly betaSlow: number;
+    readonly mscale: number;
+    readonly mscaleAllDim: number;
+  };
+
+/** The fields of config.json that every model has. */
+export interface ModelConfig {
+  /** The "model_type" that names the architecture. */
+  readonly modelType: string;
+  /** Rows of the embedding. */
+  readonly vocabSize: number;
+  /** The longest context in tokens. */
+  readonly maxPositionEmbeddings: number;
+  /** Whether the head shares the embedding's weights. */
+  readonly tieWordEmbeddings: boolean;
+  /** Tokens that end a generation, from config.json. */
+  readonly eosTokenIds: readonly number[];
+  /** The quantization block, when there is one. */
+  readonly quantization: QuantizationConfig | undefined;
+}
+
+/** generation_config.json: how the model's makers suggest to sample. */
+export interface GenerationConfig {
+  /** Tokens that end a generation; they take the place of config.json's. */
+  readonly eosTokenIds: readonly number[];
+  /** 0 when `do_sample` is false. */
+  readonly temperature: number | undefined;
+  /** Keep the most likely tokens. */
+  readonly topK: number | undefined;
+  /** Keep the likeliest tokens up to this share of probability. */
+  readonly topP: number | undefined;
+  /** Drop tokens less likely than this share of the likeliest. */
+  readonly minP: number | undefined;
+}
+
+const GROUP_SIZES: readonly number[] = [32, 64, 128];
+const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
+
+/** Checked access to the fields of a JSON object; problems are collected and thrown together by {@link Fields.finish}. */
+export class Fields {
+  /** The object itself. */
+  readonly values: Readonly<Record<string, unknown>>;
+  readonly #file: string;
+  readonly #problems: string[] = [];
+
+  /** Wraps a parsed JSON object; `file` is what messages call it. */
+  constructor(values: unknown, file: string) {
+    if (typeof values !== "object" || values === null || Array.isArray(values)) {
+      throw new LlmError("config", `${file} does not hold a JSON object`);
+    }
+    this.values = values as Record<string, unknown>;
+    this.#file = file;
+  }
+
+  /** Parses the text of a JSON file. */
+  static parse(text: string, file: string): Fields {
+    let values: unknown;
+    try {
+      values = JSON.parse(text);
+    } catch (cause) {
+      throw new LlmError("config", `${file} is not valid JSON: ${(cause as Error).message}`, { cause });
+    }
+    return new Fields(values, file);
+  }
+
+  /** An integer of at least 1, or `fallback` when the field is absent and one is given. */
+  count(name: string, fallback?: number): number {
+    return this.#number(name, (v) => Number.isSafeInteger(v) && v >= 1, "a positive integer", fallback);
+  }
+
+  /** A finite number above 0. */
+  positive(name: string, fallback?: number): number {
+    return this.#number(name, (v) => Number.isFinite(v) && v > 0, "a positive number", fallback);
+  }
+
+  /** A finite number in a closed range. */
+  within(name: string, low: number, high: number, fallback?: number): number {
+    return this.#number(name, (v) => v >= low && v <= high, `a number from ${low} to ${high}`, fallback);
+  }
+
+  /** true or false. */
+  flag(name: string, fallback?: boolean): boolean {
+    const value = this.values[name] ?? fallback;
+    if (typeof value === "boolean") return value;
+    this.#expected(name, "true or false");
+    return false;
+  }
+
+  /** A string. */
+  string(name: string, fallback?: string): string {
+    const value = this.values[name] ?? fallback;
+    if (typeof value === "string") return value;
+    this.#expected(name, "a string");
+    return "";
+  }
+
+  /** A token id or a list of them; empty when the field is absent. */
+  tokenIds(name: string): number[] {
+    const value = this.values[name] ?? [];
+    const ids: unknown[] = Array.isArray(value) ? value : [value];
+    if (ids.every((id) => Number.isSafeInteger(id) && (id as number) >= 0)) return ids as number[];
+    this.#expected(name, "a token id or a list of token ids");
+    return [];
+  }
+
+  /** Whether the field is there and not null. */
+  has(name: string): boolean {
+    return (this.values[name] ?? undefined) !== undefined;
+  }
+
+  /** Notes a problem in words of the caller. */
+  problem(text: string): void {
+    this.#problems.push(text);
+  }
+
+  /** Throws when there were problems, naming all of them. */
+  finish(): void {
+    if (this.#problems.length > 0) throw new LlmError("config", `${this.#file}: ${listed(this.#problems, 12)}`);
+  }
+
+  #number(name: string, valid: (v: number) => boolean, expected: string, fallback: number | undefined): number {
+    const value = this.values[name] ?? fallback;
+    if (typeof value === "number" && valid(value)) return value;
+    this.#expected(name, expected);
+    return 1; // stands in until finish() throws
+  }
+
+  #expected(name: string, expected: string): void {
+    const value = this.values[name];
+    this.#problems.push(
+      value === undefined || value === null
+        ? `"${name}" is missing (expected ${expected})`
+        : `"${name}" is ${shown(value)}, expected ${expected}`,
+    );
+  }
+}
+
+function shown(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > 40 ? `${text.slice(0, 40)}…` : text;
+}
+
+/** The fields that all models share; the caller reads its own from the same {@link Fields} and then calls `finish()`. */
+export function readModelConfig(fields: Fields): ModelConfig {
+  return {
+    modelType: fields.string("model_type"),
+    vocabSize: fields.count("vocab_size"),
+    maxPositionEmbeddings: fields.count("max_position_embeddings"),
+    tieWordEmbeddings: fields.flag("tie_word_embeddings"),
+    eosTokenIds: fields.tokenIds("eos_token_id"),
+    quantization: readQuantization(fields),
+  };
+}
+
+/** generation_config.json; an absent file is `undefined` and gives an object without wishes. */
+export function readGenerationConfig(text: string | undefined, file: string): GenerationConfig {
+  const fields = text === undefined ? new Fields({}, file) : Fields.parse(text, file);
+  const optional = (name: string, low: number, high: number): number | undefined =>
+    fields.has(name) ? fields.within(name, low, high) : undefined;
+  const sampled = fields.flag("do_sample", true);
+  const config: GenerationConfig = {
+    eosTokenIds: fields.tokenIds("eos_token_id"),
+    temperature: sampled ? optional("temperature", 0, 100) : 0,
+    topK: optional("top_k", 0, 2 ** 31),
+    topP: optional("top_p", 0, 1),
+    minP: optional("min_p", 0, 1),
+  };
+  fields.finish();
+  return config;
+}
+
+/**
+ * "quantization" as mlx-lm writes it (mirrored as "quantization_config"): group_size and bits for all modules, and further
+ * keys that name single modules with a block of their own, or false for dense ones.
+ */
+function readQuantization(fields: Fields): QuantizationConfig | undefined {
+  const name = fields.has("quantization") ? "quantization" : "quantization_config";
+  if (!fields.has(name)) return undefined;
+  const block = fields.values[name];
+  if (typeof block !== "object" || block === null || Array.isArray(block)) {
+    fields.problem(`"${name}" is ${shown(block)}, expected an object with "group_size" and "bits"`);
+    return undefined;
+  }
+  const { quant_method: method } = block as Record<string, unknown>;
+  if (method !== undefined && !("group_size" in block && "bits" in block && name === "quantization")) {
+    fields.problem(`"${name}" uses quant_method ${shown(method)}: convert the model with mlx_lm.convert first`);
+    return undefined;
+  }
+  const base = readQuantizationRow(fields, block as Record<string, unknown>, name);
+  const overrides = new Map<string, Quantization | undefined>();
+  for (const [path, row] of Object.entries(block)) {
+    if (row === false) overrides.set(path, undefined);
+    else if (typeof row === "object" && row !== null && !Array.isArray(row)) {
+      overrides.set(path, readQuantizationRow(fields, row as Record<string, unknown>, `${name}.${path}`));
+    }
+  }
+  return { base, overrides };
+}
+
+function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path: string): Quantization {
+  const { group_size: groupSize = 64, bits = 4, mode = "affine" } = row;
+  if (mode !== "affine") fields.problem(`"${path}" has mode ${shown(mode)}: only "affine" is supported`);
+  if (!GROUP_SIZES.includes(groupSize as number)) {
+    fields.problem(`"${path}" has group_size ${shown(groupSize)}, expected ${GROUP_SIZES.join(", ")}`);
+  }
+  if (!BITS.includes(bits as number)) fields.problem(`"${path}" has bits ${shown(bits)}, expected ${BITS.join(", ")}`);
+  return { groupSize: groupSize as number, bits: bits as number };
+}
+
+/** "rope_theta" and "rope_scaling", which newer configs nest in "rope_parameters". */
+export function readRope(fields: Fields): { readonly theta: number; readonly scaling: RopeScaling } {
+  const nested = (fields.values.rope_parameters ?? {}) as Record<string, unknown>;
+  const nestedTheta = nested.rope_theta;
+  const theta = !fields.has("rope_theta") && typeof nestedTheta === "number" && nestedTheta > 0
+    ? nestedTheta
+    : fields.positive("rope_theta");
+  return { theta, scaling: readRopeScaling(fields, (fields.values.rope_scaling ?? nested) as Record<string, unknown>) };
+}
+
+function readRopeScaling(fields: Fields, block: Record<string, unknown>): RopeScaling {
+  const type = block.rope_type ?? block.type ?? "default";
+  const number = (name: string, fallback?: number): number => {
+    const value = block[name] ?? fallback;
+    if (typeof value === "number" && Number.isFinite(value)) return value;
+    fields.problem(`"rope_scaling.${name}" is ${shown(value ?? "missing")}, expected a number`);
+    return 1;
+  };
+  switch (type) {
+    case "default":
+      return { type: "default" };
+    case "linear":
+      return { type: "linear", factor: number("factor") };
+    case "yarn":
+      return {
+        type: "yarn",
+        factor: number("factor"),
+        originalMaxPositionEmbeddings: number("original_max_position_embeddings", 4096),
+        betaFast: number("beta_fast", 32),
+        betaSlow: number("beta_slow", 1),
+        mscale: number("mscale", 1),
+        mscaleAllDim: number("mscale_all_dim", 0),
+      };
+    default:
+      fields.problem(`"rope_scaling" has type ${shown(type)}: supported are "default", "linear" and "yarn"`);
+      return { type: "default" };
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Turns token ids into text as they arrive.
+ *
+ * A token of a byte-level vocabulary is a run of bytes and may end inside a character. The decoder keeps the bytes of an
+ * incomplete character until the next token completes it, so that no piece of text ever changes after it was given out.
+ *
+ * @module
+ */
+
+/** Bytes of a token id; `undefined` for ids that the vocabulary does not have. */
+export type TokenBytes = (id: number) => Uint8Array | undefined;
+
+const REPLACEMENT = new TextEncoder().encode("\ufffd");
+
+/** Streaming decoder: what {@link StreamDecoder.push} returned so far plus {@link StreamDecoder.finish} is the whole text. */
+export class StreamDecoder {
+  readonly #bytes: TokenBytes;
+  readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true }); // keeps U+FEFF inside text
+
+  /** Starts an empty text. */
+  constructor(bytes: TokenBytes) {
+    this.#bytes = bytes;
+  }
+
+  /** The text that this token completes; "" while a character is incomplete. Unknown ids show as U+FFFD. */
+  push(id: number): string {
+    return this.#utf8.decode(this.#bytes(id) ?? REPLACEMENT, { stream: true });
+  }
+
+  /** What is left; an incomplete character becomes U+FFFD. Starts over. */
+  finish(): string {
+    return this.#utf8.decode();
+  }
+}
+
+/**
+ * Cuts a stream of text at the first stop string. Text that may be the beginning of one is held back until it is clear.
+ */
+export class StopStrings {
+  readonly #stops: readonly string[];
+  #held = "";
+  #found = false;
+
+  /** Watches for any of `stops`; empty strings are left out. */
+  constructor(stops: readonly string[]) {
+    this.#stops = stops.filter((stop) => stop.length > 0);
+  }
+
+  /** Whether a stop string was met: the stream is at its end. */
+  get found(): boolean {
+    return this.#found;
+  }
+
+  /** Adds text; returns what is certain to come before any stop string. */
+  push(text: string): string {
+    if (this.#found) return "";
+    const all = this.#held + text;
+    const starts = this.#stops.map((stop) => all.indexOf(stop)).filter((at) => at >= 0);
+    if (starts.length > 0) {
+      this.#found = true;
+      this.#held = "";
+      return all.slice(0, Math.min(...starts));
+    }
+    const held = Math.max(0, ...this.#stops.map((stop) => overlap(all, stop)));
+    this.#held = all.slice(all.length - held);
+    return all.slice(0, all.length - held);
+  }
+
+  /** The text held back, when the stream ends without a stop string. */
+  finish(): string {
+    const text = this.#held;
+    this.#held = "";
+    return text;
+  }
+}
+
+/** Length of the longest end of `text` that begins `stop`. */
+function overlap(text: string, stop: string): number {
+  for (let n = Math.min(text.length, stop.length - 1); n > 0; n--) {
+    if (text.endsWith(stop.slice(0, n))) return n;
+  }
+  return 0;
+}

@@ -1,0 +1,29 @@
+/**
+ * Errors of the language-model layer: one class, told apart by `code`. Messages are one line that says what is wrong,
+ * where, and what to do.
+ *
+ * @module
+ */
+
+/** What an {@link LlmError} is about. */
+export type LlmErrorCode = "config" | "weights" | "tokenizer" | "template" | "memory" | "context" | "option";
+
+/** A model directory, prompt or option that cannot be used. */
+export class LlmError extends Error {
+  /** The class's name. */
+  override readonly name = "LlmError";
+  /** What the error is about. */
+  readonly code: LlmErrorCode;
+
+  /** Makes an error with a one-line message. */
+  constructor(code: LlmErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** "a, b, c and 4 more": lists in messages stay on one line. */
+export function listed(items: readonly string[], limit = 5): string {
+  if (items.length <= limit) return items.join(", ");
+  return `${items.slice(0, limit).join(", ")} and ${items.length - limit} more`;
+}

@@ -1,0 +1,294 @@
+/**
+ * The generation loop: prompt in, tokens out, text on top.
+ *
+ * {@link generateStep} yields ids: it reads the prompt in chunks, evaluating the cache alone so that the head is never
+ * computed for them, and then keeps one token ahead of the consumer, so that building a step overlaps computing the one
+ * before. {@link streamGenerate} turns ids into text and decides when to stop.
+ *
+ * @module
+ */
+
+import { setImmediate } from "node:timers/promises";
+import * as mx from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
+import { untrack } from "../array/scope.ts";
+import type { ChatMessage, ChatOptions } from "./chat_template.ts";
+import { StopStrings } from "./detokenizer.ts";
+import { LlmError } from "./error.ts";
+import type { KvCache } from "./kv_cache.ts";
+import type { LanguageModel } from "./models/mod.ts";
+import {
+  type LogitsProcessor,
+  makeLogitsProcessors,
+  makeSampler,
+  repetitionContext,
+  type Sampler,
+  type SamplerOptions,
+} from "./sampler.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** A prompt: text (control tokens in it count), token ids, or a conversation. */
+export type Prompt = string | readonly number[] | readonly ChatMessage[];
+
+/** Options of {@link streamGenerate} and {@link generate}. */
+export interface GenerateOptions extends SamplerOptions {
+  /** Most tokens to generate. Default 256. */
+  readonly maxTokens?: number;
+  /** Texts that end the generation; they are not part of the result. */
+  readonly stop?: string | readonly string[];
+  /** Ends the generation within one token. */
+  readonly signal?: AbortSignal;
+  /** For conversations: let the model think first. Default true. */
+  readonly enableThinking?: boolean;
+  /** For conversations: functions that the model may call. */
+  readonly tools?: ChatOptions["tools"];
+  /** A cache to continue; it is kept. Without one, a cache is made and freed. */
+  readonly cache?: KvCache;
+  /** Most prompt tokens of one forward pass. Default 2048. */
+  readonly prefillStepSize?: number;
+  /** Called while the prompt is read. */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/** One generated token. */
+export interface GenerationResponse {
+  /** Text that became certain with this token; may be empty. */
+  readonly text: string;
+  /** The token. */
+  readonly token: number;
+  /** Tokens of the prompt. */
+  readonly promptTokens: number;
+  /** Prompt tokens per second, the first generated token included in the time. */
+  readonly promptTps: number;
+  /** Tokens generated so far. */
+  readonly generationTokens: number;
+  /** Tokens per second after the first one. */
+  readonly generationTps: number;
+  /** Highest use of device memory so far in GB. */
+  readonly peakMemory: number;
+  /** Set on the last response: "stop" at an EOS token or stop string, "length" at a limit, "abort" by the signal. */
+  readonly finishReason: "stop" | "length" | "abort" | null;
+}
+
+/** Options of {@link generateStep}. */
+export interface StepOptions {
+  /** Most tokens to generate. */
+  readonly maxTokens: number;
+  /** Chooses tokens. */
+  readonly sampler: Sampler;
+  /** Change logits before that. */
+  readonly processors: readonly LogitsProcessor[];
+  /** Number of recent tokens that processors see. */
+  readonly contextSize: number;
+  /** Holds the tokens before the prompt; the prompt and the generated ones are added. */
+  readonly cache: KvCache;
+  /** Most prompt tokens of one forward pass. */
+  readonly prefillStepSize: number;
+  /** Checked between forward passes of the prompt. */
+  readonly signal?: AbortSignal;
+  /** Called while the prompt is read. */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/**
+ * Yields the ids that follow a prompt, without end but for `maxTokens`. Afterwards the cache holds the prompt and all
+ * yielded tokens but the last. Throws the signal's reason when it is aborted before the first token.
+ */
+export async function* generateStep(
+  prompt: readonly number[],
+  model: LanguageModel,
+  options: StepOptions,
+): AsyncGenerator<number, void, void> {
+  const { maxTokens, sampler, processors, contextSize, cache, signal } = options;
+  await prefill(prompt, model, options);
+
+  const recent = prompt.slice(0, -1); // ids before the newest one, which may still be on the device
+  const step = (input: number | Tensor): Pending => {
+    const token = mx.tidy(() => {
+      const tokens = (typeof input === "number" ? mx.array([input], mx.int32) : input).reshape(1, 1);
+      const logits = model.forward(tokens, cache).reshape(1, -1);
+      if (processors.length === 0) return sampler(logits);
+      const before = recent.slice(Math.max(0, recent.length - contextSize + 1));
+      const window = mx.concatenate([mx.array(before, mx.int32), tokens.reshape(1).astype(mx.int32)]);
+      return sampler(processors.reduce((l, process) => process(window, l), logits));
+    });
+    untrack(token);
+    const done = mx.asyncEval(token, ...cache.state);
+    done.catch(() => {}); // awaited below; until then a failure must not count as unhandled
+    return { token, done };
+  };
+
+  let current = step(prompt[prompt.length - 1]);
+  recent.push(prompt[prompt.length - 1]);
+  let next: Pending | undefined;
+  try {
+    for (let n = 1; n <= maxTokens; n++) {
+      if (n < maxTokens && !signal?.aborted) next = step(current.token);
+      await current.done;
+      await setImmediate(); // timers, signals and other tasks get their turn
+      const id = Number(current.token.item());
+      recent.push(id);
+      yield id;
+      if (n === maxTokens) return;
+      current.token[Symbol.dispose]();
+      current = next ?? step(id);
+      next = undefined;
+    }
+  } finally {
+    if (next !== undefined) cache.trim(1); // computed ahead and not asked for
+    for (const pending of next === undefined ? [current] : [current, next]) {
+      await pending.done;
+      pending.token[Symbol.dispose]();
+    }
+  }
+}
+
+/** A token that is being computed. */
+interface Pending {
+  readonly token: Tensor;
+  readonly done: Promise<void>;
+}
+
+/** Feeds all of the prompt but its last token. Only the cache is evaluated: the head and the last layer's tail never run. */
+async function prefill(
+  prompt: readonly number[],
+  model: LanguageModel,
+  { cache, prefillStepSize, signal, onPrompt }: StepOptions,
+): Promise<void> {
+  const last = prompt.length - 1;
+  for (let at = 0; at < last;) {
+    signal?.throwIfAborted();
+    const end = Math.min(last, at + prefillStepSize);
+    mx.tidy(() => void model.forward(mx.array([prompt.slice(at, end)], mx.int32), cache));
+    await mx.asyncEval(...cache.state);
+    await setImmediate();
+    at = end;
+    onPrompt?.(at, prompt.length);
+  }
+  signal?.throwIfAborted();
+}
+
+/**
+ * Generates text and yields one response for every token; the last one has a `finishReason`. The text of an EOS token or a
+ * stop string is left out.
+ *
+ * Throws an {@link LlmError} for options out of range and for prompts that are empty or longer than the context, before any
+ * work; and the signal's reason when it is aborted before the first token.
+ *
+ * @example
+ * ```ts ignore
+ * for await (const { text } of mx.lm.streamGenerate(model, tokenizer, "Once upon a time", { temp: 0.6, seed: 1 })) {
+ *   Deno.stdout.writeSync(new TextEncoder().encode(text));
+ * }
+ * ```
+ */
+export async function* streamGenerate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: GenerateOptions = {},
+): AsyncGenerator<GenerationResponse, void, void> {
+  const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
+  checkCount("maxTokens", maxTokens);
+  checkCount("prefillStepSize", prefillStepSize);
+  const sampler = makeSampler(options);
+  const processors = makeLogitsProcessors(options);
+  const contextSize = repetitionContext(options);
+  const ids = encodePrompt(model, tokenizer, prompt, options);
+  const room = model.config.maxPositionEmbeddings - (options.cache?.offset ?? 0) - ids.length;
+  if (room < 0) {
+    throw new LlmError(
+      "context",
+      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
+    );
+  }
+  const limit = Math.min(maxTokens, room + 1); // the last token need not be fed back
+
+  const stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
+  const decoder = tokenizer.decoder();
+  const cache = options.cache ?? model.makeCache();
+  const started = performance.now();
+  let first = 0;
+  let count = 0;
+  try {
+    const steps: StepOptions = {
+      ...options,
+      maxTokens: limit,
+      sampler,
+      processors,
+      contextSize,
+      cache,
+      prefillStepSize,
+    };
+    for await (const token of generateStep(ids, model, steps)) {
+      const now = performance.now();
+      if (++count === 1) first = now;
+      const eos = tokenizer.eosTokenIds.has(token);
+      const ended = eos || count === limit || signal?.aborted === true;
+      let text = stops.push((eos ? "" : decoder.push(token)) + (ended ? decoder.finish() : ""));
+      if (ended) text += stops.finish();
+      const finishReason = eos || stops.found ? "stop" : count === limit ? "length" : ended ? "abort" : null;
+      yield {
+        text,
+        token,
+        promptTokens: ids.length,
+        promptTps: perSecond(ids.length, first - started),
+        generationTokens: count,
+        generationTps: perSecond(count - 1, now - first),
+        peakMemory: mx.getPeakMemory() / 1e9,
+        finishReason,
+      };
+      if (finishReason !== null) return;
+    }
+  } finally {
+    if (options.cache === undefined) cache.dispose();
+  }
+}
+
+/**
+ * Generates text and returns all of it; see {@link streamGenerate}.
+ *
+ * @example
+ * ```ts ignore
+ * const text = await mx.lm.generate(model, tokenizer, [{ role: "user", content: "Hi" }], { maxTokens: 50 });
+ * ```
+ */
+export async function generate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: GenerateOptions = {},
+): Promise<string> {
+  let text = "";
+  for await (const response of streamGenerate(model, tokenizer, prompt, options)) text += response.text;
+  return text;
+}
+
+function encodePrompt(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): number[] {
+  const ids = typeof prompt === "string"
+    ? tokenizer.encode(prompt)
+    : isConversation(prompt)
+    ? tokenizer.encodeChat(prompt, options)
+    : [...prompt];
+  if (ids.length === 0) throw new LlmError("context", "The prompt is empty");
+  const { vocabSize } = model.config;
+  const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (wrong !== undefined) {
+    throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
+  }
+  return ids;
+}
+
+function isConversation(prompt: readonly number[] | readonly ChatMessage[]): prompt is readonly ChatMessage[] {
+  return typeof prompt[0] === "object";
+}
+
+function perSecond(count: number, milliseconds: number): number {
+  return milliseconds > 0 ? count * 1000 / milliseconds : 0;
+}
+
+function checkCount(name: string, value: number): void {
+  if (value !== Infinity && !(Number.isSafeInteger(value) && value >= 1)) {
+    throw new LlmError("option", `${name} is ${value}, expected a positive integer`);
+  }
+}

@@ -1,0 +1,148 @@
+/**
+ * Loads a model directory: configuration, tokenizer and weights, each checked before anything large is allocated.
+ *
+ * @module
+ */
+
+import { fileURLToPath } from "node:url";
+import { setImmediate } from "node:timers/promises";
+import * as mx from "../array/mod.ts";
+import type { Dtype, Tensor } from "../array/mod.ts";
+import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config.ts";
+import { LlmError } from "./error.ts";
+import { describeModel, type LanguageModel } from "./models/mod.ts";
+import { Tokenizer } from "./tokenizer.ts";
+import { modelFiles, openWeights, readModelFile, type Weights } from "./weights.ts";
+
+/** Options of {@link load}. */
+export interface LoadOptions {
+  /** Device to load to, such as "vulkan:0" or "wasm"; the default device unless given. */
+  readonly device?: string;
+  /** What activations are computed in; weights keep the dtype that they are stored in. Default float32. */
+  readonly dtype?: Dtype;
+  /** Called as bytes of the weights arrive on the device. */
+  readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** Ends loading. */
+  readonly signal?: AbortSignal;
+}
+
+/** A loaded model directory. */
+export interface Loaded {
+  /** The model; free it with `model[Symbol.dispose]()` or `using`. */
+  readonly model: LanguageModel;
+  /** Its tokenizer. */
+  readonly tokenizer: Tokenizer;
+  /** What config.json says. */
+  readonly config: ModelConfig;
+  /** What generation_config.json suggests. */
+  readonly generationConfig: GenerationConfig;
+}
+
+/** Tensors are read in batches of this size, between which progress is told and the event loop runs. */
+const BATCH_BYTES = 64 * 2 ** 20;
+
+/** Context that must fit beside the weights. */
+const LEAST_CONTEXT = 256;
+
+/**
+ * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json,
+ * tokenizer_config.json and every model*.safetensors.
+ *
+ * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load("models/Qwen3-0.6B-MLX-4bit");
+ * console.log(await mx.lm.generate(model, tokenizer, [{ role: "user", content: "Hi" }]));
+ * ```
+ */
+export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
+  const { dtype = mx.float32, signal } = options;
+  if (dtype.kind !== "float") throw new LlmError("option", `load() expected a floating dtype: found ${dtype.name}`);
+  const path = dir instanceof URL ? fileURLToPath(dir) : dir;
+  await modelFiles(path);
+
+  const configFile = `${path}/config.json`;
+  const text = await readModelFile(path, "config.json");
+  if (text === undefined) {
+    throw new LlmError("config", `${configFile} does not exist: ${path} is not a model directory`);
+  }
+  const architecture = describeModel(Fields.parse(text, configFile), configFile);
+  const { config } = architecture;
+  const generationText = await readModelFile(path, "generation_config.json");
+  const generationConfig = readGenerationConfig(generationText, `${path}/generation_config.json`);
+
+  const weights = await openWeights(path, config, dtype);
+  try {
+    const model = architecture.build(weights);
+    weights.finish();
+    checkMemory(path, model, weights, options.device);
+    const tokenizer = await loadTokenizer(path, config, generationConfig);
+    await read(weights, options);
+    signal?.throwIfAborted();
+    return { model, tokenizer, config, generationConfig };
+  } catch (error) {
+    weights[Symbol.dispose]();
+    throw error;
+  }
+}
+
+async function loadTokenizer(dir: string, config: ModelConfig, generation: GenerationConfig): Promise<Tokenizer> {
+  const tokenizer = await readModelFile(dir, "tokenizer.json");
+  if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);
+  return await Tokenizer.load({
+    tokenizer,
+    config: await readModelFile(dir, "tokenizer_config.json"),
+    chatTemplate: await readModelFile(dir, "chat_template.jinja"),
+    dir,
+    vocabSize: config.vocabSize,
+    eosTokenIds: generation.eosTokenIds.length > 0 ? generation.eosTokenIds : config.eosTokenIds,
+  });
+}
+
+async function read(weights: Weights, { device, onProgress, signal }: LoadOptions): Promise<void> {
+  const total = weights.byteLength;
+  let done = 0;
+  onProgress?.(done, total);
+  for (const batch of batches(weights.tensors)) {
+    signal?.throwIfAborted();
+    await mx.withDevice(device, () => mx.asyncEval(batch));
+    await setImmediate();
+    done += batch.reduce((sum, tensor) => sum + tensor.nbytes, 0);
+    onProgress?.(done, total);
+  }
+}
+
+function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
+  let batch: Tensor[] = [];
+  let bytes = 0;
+  for (const tensor of tensors) {
+    batch.push(tensor);
+    bytes += tensor.nbytes;
+    if (bytes < BATCH_BYTES) continue;
+    yield batch;
+    batch = [];
+    bytes = 0;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** Refuses what cannot fit before the first byte is read. */
+function checkMemory(dir: string, model: LanguageModel, weights: Weights, device: string | undefined): void {
+  const cache = model.makeCache().byteLength(LEAST_CONTEXT);
+  const need = weights.byteLength + cache;
+  const { name, available } = mx.deviceMemory(device);
+  if (need <= available) return;
+  const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
+  throw new LlmError(
+    "memory",
+    `${dir} needs ${gigabytes(need)} (${gigabytes(weights.byteLength)} of weights, ${
+      gigabytes(cache)
+    } for ${LEAST_CONTEXT} ` +
+      `tokens of context) and ${name} has ${
+        gigabytes(available)
+      } free: take a smaller or more strongly quantized model, or another device`,
+  );
+}

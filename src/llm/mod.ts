@@ -1,0 +1,40 @@
+/**
+ * Language models: loading them and generating text. Available as `mx.lm`.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load("models/Qwen3-0.6B-MLX-4bit");
+ * for await (const response of mx.lm.streamGenerate(model, tokenizer, "Once upon a time", { maxTokens: 100 })) {
+ *   Deno.stdout.writeSync(new TextEncoder().encode(response.text));
+ * }
+ * ```
+ *
+ * @module
+ */
+
+export { load, type Loaded, type LoadOptions } from "./load.ts";
+export {
+  generate,
+  type GenerateOptions,
+  generateStep,
+  type GenerationResponse,
+  type Prompt,
+  type StepOptions,
+  streamGenerate,
+} from "./generate.ts";
+export {
+  type LogitsProcessor,
+  makeLogitsProcessors,
+  makeSampler,
+  type Sampler,
+  type SamplerOptions,
+} from "./sampler.ts";
+export { type KeysValues, KvCache, type KvCacheOptions, type Positions } from "./kv_cache.ts";
+export { Tokenizer, type TokenizerSource } from "./tokenizer.ts";
+export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";
+export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
+export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";
+export type { LanguageModel } from "./models/mod.ts";
+export { LlmError, type LlmErrorCode } from "./error.ts";

@@ -1,0 +1,187 @@
+/**
+ * Qwen3 (arXiv 2505.09388): pre-norm decoder blocks of grouped-query attention with normalised queries and keys, rotary
+ * positions, and a SwiGLU feed-forward part. Dense models of every size, with a tied or an own head.
+ *
+ * Shapes: B batch, T tokens, H query heads, K key/value heads, D head size, V vocabulary.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
+import { KvCache, type Positions } from "../kv_cache.ts";
+import { Embedding, Linear, RmsNorm, Rope } from "../layers.ts";
+import type { Weights } from "../weights.ts";
+
+/** What config.json of a Qwen3 model says. */
+export interface Args extends ModelConfig {
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly rmsNormEps: number;
+  readonly ropeTheta: number;
+  readonly ropeScaling: RopeScaling;
+}
+
+/** Reads and checks config.json. */
+export function readArgs(fields: Fields): Args {
+  const { theta, scaling } = readRope(fields);
+  const args: Args = {
+    ...readModelConfig(fields),
+    hiddenSize: fields.count("hidden_size"),
+    intermediateSize: fields.count("intermediate_size"),
+    layers: fields.count("num_hidden_layers"),
+    heads: fields.count("num_attention_heads"),
+    kvHeads: fields.count("num_key_value_heads"),
+    headDim: fields.count("head_dim"),
+    rmsNormEps: fields.positive("rms_norm_eps"),
+    ropeTheta: theta,
+    ropeScaling: scaling,
+  };
+  if (args.heads % args.kvHeads !== 0) {
+    fields.problem(`"num_attention_heads" ${args.heads} is not a multiple of "num_key_value_heads" ${args.kvHeads}`);
+  }
+  if (args.headDim % 2 !== 0) fields.problem(`"head_dim" is ${args.headDim}, expected an even number`);
+  const act = fields.string("hidden_act", "silu");
+  if (act !== "silu") fields.problem(`"hidden_act" is "${act}": only "silu" is supported`);
+  for (const name of ["attention_bias", "use_sliding_window"]) {
+    if (fields.flag(name, false)) fields.problem(`"${name}" is true, which is not supported`);
+  }
+  fields.finish();
+  return args;
+}
+
+class Attention {
+  readonly #args: Args;
+  readonly #q: Linear;
+  readonly #k: Linear;
+  readonly #v: Linear;
+  readonly #o: Linear;
+  readonly #qNorm: RmsNorm;
+  readonly #kNorm: RmsNorm;
+  readonly #rope: Rope;
+
+  constructor(args: Args, weights: Weights, path: string, rope: Rope) {
+    const { hiddenSize, heads, kvHeads, headDim, rmsNormEps } = args;
+    this.#args = args;
+    this.#q = new Linear(weights, `${path}.q_proj`, hiddenSize, heads * headDim);
+    this.#k = new Linear(weights, `${path}.k_proj`, hiddenSize, kvHeads * headDim);
+    this.#v = new Linear(weights, `${path}.v_proj`, hiddenSize, kvHeads * headDim);
+    this.#o = new Linear(weights, `${path}.o_proj`, heads * headDim, hiddenSize);
+    this.#qNorm = new RmsNorm(weights, `${path}.q_norm`, headDim, rmsNormEps);
+    this.#kNorm = new RmsNorm(weights, `${path}.k_norm`, headDim, rmsNormEps);
+    this.#rope = rope;
+  }
+
+  forward(x: Tensor, layer: number, cache: KvCache | undefined, at: Positions | undefined): Tensor {
+    const [B, T] = x.shape;
+    const { heads, kvHeads, headDim } = this.#args;
+    const offset = at?.offset ?? 0;
+    // (B, T, heads, D) → (B, heads, T, D)
+    const split = (y: Tensor, n: number): Tensor => y.reshape(B, T, n, headDim);
+    const q = this.#rope.forward(this.#qNorm.forward(split(this.#q.forward(x), heads)).transpose(0, 2, 1, 3), offset);
+    const k = this.#rope.forward(this.#kNorm.forward(split(this.#k.forward(x), kvHeads)).transpose(0, 2, 1, 3), offset);
+    const v = split(this.#v.forward(x), kvHeads).transpose(0, 2, 1, 3);
+
+    const { keys, values, lengths } = cache?.update(layer, k, v) ?? { keys: k, values: v, lengths: undefined };
+    const y = mx.fast.scaledDotProductAttention(q, keys, values, {
+      scale: headDim ** -0.5,
+      mask: T > 1 ? "causal" : null,
+      lengths,
+    });
+    return this.#o.forward(y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
+  }
+}
+
+class Mlp {
+  readonly #gate: Linear;
+  readonly #up: Linear;
+  readonly #down: Linear;
+
+  constructor({ hiddenSize, intermediateSize }: Args, weights: Weights, path: string) {
+    this.#gate = new Linear(weights, `${path}.gate_proj`, hiddenSize, intermediateSize);
+    this.#up = new Linear(weights, `${path}.up_proj`, hiddenSize, intermediateSize);
+    this.#down = new Linear(weights, `${path}.down_proj`, intermediateSize, hiddenSize);
+  }
+
+  forward(x: Tensor): Tensor {
+    return this.#down.forward(mx.multiply(mx.silu(this.#gate.forward(x)), this.#up.forward(x)));
+  }
+}
+
+class Block {
+  readonly #attention: Attention;
+  readonly #mlp: Mlp;
+  readonly #attentionNorm: RmsNorm;
+  readonly #mlpNorm: RmsNorm;
+
+  constructor(args: Args, weights: Weights, path: string, rope: Rope) {
+    this.#attention = new Attention(args, weights, `${path}.self_attn`, rope);
+    this.#mlp = new Mlp(args, weights, `${path}.mlp`);
+    this.#attentionNorm = new RmsNorm(weights, `${path}.input_layernorm`, args.hiddenSize, args.rmsNormEps);
+    this.#mlpNorm = new RmsNorm(weights, `${path}.post_attention_layernorm`, args.hiddenSize, args.rmsNormEps);
+  }
+
+  forward(x: Tensor, layer: number, cache: KvCache | undefined, at: Positions | undefined): Tensor {
+    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, at));
+    return mx.add(h, this.#mlp.forward(this.#mlpNorm.forward(h)));
+  }
+}
+
+/** A Qwen3 model. */
+export class Model {
+  /** What config.json says. */
+  readonly config: Args;
+  readonly #weights: Weights;
+  readonly #embedding: Embedding;
+  readonly #blocks: readonly Block[];
+  readonly #norm: RmsNorm;
+  readonly #head: Linear | undefined;
+
+  /** Takes all tensors from `weights`, which the model owns from now on. */
+  constructor(args: Args, weights: Weights) {
+    this.config = args;
+    this.#weights = weights;
+    const rope = new Rope(weights, args.headDim, args.ropeTheta, args.ropeScaling);
+    this.#embedding = new Embedding(weights, "model.embed_tokens", args.vocabSize, args.hiddenSize);
+    this.#blocks = Array.from(
+      { length: args.layers },
+      (_, i) => new Block(args, weights, `model.layers.${i}`, rope),
+    );
+    this.#norm = new RmsNorm(weights, "model.norm", args.hiddenSize, args.rmsNormEps);
+    // A head that is tied but stored all the same is left in the file.
+    if (args.tieWordEmbeddings) weights.drop("lm_head");
+    else this.#head = new Linear(weights, "lm_head", args.hiddenSize, args.vocabSize);
+  }
+
+  /** Token ids (B, T) → logits (B, T, V). With a cache, the tokens follow those that it holds. */
+  forward(tokens: Tensor, cache?: KvCache): Tensor {
+    const at = cache?.begin(tokens.shape[1]);
+    let x = this.#embedding.forward(tokens);
+    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, at));
+    const y = this.#norm.forward(x);
+    return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
+  }
+
+  /** An empty cache for `batch` sequences. */
+  makeCache(batch = 1): KvCache {
+    const { layers, kvHeads, headDim, maxPositionEmbeddings } = this.config;
+    return new KvCache({
+      layers,
+      batch,
+      heads: kvHeads,
+      headDim,
+      dtype: this.#weights.dtype,
+      limit: maxPositionEmbeddings,
+    });
+  }
+
+  /** Frees the weights. */
+  [Symbol.dispose](): void {
+    this.#weights[Symbol.dispose]();
+  }
+}

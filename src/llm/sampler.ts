@@ -1,0 +1,94 @@
+/**
+ * Chooses the next token from logits, as mlx-lm does: repetition penalty on the logits, then top-p, min-p and top-k on
+ * their probabilities, then one draw at the given temperature.
+ *
+ * Randomness is MLX's: a key is split once per token, on the host, so that a step needs no state on the device and equal
+ * seeds give equal draws on every device.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import { KeySequence } from "../array/keys.ts";
+import type { Tensor } from "../array/mod.ts";
+import { LlmError } from "./error.ts";
+
+/** How to choose tokens. */
+export interface SamplerOptions {
+  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0. */
+  readonly temp?: number;
+  /** Keep the likeliest tokens up to this share of probability; 0 or 1 keeps all. */
+  readonly topP?: number;
+  /** Keep this many of the likeliest tokens; 0 keeps all. */
+  readonly topK?: number;
+  /** Drop tokens less likely than this share of the likeliest. */
+  readonly minP?: number;
+  /** Makes the draws repeatable; random when absent. */
+  readonly seed?: number;
+  /** Divides positive and multiplies negative logits of recent tokens; 1 changes nothing. */
+  readonly repetitionPenalty?: number;
+  /** How many recent tokens the penalty looks at. Default 20. */
+  readonly repetitionContextSize?: number;
+}
+
+/** (B, V) logits → (B,) uint32 token ids. */
+export type Sampler = (logits: Tensor) => Tensor;
+
+/** (recent token ids (n,), logits (B, V)) → logits. */
+export type LogitsProcessor = (tokens: Tensor, logits: Tensor) => Tensor;
+
+/**
+ * Makes a sampler. Throws an {@link LlmError} that names an option out of range.
+ *
+ * @example
+ * ```ts ignore
+ * const sampler = makeSampler({ temp: 0.6, topP: 0.95, topK: 20, seed: 7 });
+ * const token = sampler(logits).item();
+ * ```
+ */
+export function makeSampler(options: SamplerOptions = {}): Sampler {
+  const { temp = 0, topP = 1, topK = 0, minP = 0 } = options;
+  check("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
+  check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
+  check("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
+  check("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
+  if (temp === 0) return (logits) => mx.argmax(logits, -1);
+  const { seed } = options;
+  check(
+    "seed",
+    seed ?? 0,
+    seed === undefined || (Number.isSafeInteger(seed) && seed >= 0),
+    "an integer from 0 to 2^53 - 1",
+  );
+  const keys = new KeySequence(seed);
+  return (logits) => {
+    const key = mx.array([...keys.next()], mx.uint32);
+    return mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
+  };
+}
+
+/** The processors that the options ask for, in the order in which they run. */
+export function makeLogitsProcessors(options: SamplerOptions = {}): LogitsProcessor[] {
+  const { repetitionPenalty: penalty = 1 } = options;
+  check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
+  return penalty === 1 ? [] : [(tokens, logits) => penalizeRepetition(tokens, logits, penalty)];
+}
+
+/** Number of recent tokens that the processors look at. */
+export function repetitionContext(options: SamplerOptions): number {
+  const { repetitionContextSize: size = 20 } = options;
+  check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
+  return size;
+}
+
+function penalizeRepetition(tokens: Tensor, logits: Tensor, penalty: number): Tensor {
+  const [rows] = logits.shape;
+  const indices = mx.broadcastTo(tokens.reshape([1, tokens.shape[0]]), [rows, tokens.shape[0]]);
+  const seen = mx.takeAlongAxis(logits, indices, -1);
+  const lowered = mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
+  return mx.putAlongAxis(logits, indices, lowered, -1);
+}
+
+function check(name: string, value: number, valid: boolean, expected: string): void {
+  if (!valid) throw new LlmError("option", `${name} is ${value}, expected ${expected}`);
+}

@@ -1,0 +1,167 @@
+/**
+ * The files of a model directory as mlx-lm lays it out.
+ *
+ * Opening the weights reads headers only. The model then takes its tensors one by one, which checks names, shapes and
+ * dtypes; nothing is allocated before all of them fit. The only file of this folder that touches the file system.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import * as mx from "../array/mod.ts";
+import { untrack } from "../array/scope.ts";
+import type { Dtype, Tensor } from "../array/mod.ts";
+import type { ModelConfig, Quantization } from "./config.ts";
+import { listed, LlmError } from "./error.ts";
+
+/** What a tensor may be stored as. */
+type Kind = "float" | "codes";
+
+const KINDS: Readonly<Record<Kind, readonly string[]>> = {
+  float: ["float32", "float16", "bfloat16"],
+  codes: ["uint32"],
+};
+
+/** The tensors of a model directory, taken by name. */
+export class Weights implements Disposable {
+  /** What activations are computed in. */
+  readonly dtype: Dtype;
+  readonly #dir: string;
+  readonly #config: ModelConfig;
+  readonly #stored: Map<string, Tensor>;
+  readonly #taken: Tensor[] = [];
+  readonly #wrong: string[] = [];
+  readonly #missing: string[] = [];
+
+  /** Wraps tensors by name; they belong to this object from now on. */
+  constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype) {
+    this.#dir = dir;
+    this.#config = config;
+    this.#stored = stored;
+    this.dtype = dtype;
+  }
+
+  /** How a module is quantized: as config.json says of it, or as the whole model where scales are stored. */
+  quantization(path: string): Quantization | undefined {
+    const quantization = this.#config.quantization;
+    if (quantization?.overrides.has(path)) return quantization.overrides.get(path);
+    if (!this.#stored.has(`${path}.scales`)) return undefined;
+    if (quantization === undefined) {
+      this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
+    }
+    return quantization?.base;
+  }
+
+  /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
+  take(name: string, shape: readonly number[], kind: Kind): Tensor {
+    const tensor = this.#stored.get(name);
+    if (tensor === undefined) {
+      this.#missing.push(name);
+      return this.own(mx.zeros([...shape])); // stands in until finish() throws; lazy, so it takes no memory
+    }
+    this.#stored.delete(name);
+    const fits = tensor.shape.length === shape.length && tensor.shape.every((size, i) => size === shape[i]);
+    if (!fits || !KINDS[kind].includes(tensor.dtype.name)) {
+      this.#wrong.push(
+        `"${name}" is ${tensor.dtype.name} (${tensor.shape.join(", ")}), expected ${KINDS[kind].join(" or ")} (${
+          shape.join(", ")
+        })`,
+      );
+    }
+    return this.own(tensor);
+  }
+
+  /** Keeps a tensor that a layer computed, for as long as the model lives. */
+  own(tensor: Tensor): Tensor {
+    untrack(tensor);
+    this.#taken.push(tensor);
+    return tensor;
+  }
+
+  /** Leaves out all tensors of a module. */
+  drop(path: string): void {
+    for (const [name, tensor] of this.#stored) {
+      if (!name.startsWith(`${path}.`)) continue;
+      tensor[Symbol.dispose]();
+      this.#stored.delete(name);
+    }
+  }
+
+  /** Throws when tensors were missing, wrong or left over, naming them. */
+  finish(): void {
+    const groups = [
+      [this.#wrong, "do not fit config.json"],
+      [this.#missing, "are missing"],
+      [[...this.#stored.keys()], "are not part of the model"],
+    ] as const;
+    const problems = groups.filter(([names]) => names.length > 0).map(([names, what]) =>
+      `${names.length} tensors ${what}: ${listed(names, 3)}`
+    );
+    if (problems.length > 0) throw new LlmError("weights", `${this.#dir}: ${problems.join("; ")}`);
+  }
+
+  /** The tensors of the model. */
+  get tensors(): readonly Tensor[] {
+    return this.#taken;
+  }
+
+  /** Bytes of the tensors of the model. */
+  get byteLength(): number {
+    return this.#taken.reduce((sum, tensor) => sum + tensor.nbytes, 0);
+  }
+
+  /** Frees all tensors. */
+  [Symbol.dispose](): void {
+    mx.dispose(this.#taken, [...this.#stored.values()]);
+    this.#taken.length = 0;
+    this.#stored.clear();
+  }
+}
+
+/** Text of a file in a model directory; `undefined` when there is none. */
+export async function readModelFile(dir: string, name: string): Promise<string | undefined> {
+  const path = join(dir, name);
+  try {
+    return await Deno.readTextFile(path);
+  } catch (cause) {
+    if (cause instanceof Deno.errors.NotFound) return undefined;
+    throw new LlmError("weights", `${path} cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** Opens all model*.safetensors of a directory; no tensor is read yet. */
+export async function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Promise<Weights> {
+  const names = (await modelFiles(dir)).filter((name) => /^model.*\.safetensors$/.test(name)).sort();
+  if (names.length === 0) throw new LlmError("weights", `${dir} has no model*.safetensors`);
+  const stored = new Map<string, Tensor>();
+  const from = new Map<string, string>();
+  try {
+    for (const file of names) {
+      for (const [name, tensor] of Object.entries(mx.loadSafetensors(join(dir, file)))) {
+        const other = from.get(name);
+        if (other !== undefined) throw new LlmError("weights", `${dir}: "${name}" is in both ${other} and ${file}`);
+        untrack(tensor);
+        from.set(name, file);
+        stored.set(name, tensor);
+      }
+    }
+  } catch (error) {
+    mx.dispose([...stored.values()]);
+    throw error;
+  }
+  return new Weights(dir, config, stored, dtype);
+}
+
+/** Names of the files in a model directory. Throws when it is not one that can be read. */
+export async function modelFiles(dir: string): Promise<string[]> {
+  try {
+    const names: string[] = [];
+    for await (const entry of Deno.readDir(dir)) if (!entry.isDirectory) names.push(entry.name);
+    return names;
+  } catch (cause) {
+    const why = cause instanceof Deno.errors.NotFound
+      ? "does not exist"
+      : `cannot be read: ${(cause as Error).message}`;
+    throw new LlmError("weights", `The model directory ${dir} ${why}`, { cause });
+  }
+}

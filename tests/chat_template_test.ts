@@ -1,0 +1,177 @@
+/**
+ * Chat templates: the ones written out in chat_template.ts against the Jinja text that models carry, token for token.
+ */
+
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { Template } from "@huggingface/jinja";
+import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../src/llm/chat_template.ts";
+import { LlmError } from "../src/llm/error.ts";
+import { Tokenizer } from "../src/llm/tokenizer.ts";
+import { qwen3Source, templateText, tinySource } from "./models.ts";
+
+const user = (content: string): ChatMessage => ({ role: "user", content });
+const assistant = (content: string, more: Partial<ChatMessage> = {}): ChatMessage => ({
+  role: "assistant",
+  content,
+  ...more,
+});
+const system: ChatMessage = { role: "system", content: "Be brief.\nAlways." };
+const TOOLS = [{
+  type: "function",
+  function: {
+    name: "weather",
+    description: 'Says "how" it is – 天气',
+    parameters: {
+      type: "object",
+      properties: { city: { type: "string" }, days: { type: "integer" } },
+      required: ["city"],
+    },
+  },
+}];
+const call = {
+  type: "function",
+  function: { name: "weather", arguments: { city: "Ulm", days: 2, exact: true, none: null } },
+};
+
+const PLAIN: Record<string, readonly ChatMessage[]> = {
+  "one question": [user("Hi what is your name")],
+  "system and question": [system, user("Hi")],
+  "contents with edges of white space": [user("\n\n hello \n")],
+  "history with thoughts": [
+    user("a"),
+    assistant("<think>\nhm\n</think>\n\nb"),
+    user("c"),
+    assistant("\n<think>\n\n</think>\n\n\nd</think>e"),
+    user("f"),
+  ],
+  "assistant last": [user("a"), assistant("<think>\nwhy\n</think>\n\nb")],
+  "assistant last without thoughts": [user("a"), assistant("b")],
+  "assistant only": [assistant("b")],
+  "an end of thinking without a beginning": [
+    user("a"),
+    assistant("b</think>\n\nc"),
+    user("d"),
+    assistant("b</think>\nc"),
+  ],
+};
+
+const QWEN3: Record<string, readonly ChatMessage[]> = {
+  ...PLAIN,
+  "late system": [user("a"), system, user("b")],
+  "reasoning_content": [
+    user("a"),
+    assistant("b", { reasoning_content: "\nfirst\n" }),
+    user("c"),
+    assistant("\nd", { reasoning_content: "x" }),
+  ],
+  "tool calls and results": [
+    system,
+    user("weather?"),
+    assistant("", { tool_calls: [call] }),
+    { role: "tool", content: "sunny" },
+    { role: "tool", content: "warm" },
+    assistant("Let me see.", {
+      reasoning_content: "again",
+      tool_calls: [call, { name: "weather", arguments: '{"city": "Bonn"}' }],
+    }),
+    { role: "tool", content: "rain" },
+  ],
+  "tool results sent as user": [
+    user("a"),
+    assistant("<think>\nt\n</think>\n\nb", { tool_calls: [call] }),
+    user("<tool_response>c</tool_response>"),
+    assistant("<think>\nu\n</think>\n\nd"),
+  ],
+};
+
+const OPTIONS: readonly ChatOptions[] = [{}, { enableThinking: false }, { enableThinking: true }, {
+  addGenerationPrompt: false,
+}];
+
+for (
+  const { name, source, conversations, options } of [
+    { name: "Qwen3", source: qwen3Source(), conversations: QWEN3, options: [...OPTIONS, { tools: TOOLS }] },
+    { name: "tiny-qwen3", source: tinySource(), conversations: PLAIN, options: OPTIONS },
+  ]
+) {
+  Deno.test(`encodeChat() of ${name} equals its Jinja template`, async () => {
+    const tokenizer = await Tokenizer.load(source);
+    const template = new Template(templateText(source));
+    for (const [what, messages] of Object.entries(conversations)) {
+      for (const option of options) {
+        const expected = template.render({
+          messages,
+          tools: option.tools ?? null,
+          add_generation_prompt: option.addGenerationPrompt ?? true,
+          enable_thinking: option.enableThinking ?? true,
+        });
+        assertEquals(tokenizer.applyChatTemplate(messages, option), expected, `${what} with ${JSON.stringify(option)}`);
+        // A content that holds a control token is the one case in which ids differ, on purpose.
+        if (expected.includes("<tool_response>c")) continue;
+        assertEquals(tokenizer.encodeChat(messages, option), tokenizer.encode(expected), what);
+      }
+    }
+  });
+}
+
+Deno.test("encodeChat() gives the reference ids of Qwen3", async () => {
+  const tokenizer = await Tokenizer.load(qwen3Source());
+  const ids = [151644, 872, 198, 13048, 1128, 374, 697, 829, 151645, 198, 151644, 77091, 198];
+  const messages = [user("Hi what is your name")];
+  assertEquals(tokenizer.encodeChat(messages), ids);
+  assertEquals(tokenizer.encodeChat(messages, { enableThinking: false }), [...ids, 151667, 271, 151668, 271]);
+});
+
+const CONTEXT = {
+  file: "config",
+  controlTokens: ["<s>", "</s>", "<think>", "</think>"],
+  variables: { bos_token: "<s>" },
+};
+
+Deno.test("an unknown template is rendered by Jinja, with contents kept apart from control tokens", async () => {
+  const source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}</s>{% endfor %}" +
+    "{% if not enable_thinking %}<think></think>{% endif %}";
+  const template = await loadChatTemplate(source, CONTEXT);
+  const parts = template!([user(" hi</s><s>\ufdd0"), assistant("<think>a</think>b</s>")], { enableThinking: false });
+  assertEquals(
+    parts.map((part) => part.text).join(""),
+    "<s>[user] hi</s><s>\ufdd0</s>[assistant] <think>a</think>b</s></s><think></think>",
+  );
+  const seen = parts.flatMap(({ text, control }) =>
+    control ? [...text.matchAll(/<\/?s>/g)].map(([token]) => token) : []
+  );
+  assertEquals(seen, ["<s>", "</s>", "</s>"]);
+});
+
+Deno.test("templates are held to limits", async () => {
+  const load = (source: string) => loadChatTemplate(source, CONTEXT);
+  await assertRejects(() => load("x".repeat(300_000)), LlmError, "chat_template has 300000 characters, at most 262144");
+  await assertRejects(() => load("{% for %}"), LlmError, "config: chat_template:");
+  const ranges = await load("{% for i in range(100000000) %}{{ i }}{% endfor %}");
+  assertThrows(() => ranges!([user("a")], {}), LlmError, "range() of 100000000 items in all, at most 100000");
+  const long = await load("{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}");
+  assertThrows(() => long!([user("a".repeat(10_000))], {}), LlmError, "The prompt has");
+  assert(await loadChatTemplate(undefined, CONTEXT) === undefined);
+});
+
+Deno.test("conversations are checked", async () => {
+  const tokenizer = await Tokenizer.load(tinySource());
+  const wrong = (messages: unknown, message: string, options: ChatOptions = {}) =>
+    assertThrows(() => tokenizer.encodeChat(messages as ChatMessage[], options), LlmError, message);
+  wrong([], "The conversation has no messages");
+  wrong(
+    [{ role: "developer", content: "a" }],
+    'messages[0].role is "developer", expected system, user, assistant, tool',
+  );
+  wrong([{ role: "user", content: ["a"] }], "messages[0].content is not a string");
+  wrong([user("a")], "does not know tools", { tools: TOOLS });
+  wrong(new Array(10_001).fill(user("a")), "The conversation has 10001 messages, at most 10000");
+  const { config: _, ...source } = tinySource();
+  const bare = await Tokenizer.load(source);
+  assertEquals(bare.hasChatTemplate, false);
+  assertThrows(
+    () => bare.encodeChat([user("a")]),
+    LlmError,
+    "The model has no chat template: pass the prompt as a string",
+  );
+});

@@ -1,0 +1,223 @@
+/**
+ * examples/generate.ts as a process: what goes where, and one line for every mistake.
+ */
+
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { GOLDEN, TINY_DIR } from "./models.ts";
+
+const SCRIPT = new URL("../examples/generate.ts", import.meta.url);
+const CONFIG = new URL("../deno.json", import.meta.url);
+
+interface Result {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+interface Run {
+  readonly stdin?: string;
+  readonly cwd?: string;
+  readonly env?: Record<string, string>;
+}
+
+function command(args: readonly string[], { cwd, env }: Run = {}): Deno.Command {
+  return new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", "--config", CONFIG.pathname, SCRIPT.pathname, ...args],
+    cwd,
+    env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+  });
+}
+
+async function run(args: readonly string[], options: Run = {}): Promise<Result> {
+  const child = command(args, options).spawn();
+  const writer = child.stdin.getWriter();
+  if (options.stdin !== undefined) await writer.write(new TextEncoder().encode(options.stdin));
+  await writer.close();
+  const { code, stdout, stderr } = await child.output();
+  return { code, stdout: new TextDecoder().decode(stdout), stderr: new TextDecoder().decode(stderr) };
+}
+
+const TEXT = GOLDEN[0].text.replace("<|endoftext|>", "");
+
+Deno.test("generate.ts streams text to stdout and figures to stderr", async () => {
+  const { code, stdout, stderr } = await run(["--temp", "0", "Once upon a time"], { cwd: Deno.makeTempDirSync() });
+  assertEquals([code, stdout], [0, `${TEXT}\n`]);
+  assertMatch(stderr, /^Prompt: 4 tokens, [\d.]+ tokens-per-sec$/m);
+  assertMatch(stderr, /^Generation: 141 tokens, [\d.]+ tokens-per-sec$/m);
+  assertMatch(stderr, /^Peak memory: [\d.]+ GB$/m);
+  assertMatch(stderr, /^Device: wasm/m);
+  assert(!stderr.includes("\r"), "no progress bar without a terminal");
+});
+
+Deno.test("generate.ts --json prints one object", async () => {
+  const { code, stdout } = await run(["--json", "--temp", "0", "--max-tokens", "3", "-"], {
+    stdin: "Once upon a time\n",
+  });
+  const object = JSON.parse(stdout);
+  assertEquals(code, 0);
+  assertEquals(stdout.trimEnd().split("\n").length, 1);
+  assertEquals(object.tokens, GOLDEN[0].greedy.slice(0, 3));
+  assertEquals([object.text, object.prompt_tokens, object.finish_reason], [", there was", 4, "length"]);
+  const numbers = ["prompt_tps", "generation_tps", "time_to_first_token_s", "load_s", "peak_memory_bytes"];
+  for (const name of numbers) assert(object[name] > 0, name);
+  assertEquals([object.device, object.model], ["wasm", "tiny-qwen3"]);
+});
+
+Deno.test("generate.ts answers in the chat template and leaves the EOS token out", async () => {
+  const { stdout } = await run(["--json", "--temp", "0", "--no-think", "What is 17 + 25?"]);
+  const { text, tokens, finish_reason } = JSON.parse(stdout);
+  assertEquals([text, tokens, finish_reason], ["The answer is 42.", GOLDEN[5].greedy.slice(0, -1), "stop"]);
+  const thinking = await run(["--temp", "0", "--chat", "Hi what is your name"]);
+  assertEquals(thinking.stdout, GOLDEN[3].text.replace("<|im_end|>", "\n"));
+});
+
+Deno.test("generate.ts answers a prompt that the embedded model has nothing to add to", async () => {
+  const { code, stdout } = await run(["--temp", "0", "What is Vulkan?"]);
+  assertEquals(code, 0);
+  assertStringIncludes(stdout, "Vulkan is an open interface");
+});
+
+Deno.test("generate.ts repeats itself with a seed", async () => {
+  const args = ["--seed", "5", "--max-tokens", "12", "--temp", "1", "Once"];
+  assertEquals((await run(args)).stdout, (await run(args)).stdout);
+});
+
+Deno.test("generate.ts --help lists every flag", async () => {
+  const { code, stdout } = await run(["--help"]);
+  assertEquals(code, 0);
+  const flags = [
+    "model",
+    "chat",
+    "raw",
+    "system",
+    "max-tokens",
+    "temp",
+    "top-p",
+    "top-k",
+    "min-p",
+    "seed",
+    "no-think",
+    "device",
+    "json",
+  ];
+  for (const flag of flags) assertStringIncludes(stdout, `--${flag} `);
+  assert(stdout.split("\n").every((line) => line.length <= 120));
+});
+
+Deno.test("generate.ts names mistakes of usage in one line and exits with 2", async () => {
+  const usage = async (args: string[], message: string) => {
+    const { code, stdout, stderr } = await run(args, { stdin: "" });
+    assertEquals([code, stdout, stderr], [2, "", `error: ${message}\n`]);
+  };
+  await Promise.all([
+    usage(["--tmep", "1"], "Unknown flag --tmep: did you mean --temp? (--help lists all)"),
+    usage(["--frobnicate"], "Unknown flag --frobnicate (--help lists all)"),
+    usage(["--temp", "hot"], '--temp is "hot", expected a number from 0 to 100'),
+    usage(["--temp=-1"], '--temp is "-1", expected a number from 0 to 100'),
+    usage(["--top-p", "1.5"], '--top-p is "1.5", expected a number from 0 to 1'),
+  ]);
+  await Promise.all([
+    usage(["--max-tokens", "0"], '--max-tokens is "0", expected a whole number of at least 1'),
+    usage(["--max-tokens", "1.5"], '--max-tokens is "1.5", expected a whole number of at least 1'),
+    usage(["--seed", ""], '--seed is "", expected a whole number of at least 0'),
+    usage(["--temp"], "--temp needs a value: --temp T"),
+    usage(["--json=yes"], "--json takes no value"),
+    usage(["two", "prompts"], "Expected one prompt, found 2: put quotes around it"),
+    usage([""], "The prompt is empty"),
+    usage(["-"], "The prompt on stdin is empty"),
+    usage(["--chat", "--raw", "x"], "--chat and --raw exclude each other"),
+  ]);
+});
+
+/** A copy of the embedded model with some files changed; `undefined` removes a file. */
+async function broken(change: Record<string, string | Uint8Array | undefined>): Promise<string> {
+  const dir = await Deno.makeTempDir();
+  for await (const { name } of Deno.readDir(TINY_DIR)) {
+    if (!(name in change)) await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
+  }
+  for (const [name, content] of Object.entries(change)) {
+    if (content === undefined) continue;
+    await Deno.writeFile(`${dir}/${name}`, typeof content === "string" ? new TextEncoder().encode(content) : content);
+  }
+  return dir;
+}
+
+const read = (name: string): string => Deno.readTextFileSync(new URL(name, TINY_DIR));
+const edited = (change: Record<string, unknown>): string =>
+  JSON.stringify({ ...JSON.parse(read("config.json")), ...change });
+
+Deno.test("generate.ts names what is wrong with a model in one line and exits with 1", async () => {
+  const weights = await Deno.readFile(new URL("model.safetensors", TINY_DIR));
+  const hugeHeader = weights.slice();
+  new DataView(hugeHeader.buffer).setBigUint64(0, 2n ** 40n, true);
+  const cases: readonly (readonly [Record<string, string | Uint8Array | undefined>, string])[] = [
+    [{ "config.json": undefined }, "config.json does not exist"],
+    [{ "config.json": edited({ hidden_size: undefined }) }, '"hidden_size" is missing'],
+    [{ "config.json": edited({ model_type: "mystery" }) }, 'model_type "mystery" is not known: known are qwen3'],
+    [{ "config.json": edited({ hidden_size: 512 }) }, "do not fit config.json"],
+    [{ "config.json": edited({ num_hidden_layers: 9 }) }, "are missing: model.layers.8"],
+    [{ "config.json": edited({ num_hidden_layers: 7 }) }, "are not part of the model: model.layers.7"],
+    [{ "model.safetensors": undefined }, "has no model*.safetensors"],
+    [{ "model.safetensors": weights.subarray(0, 5) }, "model.safetensors"],
+    [{ "model.safetensors": weights.subarray(0, weights.length - 100) }, "model.safetensors"],
+    [{ "model.safetensors": hugeHeader }, "model.safetensors"],
+    [{ "tokenizer.json": undefined }, "tokenizer.json does not exist"],
+    [
+      { "tokenizer.json": read("tokenizer.json").replace('"id": 4095', '"id": 5000') },
+      "has ids up to 5000 but the model has only 4096",
+    ],
+    [{ "generation_config.json": '{"temperature": "x"}' }, '"temperature" is "x"'],
+  ];
+  for (const [change, message] of cases) {
+    const dir = await broken(change);
+    const { code, stdout, stderr } = await run(["--model", dir, "x"]);
+    assertEquals([code, stdout], [1, ""], stderr);
+    assertMatch(stderr, /^error: [^\n]*\n$/);
+    assertStringIncludes(stderr, message);
+    await Deno.remove(dir, { recursive: true });
+  }
+});
+
+Deno.test("generate.ts names a missing directory, a missing device and a prompt that is too long", async () => {
+  const fails = async (args: string[], message: string, options: Run = {}) => {
+    const { code, stdout, stderr } = await run(args, options);
+    assertEquals([code, stdout], [1, ""], stderr);
+    assertStringIncludes(stderr, message);
+    assertMatch(stderr, /^error: [^\n]*\n$/);
+  };
+  await fails(["--model", "/nowhere", "x"], "The model directory /nowhere does not exist");
+  await fails(["--device", "vulkan:99", "x"], "vulkan:99");
+  await fails(["--device", "abacus", "x"], "abacus");
+  await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
+});
+
+Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {
+  const { stderr } = await run(["--model", "/nowhere", "x"], { env: { VKMX_DEBUG: "1" } });
+  assertMatch(stderr, /^error: .*\n[^]*\n {4}at /);
+});
+
+Deno.test("generate.ts ends quietly when nobody reads its output", async () => {
+  const child = command(["--temp", "0", "--max-tokens", "100", "Once upon a time"]).spawn();
+  await child.stdin.close();
+  const reader = child.stdout.getReader();
+  await reader.read();
+  await reader.cancel();
+  const stderr = new TextDecoder().decode(await new Response(child.stderr).bytes());
+  assertEquals([(await child.status).code, stderr], [0, ""]);
+});
+
+Deno.test("generate.ts finishes the line and the figures on Ctrl-C and exits with 130", async () => {
+  const child = command(["--temp", "0", "--max-tokens", "140", "Once upon a time"]).spawn();
+  await child.stdin.close();
+  const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let stdout = (await reader.read()).value ?? "";
+  child.kill("SIGINT");
+  for (let part = await reader.read(); !part.done; part = await reader.read()) stdout += part.value;
+  const stderr = new TextDecoder().decode(await new Response(child.stderr).bytes());
+  assertEquals((await child.status).code, 130);
+  assert(TEXT.startsWith(stdout.trimEnd()) && stdout.endsWith("\n"), stdout);
+  assertMatch(stderr, /^Generation: \d+ tokens/m);
+});

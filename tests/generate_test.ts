@@ -1,0 +1,204 @@
+/**
+ * The embedded model end to end: logits and greedy continuations of the reference implementation on every device, and the
+ * generation loop around them.
+ */
+
+import { assert, assertAlmostEquals, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import * as mx from "../mod.ts";
+import { testDevices } from "./devices.ts";
+import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
+
+const { generate, load, streamGenerate, LlmError } = mx.lm;
+
+/** Normalised mean squared error. */
+function nmse(found: ArrayLike<number>, expected: ArrayLike<number>): number {
+  let error = 0;
+  let power = 0;
+  for (let i = 0; i < expected.length; i++) {
+    error += (found[i] - expected[i]) ** 2;
+    power += expected[i] ** 2;
+  }
+  return error / power;
+}
+
+/** All responses of a generation. */
+async function collect(stream: AsyncIterable<mx.lm.GenerationResponse>): Promise<mx.lm.GenerationResponse[]> {
+  const responses: mx.lm.GenerationResponse[] = [];
+  for await (const response of stream) responses.push(response);
+  return responses;
+}
+
+const text = (responses: readonly mx.lm.GenerationResponse[]): string => responses.map((r) => r.text).join("");
+
+for (const device of testDevices()) {
+  Deno.test(`forward() gives the reference logits on ${device}`, async () => {
+    const { model } = await load(TINY_DIR, { device });
+    for (const [i, { ids }] of GOLDEN.entries()) {
+      const logits = mx.tidy(() => model.forward(mx.array([ids], mx.int32)));
+      assertEquals(logits.shape, [1, ids.length, 4096]);
+      const found = logits.toTypedArray();
+      assert(nmse(found, goldenLogits(i)) <= 1e-5, `prompt ${i}: ${nmse(found, goldenLogits(i))}`);
+      mx.dispose(logits);
+    }
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`streamGenerate() gives the reference continuations on ${device}`, async () => {
+    const { model, tokenizer } = await load(TINY_DIR, { device });
+    for (const { prompt, ids, greedy, text: expected } of GOLDEN) {
+      const responses = await collect(streamGenerate(model, tokenizer, prompt, { maxTokens: 200 }));
+      assertEquals(responses.map((r) => r.token), [...greedy]);
+      assertEquals(text(responses), expected.replace(/<\|(im_end|endoftext)\|>$/, ""));
+      const last = responses.at(-1)!;
+      assertEquals([last.finishReason, last.promptTokens, last.generationTokens], ["stop", ids.length, greedy.length]);
+      assert(responses.slice(0, -1).every((r) => r.finishReason === null));
+      assert(last.promptTps > 0 && last.generationTps > 0 && last.peakMemory > 0);
+    }
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`a model leaves no memory behind on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const before = mx.getActiveMemory();
+    const { model, tokenizer } = await load(TINY_DIR, { device });
+    const loaded = mx.getActiveMemory();
+    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 });
+    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5, temp: 1, seed: 1, repetitionPenalty: 1.2 });
+    for await (const _ of streamGenerate(model, tokenizer, "Once", { maxTokens: 50 })) break;
+    assertEquals(mx.getActiveMemory(), loaded);
+    model[Symbol.dispose]();
+    assertEquals(mx.getActiveMemory(), before);
+  });
+}
+
+// The rest is about the loop and not the device.
+const [DEVICE] = testDevices();
+const { model, tokenizer } = await load(TINY_DIR, { device: DEVICE });
+const [{ prompt: PROMPT, ids: IDS, greedy: GREEDY, text: TEXT }] = GOLDEN;
+
+Deno.test("streamGenerate() takes text, ids and conversations", async () => {
+  const few = { maxTokens: 8 };
+  const expected = await generate(model, tokenizer, PROMPT, few);
+  assertEquals(await generate(model, tokenizer, IDS, few), expected);
+  const chat = GOLDEN[5];
+  const messages: mx.lm.ChatMessage[] = [{ role: "user", content: "What is 17 + 25?" }];
+  assertEquals(
+    await generate(model, tokenizer, messages, { enableThinking: false }),
+    chat.text.replace("<|im_end|>", ""),
+  );
+});
+
+Deno.test("streamGenerate() reads the prompt in chunks with the same result", async () => {
+  const { prompt, greedy } = GOLDEN[6];
+  for (const prefillStepSize of [2, 7]) {
+    const responses = await collect(streamGenerate(model, tokenizer, prompt, { prefillStepSize, maxTokens: 10 }));
+    assertEquals(responses.map((r) => r.token), greedy.slice(0, 10));
+  }
+});
+
+Deno.test("streamGenerate() continues a cache as if it had seen all tokens at once", async () => {
+  using cache = model.makeCache();
+  const first = await collect(streamGenerate(model, tokenizer, PROMPT, { maxTokens: 5, cache }));
+  assertEquals(cache.offset, IDS.length + 4); // all but the last token
+  const more = await collect(streamGenerate(model, tokenizer, [first[4].token], { maxTokens: 5, cache }));
+  assertEquals([...first, ...more].map((r) => r.token), GREEDY.slice(0, 10));
+  assertEquals(cache.trim(3), 3);
+  assertEquals(cache.offset, IDS.length + 6);
+  const again = await collect(streamGenerate(model, tokenizer, [GREEDY[6]], { maxTokens: 4, cache }));
+  assertEquals(again.map((r) => r.token), GREEDY.slice(7, 11));
+  cache.reset();
+  assertEquals(cache.offset, 0);
+});
+
+Deno.test("KvCache grows in steps of 256 and keeps what it holds", async () => {
+  using cache = model.makeCache();
+  const long = Array.from({ length: 250 }, (_, i) => IDS[i % IDS.length]);
+  const grown = await collect(streamGenerate(model, tokenizer, long, { maxTokens: 20, cache }));
+  assertEquals([cache.capacity, cache.offset], [512, 269]);
+  const whole = mx.tidy(() => {
+    const all = [...long, ...grown.slice(0, -1).map((r) => r.token)];
+    return mx.argmax(model.forward(mx.array([all], mx.int32)), -1).tolist() as number[][];
+  });
+  assertEquals(whole[0].slice(249), grown.map((r) => r.token));
+});
+
+Deno.test("streamGenerate() stops at a stop string and leaves it out", async () => {
+  const stop = "named Nina";
+  const responses = await collect(streamGenerate(model, tokenizer, PROMPT, { stop, maxTokens: 50 }));
+  assertEquals(text(responses), TEXT.slice(0, TEXT.indexOf(stop)));
+  assertEquals(responses.at(-1)?.finishReason, "stop");
+  const none = await collect(
+    streamGenerate(model, tokenizer, PROMPT, { stop: ["never seen", ", there was a great"], maxTokens: 5 }),
+  );
+  assertEquals(text(none), tokenizer.decode(GREEDY.slice(0, 5)));
+});
+
+Deno.test("streamGenerate() ends at maxTokens with the reason length", async () => {
+  const responses = await collect(streamGenerate(model, tokenizer, PROMPT, { maxTokens: 3 }));
+  assertEquals(responses.map((r) => r.finishReason), [null, null, "length"]);
+  assertEquals(text(responses), tokenizer.decode(GREEDY.slice(0, 3)));
+});
+
+Deno.test("streamGenerate() ends at the context limit with the reason length", async () => {
+  const limited: mx.lm.LanguageModel = {
+    config: { ...model.config, maxPositionEmbeddings: IDS.length + 3 },
+    forward: (tokens, cache) => model.forward(tokens, cache),
+    makeCache: () => model.makeCache(),
+    [Symbol.dispose]: () => {},
+  };
+  const responses = await collect(streamGenerate(limited, tokenizer, PROMPT));
+  assertEquals(responses.map((r) => r.token), GREEDY.slice(0, 4));
+  assertEquals(responses.at(-1)?.finishReason, "length");
+  const message = "The prompt has 8 tokens and the context has room for 7: shorten the prompt";
+  await assertRejects(() => generate(limited, tokenizer, [...IDS, ...IDS]), LlmError, message);
+});
+
+Deno.test("streamGenerate() stops within a token of an abort", async () => {
+  const controller = new AbortController();
+  const responses: mx.lm.GenerationResponse[] = [];
+  for await (const response of streamGenerate(model, tokenizer, PROMPT, { signal: controller.signal })) {
+    responses.push(response);
+    if (responses.length === 4) controller.abort();
+  }
+  assertEquals(responses.length, 5);
+  assertEquals(responses.at(-1)?.finishReason, "abort");
+  await assertRejects(
+    () => generate(model, tokenizer, PROMPT, { signal: AbortSignal.abort() }),
+    DOMException,
+    "aborted",
+  );
+});
+
+Deno.test("streamGenerate() repeats itself with a seed", async () => {
+  const options = { temp: 1, topP: 0.95, topK: 50, seed: 42, maxTokens: 20 };
+  const first = await generate(model, tokenizer, PROMPT, options);
+  assertEquals(await generate(model, tokenizer, PROMPT, options), first);
+  assert(await generate(model, tokenizer, PROMPT, { ...options, seed: 43 }) !== first);
+});
+
+Deno.test("streamGenerate() refuses bad options and prompts before any work", async () => {
+  const wrong = (prompt: mx.lm.Prompt, options: mx.lm.GenerateOptions, message: string) =>
+    assertRejects(() => generate(model, tokenizer, prompt, options), LlmError, message);
+  await wrong("", {}, "The prompt is empty");
+  await wrong([], {}, "The prompt is empty");
+  await wrong([4096], {}, "The prompt has token id 4096, the vocabulary ends at 4095");
+  await wrong(PROMPT, { maxTokens: 0 }, "maxTokens is 0, expected a positive integer");
+  await wrong(PROMPT, { temp: -1 }, "temp is -1");
+});
+
+Deno.test("forward() refuses more tokens than the context holds", () => {
+  using cache = model.makeCache();
+  const tokens = mx.zeros([1, 4097], mx.int32);
+  assertThrows(() => model.forward(tokens, cache), LlmError, "The context holds 4096 tokens: 4097 would be needed");
+  mx.dispose(tokens);
+});
+
+Deno.test("load() reports progress up to the bytes of the weights", async () => {
+  const seen: number[][] = [];
+  using loaded =
+    (await load(TINY_DIR, { device: DEVICE, onProgress: (done, total) => seen.push([done, total]) })).model;
+  assertEquals(seen[0][0], 0);
+  assertAlmostEquals(seen.at(-1)![0], seen.at(-1)![1]);
+  assert(seen[0][1] > 4_700_000);
+  assertEquals(loaded.config.modelType, "qwen3");
+});
