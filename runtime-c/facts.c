@@ -45,6 +45,7 @@ static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_BFLOAT16] = {"bfloat16", AT(bfloat16.shaderBFloat16Type)},
     [FEATURE_BFLOAT16_COOPMAT] = {"bfloat16Coopmat", AT(bfloat16.shaderBFloat16CooperativeMatrix)},
     [FEATURE_INTEGER_DOT_FAST] = {"integerDotProductAccelerated", 0},
+    [FEATURE_COOPMAT_KERNELS] = {"coopmatKernels", 0},
 };
 
 // Members that go with an optional feature and are enabled beside it where present.
@@ -156,6 +157,41 @@ static void lacks(Facts *out, const char *format, ...) {
     va_end(arguments);
 }
 
+#define COOPMAT_SHAPES 256
+#define COOPMAT_SHARED 36864 // bytes of shared memory that the largest of these kernels takes
+
+// Whether the device multiplies 16x16x16 float16 matrices with float32 sums in a subgroup.
+static bool has_half_matrices(VkPhysicalDevice physical) {
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR get = (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)runtime.get_proc(
+        runtime.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    uint32_t count = 0;
+    if (!get || get(physical, &count, NULL) < 0) return false;
+    if (count > COOPMAT_SHAPES) count = COOPMAT_SHAPES;
+    VkCooperativeMatrixPropertiesKHR *list = calloc(count + 1, sizeof *list);
+    if (!list) return false;
+    for (uint32_t i = 0; i < count; i++) list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    if (get(physical, &count, list) < 0) count = 0;
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const VkCooperativeMatrixPropertiesKHR *p = &list[i];
+        found = found || (p->MSize == 16 && p->NSize == 16 && p->KSize == 16 && p->AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+                          p->BType == VK_COMPONENT_TYPE_FLOAT16_KHR && p->CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+                          p->ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR && p->scope == VK_SCOPE_SUBGROUP_KHR);
+    }
+    free(list);
+    return found;
+}
+
+// Those kernels also compute in float16, exchange values in subgroups of 32 and stage tiles in shared memory.
+static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
+    uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16;
+    bool fixed = out->v13.minSubgroupSize == 32 && out->v13.maxSubgroupSize == 32;
+    bool chosen = out->v13.minSubgroupSize <= 32 && out->v13.maxSubgroupSize >= 32 && (out->v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    if ((out->features & wanted) == wanted && (fixed || chosen) && (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+        out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_half_matrices(physical))
+        out->features |= 1u << FEATURE_COOPMAT_KERNELS;
+}
+
 void facts_read(VkPhysicalDevice physical, Facts *out) {
     memset(out, 0, sizeof *out);
     runtime.vk.GetPhysicalDeviceProperties(physical, &out->core);
@@ -176,6 +212,7 @@ void facts_read(VkPhysicalDevice physical, Facts *out) {
         if (!*member(&chain, REQUIRED[i].offset)) lacks(out, "%s", REQUIRED[i].name);
     for (size_t i = 0; i < COUNT(OPTIONAL); i++)
         if (OPTIONAL[i].offset && *member(&chain, OPTIONAL[i].offset)) out->features |= 1u << i;
+    read_coopmat(physical, out);
     VkSubgroupFeatureFlags arithmetic = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     if (!(out->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (out->v11.subgroupSupportedOperations & arithmetic) != arithmetic)
         lacks(out, "subgroup arithmetic in compute shaders");

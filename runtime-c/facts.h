@@ -19,6 +19,7 @@ enum {
     FEATURE_BFLOAT16,
     FEATURE_BFLOAT16_COOPMAT,
     FEATURE_INTEGER_DOT_FAST,
+    FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
     FEATURE_COUNT,
 };
 

@@ -102,7 +102,8 @@ void pipelines_deinit(Device *d) {
 // ---- pipelines ------------------------------------------------------------------------------------------------------
 
 const char *kernel_missing(const KernelRow *row, const Facts *facts) {
-    if (row->coopmat && !(facts->features >> FEATURE_COOPMAT & 1)) return "the device has no cooperative matrices";
+    if (row->coopmat && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
+        return "the device has no 16x16x16 float16 cooperative matrices in subgroups of 32";
     return row->spirv ? NULL : "it was left out of this build";
 }
 
@@ -127,11 +128,17 @@ static int32_t create(Device *d, Pipeline *entry) {
     VkSpecializationMapEntry map[PLAN_MAX_SPEC];
     for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
     VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
-    bool full = entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0;
+    bool full = row->coopmat || (entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0);
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = 32, // what coopmat kernels are written for
+    };
+    bool chosen = row->coopmat && d->facts.v13.minSubgroupSize != d->facts.v13.maxSubgroupSize;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {
             .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+            .pNext = chosen ? &subgroup : NULL,
             .flags = full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
             .stage = VK_SHADER_STAGE_COMPUTE_BIT,
             .module = module,

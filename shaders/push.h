@@ -166,4 +166,39 @@ struct SamplePush {
     uint top_k;
 };
 
+// Asks how the driver lays out cooperative matrices; `capacity` words may be written.
+struct CoopmatMapPush {
+    uint capacity;
+};
+
+// Quantized w (n, k) to fragment order.
+struct CoopmatRepackPush {
+    uint n;
+    uint k;
+};
+
+// Rows of x and out; the sizes of w are specialisation constants.
+struct CoopmatMatmulPush {
+    uint m;
+};
+
+// Elements of the result; their number of parts is a specialisation constant.
+struct SumSplitsPush {
+    uint count;
+};
+
+// Attention of many queries; strides of q, k, v and out are those of batch, head and position, the last one is 1.
+struct CoopmatAttentionPush {
+    uint batch;
+    uint heads;
+    uint kv_heads;
+    uint q_len;
+    uint kv_len;
+    float scale;
+    int q_strides[3];
+    int k_strides[3];
+    int v_strides[3];
+    int out_strides[3];
+};
+
 #endif
