@@ -71,7 +71,7 @@ await runMain(async () => {
   await mx.prepareDevices(values.device);
   const started = performance.now();
   const bar = new ProgressBar("Loading");
-  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED, {
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED, {
     device: values.device,
     onProgress: (done, total) => bar.update(done, total),
     signal: interrupt,
@@ -98,7 +98,7 @@ await runMain(async () => {
   if (silent && values.model === undefined && !chat && !values.raw) {
     run = await generate(model, tokenizer, messages, options, values);
   }
-  report(run, values, loadSeconds);
+  report(run, values, loadSeconds, device);
   model[Symbol.dispose]();
   return run.last.finishReason === "abort" ? 130 : 0;
 });
@@ -142,8 +142,8 @@ function report(
   { text, tokens, last, firstTokenSeconds }: Run,
   values: Values<typeof FLAGS>,
   loadSeconds: number,
+  device: string,
 ): void {
-  const device = mx.defaultDevice();
   if (values.json) {
     print(
       JSON.stringify({
@@ -156,7 +156,7 @@ function report(
         time_to_first_token_s: firstTokenSeconds,
         load_s: loadSeconds,
         peak_memory_bytes: mx.getPeakMemory(),
-        device: String(device),
+        device,
         model: values.model ?? "tiny-qwen3",
       }) + "\n",
     );

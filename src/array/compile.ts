@@ -16,9 +16,9 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
 }
 
 /** A value with the Tensors that it reaches replaced, in the order of {@link tensorsOf}. */
-type Rebuild = (tensors: Iterator<Tensor>) => unknown;
+export type Rebuild = (tensors: Iterator<Tensor>) => unknown;
 
-function rebuilder(tree: unknown): Rebuild {
+export function rebuilder(tree: unknown): Rebuild {
   if (tree instanceof Tensor) return (tensors) => tensors.next().value;
   if (Array.isArray(tree)) {
     const parts = tree.map(rebuilder);

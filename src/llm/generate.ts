@@ -2,17 +2,16 @@
  * The generation loop: prompt in, tokens out, text on top.
  *
  * {@link generateStep} yields ids: it reads the prompt in chunks, evaluating the cache alone so that the head is never
- * computed for them, and then keeps one token ahead of the consumer, so that building a step overlaps computing the one
- * before. {@link streamGenerate} turns ids into text and decides when to stop.
+ * computed for them, and then runs the decode loop of decode.ts. {@link streamGenerate} turns ids into text and decides
+ * when to stop.
  *
  * @module
  */
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
-import type { Tensor } from "../array/mod.ts";
-import { untrack } from "../array/scope.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
+import { Decoder } from "./decode.ts";
 import { StopStrings } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
@@ -99,54 +98,13 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  const { maxTokens, sampler, processors, contextSize, cache, signal } = options;
   await prefill(prompt, model, options);
-
-  const recent = prompt.slice(0, -1); // ids before the newest one, which may still be on the device
-  const step = (input: number | Tensor): Pending => {
-    const token = mx.tidy(() => {
-      const tokens = (typeof input === "number" ? mx.array([input], mx.int32) : input).reshape(1, 1);
-      const logits = model.forward(tokens, cache).reshape(1, -1);
-      if (processors.length === 0) return sampler(logits);
-      const before = recent.slice(Math.max(0, recent.length - contextSize + 1));
-      const window = mx.concatenate([mx.array(before, mx.int32), tokens.reshape(1).astype(mx.int32)]);
-      return sampler(processors.reduce((l, process) => process(window, l), logits));
-    });
-    untrack(token);
-    const done = mx.asyncEval(token, ...cache.state);
-    done.catch(() => {}); // awaited below; until then a failure must not count as unhandled
-    return { token, done };
-  };
-
-  let current = step(prompt[prompt.length - 1]);
-  recent.push(prompt[prompt.length - 1]);
-  let next: Pending | undefined;
-  try {
-    for (let n = 1; n <= maxTokens; n++) {
-      if (n < maxTokens && !signal?.aborted) next = step(current.token);
-      await current.done;
-      await setImmediate(); // timers, signals and other tasks get their turn
-      const id = Number(current.token.item());
-      recent.push(id);
-      yield id;
-      if (n === maxTokens) return;
-      current.token[Symbol.dispose]();
-      current = next ?? step(id);
-      next = undefined;
-    }
-  } finally {
-    if (next !== undefined) cache.trim(1); // computed ahead and not asked for
-    for (const pending of next === undefined ? [current] : [current, next]) {
-      await pending.done;
-      pending.token[Symbol.dispose]();
-    }
+  using decoder = new Decoder(model, options.cache, prompt, options);
+  for (let n = 0; n < options.maxTokens; n++) {
+    const token = await decoder.next();
+    await setImmediate(); // timers, signals and other tasks get their turn
+    yield token;
   }
-}
-
-/** A token that is being computed. */
-interface Pending {
-  readonly token: Tensor;
-  readonly done: Promise<void>;
 }
 
 /** Feeds all of the prompt but its last token. Only the cache is evaluated: the head and the last layer's tail never run. */

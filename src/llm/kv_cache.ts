@@ -2,8 +2,8 @@
  * Keys and values of the tokens seen so far, for all layers of a model.
  *
  * Every layer owns two preallocated buffers (B, H, capacity, D) whose rows are written in place. Capacity comes in steps
- * of 256 and doubles when it is outgrown. A step of one token is told its position and the number of valid rows by int32
- * arrays on the device and sees whole buffers: its graph is the same for every token until the capacity changes.
+ * of 256 and doubles when it is outgrown. A {@link StepCache} shows the same buffers to a single-token step whose position is an
+ * int32 array on the device: its graph is the same for every token until the capacity changes.
  *
  * @module
  */
@@ -29,20 +29,22 @@ export interface KvCacheOptions {
   readonly limit: number;
 }
 
-/** Where the tokens of one forward pass stand. */
-export interface Positions {
-  /** Position of the first one: a number, or int32 (1,) for a single token. */
-  readonly offset: number | Tensor;
-}
-
 /** What attention reads: all rows seen so far, or whole buffers and the number of valid rows. */
 export interface KeysValues {
   /** (B, H, rows, D) */
   readonly keys: Tensor;
   /** (B, H, rows, D) */
   readonly values: Tensor;
-  /** int32 (B,): valid rows; `undefined` when all are. */
+  /** int32 (1,): valid rows; `undefined` when all are. */
   readonly lengths: Tensor | undefined;
+}
+
+/** Where a forward pass leaves its keys and values. */
+export interface Cache {
+  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (1,). */
+  begin(count: number): number | Tensor;
+  /** Appends the keys and values (B, H, T, D) of one layer. The last layer closes the pass. */
+  update(layer: number, keys: Tensor, values: Tensor): KeysValues;
 }
 
 const STEP = 256;
@@ -52,7 +54,7 @@ function steps(tokens: number): number {
 }
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
-export class KvCache {
+export class KvCache implements Cache {
   readonly #options: KvCacheOptions;
   #keys: Tensor[] = [];
   #values: Tensor[] = [];
@@ -60,7 +62,6 @@ export class KvCache {
   #offset = 0;
   #count = 0;
   #start: Tensor | undefined;
-  #lengths: Tensor | undefined;
 
   /** Makes an empty cache; buffers come with the first token. */
   constructor(options: KvCacheOptions) {
@@ -83,33 +84,49 @@ export class KvCache {
     return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes;
   }
 
-  /** The buffers. A forward pass is complete once these are evaluated, whether its logits are or not. */
+  /** Keys of all layers, then values. A forward pass is complete once these are evaluated, whether its logits are or not. */
   get state(): readonly Tensor[] {
     return [...this.#keys, ...this.#values];
   }
 
-  /** Opens a forward pass over `count` more tokens: makes room and says where they stand. */
-  begin(count: number): Positions {
-    const end = this.#offset + count;
-    if (end > this.#options.limit) {
-      throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
-    }
-    this.#reserve(end);
-    this.#count = count;
-    this.#start = mx.array([this.#offset], mx.int32);
-    this.#lengths = count === 1 ? mx.array(new Array<number>(this.#options.batch).fill(end), mx.int32) : undefined;
-    return { offset: count === 1 ? this.#start : this.#offset };
+  /** Keys per layer. */
+  get keys(): readonly Tensor[] {
+    return this.#keys;
   }
 
-  /** Appends the keys and values (B, H, T, D) of one layer, in place. The last layer closes the pass. */
+  /** Values per layer. */
+  get values(): readonly Tensor[] {
+    return this.#values;
+  }
+
+  begin(count: number): number {
+    this.reserve(count);
+    this.#count = count;
+    this.#start = mx.array([this.#offset], mx.int32);
+    return this.#offset;
+  }
+
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
     this.#keys[layer] = this.#write(this.#keys[layer], keys);
     this.#values[layer] = this.#write(this.#values[layer], values);
     const end = this.#offset + this.#count;
     if (layer === this.#options.layers - 1) this.#offset = end;
-    const view = (buffer: Tensor): Tensor =>
-      this.#count === 1 ? buffer : buffer.index("...", mx.Slice(0, end), mx.Slice());
-    return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), lengths: this.#lengths };
+    const view = (buffer: Tensor): Tensor => buffer.index("...", mx.Slice(0, end), mx.Slice(null));
+    return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), lengths: undefined };
+  }
+
+  /** Makes room for `count` more tokens. Throws an {@link LlmError} where they pass the context. */
+  reserve(count: number): void {
+    const end = this.#offset + count;
+    if (end > this.#options.limit) {
+      throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
+    }
+    this.#grow(end);
+  }
+
+  /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
+  advance(count: number): void {
+    this.#offset += count;
   }
 
   /** Forgets the last `count` tokens, at most all; returns how many those were. */
@@ -144,7 +161,7 @@ export class KvCache {
     return owned(next);
   }
 
-  #reserve(rows: number): void {
+  #grow(rows: number): void {
     if (rows <= this.#capacity) return;
     const { layers, batch, heads, headDim, dtype, limit } = this.#options;
     const capacity = Math.max(steps(rows), Math.min(2 * this.#capacity, steps(limit)));
@@ -161,6 +178,40 @@ export class KvCache {
     }
     this.#capacity = capacity;
   }
+}
+
+/** One single-token pass over buffers that somebody else owns, at a position that the device knows. */
+export class StepCache implements Cache {
+  /** Keys per layer; updated as the pass goes on. */
+  readonly keys: Tensor[];
+  /** Values per layer. */
+  readonly values: Tensor[];
+  readonly #position: Tensor;
+  readonly #lengths: Tensor;
+
+  /** `position` is int32 (1,): the number of rows that are valid before the pass. */
+  constructor(keys: readonly Tensor[], values: readonly Tensor[], position: Tensor) {
+    this.keys = [...keys];
+    this.values = [...values];
+    this.#position = position;
+    this.#lengths = mx.add(position, 1);
+  }
+
+  begin(count: number): Tensor {
+    if (count !== 1) throw new LlmError("option", `A step takes one token: found ${count}`);
+    return this.#position;
+  }
+
+  update(layer: number, keys: Tensor, values: Tensor): KeysValues {
+    this.keys[layer] = append(this.keys[layer], keys, this.#position);
+    this.values[layer] = append(this.values[layer], values, this.#position);
+    return { keys: this.keys[layer], values: this.values[layer], lengths: this.#lengths };
+  }
+}
+
+/** `buffer` with `rows` written from row `start` on, in place. */
+function append(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
+  return mx.sliceUpdate(buffer, rows.astype(buffer.dtype), start, [2], { donate: true });
 }
 
 /** Takes a buffer out of the scopes of tidy(): it lives until the cache lets it go. */

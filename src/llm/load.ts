@@ -36,6 +36,8 @@ export interface Loaded {
   readonly config: ModelConfig;
   /** What generation_config.json suggests. */
   readonly generationConfig: GenerationConfig;
+  /** Name of the device that holds it. */
+  readonly device: string;
 }
 
 /** Tensors are read in batches of this size, between which progress is told and the event loop runs. */
@@ -82,7 +84,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
     const tokenizer = await loadTokenizer(path, config, generationConfig);
     await read(weights, options);
     signal?.throwIfAborted();
-    return { model, tokenizer, config, generationConfig };
+    return { model, tokenizer, config, generationConfig, device: options.device ?? mx.defaultDevice() };
   } catch (error) {
     weights[Symbol.dispose]();
     throw error;

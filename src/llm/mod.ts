@@ -31,7 +31,7 @@ export {
   type Sampler,
   type SamplerOptions,
 } from "./sampler.ts";
-export { type KeysValues, KvCache, type KvCacheOptions, type Positions } from "./kv_cache.ts";
+export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export { Tokenizer, type TokenizerSource } from "./tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";

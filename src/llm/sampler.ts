@@ -2,14 +2,13 @@
  * Chooses the next token from logits, as mlx-lm does: repetition penalty on the logits, then top-p, min-p and top-k on
  * their probabilities, then one draw at the given temperature.
  *
- * Randomness is MLX's: a key is split once per token, on the host, so that a step needs no state on the device and equal
- * seeds give equal draws on every device.
+ * Randomness is MLX's: a key is split once per token, so equal seeds give equal draws on every device.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
-import { KeySequence } from "../array/keys.ts";
+import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
 import { LlmError } from "./error.ts";
 
@@ -31,8 +30,12 @@ export interface SamplerOptions {
   readonly repetitionContextSize?: number;
 }
 
-/** (B, V) logits → (B,) uint32 token ids. */
-export type Sampler = (logits: Tensor) => Tensor;
+/** (logits (B, V), key for this draw) → (B,) uint32 token ids. */
+export interface Sampler {
+  (logits: Tensor, key: Tensor): Tensor;
+  /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
+  readonly key: readonly [number, number] | undefined;
+}
 
 /** (recent token ids (n,), logits (B, V)) → logits. */
 export type LogitsProcessor = (tokens: Tensor, logits: Tensor) => Tensor;
@@ -43,7 +46,8 @@ export type LogitsProcessor = (tokens: Tensor, logits: Tensor) => Tensor;
  * @example
  * ```ts ignore
  * const sampler = makeSampler({ temp: 0.6, topP: 0.95, topK: 20, seed: 7 });
- * const token = sampler(logits).item();
+ * const [state, key] = mx.split(mx.random.split(mx.array([...sampler.key], mx.uint32)), 2);
+ * const token = sampler(logits, key).item();
  * ```
  */
 export function makeSampler(options: SamplerOptions = {}): Sampler {
@@ -52,7 +56,7 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
   check("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
   check("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
-  if (temp === 0) return (logits) => mx.argmax(logits, -1);
+  if (temp === 0) return Object.assign((logits: Tensor) => mx.argmax(logits, -1), { key: undefined });
   const { seed } = options;
   check(
     "seed",
@@ -60,11 +64,9 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
     seed === undefined || (Number.isSafeInteger(seed) && seed >= 0),
     "an integer from 0 to 2^53 - 1",
   );
-  const keys = new KeySequence(seed);
-  return (logits) => {
-    const key = mx.array([...keys.next()], mx.uint32);
-    return mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
-  };
+  const sample = (logits: Tensor, key: Tensor): Tensor =>
+    mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
+  return Object.assign(sample, { key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]) });
 }
 
 /** The processors that the options ask for, in the order in which they run. */

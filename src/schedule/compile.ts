@@ -8,6 +8,7 @@
  */
 
 import { ValueError } from "../graph/error.ts";
+import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node } from "../graph/node.ts";
 import { isContiguous } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
@@ -32,11 +33,11 @@ export class CompiledGraph implements Disposable {
 
   /** Runs the function; results are stored nodes. `key` adds to the cache key whatever else the trace depends on. */
   call(inputs: readonly Node[], key = ""): { readonly outputs: readonly Node[]; readonly ticket: number } {
-    const dense = inputs.map((node) => stored(node));
-    const backend = backendOf(dense);
+    const backend = backendOf(inputs);
+    const dense = inputs.map((node) => stored(node, backend));
     const id = [backend.name, options.fuse, key, ...dense.map((n) => `${n.dtype.name}(${n.shape})`)].join("|");
     let trace = this.#traces.get(id);
-    if (!trace) this.#traces.set(id, trace = this.#trace(dense));
+    if (!trace) this.#traces.set(id, trace = this.#trace(dense, backend));
     const { executable } = trace;
     const { outputs, ticket } = executable.run(dense);
     for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);
@@ -49,8 +50,7 @@ export class CompiledGraph implements Disposable {
     return { outputs: nodes, ticket };
   }
 
-  #trace(inputs: readonly Node[]): Trace {
-    const backend = backendOf(inputs);
+  #trace(inputs: readonly Node[], backend: Backend): Trace {
     const parameters = inputs.map((node, index) => makeNode("parameter", [], node.shape, node.dtype, { index }));
     const outputs = this.#fn(parameters);
     for (const node of outputs) node.retain();
@@ -74,9 +74,9 @@ export class CompiledGraph implements Disposable {
   }
 }
 
-/** The node itself when it is stored, contiguous and aligned; otherwise a copy that is. The copy holds one reference. */
-function stored(node: Node): Node {
-  realize([node]);
+/** The node itself, evaluated, when it is contiguous and aligned; otherwise a copy that is. The copy holds one reference. */
+export function stored(node: Node, backend: Backend): Node {
+  realize([node], backend);
   const { offset, strides } = node.stored!;
   if (isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0) return node;
   const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});

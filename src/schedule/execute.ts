@@ -37,36 +37,10 @@ export class Executable implements Disposable {
 
   /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */
   run(parameters: readonly Node[]): RunResult {
-    const backend = this.#backend;
-    const storages: Storage[] = [];
     const fresh: Storage[] = [];
     try {
-      const slots = this.lowered.slots.map((binding): Slot => {
-        switch (binding.kind) {
-          case "storage":
-            storages.push(binding.storage);
-            return { buffer: binding.storage.buffer, byteOffset: 0 };
-          case "parameter": {
-            const { dtype, stored } = parameters[binding.index];
-            const storage = stored!.storage as Storage;
-            storages.push(storage);
-            return { buffer: storage.buffer, byteOffset: stored!.offset * dtype.bytes };
-          }
-          case "result": {
-            const storage = new Storage(backend, binding.bytes);
-            fresh.push(storage);
-            storages.push(storage);
-            return { buffer: storage.buffer, byteOffset: 0 };
-          }
-          case "arena":
-            storages.push(this.#arena!);
-            return { buffer: this.#arena!.buffer, byteOffset: binding.byteOffset };
-          default:
-            return binding satisfies never;
-        }
-      });
-      const ticket = this.#plan === undefined ? 0 : backend.run(this.#plan, slots);
-      if (this.#plan !== undefined) profiler.record(backend, this.#plan, ticket, this.lowered.kernels);
+      const storages = this.#bind(parameters, fresh);
+      const ticket = this.submit(this.#slots(storages, parameters));
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
@@ -78,6 +52,50 @@ export class Executable implements Disposable {
     } finally {
       for (const storage of fresh) storage.release(); // outputs hold theirs
     }
+  }
+
+  /** The slots of a Plan without results: the same for every run over the same parameters. */
+  bind(parameters: readonly Node[]): readonly Slot[] {
+    return this.#slots(this.#bind(parameters, []), parameters);
+  }
+
+  /** Submits the Plan over bound slots; the ticket is 0 when there is nothing to run. */
+  submit(slots: readonly Slot[]): number {
+    if (this.#plan === undefined) return 0;
+    const ticket = this.#backend.run(this.#plan, slots);
+    profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
+    return ticket;
+  }
+
+  /** The storage behind each slot; results are allocated into `fresh`. */
+  #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
+    return this.lowered.slots.map((binding) => {
+      switch (binding.kind) {
+        case "storage":
+          return binding.storage;
+        case "parameter":
+          return parameters[binding.index].stored!.storage as Storage;
+        case "result": {
+          const storage = new Storage(this.#backend, binding.bytes);
+          fresh.push(storage);
+          return storage;
+        }
+        case "arena":
+          return this.#arena!;
+        default:
+          return binding satisfies never;
+      }
+    });
+  }
+
+  #slots(storages: readonly Storage[], parameters: readonly Node[]): Slot[] {
+    return this.lowered.slots.map((binding, i) => {
+      const { buffer } = storages[i];
+      if (binding.kind === "arena") return { buffer, byteOffset: binding.byteOffset };
+      if (binding.kind !== "parameter") return { buffer, byteOffset: 0 };
+      const { dtype, stored } = parameters[binding.index];
+      return { buffer, byteOffset: stored!.offset * dtype.bytes };
+    });
   }
 
   [Symbol.dispose](): void {

@@ -9,7 +9,7 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { contiguousStrides, formatShape, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
@@ -22,6 +22,8 @@ export interface LowerOptions {
   readonly fuse: boolean;
   /** The Plan runs more than once: only parameters may be written in place. */
   readonly reusable?: boolean;
+  /** Output i is written back into parameter i at the end, unless it already was updated in place. */
+  readonly writeBack?: readonly Node[];
 }
 
 /** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
@@ -110,9 +112,7 @@ class Graph {
         stack.pop();
         continue;
       }
-      if (node.gone) {
-        throw new Error(`array ${node.shape.length ? `of shape (${node.shape})` : ""} cannot be used: ${node.gone}`);
-      }
+      node.check();
       if (!state.has(node)) {
         state.set(node, "open");
         const serves = FUSED[node.op];
@@ -206,8 +206,28 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
       else values.set(node, result as Value);
     }
   }
+  if (options.writeBack) {
+    writeBack(l, options.writeBack, outputs.map(value));
+    return finish(l, [], []);
+  }
   const inPlace = l.donated.map((d) => d.node).filter((node) => !wanted.has(node));
   return finish(l, [...outputs, ...inPlace].map(value), inPlace);
+}
+
+/** Copies new values into the parameters that they replace, after everything that reads the old ones. */
+function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Value[]): void {
+  const targets = parameters.map((node) => leaf(l, node, l.backend)!);
+  const slots = new Set(targets.map((t) => t.slot));
+  const inPlace = (v: Value, i: number): boolean =>
+    v.slot === targets[i].slot && v.offset === 0 && isContiguous(v.shape, v.strides);
+  // A value that lies in a parameter is saved first: that one may be overwritten before, or while, it is copied.
+  const sources = values.map((v, i) => {
+    if (inPlace(v, i) || !slots.has(v.slot)) return v;
+    const saved = l.temporary(v.shape, v.dtype);
+    l.copy(v, saved);
+    return saved;
+  });
+  sources.forEach((from, i) => inPlace(from, i) || l.copy(from, targets[i]));
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */

@@ -16,8 +16,8 @@ import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./options.ts";
 import type { Storage } from "./storage.ts";
 
-/** The device that a graph runs on: that of its stored leaves, or the default. */
-export function backendOf(nodes: readonly Node[]): Backend {
+/** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
+export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
   const seen = new Set<Node>();
   const stack = [...nodes];
   let found: Backend | undefined;
@@ -35,14 +35,15 @@ export function backendOf(nodes: readonly Node[]): Backend {
     }
     stack.push(...node.inputs);
   }
-  return found ?? getBackend();
+  return found ?? otherwise ?? getBackend();
 }
 
 /** Evaluates nodes without waiting; returns the backend and ticket to wait for, if anything runs. */
-function submit(nodes: readonly Node[]): { backend: Backend; ticket: number } | undefined {
+function submit(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; ticket: number } | undefined {
+  for (const node of nodes) node.check();
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
   if (pending.length === 0) return undefined;
-  const backend = backendOf(pending);
+  const backend = backendOf(pending, otherwise);
   const outputs = pending.filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return { backend, ticket: 0 };
   const lowered = lower(outputs, backend, options);
@@ -59,14 +60,19 @@ function submit(nodes: readonly Node[]): { backend: Backend; ticket: number } | 
 /** Ends a leaf whose storage an output has taken over. */
 export function takeStorage(base: Node): void {
   if (!base.stored) return;
-  base.stored.storage.release();
+  const storage = base.stored.storage as Storage;
+  storage.changed();
+  storage.release();
   base.stored = undefined;
   base.gone = "its storage was donated to an update";
 }
 
-/** Evaluates nodes: on return the work is submitted, and reading waits for it. */
-export function realize(nodes: readonly Node[]): void {
-  submit(nodes);
+/**
+ * Evaluates nodes: on return the work is submitted, and reading waits for it. What hangs on no device yet goes to `otherwise`,
+ * or to the default device.
+ */
+export function realize(nodes: readonly Node[], otherwise?: Backend): void {
+  submit(nodes, otherwise);
 }
 
 /** Evaluates nodes; resolves when the device is done. The event loop stays alive. */

@@ -13,6 +13,7 @@ export class Storage implements StorageRef {
   readonly bytes: number;
   #buffer: BufferHandle;
   #refs = 1;
+  #watchers: (() => void)[] = [];
 
   /** Allocates `bytes` with one reference. Zero-sized arrays get a small buffer too, so that every array has an address. */
   constructor(backend: Backend, bytes: number) {
@@ -42,6 +43,20 @@ export class Storage implements StorageRef {
   }
 
   release(): void {
-    if (--this.#refs === 0) this.backend.free(this.#buffer);
+    if (--this.#refs > 0) return;
+    this.changed();
+    this.backend.free(this.#buffer);
+  }
+
+  /** Calls `watcher` once, when the content is next written or freed. */
+  onChange(watcher: () => void): void {
+    this.#watchers.push(watcher);
+  }
+
+  /** Says that the content is another one from now on. */
+  changed(): void {
+    const watchers = this.#watchers;
+    this.#watchers = [];
+    for (const watcher of watchers) watcher();
   }
 }

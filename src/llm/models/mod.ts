@@ -7,7 +7,7 @@
 import type { Tensor } from "../../array/mod.ts";
 import type { Fields, ModelConfig } from "../config.ts";
 import { LlmError } from "../error.ts";
-import type { KvCache } from "../kv_cache.ts";
+import type { Cache, KvCache } from "../kv_cache.ts";
 import type { Weights } from "../weights.ts";
 import * as qwen3 from "./qwen3.ts";
 
@@ -16,7 +16,7 @@ export interface LanguageModel extends Disposable {
   /** What config.json says. */
   readonly config: ModelConfig;
   /** Token ids (B, T) → logits (B, T, V). With a cache, the tokens follow those that it holds. */
-  forward(tokens: Tensor, cache?: KvCache): Tensor;
+  forward(tokens: Tensor, cache?: Cache): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }

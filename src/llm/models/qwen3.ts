@@ -10,7 +10,7 @@
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
-import { KvCache, type Positions } from "../kv_cache.ts";
+import { type Cache, KvCache } from "../kv_cache.ts";
 import { Embedding, Linear, RmsNorm, Rope } from "../layers.ts";
 import type { Weights } from "../weights.ts";
 
@@ -77,10 +77,9 @@ class Attention {
     this.#rope = rope;
   }
 
-  forward(x: Tensor, layer: number, cache: KvCache | undefined, at: Positions | undefined): Tensor {
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
     const [B, T] = x.shape;
     const { heads, kvHeads, headDim } = this.#args;
-    const offset = at?.offset ?? 0;
     // (B, T, heads, D) → (B, heads, T, D)
     const split = (y: Tensor, n: number): Tensor => y.reshape(B, T, n, headDim);
     const q = this.#rope.forward(this.#qNorm.forward(split(this.#q.forward(x), heads)).transpose(0, 2, 1, 3), offset);
@@ -126,8 +125,8 @@ class Block {
     this.#mlpNorm = new RmsNorm(weights, `${path}.post_attention_layernorm`, args.hiddenSize, args.rmsNormEps);
   }
 
-  forward(x: Tensor, layer: number, cache: KvCache | undefined, at: Positions | undefined): Tensor {
-    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, at));
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
+    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset));
     return mx.add(h, this.#mlp.forward(this.#mlpNorm.forward(h)));
   }
 }
@@ -159,10 +158,10 @@ export class Model {
   }
 
   /** Token ids (B, T) → logits (B, T, V). With a cache, the tokens follow those that it holds. */
-  forward(tokens: Tensor, cache?: KvCache): Tensor {
-    const at = cache?.begin(tokens.shape[1]);
+  forward(tokens: Tensor, cache?: Cache): Tensor {
+    const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
-    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, at));
+    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
     const y = this.#norm.forward(x);
     return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
   }

@@ -1,0 +1,78 @@
+/**
+ * Loops whose state stays on the device: a step is traced and lowered once and then submitted again and again over the same
+ * storage. Nothing is allocated, lowered or bound per step, and a backend that records Plans replays one recording.
+ *
+ * @module
+ */
+
+import { ValueError } from "../graph/error.ts";
+import { makeNode, type Node } from "../graph/node.ts";
+import { formatShape, sameShape } from "../graph/shape.ts";
+import type { Backend, Slot } from "../backend/backend.ts";
+import { stored } from "./compile.ts";
+import { Executable } from "./execute.ts";
+import { lower } from "./lower.ts";
+import { options } from "./options.ts";
+import { backendOf } from "./realize.ts";
+import type { Storage } from "./storage.ts";
+
+/** A step over state nodes. After each run the same nodes hold the new values. */
+export class StateLoop implements Disposable {
+  readonly #backend: Backend;
+  readonly #executable: Executable;
+  readonly #state: readonly Node[];
+  readonly #slots: readonly Slot[];
+  #ticket = 0;
+
+  /**
+   * Traces `step`, which gets a parameter per state node and returns the new values in the same order, with the same
+   * shapes and dtypes. State nodes are evaluated; those that are not contiguous are refused, since their storage is shared.
+   */
+  constructor(state: readonly Node[], step: (state: readonly Node[]) => readonly Node[]) {
+    this.#state = state;
+    const parameters = state.map((node, index) => makeNode("parameter", [], node.shape, node.dtype, { index }));
+    for (const node of parameters) node.retain();
+    const outputs = step(parameters);
+    for (const node of outputs) node.retain();
+    try {
+      outputs.forEach((node, i) => {
+        if (sameShape(node.shape, state[i].shape) && node.dtype === state[i].dtype) return;
+        const found = `${formatShape(node.shape)} ${node.dtype.name}`;
+        throw new ValueError(
+          `a loop's state keeps shape and dtype: ${formatShape(state[i].shape)} ${state[i].dtype.name} became ${found}`,
+        );
+      });
+      // The arrays that the step captures say where it runs; state that was not evaluated follows them.
+      this.#backend = backendOf([...outputs, ...state]);
+      for (const node of state) {
+        const dense = stored(node, this.#backend);
+        if (dense === node) continue;
+        dense.release();
+        throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
+      }
+      const lowered = lower(outputs, this.#backend, { ...options, reusable: true, writeBack: parameters });
+      this.#executable = new Executable(this.#backend, lowered);
+    } finally {
+      for (const node of [...outputs, ...parameters]) node.release();
+    }
+    for (const node of state) node.retain();
+    this.#slots = this.#executable.bind(state);
+  }
+
+  /** Submits one step and returns at once. */
+  run(): void {
+    this.#ticket = this.#executable.submit(this.#slots);
+    for (const { stored } of this.#state) (stored!.storage as Storage).changed();
+  }
+
+  /** Resolves when all submitted steps are done; the event loop stays alive. */
+  async done(): Promise<void> {
+    if (this.#ticket !== 0) await this.#backend.waitAsync(this.#ticket);
+  }
+
+  /** Frees the Plan and its scratch memory; the state stays with its owners. */
+  [Symbol.dispose](): void {
+    this.#executable[Symbol.dispose]();
+    for (const node of this.#state) node.release();
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * Compiled functions and loops of arrays on every device: what is traced once must give what the plain graph gives, again and
+ * again, and let everything go at the end.
+ */
+
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import * as mx from "../mod.ts";
+import { Loop } from "../src/array/loop.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { testDevices } from "./devices.ts";
+
+/** A test on every device; afterwards nothing may live that did not before. */
+function deviceTest(name: string, body: () => void | Promise<void>): void {
+  for (const device of testDevices()) {
+    const backend = mx.withDevice(device, getBackend); // opened outside the test, which counts resources
+    Deno.test(`${name} on ${device}`, async () => {
+      mx.setDefaultDevice(device);
+      const before = backend.liveObjects();
+      await mx.tidy(body);
+      assertEquals(backend.liveObjects(), before, "buffers or Plans leaked");
+    });
+  }
+}
+
+const stored = (values: mx.NestedList, dtype: mx.Dtype = mx.float32): mx.Tensor => {
+  const x = mx.array(values, dtype);
+  mx.eval(x);
+  return x;
+};
+
+// ---- loops --------------------------------------------------------------------------------------------------------------
+
+deviceTest("Loop advances a state of several arrays in place", async () => {
+  const state = { count: stored([0], mx.int32), sum: stored([1, 2, 3]), last: [stored([[0.5]], mx.float16)] };
+  const weight = stored([1, 10, 100]);
+  using loop = new Loop(state, ({ count, sum, last: [last] }) => ({
+    count: mx.add(count, 1),
+    sum: mx.add(sum, mx.multiply(weight, count)), // reads the old count
+    last: [mx.multiply(last, 2)],
+  }));
+  for (let i = 0; i < 3; i++) loop.run();
+  await loop.done();
+  assertEquals(state.count.tolist(), [3]);
+  assertEquals(state.sum.tolist(), [4, 32, 303]);
+  assertEquals(state.last[0].tolist(), [[4]]);
+  loop.run();
+  assertEquals(state.sum.tolist(), [7, 62, 603]); // reading waits
+});
+
+deviceTest("Loop swaps arrays of its state", () => {
+  const state = { a: stored([1, 2]), b: stored([3, 4]), c: stored([5, 6]) };
+  using loop = new Loop(state, ({ a, b, c }) => ({ a: b, b: c, c: mx.add(a, 10) }));
+  loop.run();
+  assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[3, 4], [5, 6], [11, 12]]);
+  loop.run();
+  assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[5, 6], [11, 12], [13, 14]]);
+});
+
+deviceTest("Loop takes views of its own state as new values", () => {
+  const state = { x: stored([[1, 2], [3, 4]]), y: stored([1, 2, 3]) };
+  using loop = new Loop(state, ({ x, y }) => ({ x: x.T, y: y.index(mx.Slice(null, null, -1)) }));
+  loop.run();
+  assertEquals([state.x.tolist(), state.y.tolist()], [[[1, 3], [2, 4]], [3, 2, 1]]);
+  loop.run();
+  assertEquals([state.x.tolist(), state.y.tolist()], [[[1, 2], [3, 4]], [1, 2, 3]]);
+});
+
+deviceTest("Loop writes donated updates where the state lies", () => {
+  const state = { at: stored([0], mx.int32), ring: stored([0, 0, 0, 0]) };
+  using loop = new Loop(state, ({ at, ring }) => ({
+    at: mx.remainder(mx.add(at, 1), 4),
+    ring: mx.sliceUpdate(ring, mx.add(at.astype(mx.float32), 1), at, [0], { donate: true }),
+  }));
+  for (let i = 0; i < 6; i++) loop.run();
+  assertEquals([state.at.tolist(), state.ring.tolist()], [[2], [1, 2, 3, 4]]);
+});
+
+deviceTest("Loop updates an array in place and keeps its old value where that is asked for", () => {
+  const state = { now: stored([1, 2]), before: stored([0, 0]) };
+  using loop = new Loop(state, ({ now }) => ({
+    now: mx.sliceUpdate(now, mx.add(now.index(mx.Slice(0, 1)), 5), mx.array([0], mx.int32), [0], { donate: true }),
+    before: now,
+  }));
+  loop.run();
+  assertEquals([state.now.tolist(), state.before.tolist()], [[6, 2], [1, 2]]);
+  loop.run();
+  assertEquals([state.now.tolist(), state.before.tolist()], [[11, 2], [6, 2]]);
+});
+
+deviceTest("Loop keeps state that its step passes on", () => {
+  const state = { x: stored([1]), constant: stored([7]) };
+  using loop = new Loop(state, ({ x, constant }) => ({ x: mx.add(x, constant), constant }));
+  loop.run();
+  loop.run();
+  assertEquals([state.x.tolist(), state.constant.tolist()], [[15], [7]]);
+});
+
+deviceTest("Loop changes what others make of the state", () => {
+  const x = mx.random.normal([64, 64], mx.float32, 0, 1, mx.random.key(1));
+  const row = stored([new Array(64).fill(1)]);
+  mx.eval(x);
+  const rows = mx.array(mx.ones([40, 64]).tolist() as number[][]);
+  using loop = new Loop({ x }, ({ x }) => ({ x: mx.multiply(x, 2) }));
+  const products = (): number[] => [mx.matmul(row, x).index(0, 0).item(), mx.matmul(rows, x).index(9, 0).item()] as number[];
+  const before = products(); // may keep the matrix in another layout
+  loop.run();
+  const after = products();
+  before.forEach((v, i) => assert(Math.abs(after[i] - 2 * v) <= 1e-2 * Math.abs(v), `${after[i]} after ${v}`));
+});
+
+deviceTest("Loop refuses views, other shapes and other dtypes, and leaks nothing", () => {
+  const x = stored([[1, 2], [3, 4]]);
+  assertThrows(() => new Loop({ x: x.T }, (s) => s), mx.ValueError, "contiguous state: found a view of shape (2, 2)");
+  const grown = (s: { x: mx.Tensor }) => ({ x: mx.concatenate([s.x, s.x]) });
+  assertThrows(() => new Loop({ x }, grown), mx.ValueError, "(2, 2) float32 became (4, 2) float32");
+  const cast = (s: { x: mx.Tensor }) => ({ x: s.x.astype(mx.float16) });
+  assertThrows(() => new Loop({ x }, cast), mx.ValueError, "(2, 2) float32 became (2, 2) float16");
+  const fails = (): never => {
+    throw new Error("no step");
+  };
+  assertThrows(() => new Loop({ x }, fails), Error, "no step");
+  assertEquals(x.tolist(), [[1, 2], [3, 4]]);
+});
+
+deviceTest("a step that evaluates is refused", () => {
+  const x = stored([1]);
+  const step = (s: { x: mx.Tensor }) => (mx.add(s.x, 1).item(), s);
+  assertThrows(() => new Loop({ x }, step), mx.ValueError, "cannot evaluate or read its arrays");
+  using f = mx.compile((y: mx.Tensor) => (mx.eval(mx.add(y, 1)), y));
+  assertThrows(() => f(x), mx.ValueError, "cannot evaluate or read its arrays");
+});
+
+deviceTest("Loop.dispose frees the step and leaves the state", () => {
+  const x = stored([1]);
+  const loop = new Loop({ x }, (s) => ({ x: mx.exp(mx.matmul(mx.exp(s.x).reshape(1, 1), mx.ones([1, 1]))).reshape(1) }));
+  loop[Symbol.dispose]();
+  assertEquals(x.tolist(), [1]);
+});
+
+// ---- compiled functions ---------------------------------------------------------------------------------------------------
+
+deviceTest("compile() gives what the function gives, for every shape and argument", () => {
+  let traces = 0;
+  const fn = ({ x, y }: { x: mx.Tensor; y: mx.Tensor[] }, power: number) => {
+    traces++;
+    return { sum: mx.add(x, y[0]), list: [mx.power(x, power), y[0].T] };
+  };
+  using compiled = mx.compile(fn);
+  for (const shape of [[2, 3], [2, 3], [1, 4], [2, 3]]) {
+    for (const power of [2, 3, 2]) {
+      const x = mx.add(mx.arange(shape[0] * shape[1]).astype(mx.float32).reshape(shape), power);
+      const y = [mx.ones(shape)];
+      const [expected, found] = [fn({ x, y }, power), compiled({ x, y }, power)];
+      traces--;
+      assertEquals(found.sum.tolist(), expected.sum.tolist());
+      assertEquals(found.list.map((t) => t.tolist()), expected.list.map((t) => t.tolist()));
+      assertEquals(found.list[1].shape, shape.toReversed());
+    }
+  }
+  assertEquals(traces, 4);
+});
+
+deviceTest("compile() grows an array call by call and takes views of it", () => {
+  using append = mx.compile((x: mx.Tensor) => mx.concatenate([x, mx.multiply(x.index(mx.Slice(-1)), 2)]));
+  let x = stored([1]);
+  for (let i = 0; i < 4; i++) x = append(x);
+  assertEquals(x.tolist(), [1, 2, 4, 8, 16]);
+  assertEquals(append(x.index(mx.Slice(null, null, -2))).tolist(), [16, 4, 1, 2]);
+});
+
+deviceTest("compile() writes a donated argument in place and ends it", () => {
+  using update = mx.compile((x: mx.Tensor, at: mx.Tensor) =>
+    mx.sliceUpdate(x, mx.array([9]), at, [0], { donate: true })
+  );
+  const x = stored([1, 2, 3]);
+  const y = update(x, stored([1], mx.int32));
+  assertEquals(y.tolist(), [1, 9, 3]);
+  assertThrows(() => x.tolist(), mx.ArrayError, "donated");
+});
+
+deviceTest("compile() refuses updates that are not returned, and async functions", () => {
+  using lost = mx.compile((x: mx.Tensor) => {
+    mx.eval(x);
+    return mx.add(mx.sliceUpdate(x, mx.array([9]), mx.array([0], mx.int32), [0], { donate: true }), 1);
+  });
+  assertThrows(() => lost(stored([1, 2])), mx.ValueError);
+  using late = mx.compile((x: mx.Tensor) => Promise.resolve(x));
+  assertThrows(() => late(stored([1])), mx.ValueError, "synchronous function");
+});
