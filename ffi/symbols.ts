@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x0b950e11;
+export const ABI_HASH = 0xb5c55f37;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -10,16 +10,19 @@ import { exists, ROOT, TOOLS } from "./tools.ts";
 /** A firewall that drops packets must not hold the tests up. */
 const PROBE_MS = 2000;
 
-/** Arguments for `deno test` and `deno check`. */
+/** Arguments for `deno test` and `deno check`. The lock file is that of users: it knows neither JSR nor test data. */
 export async function importArguments(): Promise<string[]> {
-  // With JSR there are versions that a lock file written without it does not know.
   if (await reachesJsr()) return ["--no-lock"];
   const { imports } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
+  // A map of its own has to say what deno.json implies: packages have files too.
+  for (const [name, target] of Object.entries<string>(imports)) {
+    if (target.startsWith("npm:")) imports[`${name}/`] = `${target.replace("npm:", "npm:/")}/`;
+  }
   imports["@std/assert"] = new URL("../tests/_compat/assert.ts", import.meta.url).href;
   if (!await exists(TOOLS)) await Deno.mkdir(TOOLS);
   const path = `${TOOLS}/import_map.json`;
   await Deno.writeTextFile(path, JSON.stringify({ imports }));
-  return [`--import-map=${path}`];
+  return ["--no-lock", `--import-map=${path}`];
 }
 
 async function reachesJsr(): Promise<boolean> {

@@ -3,8 +3,8 @@
 //
 // Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of SUBGROUPS serves
 // 16 rows a subgroup and walks over the keys 64 at a time; keys and values go through shared memory as float16, the next ones already
-// under way. Scores stay in registers: of a sum matrix a lane holds the elements 0, 1, 4, 5 of one row and 2, 3, 6, 7 of another in the
-// same columns, four neighbouring lanes share their rows, and A has the same order, so that weights are multiplied as they come.
+// under way. Scores stay in registers: of a sum matrix a lane holds the elements 0-3 of one row and 4-7 of another in the same columns,
+// four neighbouring lanes share their rows, and A has the same order, so that weights are multiplied as they come.
 // Row i sees keys up to i + kv_len - q_len where CAUSAL (kv_len >= q_len). Features of a row begin at multiples of 16 bytes.
 // THREADS must be 32 * SUBGROUPS. Workgroups: batch * kv_heads * ceil(q_len * heads / kv_heads / (16 * SUBGROUPS)), folded over (x, y).
 
@@ -92,15 +92,15 @@ void load_queries() {
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) coopMatLoad(queries[i], tile, gl_SubgroupID * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
 }
 
-// The lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0, 1, 4, 5 as four bytes.
+// The lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
 uvec3 own_elements() {
     for (uint i = gl_LocalInvocationIndex; i < 64; i += WORKERS) tile[i] = floatBitsToUint(vec4(i * 4) + vec4(0, 1, 2, 3));
     barrier();
     MATRIX_SUM index;
     coopMatLoad(index, tile, 0, 4, ROW_MAJOR);
     barrier();
-    uint columns = uint(index[0]) % 16 | uint(index[1]) % 16 << 8 | uint(index[4]) % 16 << 16 | uint(index[5]) % 16 << 24;
-    return uvec3(uint(index[0]) / 16, uint(index[2]) / 16, columns);
+    uint columns = uint(index[0]) % 16 | uint(index[1]) % 16 << 8 | uint(index[2]) % 16 << 16 | uint(index[3]) % 16 << 24;
+    return uvec3(uint(index[0]) / 16, uint(index[4]) / 16, columns);
 }
 
 // Over the four lanes that share a row.
@@ -116,7 +116,7 @@ float row_sum(float x) {
 // A matrix with a number for each row.
 MATRIX_SUM by_row(vec2 x) {
     MATRIX_SUM m;
-    [[unroll]] for (uint e = 0; e < 8; e++) m[e] = x[e / 2 % 2];
+    [[unroll]] for (uint e = 0; e < 8; e++) m[e] = x[e / 4];
     return m;
 }
 
@@ -178,14 +178,14 @@ void main() {
         if (first + KEYS > least) {
             [[unroll]] for (uint j = 0; j < 4; j++) {
                 [[unroll]] for (uint e = 0; e < 8; e++) {
-                    uint column = own.z >> (e % 2 * 8 + e / 4 * 16) & 255u, side = e / 2 % 2;
+                    uint column = own.z >> (e % 4 * 8) & 255u, side = e / 4;
                     if (first + j * 16 + column >= limit[side]) scores[j][e] = LOWEST;
                 }
             }
         }
         vec2 now = most;
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            [[unroll]] for (uint e = 0; e < 8; e++) now[e / 2 % 2] = max(now[e / 2 % 2], scores[j][e]);
+            [[unroll]] for (uint e = 0; e < 8; e++) now[e / 4] = max(now[e / 4], scores[j][e]);
         }
         now = vec2(row_max(now.x), row_max(now.y));
         vec2 shrink = exp2(most - now);
@@ -196,8 +196,8 @@ void main() {
         [[unroll]] for (uint j = 0; j < 4; j++) {
             MATRIX_A weights;
             [[unroll]] for (uint e = 0; e < 8; e++) {
-                float weight = exp2(scores[j][e] - most[e / 2 % 2]);
-                sum[e / 2 % 2] += weight;
+                float weight = exp2(scores[j][e] - most[e / 4]);
+                sum[e / 4] += weight;
                 weights[e] = float16_t(weight);
             }
             [[unroll]] for (uint i = 0; i < BLOCKS; i++) {

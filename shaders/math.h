@@ -388,7 +388,18 @@ FN float m_erfinv(float x) {
     return a <= 1.0f && !m_isnan(x) ? y : M_NAN;
 }
 
-// ---- division with remainder --------------------------------------------------------------------------------------
+// ---- division -----------------------------------------------------------------------------------------------------
+
+// a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
+#ifdef GL_core_profile
+float m_divide(float a, float b) {
+    float unit = m_abs(b) > 8.507059e37f ? 0.25f : 1.0f;
+    PRECISE float x = a * unit, y = b * unit;
+    return x / y;
+}
+#else
+#define m_divide(a, b) ((a) / (b))
+#endif
 
 // Integers: floored quotient and remainder, 0 for a divisor of 0.
 FN int m_divide_int(int a, int b) {

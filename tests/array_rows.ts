@@ -233,14 +233,14 @@ const ELEMENTWISE: Record<string, Row> = {
   "unary sqrt": ({ F }) => mx.sqrt(mx.add(mx.abs(F), 0.1)),
   "unary rsqrt": ({ F }) => mx.rsqrt(mx.add(mx.abs(F), 0.1)),
   ...rows("nn", {
-    relu: mx.relu,
-    silu: mx.silu,
-    gelu: mx.gelu,
-    geluApprox: mx.geluApprox,
-    softplus: mx.softplus,
-    logSigmoid: mx.logSigmoid,
-    leakyRelu: mx.leakyRelu,
-    elu: mx.elu,
+    relu: mx.nn.relu,
+    silu: mx.nn.silu,
+    gelu: mx.nn.gelu,
+    geluApprox: mx.nn.geluApprox,
+    softplus: mx.nn.softplus,
+    logSigmoid: mx.nn.logSigmoid,
+    leakyRelu: mx.nn.leakyRelu,
+    elu: mx.nn.elu,
   }),
 };
 
@@ -313,7 +313,7 @@ const REDUCE: Record<string, Row> = {
   "softmax all": ({ F }) => mx.softmax(F),
   "softmax axes": ({ X }) => mx.softmax(X.astype(mx.float32).divide(7), [0, 2]),
   "softmax -inf": () => mx.softmax([[0, -inf], [1, -inf]], -1),
-  "logSoftmax": ({ F }) => mx.logSoftmax(F, -1),
+  "logSoftmax": ({ F }) => mx.nn.logSoftmax(F, -1),
   "sort": () => mx.sort([[3, 1, nan], [-1, 5, 0]]),
   "sort axis 0": ({ F, S }) => mx.sort(F.index(S(ALL, ALL, -1)), 0),
   "sort null": ({ F, S }) => mx.sort(F.index(S(ALL, ALL, -1)), null),
@@ -321,6 +321,31 @@ const REDUCE: Record<string, Row> = {
   "argsort axis 0": ({ F, S }) => mx.argsort(F.index(S(ALL, ALL, -1)), 0),
   "topk": ({ F }) => mx.topk(F, 2, 0),
   "topk all": ({ ints }) => mx.topk(ints(3, 1, 2, 5), 2),
+};
+
+/** Rows of one function over many orders. */
+function orders(
+  what: string,
+  list: readonly mx.linalg.NormOrder[],
+  norm: (x: Operands, ord: mx.linalg.NormOrder) => mx.Tensor,
+): Record<string, Row> {
+  const name = (ord: mx.linalg.NormOrder): string => ord === null ? "None" : `${ord}`.replace("Infinity", "inf");
+  return Object.fromEntries(list.map((ord) => [`norm ${name(ord)} ${what}`, (x: Operands) => norm(x, ord)]));
+}
+
+const VECTOR_ORDERS = [null, 0, 1, 2, 3, Infinity, -Infinity] as const;
+const MATRIX_ORDERS = [null, "fro", 1, -1, Infinity, -Infinity] as const;
+
+const LINALG: Record<string, Row> = {
+  ...orders("of a vector", VECTOR_ORDERS, ({ F }, ord) => mx.linalg.norm(F.index(0), ord)),
+  ...orders("along axis 0", VECTOR_ORDERS, ({ F }, ord) => mx.linalg.norm(F, ord, 0, true)),
+  ...orders("of matrices", MATRIX_ORDERS, ({ X }, ord) => mx.linalg.norm(X, ord, [2, 0])),
+  ...orders("of a matrix", MATRIX_ORDERS, ({ F }, ord) => mx.linalg.norm(F, ord, null, true)),
+  "norm of all axes": ({ X }) => mx.linalg.norm(X),
+  "cross": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 3)), F.index(S(1, 2), S(1))),
+  "cross axis 0": ({ F }) => mx.linalg.cross(F, mx.arange(12).reshape(3, 4), 0),
+  "cross of 3 and 2": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 3)), F.index(ALL, S(null, 2))),
+  "cross of 2 and 2": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 2)), F.index(ALL, S(2))),
 };
 
 const PRODUCTS: Record<string, Row> = {
@@ -420,7 +445,16 @@ const RANDOM: Record<string, Row> = {
   },
 };
 
-const ROWS: Record<string, Row> = { ...INDEX, ...MOVEMENT, ...ELEMENTWISE, ...REDUCE, ...PRODUCTS, ...FAST, ...RANDOM };
+const ROWS: Record<string, Row> = {
+  ...INDEX,
+  ...MOVEMENT,
+  ...ELEMENTWISE,
+  ...REDUCE,
+  ...LINALG,
+  ...PRODUCTS,
+  ...FAST,
+  ...RANDOM,
+};
 
 /** Names of all rows. */
 export const NAMES: readonly string[] = Object.keys(ROWS);

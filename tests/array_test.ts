@@ -248,7 +248,7 @@ Deno.test("arrays let their memory go when disposed, composites at once", () => 
   };
   const before = active();
   const x = mx.random.normal([1000]);
-  const y = mx.silu(x); // sigmoid(x) inside is let go with it
+  const y = mx.nn.silu(x); // sigmoid(x) inside is let go with it
   mx.eval(x, { y: [y] });
   assert(active() >= before + 8000);
   x.dispose();
@@ -288,7 +288,7 @@ Deno.test("scaledDotProductAttention() gives 0 where everything is masked", () =
       mx.tidy(() => {
         const q = mx.ones([1, 2, 2, 8]);
         const mask = mx.array([[true, false], [false, false]]);
-        for (const m of [mask, mx.where(mask, 0, -Infinity)]) {
+        for (const m of [mask, mx.where(mask, 0, -Infinity), mx.where(mask, 0, -3.4028234663852886e38)]) {
           const y = mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, mask: m });
           assertEquals(y.sum(-1).tolist(), [[[8, 0], [8, 0]]]);
         }
@@ -304,4 +304,39 @@ Deno.test("asyncEval() resolves with values in place", async () => {
   using x = mx.tidy(() => mx.add(mx.ones([3]), 1));
   await mx.asyncEval(x);
   assertEquals(x.tolist(), [2, 2, 2]);
+});
+
+Deno.test("to() copies an array to another device", () => {
+  for (const device of testDevices()) {
+    mx.setDefaultDevice("wasm");
+    mx.tidy(() => {
+      const there = mx.arange(6).reshape(2, 3).T.to(device);
+      assertEquals(there.add(1).tolist(), [[1, 4], [2, 5], [3, 6]]);
+    });
+  }
+});
+
+Deno.test("fast.sample() draws what its composite draws", () => {
+  mx.setDefaultDevice("wasm");
+  const settings: readonly mx.fast.SampleOptions[] = [
+    { temperature: 0 },
+    { temperature: 0.7 },
+    { topP: 0.8 },
+    { topK: 5 },
+    { minP: 0.1 },
+    { temperature: 0.6, topP: 0.9, topK: 20, minP: 0.01 },
+  ];
+  mx.tidy(() => {
+    const logits = mx.multiply(mx.random.normal([64, 500], mx.float32, null, null, mx.random.key(3)), 3);
+    for (const options of settings) {
+      const draw = (): unknown => mx.fast.sample(logits, { ...options, key: mx.random.key(1) }).tolist();
+      const fused = draw();
+      mx.setFusion(false);
+      try {
+        assertEquals(draw(), fused, JSON.stringify(options));
+      } finally {
+        mx.setFusion(true);
+      }
+    }
+  });
 });

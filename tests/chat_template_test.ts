@@ -90,7 +90,7 @@ const OPTIONS: readonly ChatOptions[] = [{}, { enableThinking: false }, { enable
 
 for (
   const { name, source, conversations, options } of [
-    { name: "Qwen3", source: qwen3Source(), conversations: QWEN3, options: [...OPTIONS, { tools: TOOLS }] },
+    { name: "Qwen3", source: await qwen3Source(), conversations: QWEN3, options: [...OPTIONS, { tools: TOOLS }] },
     { name: "tiny-qwen3", source: tinySource(), conversations: PLAIN, options: OPTIONS },
   ]
 ) {
@@ -115,7 +115,7 @@ for (
 }
 
 Deno.test("encodeChat() gives the reference ids of Qwen3", async () => {
-  const tokenizer = await Tokenizer.load(qwen3Source());
+  const tokenizer = await Tokenizer.load(await qwen3Source());
   const ids = [151644, 872, 198, 13048, 1128, 374, 697, 829, 151645, 198, 151644, 77091, 198];
   const messages = [user("Hi what is your name")];
   assertEquals(tokenizer.encodeChat(messages), ids);

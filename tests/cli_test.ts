@@ -3,7 +3,9 @@
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { findLibrary } from "../ffi/library.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
+import { otherBuild } from "./other_build.ts";
 
 const SCRIPT = new URL("../examples/generate.ts", import.meta.url);
 const CONFIG = new URL("../deno.json", import.meta.url);
@@ -18,11 +20,13 @@ interface Run {
   readonly stdin?: string;
   readonly cwd?: string;
   readonly env?: Record<string, string>;
+  /** Flags for Deno. */
+  readonly flags?: readonly string[];
 }
 
-function command(args: readonly string[], { cwd, env }: Run = {}): Deno.Command {
+function command(args: readonly string[], { cwd, env, flags = [] }: Run = {}): Deno.Command {
   return new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", "--config", CONFIG.pathname, SCRIPT.pathname, ...args],
+    args: ["run", "-A", "--no-check", ...flags, "--config", CONFIG.pathname, SCRIPT.pathname, ...args],
     cwd,
     env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
     stdin: "piped",
@@ -149,8 +153,51 @@ const read = (name: string): string => Deno.readTextFileSync(new URL(name, TINY_
 const edited = (change: Record<string, unknown>): string =>
   JSON.stringify({ ...JSON.parse(read("config.json")), ...change });
 
+/** A tensor of a safetensors header. */
+interface Description {
+  dtype: string;
+  shape: number[];
+  data_offsets: [number, number];
+}
+
+/** Bytes before the data, with another header. */
+function headed(header: Record<string, Description>): Uint8Array {
+  const json = new TextEncoder().encode(JSON.stringify(header));
+  const bytes = new Uint8Array(8 + json.length);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(json.length), true);
+  bytes.set(json, 8);
+  return bytes;
+}
+
+const weights = await Deno.readFile(new URL("model.safetensors", TINY_DIR));
+const dataStart = 8 + Number(new DataView(weights.buffer).getBigUint64(0, true));
+const { __metadata__: _, ...tensors } = JSON.parse(new TextDecoder().decode(weights.subarray(8, dataStart)));
+
+/** The embedded weights with another description of the last norm; the data stay. */
+function norm(change: Partial<Description>): Uint8Array {
+  const name = "model.norm.weight";
+  const head = headed({ ...tensors, [name]: { ...tensors[name], ...change } });
+  const bytes = new Uint8Array(head.length + weights.length - dataStart);
+  bytes.set(head);
+  bytes.set(weights.subarray(dataStart), head.length);
+  return bytes;
+}
+
+/** Weights for a vocabulary of any size as a file of holes. */
+async function writeSparse(path: string, vocab: number): Promise<void> {
+  let end = 0;
+  const header = Object.entries<Description>(tensors).map(([name, { dtype, shape }]) => {
+    const sizes = name.startsWith("model.embed_tokens.") ? [vocab, ...shape.slice(1)] : shape;
+    const begin = end;
+    end += sizes.reduce((product, size) => product * size, dtype === "U32" ? 4 : 2);
+    return [name, { dtype, shape: sizes, data_offsets: [begin, end] }];
+  });
+  const head = headed(Object.fromEntries(header));
+  await Deno.writeFile(path, head);
+  await Deno.truncate(path, head.length + end);
+}
+
 Deno.test("generate.ts names what is wrong with a model in one line and exits with 1", async () => {
-  const weights = await Deno.readFile(new URL("model.safetensors", TINY_DIR));
   const hugeHeader = weights.slice();
   new DataView(hugeHeader.buffer).setBigUint64(0, 2n ** 40n, true);
   const cases: readonly (readonly [Record<string, string | Uint8Array | undefined>, string])[] = [
@@ -164,6 +211,10 @@ Deno.test("generate.ts names what is wrong with a model in one line and exits wi
     [{ "model.safetensors": weights.subarray(0, 5) }, "model.safetensors"],
     [{ "model.safetensors": weights.subarray(0, weights.length - 100) }, "model.safetensors"],
     [{ "model.safetensors": hugeHeader }, "model.safetensors"],
+    [{ "model.safetensors": norm({ data_offsets: [0, 512] }) }, '"model.norm.weight" overlap'],
+    [{ "model.safetensors": norm({ data_offsets: [2 ** 40, 2 ** 40 + 512] }) }, "it is cut off"],
+    [{ "model.safetensors": norm({ shape: [16, 16] }) }, '"model.norm.weight" is bfloat16 (16, 16), expected'],
+    [{ "model.safetensors": norm({ dtype: "I16" }) }, '"model.norm.weight" is int16 (256), expected float32 or'],
     [{ "tokenizer.json": undefined }, "tokenizer.json does not exist"],
     [
       { "tokenizer.json": read("tokenizer.json").replace('"id": 4095', '"id": 5000') },
@@ -192,6 +243,52 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
   await fails(["--device", "vulkan:99", "x"], "vulkan:99");
   await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
+});
+
+Deno.test("generate.ts names a model directory that is a file, and one that does not fit into memory", async () => {
+  const file = await run(["--model", SCRIPT.pathname, "x"]);
+  assertEquals(file.code, 1);
+  assertMatch(file.stderr, /^error: The model directory \S+ cannot be read: [^\n]*\n$/);
+  const dir = await broken({ "config.json": edited({ vocab_size: 2 ** 25 }), "model.safetensors": undefined });
+  await writeSparse(`${dir}/model.safetensors`, 2 ** 25);
+  const large = await run(["--model", dir, "x"]);
+  assertEquals([large.code, large.stdout], [1, ""], large.stderr);
+  assertMatch(large.stderr, /^error: [^\n]* needs 4\.\d\d GB [^\n]* and wasm has \d\.\d\d GB free: [^\n]*\n$/);
+  await Deno.remove(dir, { recursive: true });
+});
+
+Deno.test("generate.ts says in one line that WASM memory cannot grow", async () => {
+  const full = await Deno.makeTempFile({ suffix: ".ts" });
+  await Deno.writeTextFile(
+    full,
+    `const { Instance } = WebAssembly;
+    WebAssembly.Instance = class extends Instance {
+      constructor(module: WebAssembly.Module) {
+        super(module);
+        const { memory, vk_alloc } = this.exports as { memory: WebAssembly.Memory; vk_alloc(n: number, kind: number): number };
+        vk_alloc(1, 0); // takes the pages there are
+        memory.grow(65536 - memory.buffer.byteLength / 65536); // all others are somebody else's
+      }
+    };`,
+  );
+  const { code, stdout, stderr } = await run(["x"], { flags: [`--preload=${full}`] });
+  assertEquals([code, stdout], [1, ""], stderr);
+  assertMatch(stderr, /^error: [^\n]*MB[^\n]*\n$/);
+  await Deno.remove(full);
+});
+
+Deno.test("generate.ts goes on with WASM where the library is of another build, and refuses it by name", async () => {
+  const library = findLibrary();
+  if (library === undefined) return;
+  const other = await otherBuild(library);
+  const env = { VKMX_LIBRARY: other, VKMX_DEVICE: "" };
+  const fallback = await run(["--temp", "0", "--max-tokens", "3", "Once upon a time"], { env });
+  assertEquals([fallback.code, fallback.stdout], [0, ", there was\n"], fallback.stderr);
+  assertMatch(fallback.stderr, /^vkmx: running on the CPU \(wasm\): \S+ has the ABI 0x12345678, [^\n]*\n/);
+  const named = await run(["--device", "vulkan:0", "x"], { env });
+  assertEquals([named.code, named.stdout], [1, ""]);
+  assertMatch(named.stderr, /^error: [^\n]*0x12345678[^\n]*deno task build[^\n]*\n$/);
+  await Deno.remove(other);
 });
 
 Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {

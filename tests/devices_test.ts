@@ -10,6 +10,7 @@ import { closeDevices, devices, getBackend } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
 import { encodePlan, encodePush } from "./harness.ts";
+import { otherBuild } from "./other_build.ts";
 
 const LIBRARY = findLibrary();
 const NEEDS_LIBRARY = { ignore: LIBRARY === undefined };
@@ -57,26 +58,15 @@ Deno.test({
   ...NEEDS_LIBRARY,
   name: "openLibrary() refuses a library of another build by path and hashes",
   fn: async () => {
-    const folder = await Deno.makeTempDir();
+    const path = await otherBuild(LIBRARY!);
     try {
-      const bytes = await Deno.readFile(LIBRARY!);
-      const view = new DataView(bytes.buffer);
-      let found = 0;
-      for (let at = 0; at + 4 <= bytes.length; at++) {
-        if (view.getUint32(at, true) !== ABI_HASH) continue;
-        view.setUint32(at, 0x12345678, true);
-        found++;
-      }
-      assert(found > 0);
-      const path = `${folder}/libother.so`;
-      await Deno.writeFile(path, bytes);
       const { stdout, stderr } = await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path, VKMX_DEVICE: "vulkan:0" });
       for (const part of [path, "0x12345678", `0x${ABI_HASH.toString(16).padStart(8, "0")}`, "deno task build"]) {
         assertStringIncludes(stdout, part);
       }
       assertEquals(stderr, "");
     } finally {
-      await Deno.remove(folder, { recursive: true });
+      await Deno.remove(path);
     }
   },
 });
@@ -122,6 +112,25 @@ Deno.test("importing the package opens no library", async () => {
     console.log(typeof dlopen);
   `;
   assertEquals((await runCode(code)).stdout, "function\n");
+});
+
+const VALIDATION = Deno.env.get("VK_INSTANCE_LAYERS")?.includes("validation") ?? false;
+
+Deno.test({
+  ignore: !VALIDATION || !devices().some((d) => d.type === "cpu"),
+  name: "validationMessages() counts: a bind that the runtime left out is noticed",
+  fn: async () => {
+    const index = devices().find((d) => d.type === "cpu")!.name.slice("vulkan:".length);
+    const code = `
+      import { validationMessages, VulkanDevice } from "./ffi/vulkan.ts";
+      new VulkanDevice(${index}, "").bufferNew(100);
+      const { count, text } = validationMessages();
+      console.log(count > 0, text.includes("vkBindBufferMemory"));
+      Deno.exit(0);
+    `;
+    const { stdout } = await runCode(code, { VKMX_FAULT: "vkBindBufferMemory:0" });
+    assertMatch(stdout, /true true\n$/);
+  },
 });
 
 // ---- choosing -----------------------------------------------------------------------------------------------------------

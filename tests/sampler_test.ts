@@ -40,7 +40,12 @@ for (const device of testDevices()) {
     for (const { options, tokens } of DRAWS) {
       const found = mx.tidy(() => {
         const sampler = makeSampler({ ...options, seed: 7 });
-        return tokens.map(() => sampler(mx.array([LOGITS])).item());
+        let state = mx.array([...sampler.key ?? [0, 0]], mx.uint32);
+        return tokens.map(() => {
+          const [stays, draw] = mx.split(mx.random.split(state), 2).map((key) => key.reshape(2));
+          state = stays;
+          return sampler(mx.array([LOGITS]), draw).item();
+        });
       });
       assertEquals(found, [...tokens], JSON.stringify(options));
     }

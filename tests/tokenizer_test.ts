@@ -8,7 +8,7 @@ import { LlmError } from "../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../src/llm/tokenizer.ts";
 import { GOLDEN, qwen3Source, tinySource } from "./models.ts";
 
-const qwen3 = await Tokenizer.load(qwen3Source());
+const qwen3 = await Tokenizer.load(await qwen3Source());
 const tiny = await Tokenizer.load(tinySource());
 
 Deno.test("encode() gives the ids of the published Qwen3 tokenizer", () => {

@@ -1,4 +1,4 @@
-// copy: strided to strided over up to five dimensions, in runs along the last one; see shaders/copy.comp.
+// copy: strided to strided over up to five dimensions, in runs along the last one that is not 1; see shaders/copy.comp.
 
 #include "kernel.h"
 #include "strided.h"
@@ -35,12 +35,13 @@ void k_copy(const Call *call) {
     if (dynamic == 1) out += dynamic_shift(p, call->buffer[1]) * bytes;
     if (dynamic == 2) in += dynamic_shift(p, call->buffer[1]) * bytes;
 
-    const uint32_t cols = p->shape[DIMS - 1];
+    const int dims = used_dims(p->shape, DIMS), last = dims - 1;
+    const uint32_t cols = p->shape[last];
     Place from = {{0}, 0}, to = {{0}, 0};
     for (uint32_t done = 0; done < p->count; done += cols) {
-        copy_run(out + to.offset * bytes, p->out_strides[DIMS - 1], in + from.offset * bytes, p->in_strides[DIMS - 1],
-                 cols, (uint32_t)bytes);
-        place_advance(&from, cols, DIMS, p->shape, p->in_strides);
-        place_advance(&to, cols, DIMS, p->shape, p->out_strides);
+        copy_run(out + to.offset * bytes, p->out_strides[last], in + from.offset * bytes, p->in_strides[last], cols,
+                 (uint32_t)bytes);
+        place_advance(&from, cols, dims, p->shape, p->in_strides);
+        place_advance(&to, cols, dims, p->shape, p->out_strides);
     }
 }

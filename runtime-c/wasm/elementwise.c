@@ -126,7 +126,7 @@ typedef struct Input {
 } Input;
 
 // Elements first..first+n-1 as registers: in place where they lie so already, else loaded into `block`.
-static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n, const uint32_t *shape) {
+static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n, const uint32_t *shape, int dims) {
     const uint32_t bytes = DTYPE_BYTES(in->dtype);
     if (!in->data) return block;
     if (!in->strides) {
@@ -136,11 +136,11 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
         return block;
     }
     for (uint32_t done = 0; done < n;) {
-        uint32_t left = shape[3] - in->place.at[3], run = left < n - done ? left : n - done;
+        uint32_t left = shape[dims - 1] - in->place.at[dims - 1], run = left < n - done ? left : n - done;
         const uint8_t *from = in->data + in->place.offset * (ptrdiff_t)bytes;
-        place_advance(&in->place, run, 4, shape, in->strides);
-        if (run == n && bytes == 4 && in->strides[3] == 1) return (const Uint *)from;
-        load_run(block + done, from, in->strides[3], run, in->dtype);
+        place_advance(&in->place, run, dims, shape, in->strides);
+        if (run == n && bytes == 4 && in->strides[dims - 1] == 1) return (const Uint *)from;
+        load_run(block + done, from, in->strides[dims - 1], run, in->dtype);
         done += run;
     }
     return block;
@@ -163,11 +163,12 @@ void k_elementwise(const Call *call) {
         if (!inputs[k].data) __builtin_memset(blocks[k], 0, sizeof blocks[k]);
     }
 
+    const int dims = used_dims(p->shape, 4);
     uint8_t *out = call->buffer[3];
     const bool in_place = DTYPE_BYTES(dtype_out) == 4 && steps > 0;
     for (uint32_t first = 0; first < p->count; first += BLOCK) {
         const uint32_t n = p->count - first < BLOCK ? p->count - first : BLOCK;
-        for (int k = 0; k < 3; k++) registers[k] = load_input(&inputs[k], blocks[k], first, n, p->shape);
+        for (int k = 0; k < 3; k++) registers[k] = load_input(&inputs[k], blocks[k], first, n, p->shape, dims);
         for (uint32_t s = 0; s < steps; s++) {
             const uint32_t word = words[s], id = word & 0xffu, domain = word >> 8 & 3u, rounding = word >> 10 & 3u;
             const Uint *a = registers[word >> 12 & 15u], *b = registers[word >> 16 & 15u];

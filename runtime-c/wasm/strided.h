@@ -10,6 +10,12 @@ typedef struct Place {
     ptrdiff_t offset;
 } Place;
 
+// Number of dimensions up to the last one that is not 1: runs go along that one.
+static inline int used_dims(const uint32_t *shape, int dims) {
+    while (dims > 1 && shape[dims - 1] == 1) dims--;
+    return dims;
+}
+
 // The place of flat index `flat`.
 static inline Place place_of(uint32_t flat, int dims, const uint32_t *shape, const int32_t *strides) {
     Place p = {{0}, 0};

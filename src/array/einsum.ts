@@ -7,7 +7,7 @@
 import { ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape } from "../graph/shape.ts";
 import { type TensorLike, toOperands } from "./convert.ts";
-import { matmul } from "./linalg.ts";
+import { matmul } from "./products.ts";
 import { broadcastTo, diagonal, reshape, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";

@@ -14,7 +14,7 @@ import { broadcastShapes, formatShape, sameShape, sizeOf } from "../graph/shape.
 import * as op from "./binary.ts";
 import { arange, array } from "./creation.ts";
 import { castNode, type TensorLike, toIndexNode, toNode } from "./convert.ts";
-import { matmul } from "./linalg.ts";
+import { matmul } from "./products.ts";
 import { astype, broadcastNode, expandDims, reshape, reshapeNode, swapaxes } from "./movement.ts";
 import { concatenate, split, stack } from "./join.ts";
 import { takeAlongAxis } from "./gather.ts";
@@ -216,6 +216,8 @@ export interface AttentionOptions {
   readonly lengths?: TensorLike | null;
 }
 
+/** The lowest float32. */
+const LOWEST = -3.4028234663852886e38;
 /** Largest head dimension that the attention kernel takes. */
 const MAX_HEAD_DIM = 256;
 
@@ -272,7 +274,7 @@ export function scaledDotProductAttention(
   }
   const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
   const sinks = options.sinks ?? null;
-  const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM && dim % 4 === 0 && vDim % 4 === 0;
+  const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
   if (sinks === null && fits && (!lengths || sizeOf(lengths.shape) === 1)) {
     return fused(
       "attention",
@@ -336,7 +338,10 @@ export function attentionComposite(
     scores = op.where(op.lessEqual(column, astype(last, int32)), scores, -Infinity);
   }
   if (attrs.mask === "bool") scores = op.where(grouped(inputs[3]), scores, -Infinity);
-  if (attrs.mask === "add") scores = op.add(scores, astype(grouped(inputs[3]), float32));
+  if (attrs.mask === "add") {
+    const shifted = op.add(scores, astype(grouped(inputs[3]), float32));
+    scores = op.where(op.lessEqual(shifted, LOWEST), -Infinity, shifted); // the lowest float masks like -infinity
+  }
 
   // Softmax by hand: a row of -infinity alone gives 0 instead of NaN.
   let most = kvLen === 0 ? array(-Infinity) : reduce.max(scores, -1, true);

@@ -1,278 +1,96 @@
 /**
- * Products: of matrices, of quantized matrices, and contractions that are written in terms of them.
+ * Linear algebra of `mlx.linalg`, composed of reductions and elementwise functions.
  *
  * @module
  */
 
-import { type Dtype, promote, uint32 } from "../graph/dtype.ts";
-import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type Quantization } from "../graph/node.ts";
-import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { add, multiply } from "./binary.ts";
-import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
-import { axisOf, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
-import { sum } from "./reduce.ts";
+import { ShapeError, ValueError } from "../graph/error.ts";
+import { formatShape } from "../graph/shape.ts";
+import { multiply, notEqual, power, subtract } from "./binary.ts";
+import { type TensorLike, toOperands } from "./convert.ts";
+import { zerosLike } from "./creation.ts";
+import { toFloat } from "./elementwise.ts";
+import { concatenate, split } from "./join.ts";
+import { axisOf } from "./movement.ts";
+import { max, min, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type Axis, type Tensor, wrap } from "./tensor.ts";
+import { abs, sqrt, square } from "./unary.ts";
 
-function needFloat(op: string, dtype: Dtype): void {
-  if (dtype.kind !== "float") {
-    throw new DtypeError(`${op}() takes float arrays only: found ${dtype.name}, use astype(mx.float32)`);
-  }
-}
+/** Kinds of norms: p of a vector's p-norm (infinities and 0 included), 1 and the infinities of a matrix, "fro" its Frobenius norm. */
+export type NormOrder = number | "fro" | null;
 
 /**
- * Matrix product over the last two axes; leading axes broadcast. A vector on the left is a row, on the right a column, and
- * that axis goes. Float dtypes only.
+ * Norm of vectors along one axis, or of matrices along two. Without `ord` the root of the sum of squares, over any axes;
+ * without `axis` over the whole array. Norms of singular values (a matrix with `ord` 2 or -2) are not there.
  *
  * @example
  * ```ts
  * import * as mx from "@vkmx/vkmx";
  *
- * mx.matmul([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist(); // [[2, 1], [4, 3]]
+ * mx.linalg.norm([3, 4]).item(); // 5
+ * mx.linalg.norm([[1, -2], [3, 4]], 1).item(); // 6, the largest sum of a column
  * ```
  */
-export function matmul(a: TensorLike, b: TensorLike): Tensor {
-  const operands = [toNode("matmul", a), toNode("matmul", b)];
-  const dtype = promote(operands[0].dtype, operands[1].dtype);
-  needFloat("matmul", dtype);
-  // Kernels read float operands of different dtypes as they are: a cast would copy a whole weight matrix.
-  const [x, y] = operands.map((node) => node.dtype.kind === "float" ? node : castNode(node, dtype));
-  if (x.shape.length === 0 || y.shape.length === 0) {
-    throw new ShapeError("matmul() takes no 0-dimensional arrays: use multiply()");
-  }
-  const left = x.shape.length === 1 ? reshapeNode(x, [1, ...x.shape]) : x;
-  const right = y.shape.length === 1 ? reshapeNode(y, [...y.shape, 1]) : y;
-  const [m, k] = left.shape.slice(-2);
-  const [k2, n] = right.shape.slice(-2);
-  const lead = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
-  if (k !== k2 || !lead) {
-    throw new ShapeError(
-      `matmul() cannot multiply ${formatShape(x.shape)} by ${formatShape(y.shape)}: inner or batch sizes differ`,
-    );
-  }
-  const rank = lead.length + 2;
-  const wide = (node: Node): Node =>
-    reshapeNode(node, [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape]);
-  const product = makeNode("matmul", [wide(left), wide(right)], [...lead, m, n], dtype, {});
-  const shape = [...lead, ...(x.shape.length === 1 ? [] : [m]), ...(y.shape.length === 1 ? [] : [n])];
-  return wrap(reshapeNode(product, shape));
-}
-
-/** beta * c + alpha * (a @ b) */
-export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number = 1, beta: number = 1): Tensor {
+export function norm(a: TensorLike, ord: NormOrder = null, axis: Axis = null, keepdims: boolean = false): Tensor {
   return scoped(() => {
-    const product = matmul(a, b);
-    const scaled = alpha === 1 ? product : multiply(product, alpha);
-    return add(scaled, beta === 1 ? c : multiply(c, beta));
-  });
-}
-
-/** Sum of products over the last axes of both arrays; with a 0-dimensional array the product. */
-export function inner(a: TensorLike, b: TensorLike): Tensor {
-  const [x, y] = toOperands("inner", [a, b]);
-  if (x.shape.length === 0 || y.shape.length === 0) return multiply(wrap(x), wrap(y));
-  return tensordot(wrap(x), wrap(y), [[-1], [-1]]);
-}
-
-/** All products of the elements of two flattened arrays, as a matrix. */
-export function outer(a: TensorLike, b: TensorLike): Tensor {
-  return scoped(() => {
-    const [x, y] = toOperands("outer", [a, b]).map((n) => flatten(wrap(n)));
-    return multiply(reshape(x, [-1, 1]), y);
-  });
-}
-
-/** Sum of products along an axis of two arrays that broadcast. */
-export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
-  return scoped(() => sum(multiply(a, b), axis));
-}
-
-/** Sum of a diagonal: of the matrices of two axes. */
-export function trace(a: TensorLike, offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
-  return scoped(() => sum(diagonal(a, offset, axis1, axis2), -1));
-}
-
-/** Kronecker product: every element of `a` times the whole of `b`. */
-export function kron(a: TensorLike, b: TensorLike): Tensor {
-  return scoped(() => {
-    const [x, y] = toOperands("kron", [a, b]);
-    const rank = Math.max(x.shape.length, y.shape.length);
-    const wide = (shape: Shape): number[] => [...new Array<number>(rank - shape.length).fill(1), ...shape];
-    const [xs, ys] = [wide(x.shape), wide(y.shape)];
-    const left = wrap(reshapeNode(x, xs.flatMap((d) => [d, 1])));
-    const right = wrap(reshapeNode(y, ys.flatMap((d) => [1, d])));
-    return reshape(multiply(left, right), xs.map((d, i) => d * ys[i]));
-  });
-}
-
-/**
- * Contraction of the last `axes` axes of `a` with the first of `b`, or of the listed axes [axes of a, axes of b].
- */
-export function tensordot(
-  a: TensorLike,
-  b: TensorLike,
-  axes: number | readonly [readonly number[], readonly number[]] = 2,
-): Tensor {
-  const [x, y] = toOperands("tensordot", [a, b]);
-  const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
-  const lists = typeof axes === "number" ? [range(x.shape.length - axes, axes), range(0, axes)] : axes;
-  const left = lists[0].map((i) => axisOf("tensordot", i, x.shape));
-  const right = lists[1].map((i) => axisOf("tensordot", i, y.shape));
-  if (left.length !== right.length || left.some((i, n) => x.shape[i] !== y.shape[right[n]])) {
-    throw new ShapeError(
-      `tensordot() cannot contract axes (${left.join(", ")}) of ${formatShape(x.shape)} with (${right.join(", ")}) of ${
-        formatShape(y.shape)
+    const x = toFloat("norm", a);
+    if (ord === null) return sqrt(sum(square(x), axis, keepdims));
+    const axes = axis === null ? x.shape.map((_, i) => i) : [axis].flat().map((i) => axisOf("norm", i, x.shape));
+    if (axes.length === 1 && ord !== "fro") return vectorNorm(x, ord, axes[0], keepdims);
+    if (axes.length === 2 && axes[0] !== axes[1]) return matrixNorm(x, ord, axes[0], axes[1], keepdims);
+    throw new ValueError(
+      `norm() with ord ${ord} is over ${ord === "fro" ? "" : "one axis or "}two axes: found ${axes.length} of ${
+        formatShape(x.shape)
       }`,
     );
-  }
-  const rest = (shape: Shape, used: readonly number[]): number[] =>
-    shape.map((_, i) => i).filter((i) => !used.includes(i));
-  const [freeX, freeY] = [rest(x.shape, left), rest(y.shape, right)];
-  const k = sizeOf(left.map((i) => x.shape[i]));
-  const [rows, cols] = [freeX.map((i) => x.shape[i]), freeY.map((i) => y.shape[i])];
-  return scoped(() => {
-    const p = reshape(transpose(wrap(x), [...freeX, ...left]), [sizeOf(rows), k]);
-    const q = reshape(transpose(wrap(y), [...right, ...freeY]), [k, sizeOf(cols)]);
-    return reshape(matmul(p, q), [...rows, ...cols]);
   });
 }
 
-/** Widths of codes that `quantize` makes. */
-const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
-/** Sizes of groups that share a scale. */
-const GROUPS: readonly number[] = [32, 64, 128];
-
-function quantization(op: string, groupSize: number, bits: number): Quantization {
-  if (!BITS.includes(bits)) {
-    throw new ValueError(`${op}() expected bits to be one of ${BITS.join(", ")}: found ${bits}`);
-  }
-  if (!GROUPS.includes(groupSize)) {
-    throw new ValueError(`${op}() expected groupSize to be one of ${GROUPS.join(", ")}: found ${groupSize}`);
-  }
-  return { bits, groupSize };
+function vectorNorm(x: Tensor, ord: number, axis: number, keepdims: boolean): Tensor {
+  if (ord === Infinity) return max(abs(x), axis, keepdims);
+  if (ord === -Infinity) return min(abs(x), axis, keepdims);
+  if (ord === 0) return sum(notEqual(x, 0).astype(x.dtype), axis, keepdims);
+  if (ord === 1) return sum(abs(x), axis, keepdims);
+  if (ord === 2) return sqrt(sum(square(x), axis, keepdims));
+  return power(sum(power(abs(x), ord), axis, keepdims), 1 / ord);
 }
 
-/** Checks codes, scales and biases against each other; gives them with one dtype and the length of an unpacked row. */
-function packed(
-  op: string,
-  w: TensorLike,
-  scales: TensorLike,
-  biases: TensorLike,
-  q: Quantization,
-): { inputs: [Node, Node, Node]; cols: number } {
-  const codes = toNode(op, w);
-  let [s, b] = [toNode(op, scales), toNode(op, biases)];
-  if (codes.dtype !== uint32) throw new DtypeError(`${op}() expected w to be uint32: found ${codes.dtype.name}`);
-  needFloat(op, s.dtype);
-  needFloat(op, b.dtype);
-  const cols = (codes.shape[codes.shape.length - 1] ?? 0) * 32 / q.bits;
-  const groups = formatShape([...codes.shape.slice(0, -1), cols / q.groupSize]);
-  if (codes.shape.length < 2 || formatShape(s.shape) !== groups || formatShape(b.shape) !== groups) {
-    throw new ShapeError(
-      `${op}() with ${q.bits} bits in groups of ${q.groupSize} does not fit w ${formatShape(codes.shape)}, ` +
-        `scales ${formatShape(s.shape)}, biases ${formatShape(b.shape)}`,
-    );
+function matrixNorm(x: Tensor, ord: number | "fro", row: number, column: number, keepdims: boolean): Tensor {
+  if (ord === "fro") return sqrt(sum(square(x), [row, column], keepdims));
+  const [inside, outside] = Math.abs(ord) === 1 ? [row, column] : [column, row];
+  const extreme = ord > 0 ? max : min;
+  if (Math.abs(ord) !== 1 && Math.abs(ord) !== Infinity) {
+    throw new ValueError(`norm() of a matrix has ord 1, -1, Infinity, -Infinity or "fro": found ${ord}`);
   }
-  const dtype = promote(s.dtype, b.dtype);
-  s = castNode(s, dtype);
-  b = castNode(b, dtype);
-  return { inputs: [codes, s, b], cols };
+  const most = extreme(sum(abs(x), inside, true), outside, true);
+  return keepdims ? most : most.squeeze([row, column]);
 }
 
 /**
- * Affine quantization in groups along the last axis: [codes (uint32, packed), scales, biases], so that
- * w ≈ scale * code + bias. Bits are 2, 3, 4, 5, 6 or 8; groups 32, 64 or 128, which must divide the last axis.
+ * Cross product of three-dimensional vectors along an axis; where that has size 2, the third component is 0. Other axes broadcast.
  *
  * @example
  * ```ts
  * import * as mx from "@vkmx/vkmx";
  *
- * const w = mx.random.normal([128, 256]);
- * const [codes, scales, biases] = mx.quantize(w, 64, 4);
- * const y = mx.quantizedMatmul(mx.ones([1, 256]), codes, scales, biases, true, 64, 4);
- * y.shape; // [1, 128]
+ * mx.linalg.cross([1, 0, 0], [0, 1, 0]).tolist(); // [0, 0, 1]
  * ```
  */
-export function quantize(w: TensorLike, groupSize: number = 64, bits: number = 4): [Tensor, Tensor, Tensor] {
-  const node = toNode("quantize", w);
-  const q = quantization("quantize", groupSize, bits);
-  needFloat("quantize", node.dtype);
-  const { shape } = node;
-  const cols = shape[shape.length - 1] ?? 0;
-  if (shape.length < 2) throw new ShapeError(`quantize() expected at least 2 axes: found shape ${formatShape(shape)}`);
-  if (cols % groupSize !== 0) {
-    throw new ShapeError(
-      `quantize() expected the last axis to be divisible by groupSize ${groupSize}: found shape ${formatShape(shape)}`,
-    );
-  }
-  const lead = shape.slice(0, -1);
-  const codes = [...lead, cols * bits / 32];
-  const groups = [...lead, cols / groupSize];
-  const all = makeNode("quantize", [node], codes, uint32, q);
-  return [
-    make("part", [all], codes, uint32, { index: 0 }),
-    make("part", [all], groups, node.dtype, { index: 1 }),
-    make("part", [all], groups, node.dtype, { index: 2 }),
-  ];
-}
-
-/** Options of `dequantize`. */
-export interface DequantizeOptions {
-  /** Element type of the result; that of the scales unless given. */
-  readonly dtype?: Dtype;
-}
-
-/** The matrix that codes, scales and biases stand for: scale * code + bias. */
-export function dequantize(
-  w: TensorLike,
-  scales: TensorLike,
-  biases: TensorLike,
-  groupSize: number = 64,
-  bits: number = 4,
-  options: DequantizeOptions = {},
-): Tensor {
-  const q = quantization("dequantize", groupSize, bits);
-  const { inputs, cols } = packed("dequantize", w, scales, biases, q);
-  const dtype = options.dtype ?? inputs[1].dtype;
-  needFloat("dequantize", dtype);
-  return make("dequantize", inputs, [...inputs[0].shape.slice(0, -1), cols], dtype, q);
-}
-
-/**
- * Product with a quantized matrix: x @ w.T, or x @ w when `transpose` is false. The dtype is that in which x, scales and
- * biases meet. Leading axes of x are rows; with more than two axes in w, leading axes broadcast.
- */
-export function quantizedMatmul(
-  x: TensorLike,
-  w: TensorLike,
-  scales: TensorLike,
-  biases: TensorLike,
-  transpose: boolean = true,
-  groupSize: number = 64,
-  bits: number = 4,
-): Tensor {
-  const q = quantization("quantizedMatmul", groupSize, bits);
-  const left = toNode("quantizedMatmul", x);
-  needFloat("quantizedMatmul", left.dtype);
-  const { inputs, cols } = packed("quantizedMatmul", w, scales, biases, q);
-  const rows = inputs[0].shape[inputs[0].shape.length - 2];
-  const [n, k] = transpose ? [rows, cols] : [cols, rows];
-  const input = left.shape.length === 1 ? reshapeNode(left, [1, ...left.shape]) : left;
-  const rank = input.shape.length;
-  const lead = broadcastShapes(input.shape.slice(0, -2), inputs[0].shape.slice(0, -2));
-  if (left.shape.length === 0 || input.shape[rank - 1] !== k || !lead) {
-    throw new ShapeError(
-      `quantizedMatmul() cannot multiply ${formatShape(left.shape)} by ${
-        transpose ? "the transpose of " : ""
-      }a matrix of shape ` +
-        `${formatShape([...inputs[0].shape.slice(0, -2), rows, cols])}`,
-    );
-  }
-  const dtype = promote(left.dtype, inputs[1].dtype);
-  const node = makeNode("quantizedMatmul", [input, ...inputs], [...lead, input.shape[rank - 2], n], dtype, {
-    ...q,
-    transpose,
+export function cross(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
+  return scoped(() => {
+    const [x, y] = toOperands("cross", [a, b]).map((node) => components(wrap(node), axis));
+    const minor = (i: number, j: number): Tensor => subtract(multiply(x[i], y[j]), multiply(x[j], y[i]));
+    return concatenate([minor(1, 2), minor(2, 0), minor(0, 1)], axis);
   });
-  return wrap(left.shape.length === 1 ? reshapeNode(node, [...lead, n]) : node);
+}
+
+/** The three components along an axis, which stays with size 1. */
+function components(x: Tensor, axis: number): Tensor[] {
+  const size = x.shape[axisOf("cross", axis, x.shape)];
+  if (size !== 2 && size !== 3) {
+    throw new ShapeError(`cross() expected axis ${axis} of ${formatShape(x.shape)} to have size 2 or 3`);
+  }
+  const parts = split(x, size, axis);
+  return size === 3 ? parts : [...parts, zerosLike(parts[0])];
 }

@@ -74,11 +74,12 @@ export * from "./gather.ts";
 export * from "./join.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
-export * from "./linalg.ts";
+export * from "./products.ts";
 export { einsum } from "./einsum.ts";
-export * from "./nn.ts";
 export * from "./io.ts";
 export * as fast from "./fast.ts";
+export * as linalg from "./linalg.ts";
+export * as nn from "./nn.ts";
 export * as random from "./random.ts";
 
 export {
@@ -96,6 +97,7 @@ export {
   withDevice,
 } from "../schedule/devices.ts";
 export { setFusion } from "../schedule/options.ts";
+export { type KernelTime, profile } from "../schedule/profile.ts";
 
 /** The ratio of a circle's circumference to its diameter. */
 export const pi: number = Math.PI;

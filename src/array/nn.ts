@@ -1,5 +1,5 @@
 /**
- * Activations of `mlx.nn`, composed of the functions of elementwise rows.
+ * Activations of `mlx.nn`, composed of elementwise functions.
  *
  * @module
  */

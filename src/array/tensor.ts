@@ -14,12 +14,13 @@ import { bfloat16, type Dtype, float16, hostValue, hostView } from "../graph/dty
 import { ArrayError, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { readNode } from "../schedule/realize.ts";
+import { withDevice } from "../schedule/devices.ts";
+import { readNode, realize } from "../schedule/realize.ts";
 import type { Scalar, TensorLike } from "./convert.ts";
 import * as binary from "./binary.ts";
 import * as indexing from "./indexing.ts";
 import * as join from "./join.ts";
-import * as linalg from "./linalg.ts";
+import * as linalg from "./products.ts";
 import * as movement from "./movement.ts";
 import { formatArray } from "./print.ts";
 import * as reduce from "./reduce.ts";
@@ -183,6 +184,14 @@ export class Tensor {
     if (dtype === float16) return new Float16Array(view.buffer, view.byteOffset, view.length);
     if (dtype === bfloat16) return Float32Array.from(view, (_, i) => hostValue(dtype, view, i) as number);
     return view;
+  }
+
+  /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
+  to(device: string): Tensor {
+    const { shape, dtype } = this.#live();
+    const node = makeNode("data", [], shape, dtype, { bytes: readNode(this.#live()) });
+    withDevice(device, () => realize([node]));
+    return wrap(node);
   }
 
   /** The array as MLX prints it; evaluates it. */

@@ -74,15 +74,17 @@ function vulkanRows(): Row[] {
   }
 }
 
+const WASM: Row & { readonly open: () => Backend } = {
+  name: "wasm",
+  description: "CPU (WebAssembly)",
+  type: "wasm",
+  usable: true,
+  rank: 1,
+  open: createWasmBackend,
+};
+
 function table(): readonly Row[] {
-  return rows ??= [...vulkanRows(), {
-    name: "wasm",
-    description: "CPU (WebAssembly)",
-    type: "wasm",
-    usable: true,
-    rank: 1,
-    open: createWasmBackend,
-  }];
+  return rows ??= [...vulkanRows(), WASM];
 }
 
 /**
@@ -100,6 +102,7 @@ export function devices(): DeviceInfo[] {
 
 /** The row of a name; throws a RuntimeError that lists what is there. */
 function rowOf(name: string, call: string): Row & { readonly open: () => Backend } {
+  if (name === WASM.name) return WASM; // asking for it opens no library
   const row = table().find((r) => r.name === name);
   if (row?.open) return { ...row, open: row.open };
   const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");

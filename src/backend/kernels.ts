@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x0b950e11;
+export const ABI_HASH = 0xb5c55f37;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -344,6 +344,190 @@ export const KERNELS = {
     needs: "",
     wasm: true,
   },
+  half_rows: {
+    id: 23,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "powers", read: false, write: true, optional: false },
+    ],
+    push: "RowsPush",
+    spec: ["THREADS", "DTYPE_X"],
+    needs: "",
+    wasm: false,
+  },
+  sum_splits: {
+    id: 24,
+    buffers: [
+      { name: "parts", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "SumSplitsPush",
+    spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
+    needs: "",
+    wasm: false,
+  },
+  coopmat_map: {
+    id: 25,
+    buffers: [
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMapPush",
+    spec: ["THREADS"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_repack: {
+    id: 26,
+    buffers: [
+      { name: "w", read: true, write: false, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+      { name: "map", read: true, write: false, optional: false },
+      { name: "codes", read: false, write: true, optional: false },
+      { name: "affine", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatRepackPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
+    needs: "",
+    wasm: false,
+  },
+  coopmat_matmul_32: {
+    id: 27,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_64: {
+    id: 28,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_64_staged: {
+    id: 29,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_128: {
+    id: 30,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_32_8bit: {
+    id: 31,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_64_8bit: {
+    id: 32,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_64x4: {
+    id: 33,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_64x8: {
+    id: 34,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_128x4: {
+    id: 35,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_128x8: {
+    id: 36,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
 } as const satisfies Readonly<Record<string, KernelRow>>;
 
 /** Name of a kernel. */
@@ -460,6 +644,31 @@ export const PUSH = {
     { name: "top_p", type: "f32", count: 1 },
     { name: "min_p", type: "f32", count: 1 },
     { name: "top_k", type: "u32", count: 1 },
+  ],
+  CoopmatMapPush: [
+    { name: "capacity", type: "u32", count: 1 },
+  ],
+  CoopmatRepackPush: [
+    { name: "n", type: "u32", count: 1 },
+    { name: "k", type: "u32", count: 1 },
+  ],
+  CoopmatMatmulPush: [
+    { name: "m", type: "u32", count: 1 },
+  ],
+  SumSplitsPush: [
+    { name: "count", type: "u32", count: 1 },
+  ],
+  CoopmatAttentionPush: [
+    { name: "batch", type: "u32", count: 1 },
+    { name: "heads", type: "u32", count: 1 },
+    { name: "kv_heads", type: "u32", count: 1 },
+    { name: "q_len", type: "u32", count: 1 },
+    { name: "kv_len", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
+    { name: "q_strides", type: "i32", count: 3 },
+    { name: "k_strides", type: "i32", count: 3 },
+    { name: "v_strides", type: "i32", count: 3 },
+    { name: "out_strides", type: "i32", count: 3 },
   ],
 } as const satisfies Readonly<Record<string, readonly PushField[]>>;
 

@@ -11,7 +11,8 @@
  */
 
 import type { Dtype } from "./dtype.ts";
-import type { Shape } from "./shape.ts";
+import { ArrayError } from "./error.ts";
+import { formatShape, type Shape } from "./shape.ts";
 
 /** Device memory that stored nodes share; counted. */
 export interface StorageRef {
@@ -165,6 +166,12 @@ export class Node {
     this.dtype = dtype;
     this.attrs = attrs;
     for (const input of inputs) input.retain();
+  }
+
+  /** Throws an {@link ArrayError} when the node may no longer be read. */
+  check(): void {
+    if (this.gone === undefined) return;
+    throw new ArrayError("disposed", `an array of shape ${formatShape(this.shape)} cannot be used: ${this.gone}`);
   }
 
   /** References held by Tensors and pending nodes. */

@@ -13,6 +13,7 @@ import { attrsOf, type Node, type OpName, type ReduceFn } from "../graph/node.ts
 import { broadcastStrides, collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from "../graph/shape.ts";
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
+import { matrixAttention, matrixProduct } from "./matrices.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -295,6 +296,10 @@ function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: Inputs
   const n = node.shape[node.shape.length - 1];
   const wBatch = sizeOf(w.shape.slice(0, -2));
   const lead = node.shape.slice(0, -2);
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
+    const product = matrixProduct(l, node, x, [w, scales, biases]);
+    if (product) return product;
+  }
   // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
   const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
   const kk = x.shape[x.shape.length - 1];
@@ -539,6 +544,8 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   attention(l, node, inputs) {
     const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
     const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x));
+    const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, q, kk, v) : undefined;
+    if (product) return product;
     const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
     const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
     const out = l.temporary(node.shape, node.dtype);

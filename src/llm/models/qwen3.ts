@@ -108,7 +108,7 @@ class Mlp {
   }
 
   forward(x: Tensor): Tensor {
-    return this.#down.forward(mx.multiply(mx.silu(this.#gate.forward(x)), this.#up.forward(x)));
+    return this.#down.forward(mx.multiply(mx.nn.silu(this.#gate.forward(x)), this.#up.forward(x)));
   }
 }
 

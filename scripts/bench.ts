@@ -1,0 +1,200 @@
+/**
+ * `deno task bench`: how fast each device runs a model.
+ *
+ *     deno task bench                                   a synthetic Qwen3-0.6B on WASM and every GPU
+ *     deno task bench --device wasm --profile           with the time of every kernel
+ *     deno task bench --model DIR --prompt 512 --json
+ *
+ * Prompt speed counts the time to the first token, decode speed the tokens after it; both are medians of several runs. A
+ * synthetic model is made once and kept in .tools/models.
+ *
+ * @module
+ */
+
+import { describeFlags, type Flags, note, print, readCommandLine, runMain, UsageError } from "../examples/cli.ts";
+import * as mx from "../mod.ts";
+import { SHAPES, writeModel } from "./synthetic.ts";
+import { exists, TOOLS } from "./tools.ts";
+
+const FLAGS = {
+  "model": { value: "DIR", help: "model directory" },
+  "shape": { value: "NAME", help: `synthetic model instead: ${Object.keys(SHAPES).join(", ")} (qwen3-0.6b)` },
+  "device": { value: "NAMES", help: "devices, separated by commas (all but software drivers)" },
+  "all": { help: "software drivers too" },
+  "prompt": { value: "N", help: "tokens of the prompt (128)", range: [1, 1e6], whole: true },
+  "tokens": { value: "N", help: "tokens to generate after the first (32)", range: [1, 1e6], whole: true },
+  "runs": { value: "N", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
+  "profile": { help: "time of every kernel, in one more run" },
+  "json": { help: "print one JSON object" },
+  "help": { help: "show this text" },
+} as const satisfies Flags;
+
+const HEAD = "device      load s   prompt tok/s   decode tok/s   peak GB";
+
+/** What one device gave. */
+interface Figures {
+  readonly device: string;
+  readonly description: string;
+  readonly load_s: number;
+  readonly prompt_tps: number;
+  readonly generation_tps: number;
+  /** Highest use of device memory: weights, cache and intermediates. */
+  readonly peak_memory_bytes: number;
+  readonly profile?: readonly Phase[];
+}
+
+/** Where the time of a phase went. */
+interface Phase {
+  readonly phase: "prompt" | "decode";
+  readonly tokens: number;
+  readonly kernels: readonly mx.KernelTime[];
+  readonly kernels_ms: number;
+  /** Time outside of kernels: building and lowering graphs, submitting, waiting. */
+  readonly host_ms: number;
+}
+
+/** Tokens to prompt with and to generate. */
+interface Work {
+  readonly prompt: readonly number[];
+  readonly tokens: number;
+  readonly runs: number;
+  readonly profile: boolean;
+}
+
+await runMain(async () => {
+  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
+  if (values.help) {
+    print(`usage: bench [flags]\n\nMeasures a model on each device.\n\n${describeFlags(FLAGS)}\n`);
+    return 0;
+  }
+  if (positionals.length > 0) throw new UsageError(`Expected flags only, found "${positionals[0]}"`);
+  if (values.model !== undefined && values.shape !== undefined) {
+    throw new UsageError("--model and --shape exclude each other");
+  }
+  const dir = values.model ?? await synthetic(values.shape ?? "qwen3-0.6b");
+  const { prompt = 128, tokens = 32, runs = 3, profile = false } = values;
+  const results: Figures[] = [];
+  if (!values.json) print(`${dir}: ${prompt} tokens of prompt, ${tokens} generated, median of ${runs}\n\n${HEAD}\n`);
+  for (const device of chooseDevices(values.device, values.all ?? false)) {
+    const figures = await measure(dir, device, { prompt: promptOf(dir, prompt), tokens, runs, profile });
+    results.push(figures);
+    if (!values.json) print(describe(figures));
+  }
+  if (values.json) print(JSON.stringify({ model: dir, prompt, tokens, runs, devices: results }, null, 2) + "\n");
+  return 0;
+});
+
+/** The folder of a synthetic model, made at its first use. */
+async function synthetic(name: string): Promise<string> {
+  if (!Object.hasOwn(SHAPES, name)) {
+    throw new UsageError(`--shape is "${name}", expected one of ${Object.keys(SHAPES).join(", ")}`);
+  }
+  const dir = `${TOOLS}/models/${name}`;
+  if (await exists(dir)) return dir;
+  note(`Making ${dir}\n`);
+  await Deno.mkdir(`${TOOLS}/models`, { recursive: true });
+  await writeModel(dir, SHAPES[name]);
+  return dir;
+}
+
+function chooseDevices(named: string | undefined, all: boolean): string[] {
+  if (named !== undefined) return named.split(",");
+  return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);
+}
+
+/** Token ids spread over the vocabulary. */
+function promptOf(dir: string, count: number): number[] {
+  const { vocab_size: vocab } = JSON.parse(Deno.readTextFileSync(`${dir}/config.json`));
+  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % vocab);
+}
+
+async function measure(dir: string, device: string, work: Work): Promise<Figures> {
+  mx.setDefaultDevice(device);
+  mx.deviceMemory(device); // opens it: not part of loading
+  const started = performance.now();
+  const { model } = await mx.lm.load(dir, { device });
+  const load_s = (performance.now() - started) / 1000;
+  await run(model, work.prompt.slice(0, 32), 4); // warm-up: pipelines, compiled code
+  mx.resetPeakMemory();
+  const runs = [];
+  for (let i = 0; i < work.runs; i++) runs.push(await run(model, work.prompt, work.tokens));
+  const figures: Figures = {
+    device,
+    description: mx.devices().find(({ name }) => name === device)!.description,
+    load_s,
+    prompt_tps: work.prompt.length / median(runs.map((r) => r.prompt_s)),
+    generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),
+    peak_memory_bytes: mx.deviceMemory(device).peak,
+    ...(work.profile ? { profile: await profile(model, work) } : {}),
+  };
+  model[Symbol.dispose]();
+  return figures;
+}
+
+/** Seconds to the first token and for `tokens` more. */
+async function run(
+  model: mx.lm.LanguageModel,
+  prompt: readonly number[],
+  tokens: number,
+): Promise<{ prompt_s: number; decode_s: number }> {
+  using cache = model.makeCache();
+  const started = performance.now();
+  let first = 0;
+  const steps = mx.lm.generateStep(prompt, model, {
+    cache,
+    maxTokens: tokens + 1,
+    sampler: mx.lm.makeSampler(),
+    processors: [],
+    contextSize: 0,
+    prefillStepSize: 2048,
+  });
+  for await (const _ of steps) first ||= performance.now();
+  return { prompt_s: (first - started) / 1000, decode_s: (performance.now() - first) / 1000 };
+}
+
+/** Both phases with every kernel timed. */
+async function profile(model: mx.lm.LanguageModel, { prompt, tokens }: Work): Promise<Phase[]> {
+  using cache = model.makeCache();
+  const step = async (ids: readonly number[], logits: boolean): Promise<void> => {
+    using token = mx.tidy(() => mx.argmax(model.forward(mx.array([ids], mx.int32), cache), -1));
+    await mx.asyncEval(logits ? [token, cache.state] : cache.state);
+  };
+  const phase = async (name: Phase["phase"], count: number, fn: () => Promise<void>): Promise<Phase> => {
+    const started = performance.now();
+    const kernels = await mx.profile(fn);
+    const all = performance.now() - started;
+    const kernels_ms = kernels.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0) / 1e6;
+    return { phase: name, tokens: count, kernels, kernels_ms, host_ms: all - kernels_ms };
+  };
+  return [
+    await phase("prompt", prompt.length, () => step(prompt, false)),
+    await phase("decode", tokens, async () => {
+      for (let i = 0; i < tokens; i++) await step([prompt[i % prompt.length]], true);
+    }),
+  ];
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1];
+}
+
+function describe(figures: Figures): string {
+  const { device, load_s, prompt_tps, generation_tps, peak_memory_bytes, description, profile = [] } = figures;
+  const columns = [
+    device.padEnd(10),
+    load_s.toFixed(2).padStart(7),
+    prompt_tps.toFixed(1).padStart(14),
+    generation_tps.toFixed(1).padStart(14),
+    (peak_memory_bytes / 1e9).toFixed(3).padStart(9),
+  ];
+  return `${columns.join(" ")}   ${description}\n${profile.map(describePhase).join("")}`;
+}
+
+function describePhase({ phase, tokens, kernels, kernels_ms, host_ms }: Phase): string {
+  const row = (name: string, calls: string, ms: number): string =>
+    `  ${name.padEnd(20)} ${calls.padStart(8)} ${ms.toFixed(2).padStart(10)} ms ${
+      (100 * ms / (kernels_ms + host_ms)).toFixed(1).padStart(6)
+    } %\n`;
+  const rows = kernels.map(({ kernel, calls, nanoseconds }) => row(kernel, String(calls), nanoseconds / 1e6));
+  return `\n  ${phase}, ${tokens} tokens\n${rows.join("")}${row("host", "", host_ms)}\n`;
+}

@@ -1,0 +1,288 @@
+/**
+ * What a prefill spends its time on: `deno run -A scripts/bench_prefill.ts [--peak=TFLOPS] [--tokens=512,2048] [--search]`.
+ *
+ * Prints the time of each matrix kernel by the device's timestamps over the shapes of Qwen3-0.6B (28 layers of 4-bit weights, read
+ * in turns so that none stays in a cache), then 28 whole layers as the model runs them, with the time of each kernel in them.
+ * `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that lowering takes.
+ *
+ * @module
+ */
+
+import * as mx from "../mod.ts";
+import type { Backend } from "../src/backend/backend.ts";
+import { closeDevices, getBackend } from "../src/backend/devices.ts";
+import type { KernelName } from "../src/backend/kernels.ts";
+import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
+import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
+import { Lowering, type Value } from "../src/schedule/lowering.ts";
+import { attentionKernel, matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
+import { profiler } from "../src/schedule/profile.ts";
+import { Storage } from "../src/schedule/storage.ts";
+
+const LAYERS = 28;
+const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];
+const REPEATS = 7;
+
+/** Weights (n, k) of one layer, projections of the same input side by side. */
+const SHAPES = [
+  { name: "q k v", n: (HEADS + 2 * KV_HEADS) * HEAD_DIM, k: HIDDEN },
+  { name: "o", n: HIDDEN, k: HEADS * HEAD_DIM },
+  { name: "gate up", n: 2 * WIDE, k: HIDDEN },
+  { name: "down", n: HIDDEN, k: WIDE },
+] as const;
+
+const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
+const PEAK = Number(flag("peak") ?? 0);
+const TOKENS = (flag("tokens") ?? "64,128,512,1024,2048").split(",").map(Number);
+const SEARCH = Deno.args.includes("--search");
+
+function median(values: number[]): number {
+  return values.sort((a, b) => a - b)[values.length >> 1];
+}
+
+/** A hand-written Plan over its own buffers. */
+class Bench implements Disposable {
+  readonly #backend: Backend;
+  readonly #storages: Storage[] = [];
+  readonly l: Lowering;
+
+  constructor(backend: Backend) {
+    this.#backend = backend;
+    this.l = new Lowering(backend, () => false, false);
+  }
+
+  /** An array of random words, or of one word. */
+  array(shape: Shape, dtype: Dtype, word?: number): Value {
+    const storage = new Storage(this.#backend, sizeOf(shape) * dtype.bytes);
+    this.#storages.push(storage);
+    const chunk = new Uint32Array(Math.min(1 << 18, Math.ceil(storage.bytes / 4)));
+    if (word !== undefined) chunk.fill(word);
+    else for (let at = 0; at < chunk.length; at += 1 << 14) crypto.getRandomValues(chunk.subarray(at, at + (1 << 14)));
+    const bytes = new Uint8Array(chunk.buffer);
+    for (let at = 0; at < storage.bytes; at += bytes.length) {
+      this.#backend.write(storage.buffer, at, bytes.subarray(0, storage.bytes - at));
+    }
+    return { slot: this.l.storageSlot(storage), offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  }
+
+  /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan. */
+  time(parts: number): number[] {
+    const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
+    const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
+    const rounds: number[][] = [];
+    this.#backend.profile(true);
+    for (let i = 0; i < REPEATS + 2; i++) {
+      this.#backend.wait(this.#backend.run(plan, slots));
+      const times = this.#backend.profileRead(plan);
+      const sums = new Array<number>(parts).fill(0);
+      times.forEach((t, at) => sums[at % parts] += t / 1000 / (times.length / parts));
+      if (i >= 2) rounds.push(sums);
+    }
+    this.#backend.profile(false);
+    this.#backend.release(plan);
+    return Array.from({ length: parts }, (_, part) => median(rounds.map((sums) => sums[part])));
+  }
+
+  [Symbol.dispose](): void {
+    for (const storage of this.#storages) storage.release();
+  }
+}
+
+/** float16 pairs {scale 0.0078, bias -0.0586}, and a random float16 number below 2 in magnitude twice. */
+const AFFINE = 0xab802000;
+const HALVES = 0x3555b666;
+
+function line(name: string, us: number, flops: number, more = ""): void {
+  const rate = flops / us / 1e6;
+  const share = PEAK ? ` ${(100 * rate / PEAK).toFixed(0).padStart(4)} %` : "";
+  console.log(
+    `${name.padEnd(44)} ${us.toFixed(2).padStart(9)} us ${rate.toFixed(1).padStart(7)} TFLOP/s${share} ${more}`,
+  );
+}
+
+function benchProduct(
+  backend: Backend,
+  { name, n, k }: (typeof SHAPES)[number],
+  m: number,
+  choice: ProductKernel,
+): void {
+  using bench = new Bench(backend);
+  const { l } = bench;
+  const columns = Math.ceil(n / 128) * 128;
+  const x = bench.array([m, k], float16, HALVES);
+  const out = bench.array([m, n], float16, 0);
+  const parts = choice.splits > 1 ? bench.array([choice.splits, m, n], float32, 0) : out;
+  const codes = bench.array([LAYERS, columns * k / 8], uint32);
+  const affine = bench.array([LAYERS, columns / 16 * k / GROUP * 64], uint32, AFFINE);
+  const layer = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
+  for (let i = 0; i < LAYERS; i++) {
+    l.emit(choice.kernel, [x, undefined, layer(codes, i), layer(affine, i), parts], {
+      spec: { N: n, K: k, GROUP, SPLITS: choice.splits, SCALED: 0, DTYPE_OUT: float16.code },
+      threads: 128,
+      push: { m },
+      workgroups: choice.workgroups,
+    });
+    if (choice.splits > 1) {
+      l.emit("sum_splits", [parts, out], {
+        spec: { SPLITS: choice.splits, DTYPE_OUT: float16.code },
+        push: { count: m * n },
+        workgroups: l.groups(m * n / 4),
+      });
+    }
+  }
+  const [us, sum] = bench.time(choice.splits > 1 ? 2 : 1);
+  const what = `${name} ${n}x${k}, ${m} rows, ${choice.kernel.slice(15)}, split ${choice.splits}`;
+  line(what, us, 2 * m * n * k, sum === undefined ? "" : `sum ${sum.toFixed(2)} us`);
+}
+
+/** What lowering takes, or every kernel with every split. */
+function choices(m: number, n: number, k: number): ProductKernel[] {
+  if (!SEARCH) return [productKernel(4, m, n, k)!];
+  const kernels = [
+    ...new Set(PRODUCTS[4].flatMap(({ rows, kernel, split }) => [`${rows} ${kernel}`, `${rows} ${split}`])),
+  ];
+  return kernels.flatMap((text) => {
+    const [rows, kernel] = text.split(" ");
+    const tiles = Math.ceil(m / Number(rows)) * Math.ceil(n / 128);
+    return [1, 2, 4].filter((s) => tiles * s <= 2048).map((splits) => {
+      return { kernel: kernel as KernelName, splits, workgroups: splits * tiles };
+    });
+  });
+}
+
+function benchAttention(backend: Backend, tokens: number, kernel: KernelName, subgroups: number): void {
+  using bench = new Bench(backend);
+  const q = bench.array([HEADS, tokens, HEAD_DIM], float16, HALVES);
+  const [k, v] = [0, 1].map(() => bench.array([KV_HEADS, tokens, HEAD_DIM], float16, HALVES));
+  const out = bench.array([tokens, HEADS * HEAD_DIM], float16, 0);
+  for (let i = 0; i < LAYERS; i++) {
+    bench.l.emit(kernel, [q, k, v, out], {
+      spec: { DTYPE_Q: float16.code, DTYPE_KV: float16.code, DTYPE_OUT: float16.code, CAUSAL: 1 },
+      threads: 32 * subgroups,
+      push: {
+        batch: 1,
+        heads: HEADS,
+        kv_heads: KV_HEADS,
+        q_len: tokens,
+        kv_len: tokens,
+        scale: HEAD_DIM ** -0.5,
+        q_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
+        k_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
+        v_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
+        out_strides: [0, HEAD_DIM, HEADS * HEAD_DIM],
+      },
+      workgroups: KV_HEADS * Math.ceil(tokens * HEADS / KV_HEADS / (16 * subgroups)),
+    });
+  }
+  const [us] = bench.time(1);
+  line(`attention, ${tokens} tokens, ${subgroups} subgroups`, us, 2 * tokens * (tokens + 1) * HEADS * HEAD_DIM);
+}
+
+// ---- whole layers -----------------------------------------------------------------------------------------------------
+
+interface Linear {
+  readonly w: mx.Tensor;
+  readonly scales: mx.Tensor;
+  readonly biases: mx.Tensor;
+}
+
+function randomLinear(n: number, k: number, dtype: Dtype, seed: number): Linear {
+  const w = mx.random.bits([n, k / 8], mx.random.key(seed));
+  const scales = mx.multiply(mx.ones([n, k / GROUP], dtype), 0.1 / Math.sqrt(k));
+  return { w, scales, biases: mx.multiply(scales, -7.5) };
+}
+
+/** One layer of Qwen3 in array code, as src/llm/models/qwen3.ts writes it. */
+function layer(x: mx.Tensor, weights: readonly Linear[], norm: mx.Tensor, headNorm: mx.Tensor): mx.Tensor {
+  const [, T] = x.shape;
+  const project = (y: mx.Tensor, { w, scales, biases }: Linear): mx.Tensor =>
+    mx.quantizedMatmul(y, w, scales, biases, true, GROUP, 4);
+  const split = (y: mx.Tensor, n: number): mx.Tensor => mx.reshape(y, [1, T, n, HEAD_DIM]);
+  const turned = (y: mx.Tensor): mx.Tensor =>
+    mx.fast.rope(mx.transpose(mx.fast.rmsNorm(y, headNorm, 1e-6), [0, 2, 1, 3]), HEAD_DIM, { base: 1e6 });
+  const [wq, wk, wv, wo, gate, up, down] = weights;
+  const h = mx.fast.rmsNorm(x, norm, 1e-6);
+  const q = turned(split(project(h, wq), HEADS));
+  const k = turned(split(project(h, wk), KV_HEADS));
+  const v = mx.transpose(split(project(h, wv), KV_HEADS), [0, 2, 1, 3]);
+  const y = mx.fast.scaledDotProductAttention(q, k, v, { scale: HEAD_DIM ** -0.5, mask: "causal" });
+  const r = mx.add(x, project(mx.reshape(mx.transpose(y, [0, 2, 1, 3]), [1, T, HEADS * HEAD_DIM]), wo));
+  const g = mx.fast.rmsNorm(r, norm, 1e-6);
+  return mx.add(r, project(mx.multiply(mx.nn.silu(project(g, gate)), project(g, up)), down));
+}
+
+function benchLayers(backend: Backend, dtype: Dtype): void {
+  const sizes = [
+    [HEADS * HEAD_DIM, HIDDEN],
+    [KV_HEADS * HEAD_DIM, HIDDEN],
+    [KV_HEADS * HEAD_DIM, HIDDEN],
+    [
+      HIDDEN,
+      HEADS * HEAD_DIM,
+    ],
+    [WIDE, HIDDEN],
+    [WIDE, HIDDEN],
+    [HIDDEN, WIDE],
+  ];
+  const layers = Array.from(
+    { length: LAYERS },
+    (_, i) => sizes.map(([n, k], j) => randomLinear(n, k, dtype, 7 * i + j)),
+  );
+  const [norm, headNorm] = [mx.ones([HIDDEN], dtype), mx.ones([HEAD_DIM], dtype)];
+  mx.eval(norm, headNorm, ...layers.flat().flatMap(({ w, scales, biases }) => [w, scales, biases]));
+  for (const tokens of TOKENS) {
+    const x = mx.random.normal([1, tokens, HIDDEN], dtype, 0, 1, mx.random.key(1));
+    mx.eval(x);
+    using run = mx.compile((input: mx.Tensor) =>
+      layers.reduce((y, weights) => layer(y, weights, norm, headNorm), input)
+    );
+    const ready = (): void => void run(x).index(0, 0, 0).item();
+    for (let i = 0; i < 3; i++) ready();
+    const start = performance.now();
+    for (let i = 0; i < REPEATS - 1; i++) run(x);
+    ready();
+    const ms = (performance.now() - start) / REPEATS;
+    console.log(
+      `${LAYERS} layers, ${dtype.name}, ${tokens} tokens: ${ms.toFixed(2)} ms, ${Math.round(tokens / ms * 1000)} tok/s`,
+    );
+    profiler.enable(backend, true);
+    for (let i = 0; i < 3; i++) ready();
+    for (const { kernel, calls, nanoseconds } of profiler.rows()) {
+      const us = nanoseconds / 3000 / LAYERS;
+      if (us > 0.05) {
+        console.log(
+          `    ${kernel.padEnd(28)} ${(calls / 3 / LAYERS).toFixed(1).padStart(6)} a layer ${
+            us.toFixed(2).padStart(9)
+          } us`,
+        );
+      }
+    }
+    profiler.enable(backend, false);
+  }
+}
+
+if (import.meta.main) {
+  const backend = getBackend();
+  const map = matrixMap(backend);
+  console.log(
+    `${backend.name}: ${backend.description}; matrices: products ${map.weights ? "yes" : "no"}, attention ${
+      map.attention ? "yes" : "no"
+    }`,
+  );
+  if (map.weights) {
+    for (const shape of SHAPES) {
+      for (const m of TOKENS) {
+        for (const choice of choices(m, shape.n, shape.k)) benchProduct(backend, shape, m, choice);
+      }
+    }
+  }
+  if (map.attention) {
+    for (const tokens of TOKENS) {
+      const taken = attentionKernel(HEAD_DIM, tokens)!;
+      if (!SEARCH) benchAttention(backend, tokens, taken.kernel, taken.subgroups);
+      else for (const n of [4, 8]) benchAttention(backend, tokens, `coopmat_attention_128x${n}` as KernelName, n);
+    }
+  }
+  for (const dtype of [mx.float16, mx.bfloat16]) benchLayers(backend, dtype);
+  closeDevices();
+}

@@ -1,0 +1,303 @@
+/**
+ * Model directories with random weights and the exact files, names, shapes and dtypes of a real model.
+ *
+ * Weights are scaled by their fan-in, norms lie near 1 and the embedding gives logits a spread of about 3, so that
+ * activations stay finite and the choice of a token is never a tie. Equal descriptions write equal files.
+ *
+ * @module
+ */
+
+import { bfloat16Bits, float16Bits } from "../src/graph/dtype.ts";
+import { qwen3Tokenizer } from "./qwen3_tokenizer.ts";
+
+/** Sizes of a model. */
+export interface ModelShape {
+  readonly hidden: number;
+  readonly intermediate: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Whether the embedding is the head too. */
+  readonly tied: boolean;
+  readonly vocab: number;
+}
+
+/** How weights are stored. */
+export interface ModelFormat {
+  /** Bits of a weight: 2, 3, 4, 5, 6, 8, or 16 for dense ones. Default 4. */
+  readonly bits?: number;
+  /** Weights that share a scale. Default 128. */
+  readonly groupSize?: number;
+  /** Dtype of scales, biases, norms and dense weights. Default BF16. */
+  readonly dtype?: "BF16" | "F16";
+  /** Other bits and groups of single modules, by path; `false` leaves a module dense. */
+  readonly overrides?: Readonly<Record<string, { readonly bits: number; readonly groupSize: number } | false>>;
+  /** Most bytes of a file. Default 5e9. */
+  readonly shardBytes?: number;
+  /** Seed of the weights. Default 0. */
+  readonly seed?: number;
+}
+
+/** What was written. */
+export interface Written {
+  readonly tensors: number;
+  readonly bytes: number;
+  /** Whether the tokenizer is the published one of Qwen3; otherwise it is that of the embedded model. */
+  readonly ownTokenizer: boolean;
+}
+
+/** The published sizes, and small ones for tests. */
+export const SHAPES: Readonly<Record<string, ModelShape>> = {
+  "tiny": shape(256, 768, 2, 4, 2, true, 4096),
+  "small": shape(512, 1536, 8, 8, 4, true, 4096),
+  "qwen3-0.6b": shape(1024, 3072, 28, 16, 8, true, 151936),
+  "qwen3-1.7b": shape(2048, 6144, 28, 16, 8, true, 151936),
+  "qwen3-4b": shape(2560, 9728, 36, 32, 8, true, 151936),
+  "qwen3-8b": shape(4096, 12288, 36, 32, 8, false, 151936),
+};
+
+const TINY = new URL("../examples/models/tiny-qwen3/", import.meta.url);
+
+function shape(
+  hidden: number,
+  intermediate: number,
+  layers: number,
+  heads: number,
+  kvHeads: number,
+  tied: boolean,
+  vocab: number,
+): ModelShape {
+  return { hidden, intermediate, layers, heads, kvHeads, headDim: 128, tied, vocab };
+}
+
+/** A tensor to write: its bytes come from `fill` in pieces. */
+interface Row {
+  readonly name: string;
+  readonly dtype: "U32" | "BF16" | "F16";
+  readonly shape: readonly number[];
+  readonly fill: (piece: Uint8Array) => void;
+}
+
+/** Writes a model directory, which must not exist; on an error nothing is left behind. */
+export async function writeModel(out: string, shape: ModelShape, format: ModelFormat = {}): Promise<Written> {
+  if (await Deno.stat(out).then(() => true, () => false)) {
+    throw new Error(`${out} exists: remove it or choose another name`);
+  }
+  const unfinished = `${out}.${Deno.pid}.tmp`;
+  await Deno.mkdir(unfinished, { recursive: true });
+  try {
+    const rows = describe(shape, format);
+    const bytes = await writeWeights(unfinished, rows, format.shardBytes ?? 5e9);
+    await writeJson(`${unfinished}/config.json`, config(shape, format));
+    const ownTokenizer = await writeTokenizer(unfinished, shape);
+    await Deno.rename(unfinished, out);
+    return { tensors: rows.length, bytes, ownTokenizer };
+  } catch (error) {
+    await Deno.remove(unfinished, { recursive: true });
+    throw error;
+  }
+}
+
+/** All tensors in the order of the model. */
+function describe(shape: ModelShape, format: ModelFormat): Row[] {
+  const { dtype = "BF16", overrides = {}, seed = 0 } = format;
+  const next = random(seed);
+  const rows: Row[] = [];
+  const floats = (name: string, shape: readonly number[], low: number, high: number) =>
+    rows.push({ name, dtype, shape, fill: fillFloats(next, dtype, low, high) });
+  const matrix = (path: string, outputs: number, inputs: number, gain = 1) => {
+    const std = gain / Math.sqrt(inputs);
+    const own = overrides[path];
+    const { bits = 4, groupSize = 128 } = own === false ? { bits: 16 } : own ?? format;
+    if (bits === 16) {
+      const spread = std * Math.sqrt(3); // of a uniform distribution
+      floats(`${path}.weight`, [outputs, inputs], -spread, spread);
+      return;
+    }
+    const levels = 2 ** bits;
+    const scale = std / (levels / Math.sqrt(12));
+    const middle = scale * (levels - 1) / 2; // weights have mean 0
+    const groups = [outputs, inputs / groupSize];
+    rows.push(
+      { name: `${path}.weight`, dtype: "U32", shape: [outputs, inputs * bits / 32], fill: fillWords(next) },
+    );
+    floats(`${path}.scales`, groups, 0.9 * scale, 1.1 * scale);
+    floats(`${path}.biases`, groups, -1.01 * middle, -0.99 * middle);
+  };
+  const norm = (path: string, size: number) => floats(`${path}.weight`, [size], 0.9, 1.1);
+
+  const { hidden, intermediate, layers, heads, kvHeads, headDim, tied, vocab } = shape;
+  matrix("model.embed_tokens", vocab, hidden, 3);
+  for (let i = 0; i < layers; i++) {
+    const layer = `model.layers.${i}`;
+    norm(`${layer}.input_layernorm`, hidden);
+    matrix(`${layer}.self_attn.q_proj`, heads * headDim, hidden);
+    matrix(`${layer}.self_attn.k_proj`, kvHeads * headDim, hidden);
+    matrix(`${layer}.self_attn.v_proj`, kvHeads * headDim, hidden);
+    matrix(`${layer}.self_attn.o_proj`, hidden, heads * headDim);
+    norm(`${layer}.self_attn.q_norm`, headDim);
+    norm(`${layer}.self_attn.k_norm`, headDim);
+    norm(`${layer}.post_attention_layernorm`, hidden);
+    matrix(`${layer}.mlp.gate_proj`, intermediate, hidden);
+    matrix(`${layer}.mlp.up_proj`, intermediate, hidden);
+    matrix(`${layer}.mlp.down_proj`, hidden, intermediate);
+  }
+  norm("model.norm", hidden);
+  if (!tied) matrix("lm_head", vocab, hidden, 3);
+  return rows;
+}
+
+/** xorshift32: quick, and good enough for weights. */
+function random(seed: number): () => number {
+  let x = (seed ^ 0x9e3779b9) >>> 0 || 1;
+  return () => {
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    return x >>> 0;
+  };
+}
+
+function fillWords(next: () => number): (piece: Uint8Array) => void {
+  return (piece) => {
+    const words = new Uint32Array(piece.buffer, piece.byteOffset, piece.byteLength / 4);
+    for (let i = 0; i < words.length; i++) words[i] = next();
+  };
+}
+
+/** Uniform in a range, from a table of 4096 values. */
+function fillFloats(next: () => number, dtype: "BF16" | "F16", low: number, high: number): (piece: Uint8Array) => void {
+  const bits = dtype === "BF16" ? bfloat16Bits : float16Bits;
+  const table = Uint16Array.from({ length: 4096 }, (_, i) => bits(low + (high - low) * (i + 0.5) / 4096));
+  return (piece) => {
+    const values = new Uint16Array(piece.buffer, piece.byteOffset, piece.byteLength / 2);
+    for (let i = 0; i < values.length; i++) values[i] = table[next() >>> 20];
+  };
+}
+
+function byteLength(row: Row): number {
+  return row.shape.reduce((n, d) => n * d, row.dtype === "U32" ? 4 : 2);
+}
+
+/** Safetensors in shards and their index, named as mlx-lm names them. Returns the bytes of all tensors. */
+async function writeWeights(dir: string, rows: readonly Row[], shardBytes: number): Promise<number> {
+  const shards: Row[][] = [[]];
+  let size = 0;
+  for (const row of rows) {
+    if (size > 0 && size + byteLength(row) > shardBytes) {
+      shards.push([]);
+      size = 0;
+    }
+    shards.at(-1)!.push(row);
+    size += byteLength(row);
+  }
+  const weightMap: Record<string, string> = {};
+  const count = String(shards.length).padStart(5, "0");
+  for (const [i, shard] of shards.entries()) {
+    const file = shards.length === 1
+      ? "model.safetensors"
+      : `model-${String(i + 1).padStart(5, "0")}-of-${count}.safetensors`;
+    await writeShard(`${dir}/${file}`, shard);
+    for (const row of shard) weightMap[row.name] = file;
+  }
+  const total = rows.reduce((sum, row) => sum + byteLength(row), 0);
+  await writeJson(`${dir}/model.safetensors.index.json`, { metadata: { total_size: total }, weight_map: weightMap });
+  return total;
+}
+
+async function writeShard(path: string, rows: readonly Row[]): Promise<void> {
+  let offset = 0;
+  const header: Record<string, unknown> = { __metadata__: { format: "mlx" } };
+  for (const row of rows) {
+    const end = offset + byteLength(row);
+    header[row.name] = { dtype: row.dtype, shape: row.shape, data_offsets: [offset, end] };
+    offset = end;
+  }
+  const json = new TextEncoder().encode(JSON.stringify(header));
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setBigUint64(0, BigInt(json.length), true);
+  using file = await Deno.open(path, { write: true, createNew: true });
+  await writeAll(file, length);
+  await writeAll(file, json);
+  const piece = new Uint8Array(8 * 2 ** 20);
+  for (const row of rows) {
+    for (let left = byteLength(row); left > 0; left -= piece.length) {
+      const part = piece.subarray(0, Math.min(left, piece.length));
+      row.fill(part);
+      await writeAll(file, part);
+    }
+  }
+}
+
+async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {
+  while (bytes.length > 0) bytes = bytes.subarray(await file.write(bytes));
+}
+
+async function writeJson(path: string, value: unknown): Promise<void> {
+  await Deno.writeTextFile(path, JSON.stringify(value, null, 2));
+}
+
+function config(shape: ModelShape, format: ModelFormat): Record<string, unknown> {
+  const { bits = 4, groupSize = 128, dtype = "BF16", overrides = {} } = format;
+  const real = shape.vocab > 100_000;
+  const modules = Object.entries(overrides).map(([path, own]) =>
+    [path, own && { group_size: own.groupSize, bits: own.bits }] as const
+  );
+  const quantization = { group_size: groupSize, bits, ...Object.fromEntries(modules) };
+  return {
+    architectures: ["Qwen3ForCausalLM"],
+    attention_bias: false,
+    attention_dropout: 0.0,
+    bos_token_id: real ? 151643 : 4089,
+    eos_token_id: real ? 151645 : 4091,
+    head_dim: shape.headDim,
+    hidden_act: "silu",
+    hidden_size: shape.hidden,
+    initializer_range: 0.02,
+    intermediate_size: shape.intermediate,
+    max_position_embeddings: 40960,
+    max_window_layers: shape.layers,
+    model_type: "qwen3",
+    num_attention_heads: shape.heads,
+    num_hidden_layers: shape.layers,
+    num_key_value_heads: shape.kvHeads,
+    ...(bits === 16 ? {} : { quantization, quantization_config: quantization }),
+    rms_norm_eps: 1e-6,
+    rope_scaling: null,
+    rope_theta: 1000000,
+    sliding_window: null,
+    tie_word_embeddings: shape.tied,
+    torch_dtype: dtype === "BF16" ? "bfloat16" : "float16",
+    use_cache: true,
+    use_sliding_window: false,
+    vocab_size: shape.vocab,
+  };
+}
+
+/**
+ * The tokenizer of Qwen3 where its package can be had and the vocabulary is its own, else that of the embedded model.
+ * Returns whether it is the former.
+ */
+async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> {
+  const files = shape.vocab > 100_000 ? await qwen3Tokenizer().catch(() => undefined) : undefined;
+  if (files !== undefined) {
+    await writeJson(`${dir}/tokenizer.json`, files.tokenizer);
+    await writeJson(`${dir}/tokenizer_config.json`, files.config);
+  } else {
+    for (const name of ["tokenizer.json", "tokenizer_config.json"]) {
+      await Deno.copyFile(new URL(name, TINY), `${dir}/${name}`);
+    }
+  }
+  const [eos, end] = files === undefined ? [4091, 4089] : [151645, 151643];
+  await writeJson(`${dir}/generation_config.json`, {
+    bos_token_id: end,
+    do_sample: true,
+    eos_token_id: [eos, end],
+    pad_token_id: end,
+    temperature: 0.6,
+    top_k: 20,
+    top_p: 0.95,
+  });
+  return files !== undefined;
+}

@@ -1,0 +1,68 @@
+/**
+ * Compares logits with the reference implementation (mlx_logits.py; needs Python with mlx and mlx-lm).
+ *
+ *     deno run -A tests/reference/logits.ts DIR [DEVICE …]     32 tokens of a model directory; all devices unless named
+ *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16 anew
+ *
+ * @module
+ */
+
+import * as mx from "../../mod.ts";
+import { writeModel } from "../../scripts/synthetic.ts";
+import { nmse, sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../shapes.ts";
+
+/** (positions, vocabulary) by the reference. */
+async function reference(dir: string, ids: readonly number[]): Promise<Float32Array> {
+  const out = await Deno.makeTempFile({ suffix: ".f32" });
+  try {
+    const script = new URL("mlx_logits.py", import.meta.url).pathname;
+    const { success } = await new Deno.Command("python3", { args: [script, dir, out, ids.join()] }).spawn().status;
+    if (!success) throw new Error("mlx_logits.py failed");
+    return new Float32Array((await Deno.readFile(out)).buffer);
+  } finally {
+    await Deno.remove(out);
+  }
+}
+
+async function writeGolden(): Promise<void> {
+  const golden: number[] = [];
+  for (const { shape, format } of SHAPE_CASES) {
+    const folder = await Deno.makeTempDir();
+    try {
+      await writeModel(`${folder}/model`, shape, format);
+      golden.push(...sampledLogits(await reference(`${folder}/model`, SHAPE_IDS)));
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  }
+  const bytes = new Uint8Array(Float16Array.from(golden).buffer);
+  await Deno.writeFile(new URL("../golden/model-shapes.f16", import.meta.url), bytes);
+}
+
+/** Prints how far all logits of one pass, and those of single steps behind a cache, are from the reference. */
+async function compare(dir: string, named: readonly string[]): Promise<void> {
+  const { vocab_size: vocab } = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
+  const ids = Array.from({ length: 32 }, (_, i) => (i * 7919 + 13) % Math.min(vocab, 150_000));
+  const expected = await reference(dir, ids);
+  const devices = named.length > 0 ? named : mx.devices().filter((d) => d.usable).map((d) => d.name);
+  for (const device of devices) {
+    mx.setDefaultDevice(device);
+    const { model } = await mx.lm.load(dir, { device });
+    const logits = (from: number, to: number, cache?: mx.lm.KvCache): Float32Array => {
+      using out = mx.tidy(() => model.forward(mx.array([ids.slice(from, to)], mx.int32), cache));
+      return out.toTypedArray() as Float32Array;
+    };
+    const whole = nmse(logits(0, 32), expected);
+    using cache = model.makeCache();
+    logits(0, 28, cache);
+    const steps = [28, 29, 30, 31].map((t) =>
+      nmse(logits(t, t + 1, cache), expected.subarray(t * vocab, (t + 1) * vocab))
+    );
+    console.log(`${device}: 32 tokens ${whole.toExponential(1)}, one by one ${Math.max(...steps).toExponential(1)}`);
+    model[Symbol.dispose]();
+  }
+}
+
+if (Deno.args[0] === "--golden") await writeGolden();
+else await compare(Deno.args[0], Deno.args.slice(1));
+mx.closeDevices();
