@@ -49,7 +49,7 @@ interface Phase {
   readonly tokens: number;
   readonly kernels: readonly mx.KernelTime[];
   readonly kernels_ms: number;
-  /** Time outside of kernels: building and lowering graphs, submitting, waiting. */
+  /** Time outside of kernels: building and lowering a graph for every step, which the generation loop need not. */
   readonly host_ms: number;
 }
 

@@ -22,6 +22,8 @@ import { Storage } from "../src/schedule/storage.ts";
 const LAYERS = 28;
 const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];
 const REPEATS = 7;
+/** Milliseconds of work before each measurement: an idle device runs at a fraction of its clock. */
+const WARM_UP = 150;
 
 /** Weights (n, k) of one layer, projections of the same input side by side. */
 const SHAPES = [
@@ -38,6 +40,11 @@ const SEARCH = Deno.args.includes("--search");
 
 function median(values: number[]): number {
   return values.sort((a, b) => a - b)[values.length >> 1];
+}
+
+function warmUp(run: () => void): void {
+  const start = performance.now();
+  do run(); while (performance.now() - start < WARM_UP);
 }
 
 /** A hand-written Plan over its own buffers. */
@@ -70,13 +77,14 @@ class Bench implements Disposable {
     const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
     const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
     const rounds: number[][] = [];
+    warmUp(() => this.#backend.wait(this.#backend.run(plan, slots)));
     this.#backend.profile(true);
-    for (let i = 0; i < REPEATS + 2; i++) {
+    for (let i = 0; i < REPEATS; i++) {
       this.#backend.wait(this.#backend.run(plan, slots));
       const times = this.#backend.profileRead(plan);
       const sums = new Array<number>(parts).fill(0);
       times.forEach((t, at) => sums[at % parts] += t / 1000 / (times.length / parts));
-      if (i >= 2) rounds.push(sums);
+      rounds.push(sums);
     }
     this.#backend.profile(false);
     this.#backend.release(plan);
@@ -237,7 +245,7 @@ function benchLayers(backend: Backend, dtype: Dtype): void {
       layers.reduce((y, weights) => layer(y, weights, norm, headNorm), input)
     );
     const ready = (): void => void run(x).index(0, 0, 0).item();
-    for (let i = 0; i < 3; i++) ready();
+    warmUp(ready);
     const start = performance.now();
     for (let i = 0; i < REPEATS - 1; i++) run(x);
     ready();

@@ -1,7 +1,7 @@
 /**
- * A glslc that knows cooperative matrices, on a Debian whose own is too old.
+ * A glslc that knows cooperative matrices, and the spirv-val that judges its modules, on a Debian whose own are too old.
  *
- * Five packages of the next release are unpacked beside the system, into .tools/glslc, and started through their own
+ * Packages of the next release are unpacked beside the system, into .tools/glslc, and started through their own
  * dynamic loader; nothing of the system changes. Optional: without it the build leaves those kernels out.
  *
  * @module
@@ -12,7 +12,10 @@ import { lastLine, say } from "./say.ts";
 import { exists, run, TOOLS } from "./tools.ts";
 
 const SUITE = "trixie";
-const PACKAGES = ["glslc", "libshaderc1", "libstdc++6", "libgcc-s1", "libc6"];
+const PACKAGES = ["glslc", "spirv-tools", "libshaderc1", "libstdc++6", "libgcc-s1", "libc6"];
+
+/** The programs to start from there. */
+const PROGRAMS = ["glslc", "spirv-val"];
 
 /** The first Debian whose glslc is new enough. */
 const NEW_ENOUGH = 13;
@@ -26,7 +29,8 @@ const LAYOUT: Readonly<Record<string, { readonly loader: string; readonly librar
 /** Unpacks the newer glslc where it is needed and not there yet. */
 export async function provideGlslc(): Promise<void> {
   const folder = `${TOOLS}/glslc`;
-  if (Deno.build.os !== "linux" || await exists(`${folder}/glslc`)) return;
+  if (Deno.build.os !== "linux") return;
+  if ((await Promise.all(PROGRAMS.map((program) => exists(`${folder}/${program}`)))).every(Boolean)) return;
   const release = await osRelease();
   if (release.ID !== "debian" || Number(release.VERSION_ID) >= NEW_ENOUGH || await isNew()) return;
   say(`unpacking a newer glslc into .tools/glslc`);
@@ -77,10 +81,13 @@ async function unpack(folder: string, codename: string): Promise<string | undefi
   }
   await Deno.remove(apt, { recursive: true });
   // Relative to the script's own place, so that the repository may move.
-  const start = `exec "$r/${layout.loader}" --library-path "$r/${layout.libraries}" "$r/usr/bin/glslc" "$@"`;
-  await Deno.writeTextFile(`${folder}/glslc`, `#!/bin/sh\nr="\${0%/*}/root"\n${start}\n`, { mode: 0o755 });
-  const probe = await run([`${folder}/glslc`, "--version"]);
-  return probe.ok ? undefined : lastLine(probe.stderr);
+  for (const program of PROGRAMS) {
+    const start = `exec "$r/${layout.loader}" --library-path "$r/${layout.libraries}" "$r/usr/bin/${program}" "$@"`;
+    await Deno.writeTextFile(`${folder}/${program}`, `#!/bin/sh\nr="\${0%/*}/root"\n${start}\n`, { mode: 0o755 });
+    const probe = await run([`${folder}/${program}`, "--version"]);
+    if (!probe.ok) return lastLine(probe.stderr);
+  }
+  return undefined;
 }
 
 /** Mirror and keyring that the machine's own apt sources name for `codename`: one-line or deb822 form. */

@@ -26,7 +26,8 @@ void main() {
     float scale = load_float(pc.address[1], eight * 8 / GROUP, DTYPE_SCALES);
     float bias = load_float(pc.address[2], eight * 8 / GROUP, DTYPE_SCALES);
     uvec2 codes = codes8(pc.address[0] + uint64_t(eight / 4) * (4 * BITS), eight % 4);
-    [[unroll]] for (uint i = 0; i < 8; i++) {
+    // Not [[unroll]]: the copies that the SPIR-V optimizer makes of a loop's body are no longer precise.
+    for (uint i = 0; i < 8; i++) {
         precise float product = scale * float(code_at(codes, i));
         precise float w = rounded(product) + bias;
         store_float(pc.address[3], eight * 8 + i, DTYPE_OUT, rounded(w));

@@ -55,6 +55,17 @@ FN uint m_magnitude(int x) { return x < 0 ? 0u - UINT(x) : UINT(x); }
 FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
 FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }
 
+// a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
+#ifdef GL_core_profile
+float m_divide(float a, float b) {
+    float unit = m_abs(b) > 8.507059e37f ? 0.25f : 1.0f;
+    PRECISE float x = a * unit, y = b * unit;
+    return x / y;
+}
+#else
+#define m_divide(a, b) ((a) / (b))
+#endif
+
 // 2^n for -126 <= n <= 127, and x * 2^n for |n| <= 252 in two steps, so that results may overflow or be subnormal.
 FN float m_pow2i(int n) { return FROM_BITS(UINT(n + 127) << 23); }
 FN float m_scale(float x, int n) {
@@ -316,7 +327,7 @@ FN float m_atan(float x) {
 FN float m_atan2(float y, float x) {
     float ay = m_abs(y), ax = m_abs(x);
     float high = ay > ax ? ay : ax, low = ay > ax ? ax : ay;
-    float ratio = m_isinf(low) ? 1.0f : (m_nonzero(high) ? low / high : 0.0f);
+    float ratio = m_isinf(low) ? 1.0f : (m_nonzero(high) ? m_divide(low, high) : 0.0f);
     float t = m_atan_unit(ratio);
     t = ay > ax ? 1.57079633f - t : t;
     t = BITS(x) >> 31 != 0u ? 3.14159265f - t : t;
@@ -388,18 +399,7 @@ FN float m_erfinv(float x) {
     return a <= 1.0f && !m_isnan(x) ? y : M_NAN;
 }
 
-// ---- division -----------------------------------------------------------------------------------------------------
-
-// a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
-#ifdef GL_core_profile
-float m_divide(float a, float b) {
-    float unit = m_abs(b) > 8.507059e37f ? 0.25f : 1.0f;
-    PRECISE float x = a * unit, y = b * unit;
-    return x / y;
-}
-#else
-#define m_divide(a, b) ((a) / (b))
-#endif
+// ---- division with remainder --------------------------------------------------------------------------------------
 
 // Integers: floored quotient and remainder, 0 for a divisor of 0.
 FN int m_divide_int(int a, int b) {

@@ -342,10 +342,11 @@ const LINALG: Record<string, Row> = {
   ...orders("of matrices", MATRIX_ORDERS, ({ X }, ord) => mx.linalg.norm(X, ord, [2, 0])),
   ...orders("of a matrix", MATRIX_ORDERS, ({ F }, ord) => mx.linalg.norm(F, ord, null, true)),
   "norm of all axes": ({ X }) => mx.linalg.norm(X),
-  "cross": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 3)), F.index(S(1, 2), S(1))),
+  "cross": ({ F, S }) => mx.linalg.cross(F.index(S(null, null), S(null, 3)), F.index(S(1, 2), S(1))),
   "cross axis 0": ({ F }) => mx.linalg.cross(F, mx.arange(12).reshape(3, 4), 0),
-  "cross of 3 and 2": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 3)), F.index(ALL, S(null, 2))),
-  "cross of 2 and 2": ({ F, S }) => mx.linalg.cross(F.index(ALL, S(null, 2)), F.index(ALL, S(2))),
+  "cross of 3 and 2": ({ F, S }) =>
+    mx.linalg.cross(F.index(S(null, null), S(null, 3)), F.index(S(null, null), S(null, 2))),
+  "cross of 2 and 2": ({ F, S }) => mx.linalg.cross(F.index(S(null, null), S(null, 2)), F.index(S(null, null), S(2))),
 };
 
 const PRODUCTS: Record<string, Row> = {

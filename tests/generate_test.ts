@@ -7,19 +7,9 @@ import { assert, assertAlmostEquals, assertEquals, assertRejects, assertThrows }
 import * as mx from "../mod.ts";
 import { testDevices } from "./devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
+import { nmse } from "./oracle.ts";
 
 const { generate, load, streamGenerate, LlmError } = mx.lm;
-
-/** Normalised mean squared error. */
-function nmse(found: ArrayLike<number>, expected: ArrayLike<number>): number {
-  let error = 0;
-  let power = 0;
-  for (let i = 0; i < expected.length; i++) {
-    error += (found[i] - expected[i]) ** 2;
-    power += expected[i] ** 2;
-  }
-  return error / power;
-}
 
 /** All responses of a generation. */
 async function collect(stream: AsyncIterable<mx.lm.GenerationResponse>): Promise<mx.lm.GenerationResponse[]> {
@@ -55,6 +45,20 @@ for (const device of testDevices()) {
       assert(last.promptTps > 0 && last.generationTps > 0 && last.peakMemory > 0);
     }
     model[Symbol.dispose]();
+  });
+
+  Deno.test(`streamGenerate() gives the reference continuations without fusion on ${device}`, async () => {
+    mx.setFusion(false);
+    try {
+      const { model, tokenizer } = await load(TINY_DIR, { device });
+      for (const { prompt, greedy } of GOLDEN.slice(0, 2)) {
+        const responses = await collect(streamGenerate(model, tokenizer, prompt, { maxTokens: 12 }));
+        assertEquals(responses.map((r) => r.token), greedy.slice(0, 12));
+      }
+      model[Symbol.dispose]();
+    } finally {
+      mx.setFusion(true);
+    }
   });
 
   Deno.test(`a model leaves no memory behind on ${device}`, async () => {

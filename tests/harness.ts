@@ -138,6 +138,7 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
  */
 export function kernelTest(name: string, body: (backend: Backend) => void, kernels: readonly KernelName[] = []): void {
   for (const device of testDevices()) {
+    if (device === "wasm" && !kernels.every((kernel) => KERNELS[kernel].wasm)) continue; // not meant for it
     const ignore = kernels.length > 0 && !kernels.every((kernel) => getBackend(device).has(kernel));
     Deno.test({
       name: `${name} on ${device}`,

@@ -4,7 +4,8 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
 import { writeModel } from "../scripts/synthetic.ts";
 import { testDevices } from "./devices.ts";
-import { nmse, sampledLogits, SHAPE_CASES, SHAPE_IDS } from "./shapes.ts";
+import { nmse } from "./oracle.ts";
+import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "./shapes.ts";
 
 const LIMIT = 1e-5;
 const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it

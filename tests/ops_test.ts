@@ -2,9 +2,10 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
-import { type Case, cases, type Input } from "./cases.ts";
+import { cases } from "./cases.ts";
+import type { Case, Input } from "./cases/case.ts";
 import { testDevices } from "./devices.ts";
-import { type Dense, generator, nmse, size } from "./oracle.ts";
+import { bfloat16, type Dense, generator, nmse, size } from "./oracle.ts";
 
 /** Random numbers of an input as the dtype holds them, and the array that shows them in the wanted layout. */
 function make(input: Input, next: () => number): { tensor: mx.Tensor; dense: Dense } {
@@ -50,13 +51,6 @@ function make(input: Input, next: () => number): { tensor: mx.Tensor; dense: Den
     return { tensor: stored.index(...shape.map(() => mx.Slice(null, null, -1))), dense };
   }
   return { tensor: flat(rounded, shape), dense };
-}
-
-function bfloat16(x: number): number {
-  const f = new Float32Array([x]);
-  const u = new Uint32Array(f.buffer);
-  u[0] = ((u[0] + 0x7fff + ((u[0] >>> 16) & 1)) >>> 16) << 16;
-  return f[0];
 }
 
 function check(c: Case, seed: number): void {

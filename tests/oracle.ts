@@ -163,3 +163,56 @@ export function erfinv(y: number): number {
   }
   return Math.sign(y) * high;
 }
+
+/** The nearest integer; halves go to the even one. */
+export function roundEven(x: number): number {
+  return Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x);
+}
+
+/** The nearest number that bfloat16 holds. */
+export function bfloat16(x: number): number {
+  const view = new DataView(new ArrayBuffer(4));
+  view.setFloat32(0, x);
+  const bits = view.getUint32(0);
+  view.setUint32(0, ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) * 65536);
+  return view.getFloat32(0);
+}
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((a, b) => a + b, 0);
+}
+
+/** The largest number, -Infinity of none. */
+export function largest(values: readonly number[]): number {
+  return values.reduce((a, b) => Math.max(a, b), -Infinity);
+}
+
+/** Logarithm of the sum of exponentials, -Infinity of none. */
+export function logsumexp(values: readonly number[]): number {
+  const most = largest(values);
+  return most === -Infinity ? most : most + Math.log(sum(values.map((x) => Math.exp(x - most))));
+}
+
+/** A group as affine quantization keeps it. */
+export interface QuantizedGroup {
+  readonly codes: number[];
+  readonly scale: number;
+  readonly bias: number;
+}
+
+/** MLX's affine quantization of one group, in its float32 steps. */
+export function quantizeGroup(w: Float64Array, bits: number): QuantizedGroup {
+  const f = Math.fround;
+  const most = 2 ** bits - 1;
+  const low = Math.min(...w);
+  const high = Math.max(...w);
+  const negative = Math.abs(low) > Math.abs(high);
+  const edge = negative ? low : high;
+  let scale = Math.max(f(f(high - low) / most), f(1e-7));
+  if (!negative) scale = -scale;
+  const q0 = roundEven(f(edge / scale));
+  const bias = q0 === 0 ? 0 : edge;
+  if (q0 !== 0) scale = f(edge / q0);
+  const codes = Array.from(w, (x) => Math.min(most, Math.max(0, roundEven(f(f(x - bias) / scale)))));
+  return { codes, scale, bias };
+}

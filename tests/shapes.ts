@@ -70,14 +70,3 @@ export function sampledLogits(logits: Float32Array): Float32Array {
   const rows = SHAPE_IDS.map((_, t) => Array.from({ length: vocab / 8 }, (_, i) => logits[t * vocab + i * 8 + t % 8]));
   return Float32Array.from(rows.flat());
 }
-
-/** Normalised mean squared error. */
-export function nmse(found: ArrayLike<number>, expected: ArrayLike<number>): number {
-  let error = 0;
-  let power = 0;
-  for (let i = 0; i < expected.length; i++) {
-    error += (found[i] - expected[i]) ** 2;
-    power += expected[i] ** 2;
-  }
-  return error / power;
-}

@@ -125,10 +125,11 @@ export function normal(
 ): Tensor {
   needFloat("normal", dtype);
   return scoped(() => {
-    const samples = erfinv(uniform(-BELOW_ONE.float32, 1, shape, dtype, key));
-    const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, dtype), Math.SQRT2);
+    // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
+    const samples = erfinv(uniform(-BELOW_ONE.float32, 1, shape, float32, key));
+    const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, float32), Math.SQRT2);
     const scaled = op.multiply(samples, spread);
-    return loc === null ? scaled : op.add(scaled, array(loc, dtype));
+    return astype(loc === null ? scaled : op.add(scaled, array(loc, float32)), dtype);
   });
 }
 

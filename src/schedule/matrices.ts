@@ -24,7 +24,7 @@ const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
 const LEAST_WORK = 1 << 24;
 /** Fewer workgroups than this are split along the depth, until there are SPLIT_TO or MOST_SPLITS or LEAST_STEPS is reached. */
-const SPLIT_BELOW = 192;
+const SPLIT_BELOW = 128;
 const SPLIT_TO = 256;
 const MOST_SPLITS = 4;
 const LEAST_STEPS = 4;

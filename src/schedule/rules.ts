@@ -10,10 +10,10 @@
 import * as k from "../backend/kernels.ts";
 import { type Dtype, float32, float32Bits, uint32 } from "../graph/dtype.ts";
 import { attrsOf, type Node, type OpName, type ReduceFn } from "../graph/node.ts";
-import { broadcastStrides, collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from "../graph/shape.ts";
+import { collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from "../graph/shape.ts";
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { attention, matmul, quantizedMatmul } from "./products.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -37,15 +37,8 @@ const REDUCE_OPS = {
   assign: k.OP_ASSIGN,
 } as const;
 
-const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
 
-/** Rows of x up to which a product is a matrix-vector product. */
-const MATVEC_ROWS = 8;
-/** Columns that one workgroup of matvec makes. */
-const MATVEC_COLUMNS = 16;
-/** Queries that one workgroup of attention serves. */
-const ATTENTION_QUERIES = 8;
 /** Columns of one reduction after which it is cut in two stages: more workgroups, and loops stay short. */
 const REDUCE_SPLIT = 1 << 16;
 /** Indices of one scatter dispatch: each thread walks all of them. */
@@ -59,6 +52,12 @@ function view(value: Value, shape: Shape, strides: readonly number[], offset = v
 function rowsOf(shape: Shape): { rows: number; cols: number } {
   const cols = shape[shape.length - 1] ?? 1;
   return { rows: sizeOf(shape.slice(0, -1)), cols };
+}
+
+/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
+function rowThreads(l: Lowering, cols: number): number {
+  const { threads } = l.backend.limits;
+  return cols <= 4 * 32 ? Math.min(32, threads) : threads;
 }
 
 /** Outer, axis and inner sizes around an axis of a contiguous array, as gather and scatter see it. */
@@ -227,111 +226,6 @@ function scatterRule(along: boolean): Rule {
     }
     return out;
   };
-}
-
-/** Flattens the batch dimensions of a product; a batch that only a has becomes rows of one product. */
-function matmulWalk(
-  a: Value,
-  b: Value,
-  out: Shape,
-): { m: number; rowStride: number; batch: ReturnType<typeof collapse> } {
-  const rank = out.length;
-  const lead = out.slice(0, -2);
-  const strides = (v: Value): number[] =>
-    broadcastStrides(v.shape, v.strides, [...lead, ...v.shape.slice(-2)]).slice(0, -2);
-  const batch = collapse(lead, [strides(a), strides(b)]);
-  const m = out[rank - 2];
-  const rowStride = a.strides[a.strides.length - 2];
-  const one = batch.shape.length === 1 && batch.strides[1][0] === 0;
-  if (one && (m === 1 || batch.strides[0][0] === m * rowStride)) {
-    return {
-      m: m * batch.shape[0],
-      rowStride: m === 1 ? batch.strides[0][0] : rowStride,
-      batch: { shape: [1], strides: [[0], [0]] },
-    };
-  }
-  return { m, rowStride, batch };
-}
-
-/** Rows and columns of the tile that a workgroup of matmul and quantized_matmul makes. */
-function tileOf(l: Lowering): number {
-  return l.backend.limits.threads >= 256 ? 64 : 32;
-}
-
-function matmul(l: Lowering, node: Node, [a0, b0]: Inputs): Value {
-  const fold = (v: Value): Value =>
-    collapse(v.shape.slice(0, -2), [v.strides.slice(0, -2)]).shape.length > 3 ? l.contiguous(v) : v;
-  const a = fold(a0);
-  const b = fold(b0);
-  const out = l.temporary(node.shape, node.dtype);
-  const { m, rowStride, batch } = matmulWalk(a, b, node.shape);
-  const n = node.shape[node.shape.length - 1];
-  const kk = a.shape[a.shape.length - 1];
-  if (sizeOf(node.shape) === 0) return out;
-  const batches = sizeOf(batch.shape);
-  const vector = m <= MATVEC_ROWS;
-  const tile = tileOf(l);
-  l.emit(vector ? "matvec" : "matmul", [a, b, out], {
-    spec: { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code, DTYPE_OUT: out.dtype.code },
-    push: {
-      batch: batches,
-      m,
-      n,
-      k: kk,
-      batch_shape: batch.shape,
-      a_batch_strides: batch.strides[0],
-      b_batch_strides: batch.strides[1],
-      a_strides: [rowStride, a.strides[a.strides.length - 1]],
-      b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
-    },
-    workgroups: batches * (vector ? Math.ceil(n / MATVEC_COLUMNS) : Math.ceil(m / tile) * Math.ceil(n / tile)),
-  });
-  return out;
-}
-
-function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: Inputs): Value {
-  const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
-  const out = l.temporary(node.shape, node.dtype);
-  if (sizeOf(node.shape) === 0) return out;
-  const n = node.shape[node.shape.length - 1];
-  const wBatch = sizeOf(w.shape.slice(0, -2));
-  const lead = node.shape.slice(0, -2);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
-    const product = matrixProduct(l, node, x, [w, scales, biases]);
-    if (product) return product;
-  }
-  // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
-  const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
-  const kk = x.shape[x.shape.length - 1];
-  const batch = wBatch === 1 ? 1 : sizeOf(lead);
-  const m = sizeOf(node.shape) / n / batch;
-  const full = (v: Value): Value =>
-    l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
-  const spec = {
-    BITS: bits,
-    GROUP: groupSize,
-    DTYPE_X: x.dtype.code,
-    DTYPE_SCALES: scales.dtype.code,
-    DTYPE_OUT: out.dtype.code,
-  };
-  const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
-  const buffers = [dense, full(w), full(scales), full(biases), out];
-  if (transpose && m <= MATVEC_ROWS) {
-    const outputs = l.backend.limits.threads / 8;
-    l.emit("quantized_matvec", buffers, {
-      spec: { ...spec, ROWS: m },
-      push,
-      workgroups: batch * Math.ceil(n / outputs),
-    });
-  } else {
-    const tile = tileOf(l);
-    l.emit("quantized_matmul", buffers, {
-      spec: { ...spec, TRANSPOSE: transpose ? 1 : 0 },
-      push,
-      workgroups: batch * Math.ceil(m / tile) * Math.ceil(n / tile),
-    });
-  }
-  return out;
 }
 
 /** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
@@ -507,6 +401,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
         DTYPE_OUT: node.dtype.code,
         HAS_WEIGHT: weight ? 1 : 0,
       },
+      threads: rowThreads(l, push.cols),
       push,
       workgroups: push.cols ? push.rows : 0,
     });
@@ -541,43 +436,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     });
     return out;
   },
-  attention(l, node, inputs) {
-    const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
-    const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x));
-    const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, q, kk, v) : undefined;
-    if (product) return product;
-    const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
-    const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
-    const out = l.temporary(node.shape, node.dtype);
-    const [batch, heads, qLen, vDim] = node.shape;
-    if (sizeOf(node.shape) === 0) return out;
-    l.emit("attention", [q, kk, v, mask, lengths, out], {
-      spec: {
-        HEAD_DIM: q.shape[3],
-        V_DIM: vDim,
-        DTYPE_Q: q.dtype.code,
-        DTYPE_KV: kk.dtype.code,
-        DTYPE_OUT: node.dtype.code,
-        MASK_MODE: MASK_MODES[mode],
-        DTYPE_MASK: (mask?.dtype ?? float32).code,
-        HAS_LENGTHS: hasLengths ? 1 : 0,
-      },
-      push: {
-        batch,
-        heads,
-        kv_heads: kk.shape[1],
-        q_len: qLen,
-        kv_len: kk.shape[2],
-        scale,
-        q_strides: q.strides.slice(0, 3),
-        k_strides: kk.strides.slice(0, 3),
-        v_strides: v.strides.slice(0, 3),
-        mask_strides: mask ? broadcastStrides(mask.shape, mask.strides, [batch, heads, qLen, kk.shape[2]]) : [],
-      },
-      workgroups: batch * heads * Math.ceil(qLen / ATTENTION_QUERIES),
-    });
-    return out;
-  },
+  attention,
   sample(l, node, [logits, uniforms]) {
     const attrs = attrsOf(node, "sample");
     const out = l.temporary(node.shape, node.dtype);

@@ -9,7 +9,8 @@
 
 import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
-import { nmse, sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../shapes.ts";
+import { nmse } from "../oracle.ts";
+import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../shapes.ts";
 
 /** (positions, vocabulary) by the reference. */
 async function reference(dir: string, ids: readonly number[]): Promise<Float32Array> {

@@ -1,0 +1,166 @@
+/**
+ * Rules of products: which kernel takes a matrix product, a product with quantized weights, or attention.
+ *
+ * @module
+ */
+
+import * as k from "../backend/kernels.ts";
+import { float32 } from "../graph/dtype.ts";
+import { attrsOf, type Node } from "../graph/node.ts";
+import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
+import type { Lowering, Value } from "./lowering.ts";
+import { matrixAttention, matrixProduct } from "./matrices.ts";
+
+const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
+/** Rows of x up to which a product is a matrix-vector product. */
+const MATVEC_ROWS = 8;
+/** Columns that one workgroup of matvec makes. */
+const MATVEC_COLUMNS = 16;
+/** Queries that one workgroup of attention serves. */
+const ATTENTION_QUERIES = 8;
+
+/** Flattens the batch dimensions of a product; a batch that only a has becomes rows of one product. */
+function matmulWalk(
+  a: Value,
+  b: Value,
+  out: Shape,
+): { m: number; rowStride: number; batch: ReturnType<typeof collapse> } {
+  const rank = out.length;
+  const lead = out.slice(0, -2);
+  const strides = (v: Value): number[] =>
+    broadcastStrides(v.shape, v.strides, [...lead, ...v.shape.slice(-2)]).slice(0, -2);
+  const batch = collapse(lead, [strides(a), strides(b)]);
+  const m = out[rank - 2];
+  const rowStride = a.strides[a.strides.length - 2];
+  const one = batch.shape.length === 1 && batch.strides[1][0] === 0;
+  if (one && (m === 1 || batch.strides[0][0] === m * rowStride)) {
+    return {
+      m: m * batch.shape[0],
+      rowStride: m === 1 ? batch.strides[0][0] : rowStride,
+      batch: { shape: [1], strides: [[0], [0]] },
+    };
+  }
+  return { m, rowStride, batch };
+}
+
+/** Rows and columns of the tile that a workgroup of matmul and quantized_matmul makes. */
+function tileOf(l: Lowering): number {
+  return l.backend.limits.threads >= 256 ? 64 : 32;
+}
+
+/** One row, or few, by matvec, more by matmul. */
+export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Value {
+  const fold = (v: Value): Value =>
+    collapse(v.shape.slice(0, -2), [v.strides.slice(0, -2)]).shape.length > 3 ? l.contiguous(v) : v;
+  const a = fold(a0);
+  const b = fold(b0);
+  const out = l.temporary(node.shape, node.dtype);
+  const { m, rowStride, batch } = matmulWalk(a, b, node.shape);
+  const n = node.shape[node.shape.length - 1];
+  const kk = a.shape[a.shape.length - 1];
+  if (sizeOf(node.shape) === 0) return out;
+  const batches = sizeOf(batch.shape);
+  const vector = m <= MATVEC_ROWS;
+  const tile = tileOf(l);
+  l.emit(vector ? "matvec" : "matmul", [a, b, out], {
+    spec: { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code, DTYPE_OUT: out.dtype.code },
+    push: {
+      batch: batches,
+      m,
+      n,
+      k: kk,
+      batch_shape: batch.shape,
+      a_batch_strides: batch.strides[0],
+      b_batch_strides: batch.strides[1],
+      a_strides: [rowStride, a.strides[a.strides.length - 1]],
+      b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
+    },
+    workgroups: batches * (vector ? Math.ceil(n / MATVEC_COLUMNS) : Math.ceil(m / tile) * Math.ceil(n / tile)),
+  });
+  return out;
+}
+
+/** A product with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles. */
+export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: readonly Value[]): Value {
+  const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
+  const out = l.temporary(node.shape, node.dtype);
+  if (sizeOf(node.shape) === 0) return out;
+  const n = node.shape[node.shape.length - 1];
+  const wBatch = sizeOf(w.shape.slice(0, -2));
+  const lead = node.shape.slice(0, -2);
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
+    const product = matrixProduct(l, node, x, [w, scales, biases]);
+    if (product) return product;
+  }
+  // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
+  const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
+  const kk = x.shape[x.shape.length - 1];
+  const batch = wBatch === 1 ? 1 : sizeOf(lead);
+  const m = sizeOf(node.shape) / n / batch;
+  const full = (v: Value): Value =>
+    l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
+  const spec = {
+    BITS: bits,
+    GROUP: groupSize,
+    DTYPE_X: x.dtype.code,
+    DTYPE_SCALES: scales.dtype.code,
+    DTYPE_OUT: out.dtype.code,
+  };
+  const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
+  const buffers = [dense, full(w), full(scales), full(biases), out];
+  if (transpose && m <= MATVEC_ROWS) {
+    const outputs = l.backend.limits.threads / 8;
+    l.emit("quantized_matvec", buffers, {
+      spec: { ...spec, ROWS: m },
+      push,
+      workgroups: batch * Math.ceil(n / outputs),
+    });
+  } else {
+    const tile = tileOf(l);
+    l.emit("quantized_matmul", buffers, {
+      spec: { ...spec, TRANSPOSE: transpose ? 1 : 0 },
+      push,
+      workgroups: batch * Math.ceil(m / tile) * Math.ceil(n / tile),
+    });
+  }
+  return out;
+}
+
+/** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
+export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
+  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x));
+  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, q, kk, v) : undefined;
+  if (product) return product;
+  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
+  const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  const [batch, heads, qLen, vDim] = node.shape;
+  if (sizeOf(node.shape) === 0) return out;
+  l.emit("attention", [q, kk, v, mask, lengths, out], {
+    spec: {
+      HEAD_DIM: q.shape[3],
+      V_DIM: vDim,
+      DTYPE_Q: q.dtype.code,
+      DTYPE_KV: kk.dtype.code,
+      DTYPE_OUT: node.dtype.code,
+      MASK_MODE: MASK_MODES[mode],
+      DTYPE_MASK: (mask?.dtype ?? float32).code,
+      HAS_LENGTHS: hasLengths ? 1 : 0,
+    },
+    push: {
+      batch,
+      heads,
+      kv_heads: kk.shape[1],
+      q_len: qLen,
+      kv_len: kk.shape[2],
+      scale,
+      q_strides: q.strides.slice(0, 3),
+      k_strides: kk.strides.slice(0, 3),
+      v_strides: v.strides.slice(0, 3),
+      mask_strides: mask ? broadcastStrides(mask.shape, mask.strides, [batch, heads, qLen, kk.shape[2]]) : [],
+    },
+    workgroups: batch * heads * Math.ceil(qLen / ATTENTION_QUERIES),
+  });
+  return out;
+}

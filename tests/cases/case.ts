@@ -1,0 +1,53 @@
+/**
+ * What a row of the case table is.
+ *
+ * Tolerances are normalised mean squared errors: 1e-7 for float32, 1e-5 for 16-bit elementwise, 5e-4 for products in 16
+ * bits; integers and indices are exact.
+ */
+
+import type * as Mx from "../../mod.ts";
+import type { Dense } from "../oracle.ts";
+
+/** The library, passed in so that this file stays free of side effects. */
+export type Library = typeof Mx;
+/** An array of the library. */
+export type Tensor = Mx.Tensor;
+
+/** Names of dtypes in the table. */
+export type TypeName = "bool" | "uint8" | "uint32" | "int32" | "float16" | "bfloat16" | "float32";
+
+/** One input: random numbers of a dtype in [low, high), seen through a view when asked for. */
+export interface Input {
+  readonly shape: readonly number[];
+  readonly dtype: TypeName;
+  readonly low?: number;
+  readonly high?: number;
+  /** Stored with the last two axes swapped, or every other element of a larger array, or reversed. */
+  readonly layout?: "transposed" | "strided" | "reversed";
+}
+
+/** A row of the table. */
+export interface Case {
+  readonly op: string;
+  readonly what: string;
+  readonly inputs: readonly Input[];
+  readonly run: (mx: Library, x: Tensor[]) => Tensor;
+  readonly oracle: (x: Dense[]) => Dense;
+  /** NMSE bound; 0 demands equality. */
+  readonly tolerance: number;
+}
+
+/** Dtypes that every op takes. */
+export const FLOATS = ["float32", "float16", "bfloat16"] as const;
+/** The tolerance that demands equality. */
+export const EXACT = 0;
+
+/** Of elementwise ops whose result has this dtype. */
+export function tolerance(dtype: TypeName): number {
+  return dtype === "float32" ? 1e-7 : dtype === "float16" || dtype === "bfloat16" ? 1e-5 : EXACT;
+}
+
+/** Rounding of a bfloat16 result alone is worth 2^-18; products of 16-bit numbers get the bound of the field. */
+export function productTolerance(dtype: TypeName): number {
+  return dtype === "float32" ? 1e-7 : 5e-4;
+}

@@ -1,0 +1,376 @@
+/**
+ * The native library below the backends: Plans, tickets, the pipeline cache, and what rare results of the driver lead to
+ * (VKMX_FAULT), on every Vulkan device.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { RuntimeError } from "../ffi/error.ts";
+import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
+import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT } from "../src/backend/kernels.ts";
+import {
+  arange,
+  assertFails,
+  bufferOf,
+  bytesOf,
+  copy,
+  deviceTest,
+  floatsOf,
+  INDICES,
+  INFO,
+  MIB,
+  openWith,
+  pattern,
+  plan,
+  slotsOf,
+} from "./vulkan_device.ts";
+
+// ---- Plans --------------------------------------------------------------------------------------------------------------
+
+deviceTest("planRun() runs dispatches in order over hazards of all kinds", (device) => {
+  const n = 5000, a = device.bufferNew(4 * n), b = device.bufferNew(4 * n), c = device.bufferNew(4 * n);
+  const p = device.planNew(plan(
+    3,
+    arange(0, n, 1, 0), // a = 1
+    copy(0, 1, n), //      b = 1: read after write
+    arange(0, n, 2, 0), // a = 2: write after read
+    arange(0, n, 3, 0), // a = 3: write after write
+    copy(0, 2, n), //      c = 3
+  ));
+  device.planRun(p, slotsOf(a, b, c));
+  for (const [buffer, value] of [[a, 3], [b, 1], [c, 3]]) {
+    assert(floatsOf(device, buffer, n).every((x) => x === value));
+  }
+});
+
+deviceTest("planRun() replays with the same slots and records again for others", (device) => {
+  const n = 1000, p = device.planNew(plan(2, copy(0, 1, n)));
+  const inputs = Array.from({ length: 7 }, (_, i) => bufferOf(device, pattern(4 * n, i)));
+  const outputs = Array.from({ length: 7 }, () => device.bufferNew(4 * n));
+  let last = 0;
+  for (let round = 0; round < 3; round++) {
+    for (let i = 0; i < 7; i++) {
+      const ticket = device.planRun(p, slotsOf(inputs[i], outputs[(i + round) % 7]));
+      assert(ticket > last);
+      last = ticket;
+      device.planRun(p, slotsOf(inputs[i], outputs[(i + round) % 7]));
+    }
+    for (let i = 0; i < 7; i++) {
+      assertEquals(bytesOf(device, outputs[(i + round) % 7], 4 * n), pattern(4 * n, i));
+    }
+  }
+});
+
+deviceTest("planRun() takes offsets of slots and of the Plan", (device) => {
+  const source = bufferOf(device, pattern(4096)), out = bufferOf(device, new Uint8Array(4096));
+  const p = device.planNew(plan(2, copy(0, 1, 10, 8, 16)));
+  device.planRun(p, slotsOf([source, 100], [out, 256]));
+  const expected = new Uint8Array(4096);
+  expected.set(pattern(4096).subarray(108, 148), 272);
+  assertEquals(bytesOf(device, out, 4096), expected);
+});
+
+deviceTest("bufferWrite() between runs comes in order, also while they run", (device) => {
+  const n = 200_000, x = device.bufferNew(4 * n), results: number[] = [];
+  const p = device.planNew(plan(2, copy(0, 1, n)));
+  for (let i = 0; i < 6; i++) {
+    device.bufferWrite(x, 0, new Uint8Array(4 * n).fill(i + 1));
+    results.push(device.bufferNew(4 * n));
+    device.planRun(p, slotsOf(x, results[i]));
+  }
+  results.forEach((buffer, i) => assert(bytesOf(device, buffer, 4 * n).every((byte) => byte === i + 1)));
+});
+
+deviceTest("bufferWrite() twice to one place keeps the last bytes", (device) => {
+  const n = 100_000, x = device.bufferNew(4 * n), y = device.bufferNew(4 * n);
+  const p = device.planNew(plan(2, copy(0, 1, n)));
+  device.planRun(p, slotsOf(x, y));
+  device.bufferWrite(x, 0, new Uint8Array(1000).fill(1));
+  device.bufferWrite(x, 500, new Uint8Array(1000).fill(2));
+  device.planRun(p, slotsOf(x, y));
+  const bytes = bytesOf(device, y, 1500);
+  assert(bytes.every((byte, i) => byte === (i < 500 ? 1 : 2)));
+});
+
+deviceTest("a freed buffer's memory may be used again while earlier work runs", (device) => {
+  const n = 300_000, out: number[] = [];
+  const fill = device.planNew(plan(1, arange(0, n, 0, 1)));
+  const copies = device.planNew(plan(2, copy(0, 1, n)));
+  for (let i = 0; i < 8; i++) {
+    const temporary = device.bufferNew(4 * n);
+    if (i % 2) device.bufferWrite(temporary, 0, new Uint8Array(4 * n).fill(i));
+    else device.planRun(fill, slotsOf(temporary));
+    out.push(device.bufferNew(4 * n));
+    device.planRun(copies, slotsOf(temporary, out[i]));
+    device.bufferFree(temporary);
+  }
+  out.forEach((buffer, i) => {
+    if (i % 2) assert(bytesOf(device, buffer, 4 * n).every((byte) => byte === i));
+    else assert(floatsOf(device, buffer, n).every((x, j) => x === j));
+  });
+});
+
+deviceTest("planRun() refuses bindings that do not fit", (device) => {
+  const buffer = device.bufferNew(64);
+  const p = device.planNew(plan(1, arange(0, 4, 0, 1, 32)));
+  assertFails("argument", () => device.planRun(p, slotsOf()), "1 slots");
+  assertFails("argument", () => device.planRun(p, slotsOf(buffer, buffer)), "8 words");
+  assertFails("argument", () => device.planRun(p, slotsOf([buffer, 32])), "slot 0", "64 bytes");
+  assertFails("argument", () => device.planRun(p, Uint32Array.of(buffer, 0, 9, 0)), "slot 0");
+  device.planFree(p);
+  assertFails("handle", () => device.planRun(p, slotsOf(buffer)), "no plan");
+  assertFails("handle", () => device.planFree(p));
+});
+
+deviceTest("planNew() takes a Plan without dispatches", (device) => {
+  const p = device.planNew(plan(0));
+  assert(device.wait(device.planRun(p, slotsOf()), 1000));
+});
+
+deviceTest("planNew() says what is wrong with a Plan", (device) => {
+  const valid = plan(2, copy(0, 1, 10));
+  const wrong = (change: (words: number[]) => void, ...parts: string[]): void => {
+    const words = [...valid];
+    change(words);
+    assertFails("plan", () => device.planNew(Uint32Array.from(words)), "vkrt_plan_new()", ...parts);
+  };
+  wrong((w) => w.length = 0, "0 words are no Plan");
+  wrong((w) => w.length = 3, "no Plan");
+  wrong((w) => w[0] = 0, "no Plan", PLAN_MAGIC.toString(16));
+  wrong((w) => w.push(0), "header says");
+  wrong((w) => w[3] = w.push(0), "stand behind the last dispatch");
+  wrong((w) => w[1] = 2 ** 31, "2147483648 slots");
+  wrong((w) => w[2] = 2 ** 31, "dispatches");
+  wrong((w) => w[2] = 2, "past the end");
+  wrong((w) => w[4] = 999, "no kernel 999");
+  wrong((w) => w[4] |= 0x20000, "unknown flags");
+  wrong((w) => w[5] += 1, "copy takes 3 buffers");
+  wrong((w) => w[6] = 2 ** 32 - 1, "workgroups along x");
+  wrong((w) => w[9] = 2, "slot 2 of 2");
+  wrong((w) => w[9] = PLAN_NO_SLOT, "buffer 0 must be bound");
+  wrong((w) => w[15] = 0, "0 threads");
+  wrong((w) => w[15] = 65536, "65536 threads");
+});
+
+deviceTest("planNew() survives random words and mutated Plans", (device) => {
+  let state = 1;
+  const random = (n: number): number => {
+    state = Math.imul(state ^ state >>> 15, 0x2c1b3c6d) + 0x9e3779b9 | 0;
+    return (state >>> 0) % n;
+  };
+  const valid = plan(3, arange(0, 10, 0, 1), copy(0, 1, 10), copy(1, 2, 10));
+  const structure = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 15, 19, 20]; // all but constants and push words of the first two
+  let accepted = 0;
+  for (let i = 0; i < 4000; i++) {
+    let words: Uint32Array<ArrayBuffer>;
+    if (i % 4 === 0) {
+      words = Uint32Array.from({ length: random(40) }, () => random(3) ? random(64) : random(2 ** 32));
+      if (words.length > 3 && i % 8 === 0) words.set([PLAN_MAGIC, random(4), random(4), words.length]);
+    } else {
+      words = valid.slice(0, i % 16 === 1 ? random(valid.length) : valid.length);
+      const value = [random(2 ** 32), random(8), 0, 2 ** 32 - 1, 2 ** 31, 0xffff][random(6)];
+      if (words.length > 0) words[structure[random(structure.length)] % words.length] = value;
+    }
+    try {
+      device.planFree(device.planNew(words));
+      accepted++;
+    } catch (error) {
+      assert(error instanceof RuntimeError && error.code === "plan", String(error));
+    }
+  }
+  assert(accepted > 0 && accepted < 4000, `${accepted} of 4000`);
+});
+
+deviceTest("planRun() lets flagged dispatches of one slot run together", (device) => {
+  const n = 4096, pieces = 8;
+  const words = plan(1, ...Array.from({ length: pieces }, (_, i) => arange(0, n, i, 0, 4 * n * i)));
+  const size = (words.length - 4) / pieces;
+  for (let i = 1; i < pieces; i++) words[4 + i * size] |= PLAN_DISJOINT << 16;
+  const out = device.bufferNew(4 * n * pieces);
+  device.planRun(device.planNew(words), slotsOf(out));
+  assert(floatsOf(device, out, n * pieces).every((x, i) => x === Math.floor(i / n)));
+});
+
+// ---- tickets and timestamps -----------------------------------------------------------------------------------------------
+
+deviceTest("wait() times out while work runs and ends with it", async (device) => {
+  const n = 2 * MIB, a = device.bufferNew(4 * n), b = device.bufferNew(4 * n);
+  const p = device.planNew(plan(2, ...Array.from({ length: 10 }, (_, i) => i % 2 ? copy(1, 0, n) : copy(0, 1, n))));
+  let ticket = 0;
+  for (let i = 0; i < 4; i++) ticket = device.planRun(p, slotsOf(a, b));
+  assertEquals(device.wait(ticket, 0), false);
+  const start = performance.now();
+  device.wait(ticket, 1);
+  assert(performance.now() - start < 1000);
+  let turns = 0;
+  const timer = setInterval(() => turns++, 1);
+  while (!await device.waitAsync(ticket, 50));
+  clearInterval(timer);
+  assert(turns > 0 || INFO[0].type !== "cpu", "the event loop stood still");
+  assertEquals(device.wait(ticket, 0), true);
+  assertEquals(device.wait(0, 0), true);
+  assertFails("argument", () => device.wait(ticket + 1, 0), "never given");
+});
+
+deviceTest("close() lets a wait on another thread end", async (device) => {
+  const buffer = device.bufferNew(4 * MIB);
+  const p = device.planNew(plan(1, arange(0, MIB, 0, 1)));
+  const waiting = device.waitAsync(device.planRun(p, slotsOf(buffer)), 5000).catch((error) => {
+    assertEquals(error.code, "handle"); // the device was gone before the thread began
+    return true;
+  });
+  device.close();
+  assertEquals(await waiting, true);
+});
+
+deviceTest("profileRead() gives one time a dispatch", (device, index) => {
+  const n = MIB, a = device.bufferNew(4 * n), b = device.bufferNew(4 * n);
+  const p = device.planNew(plan(2, arange(0, n, 0, 1), copy(0, 1, n), arange(0, 1, 0, 1)));
+  device.planRun(p, slotsOf(a, b));
+  assertEquals(device.profileRead(p, 3).length, 0);
+  if (INFO[index].timestampPeriod === 0) return;
+  device.profile(true);
+  device.planRun(p, slotsOf(a, b));
+  device.planRun(p, slotsOf(a, b));
+  const times = device.profileRead(p, 3);
+  assertEquals(times.length, 3);
+  assert(times.every((t) => t >= 0 && t < 60e9) && times[0] > times[2], String(times));
+  assertEquals(device.profileRead(p, 2).length, 2);
+  device.profile(false);
+  device.planRun(p, slotsOf(a, b));
+  assertEquals(device.profileRead(p, 3), times);
+});
+
+// ---- the pipeline cache -----------------------------------------------------------------------------------------------------
+
+for (const index of INDICES) {
+  Deno.test(`close() on vulkan:${index} keeps pipelines in a file, and a damaged one does no harm`, () => {
+    const folder = Deno.makeTempDirSync();
+    const cache = `${folder}/not/yet`;
+    const files = (): string[] => Array.from(Deno.readDirSync(cache), (entry) => entry.name);
+    const use = (): void => {
+      using device = new VulkanDevice(index, cache);
+      device.planNew(plan(1, arange(0, 1, 0, 1)));
+    };
+    try {
+      use();
+      assertEquals(files().length, 1);
+      const path = `${cache}/${files()[0]}`;
+      const whole = Deno.readFileSync(path);
+      use();
+      for (const damaged of [whole.slice(0, whole.length / 2), pattern(whole.length), new Uint8Array(0)]) {
+        Deno.writeFileSync(path, damaged);
+        use();
+        assertEquals(files().length, 1);
+        assert(Deno.readFileSync(path).length > 16);
+      }
+      Deno.removeSync(cache, { recursive: true });
+      Deno.writeTextFileSync(cache, ""); // a file where the folder should be
+      use();
+    } finally {
+      Deno.removeSync(folder, { recursive: true });
+    }
+  });
+}
+
+// ---- what drivers answer on bad days ----------------------------------------------------------------------------------------
+
+/** VkResult values. */
+const OUT_OF_DEVICE_MEMORY = -2, LOST = -4, UNKNOWN = -13;
+
+/** A test with a fault of the driver; the device opens again afterwards. */
+function faultTest(name: string, fault: string, body: (device: VulkanDevice) => void): void {
+  for (const index of INDICES) {
+    Deno.test(`${name} on vulkan:${index}`, () => {
+      const device = openWith({ VKMX_FAULT: fault, VKMX_STAGING: "1" }, index);
+      try {
+        body(device);
+      } finally {
+        device.close();
+      }
+      assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+      using again = new VulkanDevice(index, "");
+      assertEquals(bytesOf(again, bufferOf(again, pattern(9)), 9), pattern(9));
+    });
+  }
+}
+
+faultTest("a lost device says so from then on, and closes", `vkQueueSubmit2:${LOST}:1`, (device) => {
+  const buffer = device.bufferNew(4);
+  const p = device.planNew(plan(1, arange(0, 1, 7, 0)));
+  device.planRun(p, slotsOf(buffer));
+  assertFails("device-lost", () => device.planRun(p, slotsOf(buffer)), "vkQueueSubmit2", "open it again");
+  assertFails("device-lost", () => device.bufferNew(4), "vkrt_buffer_new()");
+  assertFails("device-lost", () => device.bufferRead(buffer, 0, new Uint8Array(4)));
+  assertFails("device-lost", () => device.wait(1, 1000));
+  device.bufferFree(buffer);
+  device.planFree(p);
+});
+
+faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (device) => {
+  const buffer = device.bufferNew(4);
+  const p = device.planNew(plan(1, arange(0, 1, 7, 0)));
+  const ticket = device.planRun(p, slotsOf(buffer));
+  assertFails("device-lost", () => device.wait(ticket, 1000), "vkWaitSemaphores");
+});
+
+faultTest("memory that the driver refuses is out-of-memory", `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:1`, (device) => {
+  const small = device.bufferNew(4);
+  const error = assertFails("out-of-memory", () => device.bufferNew(100 * MIB), "100.0 MiB", "free arrays");
+  assert(/\d MiB in use of \d/.test(error.message));
+  assertEquals(bytesOf(device, small, 0).length, 0);
+});
+
+faultTest("any other answer names the call and the result", `vkCreateComputePipelines:${UNKNOWN}`, (device) => {
+  assertFails(
+    "vulkan",
+    () => device.planNew(plan(1, arange(0, 1, 0, 0))),
+    "vkCreateComputePipelines",
+    "VK_ERROR_UNKNOWN",
+  );
+});
+
+for (const index of INDICES) {
+  Deno.test(`VulkanDevice frees what it began when opening vulkan:${index} fails`, () => {
+    const calls = [
+      "CreateCommandPool",
+      "CreateSemaphore",
+      "CreatePipelineLayout",
+      "CreatePipelineCache",
+      "AllocateCommandBuffers",
+    ];
+    for (const call of calls) {
+      assertFails("vulkan", () => openWith({ VKMX_FAULT: `vk${call}:${UNKNOWN}` }, index), `vk${call}`);
+    }
+    assertEquals(liveObjects().devices, 0);
+  });
+
+  Deno.test(`failing allocations leave vulkan:${index} usable, whichever it is`, () => {
+    for (let skip = 0; skip < 50; skip++) {
+      using device = openWith(
+        { VKMX_FAULT: `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:${skip}`, VKMX_STAGING: "1" },
+        index,
+      );
+      const p = device.planNew(plan(2, copy(0, 1, 16)));
+      try {
+        for (let i = 0; i < 4; i++) {
+          const a = bufferOf(device, pattern(64, i)), b = device.bufferNew(17 * MIB);
+          device.planRun(p, slotsOf(a, b));
+          assertEquals(bytesOf(device, b, 64), pattern(64, i));
+        }
+      } catch (error) {
+        assert(error instanceof RuntimeError && error.code === "out-of-memory", String(error));
+      }
+      if (skip > 8) break; // more than the body allocates
+    }
+    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+  });
+
+  Deno.test(`opening and closing vulkan:${index} many times leaves nothing behind`, () => {
+    for (let i = 0; i < 20; i++) {
+      using device = new VulkanDevice(index, "");
+      const buffer = bufferOf(device, pattern(100));
+      device.planRun(device.planNew(plan(1, arange(0, 25, 0, 1))), slotsOf(buffer));
+    }
+    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+  });
+}

@@ -1,0 +1,79 @@
+/**
+ * What the tests of the product kernels share: dtypes with their bounds, random operands, one dispatch and its comparison.
+ */
+
+import { assert } from "@std/assert";
+import type { Backend } from "../src/backend/backend.ts";
+import type { KernelName } from "../src/backend/kernels.ts";
+import { bfloat16, bool, type Dtype, float16, float32, type HostArray, int32, uint8 } from "../src/graph/dtype.ts";
+import { type KernelRun, runKernel } from "./harness.ts";
+import { pack, unpack } from "./kernel_values.ts";
+import { generator, nmse } from "./oracle.ts";
+
+/** A dtype with what tests do with it. */
+export interface Type {
+  readonly name: string;
+  readonly code: number;
+  /** Bound of products whose result has this dtype. */
+  readonly bound: number;
+  pack(values: ArrayLike<number>): HostArray;
+  values(words: HostArray): Float64Array;
+}
+
+const type = (dtype: Dtype, bound: number): Type => ({
+  name: dtype.name,
+  code: dtype.code,
+  bound,
+  pack: (values) => pack(dtype, values),
+  values: (words) => Float64Array.from(unpack(dtype, words)),
+});
+
+export const U8: Type = type(uint8, 0);
+export const I32: Type = type(int32, 0);
+export const F16: Type = type(float16, 5e-4);
+export const BF16: Type = type(bfloat16, 5e-4);
+export const F32: Type = type(float32, 1e-7);
+/** Code of bool. */
+export const BOOL: number = bool.code;
+
+/** The values as the dtype holds them. */
+export function rounded(type: Type, values: ArrayLike<number>): Float64Array {
+  return type.values(type.pack(values));
+}
+
+/** Random numbers in [0, 1), the same in every run. */
+export const next: () => number = generator(7);
+/** Random numbers in (-scale, scale). */
+export const random = (n: number, scale = 1): Float64Array =>
+  Float64Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+
+/** Sizes of workgroups. */
+export const THREADS = [64, 256] as const;
+
+/** A grid of `groups` workgroups, folded into (x, y) as lowering does; the odd width leaves workgroups over. */
+export function folded(groups: number): [number, number, number] {
+  const x = Math.max(1, Math.min(groups, 7));
+  return [x, Math.max(1, Math.ceil(groups / x)), 1];
+}
+
+/** Tiles of a result. */
+export function tiles(threads: number, ...sizes: [number, number]): number {
+  const tile = threads === 256 ? 64 : 32;
+  return Math.ceil(sizes[0] / tile) * Math.ceil(sizes[1] / tile);
+}
+
+/** Runs with an output of `n` values of `type` and compares. */
+export function check(
+  backend: Backend,
+  kernel: KernelName,
+  run: KernelRun,
+  type: Type,
+  expected: Float64Array,
+  what: string,
+  bound = type.bound,
+): void {
+  const out = type.pack(new Float64Array(expected.length).fill(-1));
+  runKernel(backend, kernel, { ...run, buffers: { ...run.buffers, out } });
+  const error = nmse(type.values(out), expected);
+  assert(error <= bound, `${kernel} ${what} on ${backend.name}: NMSE ${error.toExponential(2)} > ${bound}`);
+}

@@ -1,0 +1,262 @@
+/**
+ * quantize, dequantize, quantized_matvec and quantized_matmul on every device, one dispatch each, against float64 loops.
+ */
+
+import { assertEquals } from "@std/assert";
+import type { Backend } from "../src/backend/backend.ts";
+import type { HostArray } from "../src/graph/dtype.ts";
+import { kernelTest as test, runKernel } from "./harness.ts";
+import { quantizeGroup } from "./oracle.ts";
+import { BF16, check, F16, F32, folded, next, random, rounded, THREADS, tiles, type Type } from "./product_values.ts";
+
+const BITS = [2, 3, 4, 5, 6, 8] as const;
+const GROUPS = [32, 64, 128] as const;
+
+/** Codes as MLX packs them: each row a bitstream, lowest bits first. A row's bits fill whole bytes. */
+function packCodes(codes: ArrayLike<number>, bits: number): Uint8Array {
+  const bytes = new Uint8Array(codes.length * bits / 8);
+  for (let i = 0; i < codes.length * bits; i++) {
+    bytes[i >> 3] |= ((codes[Math.floor(i / bits)] >> (i % bits)) & 1) << (i & 7);
+  }
+  return bytes;
+}
+
+interface Quantized {
+  readonly words: Uint8Array;
+  readonly scales: HostArray;
+  readonly biases: HostArray;
+  /** scale * code + bias, not rounded. */
+  readonly values: Float64Array;
+  readonly codes: Uint8Array;
+}
+
+function randomQuantized(count: number, bits: number, group: number, type: Type): Quantized {
+  const codes = Uint8Array.from({ length: count }, () => Math.floor(next() * (1 << bits)));
+  const scale = 2 / (1 << bits);
+  const scales = type.pack(random(count / group, scale));
+  const biases = type.pack(random(count / group));
+  const s = type.values(scales);
+  const b = type.values(biases);
+  const values = Float64Array.from(codes, (c, i) => s[Math.floor(i / group)] * c + b[Math.floor(i / group)]);
+  return { words: packCodes(codes, bits), scales, biases, values, codes };
+}
+
+test("quantize() gives MLX's codes, scales and biases", (backend) => {
+  for (const type of [F32, BF16, F16]) {
+    for (const bits of BITS) {
+      for (const group of GROUPS) {
+        const [rows, cols] = [3, 256];
+        const w = type.pack(random(rows * cols));
+        const values = type.values(w);
+        values.fill(0, 0, group); // a group of zeros and one of a constant
+        values.fill(0.75, group, 2 * group);
+        const held = type.pack(values);
+        const groups = Array.from(
+          { length: rows * cols / group },
+          (_, g) => quantizeGroup(type.values(held).subarray(g * group, (g + 1) * group), bits),
+        );
+        const codes = new Uint8Array(rows * cols * bits / 8);
+        const scales = type.pack(new Float64Array(groups.length));
+        const biases = type.pack(new Float64Array(groups.length));
+        runKernel(backend, "quantize", {
+          spec: { BITS: bits, GROUP: group, DTYPE: type.code },
+          push: { rows, cols },
+          buffers: { w: held, codes, scales, biases },
+          items: groups.length,
+        });
+        const what = `${type.name}, ${bits} bits, groups of ${group} on ${backend.name}`;
+        assertEquals(type.values(scales), rounded(type, groups.map((g) => g.scale)), `scales of ${what}`);
+        assertEquals(type.values(biases), rounded(type, groups.map((g) => g.bias)), `biases of ${what}`);
+        assertEquals(codes, packCodes(groups.flatMap((g) => g.codes), bits), `codes of ${what}`);
+      }
+    }
+  }
+});
+
+test("quantize() gives the words that MLX gave for linspace(-1, 2, 32)", (backend) => {
+  const w = BF16.pack(Float64Array.from({ length: 32 }, (_, i) => -1 + 3 * i / 31));
+  const codes = new Uint32Array(4);
+  const scales = new Uint16Array(1);
+  const biases = new Uint16Array(1);
+  runKernel(backend, "quantize", {
+    spec: { BITS: 4, GROUP: 32, DTYPE: BF16.code },
+    push: { rows: 1, cols: 32 },
+    buffers: { w, codes, scales, biases },
+  });
+  assertEquals([...codes.subarray(0, 2)], [3437096703, 2291772091]);
+  assertEquals([...BF16.values(scales), ...BF16.values(biases)], [-0.2001953125, 2]);
+});
+
+test("dequantize() rounds each step to the dtype of the scales", (backend) => {
+  for (const type of [F32, BF16, F16]) {
+    for (const out of [type, F32]) {
+      for (const bits of BITS) {
+        for (const group of GROUPS) {
+          const [rows, cols] = [3, 128];
+          const q = randomQuantized(rows * cols, bits, group, type);
+          const s = type.values(q.scales);
+          const b = type.values(q.biases);
+          const products = rounded(type, Float64Array.from(q.codes, (c, i) => s[Math.floor(i / group)] * c));
+          const sums = rounded(type, products.map((v, i) => v + b[Math.floor(i / group)]));
+          check(
+            backend,
+            "dequantize",
+            {
+              spec: { BITS: bits, GROUP: group, DTYPE_SCALES: type.code, DTYPE_OUT: out.code },
+              push: { rows, cols },
+              buffers: { codes: q.words, scales: q.scales, biases: q.biases },
+              items: rows * cols / 8,
+            },
+            out,
+            rounded(out, sums),
+            `${type.name} to ${out.name}, ${bits} bits, groups of ${group}`,
+            0,
+          );
+        }
+      }
+    }
+  }
+});
+
+interface QuantizedCase {
+  readonly batch?: number;
+  readonly wBatch?: number;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly bits: number;
+  readonly group: number;
+  readonly types?: readonly [Type, Type, Type];
+  readonly transpose?: boolean;
+  readonly rows?: number;
+}
+
+function quantizedProduct(
+  backend: Backend,
+  kernel: "quantized_matvec" | "quantized_matmul",
+  c: QuantizedCase,
+  threads: number,
+): void {
+  const { batch = 1, wBatch = 1, m, n, k, bits, group, types = [F32, F32, F32], transpose = true, rows = 1 } = c;
+  const [X, S, Out] = types;
+  const x = X.pack(random(batch * m * k));
+  const xv = X.values(x);
+  const w = randomQuantized(wBatch * n * k, bits, group, S);
+  const expected = new Float64Array(batch * m * n);
+  for (let i = 0; i < batch * m; i++) {
+    const base = wBatch === 1 ? 0 : Math.floor(i / m) * n * k;
+    for (let j = 0; j < n; j++) {
+      let sum = 0;
+      for (let t = 0; t < k; t++) sum += xv[i * k + t] * w.values[base + (transpose ? j * k + t : t * n + j)];
+      expected[i * n + j] = sum;
+    }
+  }
+  const spec = {
+    THREADS: threads,
+    BITS: bits,
+    GROUP: group,
+    DTYPE_X: X.code,
+    DTYPE_SCALES: S.code,
+    DTYPE_OUT: Out.code,
+  };
+  const vector = kernel === "quantized_matvec";
+  check(
+    backend,
+    kernel,
+    {
+      spec: vector ? { ...spec, ROWS: rows } : { ...spec, TRANSPOSE: transpose ? 1 : 0 },
+      push: { batch, m, n, k, w_batch: wBatch },
+      buffers: { x, w: w.words, scales: w.scales, biases: w.biases },
+      grid: folded(vector ? batch * Math.ceil(n / (threads / 8)) : batch * tiles(threads, m, n)),
+    },
+    Out,
+    expected,
+    JSON.stringify({ ...c, types: types.map((t) => t.name), threads }),
+  );
+}
+
+const MIXED: readonly (readonly [Type, Type, Type])[] = [[F32, F32, F32], [F32, BF16, F32], [BF16, BF16, BF16], [
+  F16,
+  F16,
+  F16,
+]];
+
+test("quantized_matvec() matches plain loops for every width and group", (backend) => {
+  for (const bits of BITS) {
+    for (const group of GROUPS) {
+      for (const threads of group === 64 ? THREADS : [64]) {
+        quantizedProduct(backend, "quantized_matvec", { m: 1, n: 37, k: 384, bits, group }, threads);
+        quantizedProduct(backend, "quantized_matvec", { m: 5, n: 9, k: 128, bits, group, rows: 2 }, threads);
+      }
+    }
+  }
+});
+
+test("quantized_matvec() takes mixed dtypes, rows and batches", (backend) => {
+  for (const types of MIXED) {
+    for (const bits of [4, 8]) {
+      quantizedProduct(backend, "quantized_matvec", { m: 1, n: 33, k: 256, bits, group: 64, types }, 64);
+      quantizedProduct(backend, "quantized_matvec", { m: 8, n: 18, k: 256, bits, group: 64, types, rows: 8 }, 64);
+    }
+  }
+  for (const m of [0, 1, 3]) {
+    for (const wBatch of [1, 3]) {
+      quantizedProduct(
+        backend,
+        "quantized_matvec",
+        { batch: 3, wBatch, m, n: 7, k: 64, bits: 4, group: 32, rows: 2 },
+        64,
+      );
+    }
+  }
+});
+
+test("quantized_matvec() copes with one large value in a group", (backend) => {
+  const k = 128;
+  const x = Float32Array.from(random(k));
+  x[5] = 1000;
+  const w = randomQuantized(4 * k, 4, 64, F32);
+  const expected = Float64Array.from({ length: 4 }, (_, j) => x.reduce((s, v, t) => s + v * w.values[j * k + t], 0));
+  check(
+    backend,
+    "quantized_matvec",
+    {
+      spec: { BITS: 4, GROUP: 64, DTYPE_X: F32.code, DTYPE_SCALES: F32.code, DTYPE_OUT: F32.code, ROWS: 1 },
+      push: { batch: 1, m: 1, n: 4, k, w_batch: 1 },
+      buffers: { x, w: w.words, scales: w.scales, biases: w.biases },
+      grid: 1,
+    },
+    F32,
+    expected,
+    "outlier",
+  );
+});
+
+test("quantized_matmul() matches plain loops for every width and group, both ways", (backend) => {
+  for (const bits of BITS) {
+    for (const group of GROUPS) {
+      for (const threads of group === 64 ? [256] : [64]) {
+        quantizedProduct(backend, "quantized_matmul", { m: 9, n: 70, k: 128, bits, group }, threads);
+        quantizedProduct(backend, "quantized_matmul", { m: 9, n: 128, k: 45, bits, group, transpose: false }, threads);
+      }
+    }
+  }
+});
+
+test("quantized_matmul() takes mixed dtypes, odd rows and batches", (backend) => {
+  for (const transpose of [true, false]) {
+    for (const types of MIXED) {
+      quantizedProduct(backend, "quantized_matmul", { m: 67, n: 96, k: 160, bits: 4, group: 32, types, transpose }, 64);
+    }
+    for (const m of [0, 1, 33]) {
+      for (const wBatch of [1, 2]) {
+        quantizedProduct(
+          backend,
+          "quantized_matmul",
+          { batch: 2, wBatch, m, n: 64, k: 64, bits: 8, group: 64, transpose },
+          256,
+        );
+      }
+    }
+  }
+});
