@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xb5c55f37;
+export const ABI_HASH = 0xfbc499cb;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -45,6 +45,8 @@ export const VKRT_MEMORY_HEAP = 3;
 export const VKRT_MEMORY_BUDGET = 4;
 /** VKRT_MEMORY_COUNT of vk_runtime.h. */
 export const VKRT_MEMORY_COUNT = 5;
+/** VKRT_MAX_TIMES of vk_runtime.h. */
+export const VKRT_MAX_TIMES = 64;
 
 /** Statuses by the name that errors carry as their code. */
 export const STATUS = {
@@ -186,14 +188,26 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Submits the plan with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-   * and replayed while the slots stay the same. `ticket` counts up; plans run in the order of their submission. */
+  /** Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing. */
+  vkrt_buffer_peek: {
+    parameters: [
+      "u32", // device
+      "u32", // buffer
+      "u64", // offset
+      "buffer", // data
+      "u64", // bytes
+    ],
+    result: "i32",
+  },
+  /** Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
+   * and replayed while the slots stay the same. `ticket` counts up, once a call; plans run in the order of their submission. */
   vkrt_plan_run: {
     parameters: [
       "u32", // device
       "u32", // plan
       "buffer", // slots
       "u32", // count
+      "u32", // times
       "buffer", // ticket
     ],
     result: "i32",

@@ -179,6 +179,12 @@ export class VulkanDevice implements Disposable {
     );
   }
 
+  /** Reads a buffer of the host kind as it is, without waiting. */
+  bufferPeek(buffer: number, offset: number, out: Uint8Array<ArrayBuffer>): void {
+    const status = this.#symbols.vkrt_buffer_peek(this.#handle, buffer, BigInt(offset), out, BigInt(out.length));
+    this.#check(status, "vkrt_buffer_peek");
+  }
+
   /** Reads a range of a file into a buffer. */
   bufferLoad(buffer: number, offset: number, path: string, fileOffset: number, bytes: number): void {
     const call = "vkrt_buffer_load";
@@ -196,12 +202,12 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
-  /** Submits a Plan; `slots` holds 4 words a slot. Returns its ticket. */
-  planRun(plan: number, slots: Uint32Array<ArrayBuffer>): number {
+  /** Submits a Plan, `times` times in a row; `slots` holds 4 words a slot. Returns its ticket. */
+  planRun(plan: number, slots: Uint32Array<ArrayBuffer>, times: number = 1): number {
     const symbols = this.#symbols;
     this.#patiently(
       "vkrt_plan_run",
-      () => symbols.vkrt_plan_run(this.#handle, plan, slots, slots.length, this.#ticket),
+      () => symbols.vkrt_plan_run(this.#handle, plan, slots, slots.length, times, this.#ticket),
     );
     return Number(this.#ticket[0]);
   }

@@ -226,7 +226,7 @@ static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Bind
     return VKRT_OK;
 }
 
-int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint64_t *ticket) {
+int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket) {
     Binding few[64], *bindings = few;
     if (plan->slots > 64) bindings = malloc(plan->slots * sizeof *bindings);
     if (!bindings) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
@@ -235,7 +235,7 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint64_t *ticket)
     for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
         if (fits(d, plan, plan->recordings[i], slots)) r = promote(plan, i);
     if (status == VKRT_OK && !r) status = recording_make(d, plan, slots, bindings, &r);
-    if (status == VKRT_OK) status = device_submit(d, r->commands, &r->ticket);
+    if (status == VKRT_OK) status = device_submit(d, r->commands, times, &r->ticket);
     if (status == VKRT_OK) {
         for (uint32_t i = 0; i < plan->slots; i++)
             if (bindings[i].range) bindings[i].range->last_use = r->ticket;

@@ -224,8 +224,10 @@ fn wasmTable(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     for (t.kernels) |k| if (k.wasm) try w.print("void k_{s}(const Call *call);\n", .{k.name});
     try w.writeAll("\nconst KernelRow kernel_table[] = {\n");
     for (t.kernels) |k| {
-        if (k.wasm) try w.print("    {{k_{s}, ", .{k.name}) else try w.writeAll("    {NULL, ");
-        try w.print("{d}, {d}, {d}, {d}}},\n", .{ k.buffers.len, mask(k, "optional"), k.spec.len, t.block(k.push).words() });
+        if (k.wasm)
+            try w.print("    {{k_{s}, {d}, {d}, {d}, {d}}},\n", .{ k.name, k.buffers.len, mask(k, "optional"), k.spec.len, t.block(k.push).words() })
+        else
+            try w.writeAll("    {NULL, 0, 0, 0, 0},\n");
     }
     try tableEnd(w, t);
     return out.written();
@@ -259,7 +261,7 @@ fn spirvTable(arena: std.mem.Allocator, io: std.Io, t: Tables, files: []const []
         try w.print("    {{\"{s}\", ", .{k.name});
         if (std.mem.eql(u8, files[3 * i + 1], "-")) try w.writeAll("NULL, 0") else try w.print("(const uint32_t *)(const void *)spirv_{s}, sizeof spirv_{s}", .{ k.name, k.name });
         try w.print(", {d}, {d}, {d}, {d}, {d}, {d}, {d}}},\n", .{
-            k.buffers.len, mask(k, "read"), mask(k, "write"), mask(k, "optional"), k.spec.len, t.block(k.push).words(), @intFromBool(std.mem.eql(u8, k.needs, "coopmat")),
+            k.buffers.len, mask(k, "read"), mask(k, "write"), mask(k, "optional"), k.spec.len, t.block(k.push).words(), tables.needBits(k),
         });
     }
     try tableEnd(w, t);

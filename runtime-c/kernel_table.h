@@ -6,17 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// What a kernel needs beyond the baseline, as `needs` in kernels.zon names it.
+enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_FLOAT_ATOMICS = 8 };
+
 typedef struct KernelRow {
     const char *name;
     const uint32_t *spirv; // NULL: not in this build
     size_t spirv_bytes;
     uint8_t buffers;    // number of addresses in front of the push block
-    uint8_t reads;      // bit i: buffer i is read
-    uint8_t writes;     // bit i: buffer i is written
-    uint8_t optional;   // bit i: buffer i may be absent (address 0)
+    uint16_t reads;     // bit i: buffer i is read
+    uint16_t writes;    // bit i: buffer i is written
+    uint16_t optional;  // bit i: buffer i may be absent (address 0)
     uint8_t spec;       // specialisation constants, ids 0..spec-1, 4 bytes each; 0 is the workgroup size
     uint8_t push_words; // 4-byte words of the push block
-    uint8_t coopmat;    // 1: needs VK_KHR_cooperative_matrix
+    uint8_t needs;      // NEEDS_* bits
 } KernelRow;
 
 extern const KernelRow kernel_table[];

@@ -227,7 +227,7 @@ int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not en
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);
-int32_t device_submit(Device *d, VkCommandBuffer last, uint64_t *ticket); // the open transfers go in front
+int32_t device_submit(Device *d, VkCommandBuffer last, uint32_t times, uint64_t *ticket); // the open transfers go in front
 
 // memory.c
 int32_t memory_init(Device *d);
@@ -258,7 +258,7 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out);
 void plan_free(Device *d, Plan *plan);
 
 // commands.c
-int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint64_t *ticket);
+int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket);
 int32_t commands_new(Device *d, VkCommandBuffer *out);
 int32_t commands_begin(Device *d, VkCommandBuffer commands, VkCommandBufferUsageFlags flags);
 void commands_barrier(Device *d, VkCommandBuffer commands, VkPipelineStageFlags2 from, VkAccessFlags2 made,

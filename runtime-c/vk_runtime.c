@@ -208,6 +208,18 @@ int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t offset, void
     return transfer_read(d, b, offset, data, bytes);
 }
 
+int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    Buffer *b;
+    TRY(buffer_range(d, buffer, offset, bytes, &b));
+    if (b->range->chunk->pool != POOL_HOST) return fail(d, VKRT_ERROR_ARGUMENT, "the host sees only buffers of the host kind without waiting");
+    if (bytes == 0) return VKRT_OK;
+    TRY(need(d, data, "data"));
+    memcpy(data, range_mapped(b->range) + offset, bytes);
+    return VKRT_OK;
+}
+
 int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes) {
     Device *d;
     TRY(enter(__func__, device, &d));
@@ -233,7 +245,7 @@ int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, ui
     return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
 }
 
-int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint64_t *ticket) {
+int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket) {
     Device *d;
     TRY(enter(__func__, device, &d));
     TRY(need(d, ticket, "ticket"));
@@ -242,7 +254,8 @@ int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uin
     TRY(plan_find(d, plan, &p));
     if (count != 4 * (uint64_t)p->slots) return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", p->slots, count);
     if (count > 0) TRY(need(d, slots, "slots"));
-    return plan_run(d, p, slots, ticket);
+    if (times == 0 || times > VKRT_MAX_TIMES) return fail(d, VKRT_ERROR_ARGUMENT, "a plan runs 1 to %d times: found %u", VKRT_MAX_TIMES, times);
+    return plan_run(d, p, slots, times, ticket);
 }
 
 int32_t vkrt_plan_free(uint32_t device, uint32_t plan) {

@@ -40,6 +40,9 @@ enum {
 // Slots of vkrt_memory's array.
 enum { VKRT_MEMORY_ACTIVE = 0, VKRT_MEMORY_PEAK, VKRT_MEMORY_STAGING, VKRT_MEMORY_HEAP, VKRT_MEMORY_BUDGET, VKRT_MEMORY_COUNT };
 
+// Most runs of a plan in one submission.
+enum { VKRT_MAX_TIMES = 64 };
+
 // Hash of this header, the kernel table, the push blocks and the Plan format.
 VKRT_API uint32_t vkrt_abi(void);
 
@@ -81,9 +84,12 @@ VKRT_API int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t off
 // Checks a Plan, creates its pipelines and keeps it. The words may go away after the call.
 VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan);
 
-// Submits the plan with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-// and replayed while the slots stay the same. `ticket` counts up; plans run in the order of their submission.
-VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint64_t *ticket);
+// Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
+VKRT_API int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
+
+// Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
+// and replayed while the slots stay the same. `ticket` counts up, once a call; plans run in the order of their submission.
+VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket);
 
 VKRT_API int32_t vkrt_plan_free(uint32_t device, uint32_t plan);
 

@@ -18,7 +18,7 @@
 #define PLAN_HEADER_WORDS 4
 #define PLAN_DISPATCH_WORDS 5
 #define PLAN_NO_SLOT 0xffffffffu
-#define PLAN_MAX_BUFFERS 8
+#define PLAN_MAX_BUFFERS 12
 #define PLAN_MAX_SPEC 16
 #define PLAN_MAX_PUSH 32
 

@@ -201,4 +201,22 @@ struct CoopmatAttentionPush {
     int out_strides[3];
 };
 
+// One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.
+struct DecodePush {
+    uint capacity;    // positions that the cache has room for
+    uint vocabulary;
+    uint layer;
+    float eps;        // of the norms over HIDDEN
+    float head_eps;   // of the norms of q and k
+    float score_scale;
+    float rope_scale;
+    float log2_base;
+};
+
+// Entries of what decode_head leaves, and of the log.
+struct DecodePickPush {
+    uint count;
+    uint log_size;
+};
+
 #endif

@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
-import { Loop } from "../src/array/loop.ts";
+import { Loop, peek, visible } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { testDevices } from "./devices.ts";
 
@@ -29,6 +29,22 @@ const stored = (values: mx.NestedList, dtype: mx.Dtype = mx.float32): mx.Tensor 
 };
 
 // ---- loops --------------------------------------------------------------------------------------------------------------
+
+deviceTest("Loop runs several steps of one submission, and peek() sees what finished ones wrote", async () => {
+  const state = { count: stored([0], mx.int32), log: visible(new Int32Array(8)) };
+  using loop = new Loop(state, ({ count, log }) => {
+    const next = mx.add(count, 1);
+    return { count: next, log: mx.sliceUpdate(log, next, mx.remainder(next, 8), [0], { donate: true }) };
+  });
+  const first = loop.run(3);
+  const second = loop.run(4);
+  await loop.done(first);
+  assertEquals([...peek(state.log)].slice(1, 4), [1, 2, 3]);
+  await loop.done(second);
+  assertEquals([...peek(state.log)], [0, 1, 2, 3, 4, 5, 6, 7]);
+  assertEquals(state.count.tolist(), [7]);
+  mx.dispose(state);
+});
 
 deviceTest("Loop advances a state of several arrays in place", async () => {
   const state = { count: stored([0], mx.int32), sum: stored([1, 2, 3]), last: [stored([[0.5]], mx.float16)] };

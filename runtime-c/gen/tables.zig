@@ -137,8 +137,24 @@ fn checkKernels(t: Tables) void {
         if (kernel.buffers.len > constant(t.plan, "PLAN_MAX_BUFFERS")) fail("kernels.zon: {s} has more than PLAN_MAX_BUFFERS buffers", .{kernel.name});
         if (kernel.spec.len > constant(t.plan, "PLAN_MAX_SPEC")) fail("kernels.zon: {s} has more than PLAN_MAX_SPEC spec constants", .{kernel.name});
         if (kernel.spec.len == 0 or !std.mem.eql(u8, kernel.spec[0], "THREADS")) fail("kernels.zon: {s}: the first spec constant must be THREADS", .{kernel.name});
-        if (kernel.needs.len > 0 and !std.mem.eql(u8, kernel.needs, "coopmat")) fail("kernels.zon: {s}: unknown feature \"{s}\" in needs", .{ kernel.name, kernel.needs });
+        _ = needBits(kernel);
     }
+}
+
+/// What `needs` may name; position i is bit i of KernelRow.needs.
+const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics" };
+
+pub fn needBits(kernel: Kernel) u32 {
+    var bits: u32 = 0;
+    var names = std.mem.tokenizeScalar(u8, kernel.needs, ' ');
+    next: while (names.next()) |name| {
+        for (features, 0..) |feature, i| if (std.mem.eql(u8, name, feature)) {
+            bits |= @as(u32, 1) << @intCast(i);
+            continue :next;
+        };
+        fail("kernels.zon: {s}: unknown feature \"{s}\" in needs", .{ kernel.name, name });
+    }
+    return bits;
 }
 
 fn constant(list: []const Constant, name: []const u8) i64 {

@@ -4,11 +4,25 @@
  * @module
  */
 
-import { StateLoop } from "../schedule/loop.ts";
+import { MAX_STEPS, peekNode, StateLoop } from "../schedule/loop.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
-import { nodeOf, wrap } from "./tensor.ts";
-import type { Node } from "../graph/node.ts";
+import { nodeOf, type Tensor, wrap } from "./tensor.ts";
+import { int32 } from "../graph/dtype.ts";
+import { makeNode, type Node } from "../graph/node.ts";
+
+export { MAX_STEPS };
+
+/** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
+export function visible(values: Int32Array): Tensor {
+  const bytes = new Uint8Array(values.slice().buffer);
+  return wrap(makeNode("data", [], [values.length], int32, { bytes, visible: true }));
+}
+
+/** The values of a {@link visible} array now. What steps up to a finished ticket wrote is there. */
+export function peek(array: Tensor): Int32Array {
+  return new Int32Array(peekNode(nodeOf(array)).buffer);
+}
 
 /** State that lives on the device, and the step that advances it. */
 export class Loop<S> implements Disposable {
@@ -34,14 +48,14 @@ export class Loop<S> implements Disposable {
     });
   }
 
-  /** Submits one step and returns at once. */
-  run(): void {
-    this.#loop.run();
+  /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
+  run(times: number = 1): number {
+    return this.#loop.run(times);
   }
 
-  /** Resolves when all submitted steps are done; the event loop stays alive. */
-  done(): Promise<void> {
-    return this.#loop.done();
+  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  done(ticket?: number): Promise<void> {
+    return this.#loop.done(ticket);
   }
 
   /** Frees the step; the state stays. */

@@ -15,6 +15,9 @@ export type BufferHandle = number;
 /** A compiled Plan of a backend. */
 export type PlanHandle = number;
 
+/** Most runs of a Plan in one submission. */
+export const MAX_TIMES = 64;
+
 /** One slot of a Plan run: a buffer and where in it the slot begins. */
 export interface Slot {
   readonly buffer: BufferHandle;
@@ -41,6 +44,10 @@ export interface BackendLimits {
   readonly maxGrid: number;
   /** Threads that a workgroup of a row-wise kernel should use. */
   readonly threads: number;
+  /** Most threads of a workgroup. */
+  readonly maxThreads: number;
+  /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
+  readonly subgroup: number;
 }
 
 /** A device that runs Plans. All calls return at once unless said otherwise; work runs in the order of submission. */
@@ -52,20 +59,25 @@ export interface Backend extends Disposable {
   readonly limits: BackendLimits;
   /** Whether the kernel exists here; where it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
-  /** Allocates `bytes` > 0. Throws a RuntimeError with code "out-of-memory" and numbers. */
-  alloc(bytes: number): BufferHandle;
+  /**
+   * Allocates `bytes` > 0, where the host can {@link Backend.peek} when `visible`. Throws a RuntimeError with code
+   * "out-of-memory" and numbers.
+   */
+  alloc(bytes: number, visible?: boolean): BufferHandle;
   /** Frees once the work submitted so far is done. */
   free(buffer: BufferHandle): void;
   /** Copies host bytes in; ordered before later runs. */
   write(buffer: BufferHandle, byteOffset: number, data: Uint8Array): void;
   /** Reads back; waits for earlier work. */
   read(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
+  /** Reads a visible buffer without waiting: what finished tickets wrote is there. */
+  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void;
   /** Reads a file range straight into the buffer. */
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void;
   /** Checks and prepares a Plan. */
   compile(words: Uint32Array): PlanHandle;
-  /** Submits a Plan; returns its ticket. */
-  run(plan: PlanHandle, slots: readonly Slot[]): number;
+  /** Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}); returns its ticket. */
+  run(plan: PlanHandle, slots: readonly Slot[], times?: number): number;
   release(plan: PlanHandle): void;
   /** Blocks until the ticket is done. */
   wait(ticket: number): void;

@@ -14,7 +14,7 @@ import type { Backend } from "./backend.ts";
 import { createVulkanBackend, describeVulkan } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
-export { gpuPresent };
+export { environment, gpuPresent };
 
 /** A device of this machine, usable or not. */
 export interface DeviceInfo {

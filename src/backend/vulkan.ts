@@ -6,7 +6,14 @@
 
 import { RuntimeError } from "../../ffi/error.ts";
 import { cacheFolder } from "../../ffi/library.ts";
-import { VKRT_MEMORY_ACTIVE, VKRT_MEMORY_BUDGET, VKRT_MEMORY_HEAP, VKRT_MEMORY_PEAK } from "../../ffi/symbols.ts";
+import {
+  VKRT_BUFFER_DEVICE,
+  VKRT_BUFFER_HOST,
+  VKRT_MEMORY_ACTIVE,
+  VKRT_MEMORY_BUDGET,
+  VKRT_MEMORY_HEAP,
+  VKRT_MEMORY_PEAK,
+} from "../../ffi/symbols.ts";
 import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
 import type { KernelName } from "./kernels.ts";
@@ -50,6 +57,8 @@ class VulkanBackend implements Backend {
       maxBufferBytes: info.maxAllocation - 1024,
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
+      maxThreads: info.maxThreads,
+      subgroup: info.subgroupMax >= 32 ? Math.max(info.subgroupMin, 32) : info.subgroupMin,
     };
     this.#device = device;
     this.#missing = new Set(info.missingKernels);
@@ -61,8 +70,8 @@ class VulkanBackend implements Backend {
     return !this.#missing.has(kernel);
   }
 
-  alloc(bytes: number): BufferHandle {
-    const buffer = this.#device.bufferNew(bytes);
+  alloc(bytes: number, visible: boolean = false): BufferHandle {
+    const buffer = this.#device.bufferNew(bytes, visible ? VKRT_BUFFER_HOST : VKRT_BUFFER_DEVICE);
     this.#buffers++;
     return buffer;
   }
@@ -81,6 +90,10 @@ class VulkanBackend implements Backend {
     this.#device.bufferRead(buffer, byteOffset, plain(out, "read"));
   }
 
+  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    this.#device.bufferPeek(buffer, byteOffset, plain(out, "peek"));
+  }
+
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void {
     this.#device.bufferLoad(buffer, byteOffset, path, fileOffset, bytes);
   }
@@ -91,7 +104,7 @@ class VulkanBackend implements Backend {
     return plan;
   }
 
-  run(plan: PlanHandle, slots: readonly Slot[]): number {
+  run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
     let words = this.#slots.get(slots.length);
     if (!words) this.#slots.set(slots.length, words = new Uint32Array(4 * slots.length));
     for (let i = 0; i < slots.length; i++) {
@@ -100,7 +113,7 @@ class VulkanBackend implements Backend {
       words[4 * i + 1] = byteOffset;
       words[4 * i + 2] = byteOffset / 2 ** 32;
     }
-    return this.#device.planRun(plan, words);
+    return this.#device.planRun(plan, words, times);
   }
 
   release(plan: PlanHandle): void {

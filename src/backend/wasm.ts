@@ -75,7 +75,13 @@ class WasmBackend implements Backend {
 
   constructor(runtime: WasmRuntime) {
     this.#runtime = runtime;
-    this.limits = { maxBufferBytes: runtime.memory("limit") - 256, maxGrid: 0x7fffffff, threads: 64 };
+    this.limits = {
+      maxBufferBytes: runtime.memory("limit") - 256,
+      maxGrid: 0x7fffffff,
+      threads: 64,
+      maxThreads: 64,
+      subgroup: 1,
+    };
   }
 
   has(kernel: KernelName): boolean {
@@ -113,6 +119,12 @@ class WasmBackend implements Backend {
     out.set(this.#runtime.bytes.subarray(at, at + out.byteLength));
   }
 
+  peek(buffer: BufferHandle, byteOffset: number, out: Uint8Array): void {
+    this.#range(buffer, byteOffset, out.byteLength, "peek");
+    const at = buffer + byteOffset;
+    out.set(this.#runtime.bytes.subarray(at, at + out.byteLength));
+  }
+
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void {
     const row = this.#range(buffer, byteOffset, bytes, "load");
     this.wait(row.lastUse);
@@ -139,7 +151,7 @@ class WasmBackend implements Backend {
     return plan;
   }
 
-  run(plan: PlanHandle, slots: readonly Slot[]): number {
+  run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
     const row = this.#plan(plan, "run");
     if (slots.length !== row.slots) {
       throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
@@ -151,9 +163,12 @@ class WasmBackend implements Backend {
       addresses[i] = slot.buffer + slot.byteOffset;
     });
     this.#reserveSlots(slots.length);
-    const ticket = ++this.#submitted;
-    const times = this.#profiling ? new Float64Array(row.dispatches) : undefined;
-    this.#queue.push({ ticket, plan: row, addresses, next: 0, times });
+    let ticket = this.#submitted;
+    for (let i = 0; i < times; i++) {
+      ticket = ++this.#submitted;
+      const nanoseconds = this.#profiling ? new Float64Array(row.dispatches) : undefined;
+      this.#queue.push({ ticket, plan: row, addresses, next: 0, times: nanoseconds });
+    }
     for (const entry of used) entry.lastUse = ticket;
     return ticket;
   }

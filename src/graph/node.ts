@@ -34,8 +34,11 @@ export interface Stored {
 export interface OpAttrs {
   /** A leaf with device storage. */
   stored: Record<never, never>;
-  /** A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does. */
-  data: { readonly bytes: Uint8Array };
+  /**
+   * A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does; to memory that the host can
+   * look into at any time when `visible`.
+   */
+  data: { readonly bytes: Uint8Array; readonly visible?: boolean };
   /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian. */
   file: { readonly path: string; readonly byteOffset: number };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */

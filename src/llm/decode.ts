@@ -2,14 +2,15 @@
  * The decode loop: one token per step, with everything that changes from token to token on the device.
  *
  * A step embeds the last token, runs the model over the cache's buffers, chooses the next token and writes the new state in
- * place of the old. It is traced once per cache capacity; the host only submits it and reads the token.
+ * place of the old. It is traced once per cache capacity; the host only submits it, several at a time on a fast device, and
+ * reads the tokens from a log that it can see while later steps run.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { Loop } from "../array/loop.ts";
+import { Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { type KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -33,8 +34,22 @@ interface State {
   readonly key: Tensor | undefined;
   /** int32 (contextSize,): the last tokens in a ring, the one to feed included, where a processor looks at them. */
   readonly recent: Tensor | undefined;
+  /** int32 (LOG,): chosen tokens by position modulo its size. */
+  readonly log: Tensor;
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
+}
+
+/** Tokens that the log keeps: more than are ever on their way. */
+const LOG = 4 * MAX_STEPS;
+/** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
+const BATCH_MS = 10;
+
+/** Steps on their way to the device. */
+interface Batch {
+  readonly loop: Loop<State>;
+  readonly ticket: number;
+  readonly count: number;
 }
 
 /** Generates tokens from a prompt that is in the cache but for its last token. */
@@ -42,9 +57,11 @@ export class Decoder implements Disposable {
   readonly #model: LanguageModel;
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
-  readonly #small: Pick<State, "token" | "position" | "key" | "recent">;
+  readonly #small: Pick<State, "token" | "position" | "key" | "recent" | "log">;
   #loop: Loop<State> | undefined;
   #capacity = 0;
+  /** Loops of smaller caches, which steps may still run over. */
+  readonly #outgrown: Loop<State>[] = [];
 
   constructor(model: LanguageModel, cache: KvCache, prompt: readonly number[], options: DecodeOptions) {
     const { sampler, processors, contextSize } = options;
@@ -60,33 +77,80 @@ export class Decoder implements Disposable {
       position: own(mx.array([cache.offset], mx.int32)),
       key: sampler.key && own(mx.array([...sampler.key], mx.uint32)),
       recent: processors.length > 0 ? own(mx.array(ring(prompt, cache.offset, contextSize), mx.int32)) : undefined,
+      log: own(visible(new Int32Array(LOG))),
     };
   }
 
-  /** Runs one step and returns its token. The cache then holds the token that was fed. */
-  async next(): Promise<number> {
-    this.#cache.reserve(1);
-    if (this.#capacity !== this.#cache.capacity) this.#trace();
-    this.#loop!.run();
-    this.#cache.advance(1);
-    await this.#loop!.done();
-    return Number(this.#small.token.item());
+  /**
+   * Yields up to `count` tokens; may be called once. The first comes as soon as it is there. On a fast device later ones come
+   * in batches, and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those
+   * that were yielded.
+   */
+  async *tokens(count: number): AsyncGenerator<number, void, void> {
+    const first = this.#cache.offset + 1;
+    const flight: Batch[] = [];
+    let submitted = 0;
+    let finished = 0;
+    let yielded = 0;
+    let size = 1;
+    let perToken = Infinity; // milliseconds
+    try {
+      while (finished < count) {
+        // One batch ahead, where that does not mean a long wait at the end.
+        const depth = perToken <= BATCH_MS ? 2 : 1;
+        while (flight.length < depth && submitted < count) {
+          const batch = this.#submit(Math.min(size, count - submitted));
+          submitted += batch.count;
+          flight.push(batch);
+        }
+        const [batch] = flight;
+        const started = performance.now();
+        await batch.loop.done(batch.ticket);
+        const waited = (performance.now() - started) / batch.count;
+        flight.shift();
+        const log = peek(this.#small.log);
+        const from = finished;
+        finished += batch.count;
+        for (let i = from; i < finished; i++) {
+          yielded++;
+          yield log[(first + i) % LOG];
+        }
+        // The first batch also waited for the prompt and for its own preparation; one that was done already tells nothing.
+        if (from > 0 && (perToken === Infinity || waited > perToken / 2)) perToken = waited;
+        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perToken)));
+      }
+    } finally {
+      for (const batch of flight) await batch.loop.done(batch.ticket);
+      this.#cache.trim(submitted - yielded);
+    }
+  }
+
+  /** Submits up to `most` steps: as many as the cache has room for before it grows. */
+  #submit(most: number): Batch {
+    const cache = this.#cache;
+    cache.reserve(1);
+    if (this.#capacity !== cache.capacity) this.#trace();
+    const loop = this.#loop!;
+    const count = Math.min(most, cache.capacity - cache.offset);
+    cache.advance(count);
+    return { loop, ticket: loop.run(count), count };
   }
 
   /** Frees the step and its state; the cache stays. */
   [Symbol.dispose](): void {
+    for (const loop of this.#outgrown) loop[Symbol.dispose]();
     this.#loop?.[Symbol.dispose]();
     mx.dispose(this.#small);
   }
 
   #trace(): void {
-    this.#loop?.[Symbol.dispose]();
+    if (this.#loop) this.#outgrown.push(this.#loop);
     this.#capacity = this.#cache.capacity;
     const state: State = { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
     this.#loop = new Loop(state, (now) => this.#step(now));
   }
 
-  #step({ token, position, key, recent, keys, values }: State): State {
+  #step({ token, position, key, recent, log, keys, values }: State): State {
     const { sampler, processors, contextSize } = this.#options;
     const cache = new StepCache(keys, values, position);
     let logits = this.#model.forward(token, cache).reshape([1, -1]);
@@ -100,6 +164,7 @@ export class Decoder implements Disposable {
       position: after,
       key: stays,
       recent: recent && mx.sliceUpdate(recent, next, mx.remainder(after, contextSize), [0], { donate: true }),
+      log: mx.sliceUpdate(log, next, mx.remainder(after, LOG), [0], { donate: true }),
       keys: cache.keys,
       values: cache.values,
     };

@@ -69,6 +69,9 @@ export interface GenerationResponse {
   readonly finishReason: "stop" | "length" | "abort" | null;
 }
 
+/** Milliseconds after which other tasks get their turn. */
+const TURN_MS = 2;
+
 /** Options of {@link generateStep}. */
 export interface StepOptions {
   /** Most tokens to generate. */
@@ -100,9 +103,12 @@ export async function* generateStep(
 ): AsyncGenerator<number, void, void> {
   await prefill(prompt, model, options);
   using decoder = new Decoder(model, options.cache, prompt, options);
-  for (let n = 0; n < options.maxTokens; n++) {
-    const token = await decoder.next();
-    await setImmediate(); // timers, signals and other tasks get their turn
+  let turn = performance.now();
+  for await (const token of decoder.tokens(options.maxTokens)) {
+    if (performance.now() - turn > TURN_MS) {
+      await setImmediate(); // timers, signals and other tasks get their turn
+      turn = performance.now();
+    }
     yield token;
   }
 }

@@ -1,7 +1,8 @@
 /**
  * Keys and values of the tokens seen so far, for all layers of a model.
  *
- * Every layer owns two preallocated buffers (B, H, capacity, D) whose rows are written in place. Capacity comes in steps
+ * Every layer owns two preallocated buffers whose rows are written in place: (B, H, D / block, capacity, block), because fused
+ * decoding reads a few features of all positions at once; with blocks of D it is the plain layout. Capacity comes in steps
  * of 256 and doubles when it is outgrown. A {@link StepCache} shows the same buffers to a single-token step whose position is an
  * int32 array on the device: its graph is the same for every token until the capacity changes.
  *
@@ -25,6 +26,8 @@ export interface KvCacheOptions {
   readonly headDim: number;
   /** Element type of keys and values. */
   readonly dtype: Dtype;
+  /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
+  readonly blocks?: { readonly keys: number; readonly values: number };
   /** Most tokens that it may hold. */
   readonly limit: number;
 }
@@ -111,8 +114,12 @@ export class KvCache implements Cache {
     this.#values[layer] = this.#write(this.#values[layer], values);
     const end = this.#offset + this.#count;
     if (layer === this.#options.layers - 1) this.#offset = end;
-    const view = (buffer: Tensor): Tensor => buffer.index("...", mx.Slice(0, end), mx.Slice(null));
-    return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), lengths: undefined };
+    const all = { lengths: undefined };
+    if (end === this.#count) {
+      return { keys: cast(keys, this.#keys[layer]), values: cast(values, this.#values[layer]), ...all };
+    }
+    const view = (buffer: Tensor): Tensor => rowsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
+    return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), ...all };
   }
 
   /** Makes room for `count` more tokens. Throws an {@link LlmError} where they pass the context. */
@@ -156,7 +163,7 @@ export class KvCache implements Cache {
   }
 
   #write(buffer: Tensor, rows: Tensor): Tensor {
-    const next = mx.sliceUpdate(buffer, rows, this.#start!, [2], { donate: true });
+    const next = append(buffer, rows, this.#start!);
     buffer[Symbol.dispose]();
     return owned(next);
   }
@@ -165,16 +172,17 @@ export class KvCache implements Cache {
     if (rows <= this.#capacity) return;
     const { layers, batch, heads, headDim, dtype, limit } = this.#options;
     const capacity = Math.max(steps(rows), Math.min(2 * this.#capacity, steps(limit)));
-    const empty = (): Tensor => mx.zeros([batch, heads, capacity - this.#capacity, headDim], dtype);
-    const grown = (buffer?: Tensor): Tensor => {
-      if (buffer === undefined) return owned(empty());
-      const next = mx.concatenate([buffer, empty()], 2);
+    const blocks = this.#options.blocks ?? { keys: headDim, values: headDim };
+    const grown = (block: number, buffer?: Tensor): Tensor => {
+      const more = mx.zeros([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
+      if (buffer === undefined) return owned(more);
+      const next = mx.concatenate([buffer, more], 3);
       buffer[Symbol.dispose]();
       return owned(next);
     };
     for (let layer = 0; layer < layers; layer++) {
-      this.#keys[layer] = grown(this.#keys[layer]);
-      this.#values[layer] = grown(this.#values[layer]);
+      this.#keys[layer] = grown(blocks.keys, this.#keys[layer]);
+      this.#values[layer] = grown(blocks.values, this.#values[layer]);
     }
     this.#capacity = capacity;
   }
@@ -205,13 +213,25 @@ export class StepCache implements Cache {
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
     this.keys[layer] = append(this.keys[layer], keys, this.#position);
     this.values[layer] = append(this.values[layer], values, this.#position);
-    return { keys: this.keys[layer], values: this.values[layer], lengths: this.#lengths };
+    return { keys: rowsOf(this.keys[layer]), values: rowsOf(this.values[layer]), lengths: this.#lengths };
   }
 }
 
-/** `buffer` with `rows` written from row `start` on, in place. */
+/** `buffer` with rows (B, H, T, D) written from row `start` on, in place. */
 function append(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
-  return mx.sliceUpdate(buffer, rows.astype(buffer.dtype), start, [2], { donate: true });
+  const [B, H, blocks, , block] = buffer.shape;
+  const split = cast(rows, buffer).reshape(B, H, rows.shape[2], blocks, block).transpose(0, 1, 3, 2, 4);
+  return mx.sliceUpdate(buffer, split, start, [3], { donate: true });
+}
+
+/** The rows (B, H, T, D) of a buffer. */
+function rowsOf(buffer: Tensor): Tensor {
+  const [B, H, blocks, T, block] = buffer.shape;
+  return buffer.transpose(0, 1, 3, 2, 4).reshape(B, H, T, blocks * block);
+}
+
+function cast(rows: Tensor, buffer: Tensor): Tensor {
+  return rows.astype(buffer.dtype);
 }
 
 /** Takes a buffer out of the scopes of tidy(): it lives until the cache lets it go. */

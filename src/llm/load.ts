@@ -80,7 +80,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   try {
     const model = architecture.build(weights);
     weights.finish();
-    checkMemory(path, model, weights, options.device);
+    mx.withDevice(options.device, () => checkMemory(path, model, weights));
     const tokenizer = await loadTokenizer(path, config, generationConfig);
     await read(weights, options);
     signal?.throwIfAborted();
@@ -131,11 +131,11 @@ function* batches(tensors: readonly Tensor[]): Generator<Tensor[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** Refuses what cannot fit before the first byte is read. */
-function checkMemory(dir: string, model: LanguageModel, weights: Weights, device: string | undefined): void {
+/** Refuses what cannot fit on the default device, before the first byte is read. */
+function checkMemory(dir: string, model: LanguageModel, weights: Weights): void {
   const cache = model.makeCache().byteLength(LEAST_CONTEXT);
   const need = weights.byteLength + cache;
-  const { name, available } = mx.deviceMemory(device);
+  const { name, available } = mx.deviceMemory();
   if (need <= available) return;
   const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
   throw new LlmError(

@@ -59,10 +59,10 @@ export class Executable implements Disposable {
     return this.#slots(this.#bind(parameters, []), parameters);
   }
 
-  /** Submits the Plan over bound slots; the ticket is 0 when there is nothing to run. */
-  submit(slots: readonly Slot[]): number {
+  /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
+  submit(slots: readonly Slot[], times: number = 1): number {
     if (this.#plan === undefined) return 0;
-    const ticket = this.#backend.run(this.#plan, slots);
+    const ticket = this.#backend.run(this.#plan, slots, times);
     profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
     return ticket;
   }

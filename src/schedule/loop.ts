@@ -7,14 +7,26 @@
 
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, sameShape } from "../graph/shape.ts";
-import type { Backend, Slot } from "../backend/backend.ts";
+import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
 import { stored } from "./compile.ts";
 import { Executable } from "./execute.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
 import { backendOf } from "./realize.ts";
 import type { Storage } from "./storage.ts";
+
+/** Most steps of one submission. */
+export const MAX_STEPS: number = MAX_TIMES;
+
+/** The bytes of a stored node in visible memory as they are, without waiting. */
+export function peekNode(node: Node): Uint8Array {
+  const { storage, offset } = node.stored!;
+  const out = new Uint8Array(sizeOf(node.shape) * node.dtype.bytes);
+  const { backend, buffer } = storage as Storage;
+  backend.peek(buffer, offset * node.dtype.bytes, out);
+  return out;
+}
 
 /** A step over state nodes. After each run the same nodes hold the new values. */
 export class StateLoop implements Disposable {
@@ -59,15 +71,16 @@ export class StateLoop implements Disposable {
     this.#slots = this.#executable.bind(state);
   }
 
-  /** Submits one step and returns at once. */
-  run(): void {
-    this.#ticket = this.#executable.submit(this.#slots);
+  /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */
+  run(times: number = 1): number {
+    this.#ticket = this.#executable.submit(this.#slots, times);
     for (const { stored } of this.#state) (stored!.storage as Storage).changed();
+    return this.#ticket;
   }
 
-  /** Resolves when all submitted steps are done; the event loop stays alive. */
-  async done(): Promise<void> {
-    if (this.#ticket !== 0) await this.#backend.waitAsync(this.#ticket);
+  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  async done(ticket: number = this.#ticket): Promise<void> {
+    if (ticket !== 0) await this.#backend.waitAsync(ticket);
   }
 
   /** Frees the Plan and its scratch memory; the state stays with its owners. */

@@ -11,8 +11,11 @@ import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
+import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
+import { explain } from "./explain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
+import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { Storage } from "./storage.ts";
 
@@ -20,6 +23,8 @@ import { Storage } from "./storage.ts";
 export interface LowerOptions {
   /** False expands every fused op into its composite and dispatches every elementwise op by itself. */
   readonly fuse: boolean;
+  /** Whether sequences of ops become regions. */
+  readonly regions: "auto" | "on" | "off";
   /** The Plan runs more than once: only parameters may be written in place. */
   readonly reusable?: boolean;
   /** Output i is written back into parameter i at the end, unless it already was updated in place. */
@@ -69,7 +74,7 @@ const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
-  const storage = new Storage(backend, bytes);
+  const storage = new Storage(backend, bytes, node.op === "data" && attrsOf(node, "data").visible);
   if (node.op === "data") {
     if (bytes > 0) backend.write(storage.buffer, 0, attrsOf(node, "data").bytes);
   } else {
@@ -183,9 +188,15 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     return values.get(node)!;
   };
 
+  const region = options.fuse && options.regions !== "off"
+    ? openDecoder(l, graph, outputs, values, options)
+    : undefined;
   for (const node of graph.order) {
     const composite = graph.replaced.get(node);
-    if (composite) {
+    if (region?.inside.has(node)) {
+      if (node !== region.last) continue;
+      emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+    } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
       const chain = buildChain(node, (input) => held.get(input), value);
@@ -228,6 +239,41 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
     return saved;
   });
   sources.forEach((from, i) => inPlace(from, i) || l.copy(from, targets[i]));
+}
+
+/** A decoder in a graph, ready to be emitted at its last node. */
+interface Open {
+  readonly ready: ReadyDecoder;
+  readonly last: Node;
+  readonly inside: ReadonlySet<Node>;
+  /** The value of a leaf, whether its turn has come or not. */
+  leafValue(node: Node): Value | undefined;
+}
+
+/** Looks for a decoder in a graph. */
+function openDecoder(
+  l: Lowering,
+  graph: Graph,
+  outputs: readonly Node[],
+  values: Map<Node, Value>,
+  options: LowerOptions,
+): Open | undefined {
+  const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
+  const found = findDecoder(graph, new Set(outputs), state);
+  if (found === undefined) return undefined;
+  const leafValue = (node: Node): Value | undefined => {
+    const there = values.get(node) ?? leaf(l, node, l.backend);
+    if (there) values.set(node, there);
+    return there;
+  };
+  const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
+  if (typeof found === "string" || typeof ready === "string") {
+    explain(`decoder step: op by op, because ${ready}`);
+    return undefined;
+  }
+  const { sizes, layers } = found.decoder;
+  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
+  return { ready, last: found.last, inside: found.inside, leafValue };
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */

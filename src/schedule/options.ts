@@ -5,7 +5,14 @@
  */
 
 /** What the scheduler may do; change it between evaluations only. */
-export const options: { fuse: boolean } = { fuse: true };
+export const options: {
+  /** Several ops in one dispatch. */
+  fuse: boolean;
+  /** Whether sequences of ops become regions: "auto" where that is faster, "on" wherever it is possible. */
+  regions: "auto" | "on" | "off";
+  /** How decode kernels add, where the device can; else the best deterministic way. */
+  sums: "u64" | "i32" | "f32" | undefined;
+} = { fuse: true, regions: "auto", sums: undefined };
 
 /**
  * Switches fusion: off, fused ops run as their composites of primitives and every elementwise op is a dispatch of its own.

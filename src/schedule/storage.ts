@@ -15,11 +15,11 @@ export class Storage implements StorageRef {
   #refs = 1;
   #watchers: (() => void)[] = [];
 
-  /** Allocates `bytes` with one reference. Zero-sized arrays get a small buffer too, so that every array has an address. */
-  constructor(backend: Backend, bytes: number) {
+  /** Allocates `bytes` with one reference, where the host can look in at any time when `visible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
+  constructor(backend: Backend, bytes: number, visible: boolean = false) {
     this.backend = backend;
     this.bytes = bytes;
-    this.#buffer = backend.alloc(Math.max(bytes, 4));
+    this.#buffer = backend.alloc(Math.max(bytes, 4), visible);
   }
 
   /** Name of the device. */

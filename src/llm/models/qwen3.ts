@@ -8,6 +8,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
+import { cacheBlocks } from "../../array/cache.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
 import { type Cache, KvCache } from "../kv_cache.ts";
@@ -175,8 +176,17 @@ export class Model {
       heads: kvHeads,
       headDim,
       dtype: this.#weights.dtype,
+      blocks: batch === 1 ? this.#blocksOfCache() : undefined,
       limit: maxPositionEmbeddings,
     });
+  }
+
+  /** How fused decoding wants its cache; plain where the weights are not all quantized alike. */
+  #blocksOfCache(): { readonly keys: number; readonly values: number } | undefined {
+    const { hiddenSize, intermediateSize, heads, kvHeads, headDim, quantization } = this.config;
+    if (quantization === undefined || quantization.overrides.size > 0) return undefined;
+    const sizes = { hidden: hiddenSize, intermediate: intermediateSize, heads, kvHeads, headDim };
+    return cacheBlocks(this.#weights.tensors, { ...sizes, ...quantization.base });
   }
 
   /** Frees the weights. */

@@ -1,0 +1,323 @@
+// What the decode kernels share: one token through a whole decoder in three dispatches a layer.
+//
+//   qkv     norm, q, k and v of a slice of a head, rotary positions, the slice's part of every score
+//   attend  softmax, the slice of the values, its columns of the output projection
+//   mlp     norm, some gate and up rows, silu * up, their columns of the down projection
+//
+// A workgroup of qkv and attend is (key/value head, slice): 8 of its HEAD_DIM features. Its results are parts of sums that
+// all workgroups add to with atomics, so no dispatch has to wait for another reduction: the residual stream of HIDDEN sums,
+// the scores, the sums of squares that q and k are normalised by. SUMS says what a sum is:
+//
+//   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
+//   2  float32, fastest; the order of additions, and so the last bits, may differ from run to run
+//
+// Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
+// go through the 4x8-bit integer dot product. Weights are MLX's 4-bit codes, where a word masked by 0x0f0f0f0f holds the
+// even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order.
+//
+// Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
+
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_spirv_intrinsics : require
+#if SUMS == 0
+#extension GL_EXT_shader_atomic_int64 : require
+#elif SUMS == 2
+#extension GL_EXT_shader_atomic_float : require
+#endif
+#define PUSH DecodePush
+#include "common.glsl"
+
+layout(constant_id = 1) const uint HIDDEN = 1024;
+layout(constant_id = 2) const uint INTERMEDIATE = 3072;
+layout(constant_id = 3) const uint KV_HEADS = 8;
+layout(constant_id = 4) const uint HEADS = 2; // query heads to a key/value head
+layout(constant_id = 5) const uint HEAD_DIM = 128;
+layout(constant_id = 6) const uint GROUP = 128;
+layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // scales, biases, norm weights
+layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
+layout(constant_id = 9) const uint COPIES = 2;           // of the residual sums: fewer workgroups to an address
+layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes are known to be neighbours, at most 32
+layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
+layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
+
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
+#if SUMS == 0
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
+#endif
+
+// Signed 4x8-bit dot product.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
+int dot4(uint a, uint b, spirv_literal int packed_format);
+
+const uint SLICES = HEAD_DIM / 8;
+const uint WORKGROUPS = KV_HEADS * SLICES; // of qkv, attend and mlp
+const uint QUADS = HIDDEN / 4;             // a thread handles 4 features of the residual at once
+const uint QUAD_ROUNDS = (QUADS + THREADS - 1) / THREADS;
+const uint CHUNKS = HIDDEN / 32;           // a lane handles 32 weights at once
+const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
+const uint WARPS = THREADS / 32;
+const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
+
+uint thread() { return gl_LocalInvocationID.x; }
+uint lane() { return gl_LocalInvocationID.x & 31u; }
+uint warp() { return gl_LocalInvocationID.x >> 5; }
+
+// ---- lanes (in uniform control flow) ------------------------------------------------------------------------------------
+
+shared uint exchange[SUBGROUP == 32u ? 1u : THREADS];
+
+uint lane_xor(uint x, uint mask) {
+    if (mask < SUBGROUP) return subgroupShuffleXor(x, mask);
+    barrier();
+    exchange[thread()] = x;
+    barrier();
+    return exchange[thread() ^ mask];
+}
+float lane_xor(float x, uint mask) { return uintBitsToFloat(lane_xor(floatBitsToUint(x), mask)); }
+
+// The value of lane n of the same 32.
+uint lane_get(uint x, uint n) {
+    if (SUBGROUP == 32u) return subgroupShuffle(x, (gl_SubgroupInvocationID & ~31u) | n);
+    barrier();
+    exchange[thread()] = x;
+    barrier();
+    return exchange[(thread() & ~31u) | n];
+}
+float lane_get(float x, uint n) { return uintBitsToFloat(lane_get(floatBitsToUint(x), n)); }
+
+int lane_max(int x) {
+    if (SUBGROUP == 32u) return subgroupMax(x);
+    [[unroll]] for (uint m = 1u; m < 32u; m <<= 1) x = max(x, int(lane_xor(uint(x), m)));
+    return x;
+}
+
+// Sums of 4 values over 32 lanes: lane l gets that of value l / 8.
+float lane_sum4(float a0, float a1, float a2, float a3) {
+    bool up = (lane() & 16u) != 0u;
+    a0 = (up ? a2 : a0) + lane_xor(up ? a0 : a2, 16u);
+    a1 = (up ? a3 : a1) + lane_xor(up ? a1 : a3, 16u);
+    up = (lane() & 8u) != 0u;
+    a0 = (up ? a1 : a0) + lane_xor(up ? a0 : a1, 8u);
+    a0 += lane_xor(a0, 4u);
+    a0 += lane_xor(a0, 2u);
+    return a0 + lane_xor(a0, 1u);
+}
+
+// Of 8 values: lane l gets that of value l / 4.
+float lane_sum8(float a[8]) {
+    bool up = (lane() & 16u) != 0u;
+    [[unroll]] for (uint i = 0; i < 4u; i++) a[i] = (up ? a[4u + i] : a[i]) + lane_xor(up ? a[i] : a[4u + i], 16u);
+    up = (lane() & 8u) != 0u;
+    [[unroll]] for (uint i = 0; i < 2u; i++) a[i] = (up ? a[2u + i] : a[i]) + lane_xor(up ? a[i] : a[2u + i], 8u);
+    up = (lane() & 4u) != 0u;
+    float x = (up ? a[1] : a[0]) + lane_xor(up ? a[0] : a[1], 4u);
+    x += lane_xor(x, 2u);
+    return x + lane_xor(x, 1u);
+}
+
+// ---- sums ---------------------------------------------------------------------------------------------------------------
+
+#if SUMS == 2
+#define SUM_BYTES 4u
+#define Sum float
+#else
+#define SUM_BYTES 8u
+#define Sum uvec2
+#endif
+
+// The state of one token, in this order: the position, the cosine and sine of each pair of features, the residual before (even and odd layers in turns) and after attention,
+// sums of squares, the new key, scores. schedule/decoder.ts computes the same size.
+const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES;
+const uint HEADER_BYTES = 256u + HEAD_DIM * 4u;
+const uint SQUARES = KV_HEADS * (HEADS + 1u);
+uint64_t state_position() { return pc.address[0]; }
+uint64_t state_turns() { return pc.address[0] + 256u; }
+uint64_t state_before(uint parity) { return pc.address[0] + HEADER_BYTES + (parity & 1u) * RESIDUAL_BYTES; }
+uint64_t state_after() { return pc.address[0] + HEADER_BYTES + 2u * RESIDUAL_BYTES; }
+uint64_t state_squares() { return pc.address[0] + HEADER_BYTES + 3u * RESIDUAL_BYTES; }
+uint64_t state_key() { return state_squares() + (SQUARES * 8u + 255u) / 256u * 256u; }
+uint64_t state_scores() { return state_key() + KV_HEADS * HEAD_DIM * 4u; }
+
+uint position() { return U32s(state_position()).v[0]; }
+
+#if SUMS == 0
+// Integer part in the high word, fraction in the low one.
+uint64_t fixed_point(float x) {
+    int whole = int(roundEven(x));
+    int part = int(roundEven((x - float(whole)) * 1073741824.0));
+    return uint64_t((int64_t(whole) << 32) + (int64_t(part) << 2));
+}
+float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 4294967296.0, float(int(s.y) + int(s.x >> 31))); }
+Sum sum_of(float x) { return unpack32(fixed_point(x)); }
+Sum sum_plus(Sum a, Sum b) { return unpack32(pack64(a) + pack64(b)); }
+void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(U64s(sums).v[i], pack64(s)); }
+#elif SUMS == 1
+// Sixteenths in the high word, what is left in 2^-24 in the low one: room for 2,048 additions.
+float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 16777216.0, float(int(s.y)) * 0.0625); }
+Sum sum_of(float x) {
+    float whole = roundEven(x * 16.0);
+    return uvec2(int(roundEven((x - whole * 0.0625) * 16777216.0)), int(whole));
+}
+Sum sum_plus(Sum a, Sum b) { return a + b; }
+void sum_add(uint64_t sums, uint i, Sum s) {
+    atomicAdd(U32s(sums).v[2u * i], s.x);
+    atomicAdd(U32s(sums).v[2u * i + 1u], s.y);
+}
+#else
+float sum_value(Sum s) { return s; }
+Sum sum_of(float x) { return x; }
+Sum sum_plus(Sum a, Sum b) { return a + b; }
+void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(F32s(sums).v[i], s); }
+#endif
+#if SUMS == 2
+Sum sum_load(uint64_t sums, uint i) { return F32s(sums).v[i]; }
+void sum_store(uint64_t sums, uint i, Sum s) { F32s(sums).v[i] = s; }
+#define NO_SUM 0.0
+#else
+Sum sum_load(uint64_t sums, uint i) { return U32x2s(sums).v[i]; }
+void sum_store(uint64_t sums, uint i, Sum s) { U32x2s(sums).v[i] = s; }
+#define NO_SUM uvec2(0)
+#endif
+
+// Feature 4 * quad + i of the residual: the quads of 32 lanes lie side by side.
+uint residual_at(uint quad, uint i) { return (quad >> 5) * 128u + i * 32u + (quad & 31u); }
+
+// The residual's sum over its copies.
+Sum residual_sum(uint64_t residual, uint quad, uint i) {
+    uint at = residual_at(quad, i);
+    Sum s = sum_load(residual, at);
+    [[unroll]] for (uint c = 1; c < COPIES; c++) s = sum_plus(s, sum_load(residual, c * HIDDEN + at));
+    return s;
+}
+vec4 residual_quad(uint64_t residual, uint quad) {
+    return vec4(sum_value(residual_sum(residual, quad, 0u)), sum_value(residual_sum(residual, quad, 1u)),
+                sum_value(residual_sum(residual, quad, 2u)), sum_value(residual_sum(residual, quad, 3u)));
+}
+
+// Zeroes this workgroup's share of the residual.
+void residual_clear(uint64_t residual) {
+    const uint share = (HIDDEN * COPIES + WORKGROUPS - 1u) / WORKGROUPS;
+    uint first = gl_WorkGroupID.x * share;
+    [[dont_unroll]] for (uint i = thread(); i < share; i += THREADS)
+        if (first + i < HIDDEN * COPIES) sum_store(residual, first + i, NO_SUM);
+}
+
+// The residual that this workgroup carries over to the next sums: each quad has one workgroup that does. To be asked for
+// early, since it is needed in front of the additions.
+struct Carry { Sum s[4 * QUAD_ROUNDS]; };
+
+void load_carry(uint64_t from, inout Carry c) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = NO_SUM;
+        if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x)
+            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = residual_sum(from, quad, i);
+    }
+}
+
+// Adds rows of a product, and what is carried, to the residual.
+void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
+    uint copy = gl_WorkGroupID.x % COPIES * HIDDEN;
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        if (quad < QUADS)
+            [[unroll]] for (uint i = 0; i < 4u; i++) sum_add(to, copy + residual_at(quad, i), sum_plus(sum_of(rows[n][i]), c.s[4u * n + i]));
+    }
+}
+
+// ---- scores: two heads to 8 bytes, in 2^-12 or float32 ------------------------------------------------------------------
+
+// As many parts as there are slices, of at most this much, stay within 32 bits.
+#define SCORE_LIMIT (520000.0 / float(SLICES))
+
+uint64_t scores_of(uint kv_head, uint pair) { return state_scores() + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
+
+void score_add(uint64_t scores, uint at, vec2 s) {
+#if SUMS == 2
+    atomicAdd(F32s(scores).v[2u * at], s.x);
+    atomicAdd(F32s(scores).v[2u * at + 1u], s.y);
+#else
+    ivec2 k = ivec2(roundEven(clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0));
+#if SUMS == 0
+    atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 32) + int64_t(k.x)));
+#else
+    atomicAdd(U32s(scores).v[2u * at], uint(k.x));
+    atomicAdd(U32s(scores).v[2u * at + 1u], uint(k.y));
+#endif
+#endif
+}
+
+vec2 score_value(uvec2 w) {
+#if SUMS == 2
+    return uintBitsToFloat(w);
+#elif SUMS == 0
+    return vec2(int(w.x), int(w.y) + int(w.x >> 31)) * (1.0 / 4096.0);
+#else
+    return vec2(int(w.x), int(w.y)) * (1.0 / 4096.0);
+#endif
+}
+
+// ---- values of 16 or 32 bits --------------------------------------------------------------------------------------------
+
+vec2 pair_value(uint w, uint dtype) {
+    return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
+}
+
+// Elements 4i to 4i + 3.
+vec4 load_quad(uint64_t address, uint i, uint dtype) {
+    if (dtype == DTYPE_F32) return F32x4s(address).v[i];
+    uvec2 w = U32x2s(address).v[i];
+    return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
+}
+
+const float STEPS_16BIT = 32512.0;
+
+// ---- blocks of 8 activations, one to a lane, times one word of codes a row --------------------------------------------------
+
+struct Block { uint high[2], low[2]; float scale, sum; };
+struct Blocks { uint high, low; float scale, sum; };
+
+// Lanes 8b to 8b + 7 hold block b.
+Blocks blocks_make(float x) {
+    Blocks q;
+    float most = abs(x);
+    q.sum = x;
+    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) {
+        most = max(most, lane_xor(most, m));
+        q.sum += lane_xor(q.sum, m);
+    }
+    most = max(most, 1e-20);
+    uint k = uint(int(roundEven(x * (STEPS_16BIT / most))));
+    uint shift = 8u * ((lane() & 7u) >> 1);
+    q.low = (k & 255u) << shift;
+    q.high = (((k + 128u) >> 8) & 255u) << shift;
+    [[unroll]] for (uint m = 2u; m < 8u; m <<= 1) {
+        q.low |= lane_xor(q.low, m);
+        q.high |= lane_xor(q.high, m);
+    }
+    q.scale = most * (1.0 / STEPS_16BIT);
+    return q;
+}
+
+Block block_get(Blocks q, uint b) {
+    Block r;
+    r.high[0] = lane_get(q.high, 8u * b);
+    r.high[1] = lane_get(q.high, 8u * b + 1u);
+    r.low[0] = lane_get(q.low, 8u * b);
+    r.low[1] = lane_get(q.low, 8u * b + 1u);
+    r.scale = lane_get(q.scale, 8u * b);
+    r.sum = lane_get(q.sum, 8u * b);
+    return r;
+}
+
+float block_dot(uint codes, uint affine, Block b) {
+    vec2 sb = pair_value(affine, DTYPE_W);
+    uint even = codes & 0x0f0f0f0fu, odd = (codes >> 4) & 0x0f0f0f0fu;
+    int high = dot4(even, b.high[0], 0) + dot4(odd, b.high[1], 0);
+    int low = dot4(even, b.low[0], 0) + dot4(odd, b.low[1], 0);
+    return sb.x * b.scale * float(high * 256 + low) + sb.y * b.sum;
+}
+vec4 block_dot4(uvec4 codes, uvec4 affine, Block b) {
+    return vec4(block_dot(codes.x, affine.x, b), block_dot(codes.y, affine.y, b), block_dot(codes.z, affine.z, b), block_dot(codes.w, affine.w, b));
+}

@@ -1,0 +1,96 @@
+// Rows of a product with the normalised residual, for the kernels that begin with a norm: x / rms(x) * w in 16 bits in shared
+// memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights.
+
+const uint HALF = CHUNKS + 4u;         // padding against bank conflicts
+shared uvec4 chunk_high[2u * HALF];    // words 0 to 3 of all chunks of 32 features, then words 4 to 7
+shared uvec4 chunk_low[2u * HALF];
+shared vec2 chunk_scale[CHUNKS];       // scale of the block, sum of its values
+shared float warp_squares[WARPS];
+
+uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255u) << 16) | (b.w << 24); }
+
+// 4 bytes of this quad and its neighbour's: even lanes get the even features, odd lanes the odd ones.
+uint interleave(uint own) {
+    uint other = lane_xor(own, 1u);
+    bool odd = (lane() & 1u) != 0u;
+    uint first = odd ? other : own, second = odd ? own : other;
+    uint shift = odd ? 8u : 0u;
+    first >>= shift;
+    second >>= shift;
+    return (first & 255u) | ((first >> 8) & 0xff00u) | ((second & 255u) << 16) | ((second << 8) & 0xff000000u);
+}
+
+struct Rows { vec4 x[QUAD_ROUNDS], w[QUAD_ROUNDS]; };
+
+void load_norm(uint64_t weight, inout Rows r) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) r.w[n] = load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W);
+}
+void load_residual(uint64_t residual, inout Rows r) {
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
+    }
+}
+
+// Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().
+void norm_to_shared(Rows r) {
+    float squares = 0.0;
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        squares += dot(r.x[n], r.x[n]);
+        vec4 v = r.x[n] * r.w[n];
+        float s = v.x + v.y + v.z + v.w;
+        vec4 a = abs(v);
+        float most = max(1e-20, max(max(a.x, a.y), max(a.z, a.w)));
+        [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) {
+            most = max(most, lane_xor(most, m));
+            s += lane_xor(s, m);
+            if (n + 1u == QUAD_ROUNDS) squares += lane_xor(squares, m);
+        }
+        uvec4 k = uvec4(ivec4(roundEven(v * (STEPS_16BIT / most))));
+        uint low = interleave(bytes_of(k));
+        uint high = interleave(bytes_of((k + 128u) >> 8));
+        uint chunk = quad >> 3, word = quad & 7u;
+        uint at = (word >> 2) * HALF + chunk;
+        if (quad < QUADS) {
+            chunk_high[at][word & 3u] = high;
+            chunk_low[at][word & 3u] = low;
+            if (word == 0u) chunk_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), s);
+        }
+    }
+    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) squares += lane_xor(squares, m);
+    if (lane() == 0u) warp_squares[warp()] = squares;
+    barrier();
+}
+
+float norm_scale() {
+    float squares = 0.0;
+    [[unroll]] for (uint i = 0; i < WARPS; i++) squares += warp_squares[i];
+    return inversesqrt(squares * (1.0 / float(HIDDEN)) + pc.p.eps);
+}
+
+struct Chunk { uvec4 high[2], low[2]; float scale, sum; };
+
+Chunk chunk_get(uint chunk) {
+    Chunk c;
+    c.high[0] = chunk_high[chunk];
+    c.high[1] = chunk_high[HALF + chunk];
+    c.low[0] = chunk_low[chunk];
+    c.low[1] = chunk_low[HALF + chunk];
+    vec2 s = chunk_scale[chunk];
+    c.scale = s.x;
+    c.sum = s.y;
+    return c;
+}
+
+// 32 weights times the chunk; `affine` is their scale (low half) and bias.
+float chunk_dot(uvec4 codes, uint affine, Chunk c) {
+    vec2 sb = pair_value(affine, DTYPE_W);
+    int high = 0, low = 0;
+    [[unroll]] for (uint i = 0; i < 4u; i++) {
+        uint even = codes[i] & 0x0f0f0f0fu, odd = (codes[i] >> 4) & 0x0f0f0f0fu;
+        high += dot4(even, c.high[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.high[i >> 1][2u * (i & 1u) + 1u], 0);
+        low += dot4(even, c.low[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.low[i >> 1][2u * (i & 1u) + 1u], 0);
+    }
+    return sb.x * c.scale * float(high * 256 + low) + sb.y * c.sum;
+}
