@@ -40,6 +40,9 @@ layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes 
 layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
 layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
 
+// Weights go through references that promise not to be written: loads of them move ahead of all else.
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 #if SUMS == 0
@@ -142,14 +145,9 @@ uint64_t state_scores() { return state_key() + KV_HEADS * HEAD_DIM * 4u; }
 uint position() { return U32s(state_position()).v[0]; }
 
 #if SUMS == 0
-// Integer part in the high word, fraction in the low one.
-uint64_t fixed_point(float x) {
-    int whole = int(roundEven(x));
-    int part = int(roundEven((x - float(whole)) * 1073741824.0));
-    return uint64_t((int64_t(whole) << 32) + (int64_t(part) << 2));
-}
-float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 4294967296.0, float(int(s.y) + int(s.x >> 31))); }
-Sum sum_of(float x) { return unpack32(fixed_point(x)); }
+// In 2^-32: scaling by a power of two is exact, and so is what the conversion keeps.
+float sum_value(Sum s) { return float(int64_t(pack64(s))) * (1.0 / 4294967296.0); }
+Sum sum_of(float x) { return unpack32(uint64_t(int64_t(x * 4294967296.0))); }
 Sum sum_plus(Sum a, Sum b) { return unpack32(pack64(a) + pack64(b)); }
 void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(U64s(sums).v[i], pack64(s)); }
 #elif SUMS == 1
@@ -180,19 +178,36 @@ void sum_store(uint64_t sums, uint i, Sum s) { U32x2s(sums).v[i] = s; }
 #define NO_SUM uvec2(0)
 #endif
 
-// Feature 4 * quad + i of the residual: the quads of 32 lanes lie side by side.
-uint residual_at(uint quad, uint i) { return (quad >> 5) * 128u + i * 32u + (quad & 31u); }
+// Row i of the four that a thread of a projection makes: 32 threads add to neighbouring sums at once. The projections' weights
+// lie in that order.
+uint row_of(uint quad, uint i) { return (quad >> 5) * 128u + i * 32u + (quad & 31u); }
 
 // The residual's sum over its copies.
-Sum residual_sum(uint64_t residual, uint quad, uint i) {
-    uint at = residual_at(quad, i);
-    Sum s = sum_load(residual, at);
-    [[unroll]] for (uint c = 1; c < COPIES; c++) s = sum_plus(s, sum_load(residual, c * HIDDEN + at));
+Sum residual_sum(uint64_t residual, uint row) {
+    Sum s = sum_load(residual, row);
+    [[unroll]] for (uint c = 1; c < COPIES; c++) s = sum_plus(s, sum_load(residual, c * HIDDEN + row));
     return s;
 }
+
+// Features 4 * quad to 4 * quad + 3.
 vec4 residual_quad(uint64_t residual, uint quad) {
-    return vec4(sum_value(residual_sum(residual, quad, 0u)), sum_value(residual_sum(residual, quad, 1u)),
-                sum_value(residual_sum(residual, quad, 2u)), sum_value(residual_sum(residual, quad, 3u)));
+#if SUMS == 2
+    vec4 s = F32x4s(residual).v[quad];
+    [[unroll]] for (uint c = 1; c < COPIES; c++) s += F32x4s(residual).v[c * QUADS + quad];
+    return s;
+#else
+    uvec4 a = U32x4s(residual).v[2u * quad], b = U32x4s(residual).v[2u * quad + 1u];
+    Sum s0 = a.xy, s1 = a.zw, s2 = b.xy, s3 = b.zw;
+    [[unroll]] for (uint c = 1; c < COPIES; c++) {
+        a = U32x4s(residual).v[2u * (c * QUADS + quad)];
+        b = U32x4s(residual).v[2u * (c * QUADS + quad) + 1u];
+        s0 = sum_plus(s0, a.xy);
+        s1 = sum_plus(s1, a.zw);
+        s2 = sum_plus(s2, b.xy);
+        s3 = sum_plus(s3, b.zw);
+    }
+    return vec4(sum_value(s0), sum_value(s1), sum_value(s2), sum_value(s3));
+#endif
 }
 
 // Zeroes this workgroup's share of the residual.
@@ -212,7 +227,7 @@ void load_carry(uint64_t from, inout Carry c) {
         uint quad = thread() + n * THREADS;
         [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = NO_SUM;
         if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x)
-            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = residual_sum(from, quad, i);
+            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = residual_sum(from, row_of(quad, i));
     }
 }
 
@@ -222,7 +237,7 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         if (quad < QUADS)
-            [[unroll]] for (uint i = 0; i < 4u; i++) sum_add(to, copy + residual_at(quad, i), sum_plus(sum_of(rows[n][i]), c.s[4u * n + i]));
+            [[unroll]] for (uint i = 0; i < 4u; i++) sum_add(to, copy + row_of(quad, i), sum_plus(sum_of(rows[n][i]), c.s[4u * n + i]));
     }
 }
 
@@ -266,8 +281,8 @@ vec2 pair_value(uint w, uint dtype) {
 
 // Elements 4i to 4i + 3.
 vec4 load_quad(uint64_t address, uint i, uint dtype) {
-    if (dtype == DTYPE_F32) return F32x4s(address).v[i];
-    uvec2 w = U32x2s(address).v[i];
+    if (dtype == DTYPE_F32) return uintBitsToFloat(Weights4(address).v[i]);
+    uvec2 w = Weights2(address).v[i];
     return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
 }
 

@@ -30,7 +30,7 @@ void load_values(uint pair, uint round, inout Values v) {
             v.a[u] = F32x4s(values).v[2u * p];
             v.b[u] = F32x4s(values).v[2u * p + 1u];
         } else {
-            uvec4 w = U32x4s(values).v[p];
+            uvec4 w = Weights4(values).v[p];
             v.a[u] = vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
             v.b[u] = vec4(pair_value(w.z, DTYPE_KV), pair_value(w.w, DTYPE_KV));
         }
@@ -130,8 +130,8 @@ void main() {
         [[unroll]] for (uint i = 0; i < 2u; i++) {
             uint word = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
             uint quad = min(thread(), QUADS - 1u);
-            codes[i] = U32x4s(pc.address[O]).v[word * QUADS + quad];
-            affine[i] = U32x4s(pc.address[AFFINE]).v[word * 8u / GROUP * QUADS + quad];
+            codes[i] = Weights4(pc.address[O]).v[word * QUADS + quad];
+            affine[i] = Weights4(pc.address[AFFINE]).v[word * 8u / GROUP * QUADS + quad];
         }
         Blocks q = blocks_make(attend(pair, now, key_scale));
         Block block[2];
@@ -144,8 +144,8 @@ void main() {
                 if (2u * pair + i >= HEADS) break;
                 if (n > 0u) {
                     uint word = (kv_head() * HEADS + 2u * pair + i) * SLICES + slice();
-                    codes[i] = U32x4s(pc.address[O]).v[word * QUADS + quad];
-                    affine[i] = U32x4s(pc.address[AFFINE]).v[word * 8u / GROUP * QUADS + quad];
+                    codes[i] = Weights4(pc.address[O]).v[word * QUADS + quad];
+                    affine[i] = Weights4(pc.address[AFFINE]).v[word * 8u / GROUP * QUADS + quad];
                 }
                 rows[n] += block_dot4(codes[i], affine[i], block[i]);
             }

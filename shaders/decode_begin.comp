@@ -32,7 +32,9 @@ void main() {
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[INDEX]).v[0], 0)), pc.p.capacity - 1u);
     if (first == 0u) U32s(state_position()).v[0] = now;
-    for (uint pair = first; pair < HEAD_DIM / 2u; pair += step) {
+    // The last workgroup, which has the least to do otherwise.
+    bool turns = gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x;
+    for (uint pair = thread(); turns && pair < HEAD_DIM / 2u; pair += THREADS) {
         Scaled frequency;
         if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
         else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
@@ -41,7 +43,7 @@ void main() {
     }
     for (uint quad = first; quad < QUADS; quad += step) {
         vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], quad, DTYPE_X) : embedding(quad);
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), residual_at(quad, i), sum_of(x[i]));
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_of(x[i]));
     }
     for (uint i = first; i < HIDDEN * (COPIES - 1u); i += step) sum_store(state_before(0u), HIDDEN + i, NO_SUM);
     for (uint i = first; i < HIDDEN * COPIES; i += step) {

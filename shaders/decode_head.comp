@@ -22,8 +22,8 @@ struct Weights { uvec4 codes[4]; uvec4 affine; };
 Weights load_weights(uint row, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u);
     Weights w;
-    [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = U32x4s(pc.address[HEAD]).v[min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at];
-    w.affine = U32x4s(pc.address[AFFINE]).v[row / 4u * GROUPS + at * 32u / GROUP];
+    [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = Weights4(pc.address[HEAD]).v[min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at];
+    w.affine = Weights4(pc.address[AFFINE]).v[row / 4u * GROUPS + at * 32u / GROUP];
     return w;
 }
 

@@ -30,9 +30,9 @@ Weights load_weights(uint round, uint chunk) {
         if (4u * round + i >= BLOCKS) break;
         uint block = min(gl_WorkGroupID.x * BLOCKS + 4u * round + i, ALL_BLOCKS - 1u);
         uint feature = block * 8u + warp();
-        w.codes[2u * i] = U32x4s(pc.address[GATE]).v[feature * CHUNKS + at];
-        w.codes[2u * i + 1u] = U32x4s(pc.address[UP]).v[feature * CHUNKS + at];
-        w.affine[i] = U32x2s(pc.address[AFFINE]).v[feature * GROUPS + at * 32u / GROUP];
+        w.codes[2u * i] = Weights4(pc.address[GATE]).v[feature * CHUNKS + at];
+        w.codes[2u * i + 1u] = Weights4(pc.address[UP]).v[feature * CHUNKS + at];
+        w.affine[i] = Weights2(pc.address[AFFINE]).v[feature * GROUPS + at * 32u / GROUP];
     }
     return w;
 }
@@ -48,8 +48,8 @@ void main() {
     uvec4 codes[AHEAD], affine[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
-        codes[b] = U32x4s(pc.address[DOWN]).v[block * QUADS + quad];
-        affine[b] = U32x4s(pc.address[DOWN_AFFINE]).v[block * 8u / GROUP * QUADS + quad];
+        codes[b] = Weights4(pc.address[DOWN]).v[block * QUADS + quad];
+        affine[b] = Weights4(pc.address[DOWN_AFFINE]).v[block * 8u / GROUP * QUADS + quad];
     }
     uint now = position();
 
@@ -98,8 +98,8 @@ void main() {
                     c = codes[b];
                     a = affine[b];
                 } else {
-                    c = U32x4s(pc.address[DOWN]).v[at * QUADS + quad];
-                    a = U32x4s(pc.address[DOWN_AFFINE]).v[at * 8u / GROUP * QUADS + quad];
+                    c = Weights4(pc.address[DOWN]).v[at * QUADS + quad];
+                    a = Weights4(pc.address[DOWN_AFFINE]).v[at * 8u / GROUP * QUADS + quad];
                 }
                 out_rows[n] += block_dot4(c, a, block);
             }

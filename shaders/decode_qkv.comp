@@ -37,9 +37,9 @@ Weights load_weights(uint task, uint chunk) {
     Weights w;
     [[unroll]] for (uint r = 0; r < 4u; r++) {
         uint feature = type <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
-        w.codes[r] = U32x4s(codes).v[(head * HEAD_DIM + feature) * CHUNKS + at];
+        w.codes[r] = Weights4(codes).v[(head * HEAD_DIM + feature) * CHUNKS + at];
     }
-    w.affine = U32x4s(pc.address[AFFINE]).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
+    w.affine = Weights4(pc.address[AFFINE]).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
     return w;
 }
 

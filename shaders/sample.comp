@@ -14,7 +14,8 @@
 // One workgroup a row, nothing is sorted: each threshold is found by radix select, a histogram a pass, first over
 // linear distances from the maximum (256 bins of 1/8, which spreads logits well), then over the bits of the ordered
 // key within one bin. The draw is the same select over the bits of the index. Masses are integers (sample.h): no order
-// matters. Needs THREADS >= 64 and cols <= 262,144.
+// matters. After the first histogram what can still pass is listed in shared memory, where it fits, and the passes after
+// it walk the list. Needs THREADS >= 64 and cols <= 262,144.
 
 #define BUFFERS 3
 #define PUSH SamplePush
@@ -26,6 +27,7 @@ layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
 const uint BINS = SAMPLE_BINS;
 const uint GROUP = 16;
 const uint NONE = 0xffffffffu;
+const uint LISTED = 2048;
 
 // Histograms: of counts, and of masses in three limbs. Then each bin's and each group of bins' sum.
 shared uint counts[BINS];
@@ -33,13 +35,34 @@ shared uint limbs[3][BINS];
 shared uint64_t masses[BINS];
 shared uint count_groups[GROUP];
 shared uint64_t mass_groups[GROUP];
+shared uint listed[LISTED];
+shared uint list_count;
 shared uint best_key;
 shared uint best_index;
 
 uint row_base;
 float most;
 
+bool from_list = false; // the passes walk the list instead of the row
+
+uint walk_start(uint first) { return (from_list ? 0u : first) + gl_LocalInvocationID.x; }
+uint walk_end(uint end) { return from_list ? list_count : end; }
+uint walked(uint n) { return from_list ? listed[n] : n; }
+
 float logit(uint i) { return load_float(pc.address[0], row_base + i, DTYPE_IN); }
+
+// Lists what lies in the bins up to `last`.
+void make_list(uint last) {
+    if (gl_LocalInvocationID.x == 0u) list_count = 0u;
+    barrier();
+    for (uint i = gl_LocalInvocationID.x; i < pc.p.cols; i += THREADS) {
+        if (distance_bin(logit(i), most) > last) continue;
+        uint n = atomicAdd(list_count, 1u);
+        if (n < LISTED) listed[n] = i;
+    }
+    barrier();
+    from_list = list_count <= LISTED;
+}
 
 void clear_bins() {
     barrier();
@@ -133,12 +156,15 @@ void find_thresholds(bool by_count, bool by_mass, out uint count_key, out uint m
         p.bin = find_bin(false, p.target);
     }
     if (by_count) k.bin = find_bin(true, k.target);
+    // A token must pass both filters, but the passes below look at both bins.
+    make_list(max(k.bin, p.bin));
 
     for (int shift = 24; shift >= 0; shift -= 8) {
         uint fixed_mask = shift == 24 ? 0u : 0xffffff00u << uint(shift);
         clear_bins();
-        for (uint i = gl_LocalInvocationID.x; i < pc.p.cols; i += THREADS) {
-            float x = logit(i);
+        uint end = walk_end(pc.p.cols);
+        for (uint n = walk_start(0u); n < end; n += THREADS) {
+            float x = logit(walked(n));
             uint bin = distance_bin(x, most);
             uint flipped = ~ordered_key(floatBitsToUint(x), DTYPE_F32);
             uint digit = (flipped >> uint(shift)) & 0xffu;
@@ -175,7 +201,10 @@ uint find_index(bool of_counts, Kept kept, uint64_t target, float uniform01) {
     uint end = pc.p.cols;
     for (bool whole = true, single = false; !single; whole = false) {
         clear_bins();
-        for (uint i = first + gl_LocalInvocationID.x; i < end; i += THREADS) {
+        uint last = walk_end(end);
+        for (uint n = walk_start(first); n < last; n += THREADS) {
+            uint i = walked(n);
+            if (i < first || i >= end) continue;
             float x = logit(i);
             if (of_counts) {
                 if (ordered_key(floatBitsToUint(x), DTYPE_F32) == kept.key) atomicAdd(counts[(i - first) >> shift], 1u);

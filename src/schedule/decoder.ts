@@ -221,15 +221,26 @@ function gateUpAffine({ hidden, intermediate, groupSize }: DecoderSizes): Layout
   };
 }
 
-/** Codes [column / 8][row], scales and biases [group][row]. */
+/**
+ * Codes [column / 8][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
+ * are 32 apart.
+ */
 function transposed(rows: number, columns: number, groupSize: number): Layout {
   const groups = columns / groupSize;
   return {
     key: "decode transposed",
     results: [words(columns / 8, rows), words(groups, rows)],
     emit(l, [codes, scales, biases], [out, affine]) {
-      l.copy({ ...codes, shape: [columns / 8, rows], strides: [1, columns / 8] }, out);
-      pack(l, scales, biases, affine, [groups, rows], [0, [1, groups]], [0, [rows, 1]]);
+      const per = columns / 8;
+      const walk = (outer: number, inner: number): number[] => [outer, 128 * inner, inner, 32 * inner];
+      const order = [rows, 128, 4, 1];
+      const shape = [rows / 128, 32, 4];
+      l.copy({ ...codes, shape: [per, ...shape], strides: walk(1, per) }, {
+        ...out,
+        shape: [per, ...shape],
+        strides: order,
+      });
+      pack(l, scales, biases, affine, [groups, ...shape], [0, walk(1, groups)], [0, order]);
     },
   };
 }
@@ -249,6 +260,22 @@ function headAffine(rows: number, hidden: number, groupSize: number): Layout {
         ]);
       part(fours, 4, 0);
       if (rows % 4 > 0) part(1, rows % 4, fours);
+    },
+  };
+}
+
+/** All norm weights in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
+function normWeights(nodes: readonly Node[]): Layout {
+  const sizes = nodes.map((node) => node.shape[0]);
+  return {
+    key: "decode norms",
+    results: [{ shape: [sizes.reduce((sum, n) => sum + n, 0)], dtype: nodes[0].dtype }],
+    emit(l, sources, [out]) {
+      let offset = out.offset;
+      sources.forEach((source, i) => {
+        l.copy(source, { ...out, shape: source.shape, strides: [1], offset }, { disjoint: i > 0 });
+        offset += sizes[i];
+      });
     },
   };
 }
@@ -278,6 +305,8 @@ export interface ReadyDecoder {
   readonly sums: Sums;
   readonly layers: readonly Prepared[];
   readonly head: readonly Value[];
+  /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
+  readonly norms: Value;
 }
 
 /** Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves. */
@@ -303,7 +332,9 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
     layers.push({ qkv, o, gateUp, down });
   }
   const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
-  return head ? { decoder: d, sums: sumsOf(l.backend)!, layers, head } : NO_ROOM;
+  const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
+  const norms = stored(normNodes, normWeights(normNodes));
+  return head && norms ? { decoder: d, sums: sumsOf(l.backend)!, layers, head, norms: norms[0] } : NO_ROOM;
 }
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
@@ -319,7 +350,7 @@ function all(m: Matrix): readonly Node[] {
 /** Emits the dispatches of a decoder. `value` gives the value of a node outside of it, `done` takes those of its results. */
 export function emitDecoder(
   l: Lowering,
-  { decoder: d, sums, layers: prepared, head }: ReadyDecoder,
+  { decoder: d, sums, layers: prepared, head, norms }: ReadyDecoder,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
@@ -377,6 +408,7 @@ export function emitDecoder(
     const none = [undefined, undefined, undefined, undefined];
     run("begin", [state, position, plain(d.x), ...none, freqs], BEGIN_WORKGROUPS, 0, { DTYPE_X: d.x.dtype.code });
   }
+  const normAt = (offset: number): Value => ({ ...norms, offset: norms.offset + offset });
   const workgroups = kvHeads * headDim / 8;
   layers.forEach((layer, i) => {
     const { qkv, o, gateUp, down } = prepared[i];
@@ -387,7 +419,8 @@ export function emitDecoder(
       return base;
     });
     const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => plain(m.codes));
-    const [norm, qNorm, kNorm, mlpNorm] = [layer.norm, layer.qNorm, layer.kNorm, layer.mlpNorm].map(plain);
+    const at = i * 2 * (hidden + headDim);
+    const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((o) => normAt(at + o));
     run("qkv", [state, norm, q, k, v, qkv[0], qNorm, kNorm, keys, values], workgroups, i);
     run("attend", [state, o[0], o[1], keys, values], workgroups, i);
     run("mlp", [state, mlpNorm, gate, up, gateUp[0], down[0], down[1]], workgroups, i);
@@ -395,9 +428,15 @@ export function emitDecoder(
   const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
   const logits = d.keepsLogits ? l.temporary(d.logits.shape, d.logits.dtype) : undefined;
   const best = l.temporary([count, 2], uint32);
-  run("head", [state, plain(d.norm), plain(d.head.codes), head[0], logits, best], count, layers.length, {
-    DTYPE_OUT: d.logits.dtype.code,
-  });
+  run(
+    "head",
+    [state, normAt(layers.length * 2 * (hidden + headDim)), plain(d.head.codes), head[0], logits, best],
+    count,
+    layers.length,
+    {
+      DTYPE_OUT: d.logits.dtype.code,
+    },
+  );
   if (logits) done(d.logits, logits);
   if (d.token) {
     const { next, position: after, log } = d.end ?? {};

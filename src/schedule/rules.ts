@@ -238,6 +238,11 @@ function headsOf(l: Lowering, value: Value): Value {
   return l.rows(v);
 }
 
+/** Threads of a workgroup on devices where wider ones pay. */
+const WIDE_THREADS = 256;
+/** Threads of a workgroup of sample there. */
+const SAMPLE_THREADS = 1024;
+
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
   full: (l, node) => fill(l, node.shape, node.dtype, immediateBits(node.dtype, attrsOf(node, "full").value)),
@@ -441,7 +446,9 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     const attrs = attrsOf(node, "sample");
     const out = l.temporary(node.shape, node.dtype);
     const push = rowsOf(logits.shape);
+    const { threads, maxThreads } = l.backend.limits;
     l.emit("sample", [l.contiguous(logits), uniforms && l.contiguous(uniforms), out], {
+      threads: threads < WIDE_THREADS ? threads : Math.min(SAMPLE_THREADS, maxThreads), // one workgroup walks a whole row
       spec: { DTYPE_IN: logits.dtype.code },
       push: { ...push, temperature: attrs.temperature, top_p: attrs.topP, min_p: attrs.minP, top_k: attrs.topK },
       workgroups: push.rows,
