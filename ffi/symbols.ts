@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xb5c55f37;
+export const ABI_HASH = 0xa1adae69;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -201,4 +201,11 @@ struct CoopmatAttentionPush {
     int out_strides[3];
 };
 
+// A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.
+struct PackedPush {
+    uint rows;
+    uint columns;
+    uint count;
+};
+
 #endif

@@ -175,7 +175,16 @@ static void run_block(Block *b) {
     }
 }
 
-void k_attention(const Call *call) {
+// Rows of a kv head: its query heads for the first query, then for the next.
+static uint32_t rows_of(const struct AttentionPush *p) { return p->kv_heads ? p->heads / p->kv_heads * p->q_len : 0; }
+
+// A chunk is a block: some rows of one kv head of one batch row.
+uint32_t chunks_attention(const Call *call) {
+    PUSH(AttentionPush);
+    return p->batch * p->kv_heads * ((rows_of(p) + ROWS - 1) / ROWS);
+}
+
+void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     PUSH(AttentionPush);
     Block b;
     b.call = call;
@@ -185,19 +194,17 @@ void k_attention(const Call *call) {
         int32_t length = *(const int32_t *)call->buffer[4];
         b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
     }
-    // Rows of a kv head: its query heads for the first query, then for the next.
-    uint32_t group = p->kv_heads ? p->heads / p->kv_heads : 0, rows = group * p->q_len;
+    uint32_t rows = rows_of(p), blocks = (rows + ROWS - 1) / ROWS, group = p->heads / p->kv_heads;
     __builtin_memset(b.scores, 0, sizeof b.scores);
-    for (b.batch = 0; b.batch < p->batch; b.batch++) {
-        for (b.kv_head = 0; b.kv_head < p->kv_heads; b.kv_head++) {
-            for (uint32_t first = 0; first < rows; first += ROWS) {
-                b.rows = min_u32(ROWS, rows - first);
-                for (uint32_t i = 0; i < b.rows; i++) {
-                    b.head[i] = b.kv_head * group + (first + i) % group;
-                    b.query[i] = (first + i) / group;
-                }
-                run_block(&b);
-            }
+    for (; chunk < last; chunk++) {
+        uint32_t first = chunk % blocks * ROWS;
+        b.kv_head = chunk / blocks % p->kv_heads;
+        b.batch = chunk / blocks / p->kv_heads;
+        b.rows = min_u32(ROWS, rows - first);
+        for (uint32_t i = 0; i < b.rows; i++) {
+            b.head[i] = b.kv_head * group + (first + i) % group;
+            b.query[i] = (first + i) / group;
         }
+        run_block(&b);
     }
 }

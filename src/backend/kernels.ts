@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xb5c55f37;
+export const ABI_HASH = 0xa1adae69;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -528,6 +528,68 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
+  pack_quantized: {
+    id: 37,
+    buffers: [
+      { name: "packed", read: true, write: true, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
+    needs: "",
+    wasm: true,
+  },
+  packed_rows: {
+    id: 38,
+    buffers: [
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "indices", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
+    needs: "",
+    wasm: true,
+  },
+  quantize_activations: {
+    id: 39,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "codes", read: false, write: true, optional: false },
+      { name: "factors", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
+    needs: "",
+    wasm: true,
+  },
+  packed_matvec: {
+    id: 40,
+    buffers: [
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
+  },
+  packed_matmul: {
+    id: 41,
+    buffers: [
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
+  },
 } as const satisfies Readonly<Record<string, KernelRow>>;
 
 /** Name of a kernel. */
@@ -669,6 +731,11 @@ export const PUSH = {
     { name: "k_strides", type: "i32", count: 3 },
     { name: "v_strides", type: "i32", count: 3 },
     { name: "out_strides", type: "i32", count: 3 },
+  ],
+  PackedPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "columns", type: "u32", count: 1 },
+    { name: "count", type: "u32", count: 1 },
   ],
 } as const satisfies Readonly<Record<string, readonly PushField[]>>;
 

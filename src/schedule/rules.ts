@@ -14,6 +14,7 @@ import { broadcastStrides, collapse, contiguousStrides, reshapeStrides, type Sha
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { isPackedWhole, packedMatrix, packedProduct, packedRows } from "./packed.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -184,6 +185,9 @@ function sortRule(wantIndices: boolean): Rule {
 function gatherRule(along: boolean): Rule {
   return (l, node, [x, indices]) => {
     const { axis } = attrsOf(node, along ? "gatherAlong" : "gather");
+    if (!along && axis === 0 && isPackedWhole(x)) {
+      return packedRows(l, x, x.packing!, l.contiguous(indices), node.shape);
+    }
     const dense = l.contiguous(x);
     const index = l.contiguous(indices);
     const out = l.temporary(node.shape, node.dtype);
@@ -291,15 +295,17 @@ function matmul(l: Lowering, node: Node, [a0, b0]: Inputs): Value {
 
 function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: Inputs): Value {
   const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
-  const out = l.temporary(node.shape, node.dtype);
-  if (sizeOf(node.shape) === 0) return out;
+  if (sizeOf(node.shape) === 0) return l.temporary(node.shape, node.dtype);
   const n = node.shape[node.shape.length - 1];
   const wBatch = sizeOf(w.shape.slice(0, -2));
   const lead = node.shape.slice(0, -2);
+  const packed = transpose && packedMatrix([w, scales, biases]);
+  if (packed) return packedProduct(l, node, x, packed);
   if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
+  const out = l.temporary(node.shape, node.dtype);
   // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
   const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
   const kk = x.shape[x.shape.length - 1];
