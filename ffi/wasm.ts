@@ -220,10 +220,8 @@ function compile(name: keyof typeof compiled): WebAssembly.Module {
  * RuntimeError with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
  */
 export function instantiateWasm(shared = false): WasmRuntime {
-  const memory = shared ? sharedMemory() : undefined;
-  const module = compile(memory ? "threads" : "alone");
-  const instance = new WebAssembly.Instance(module, memory ? { env: { memory } } : {});
-  const exports = instance.exports as unknown as WasmThreads;
+  const threads = shared ? instantiateShared() : undefined;
+  const exports = threads?.exports ?? new WebAssembly.Instance(compile("alone")).exports as unknown as WasmExports;
   if (exports.vk_probe() !== 1) {
     throw new RuntimeError(
       "unavailable",
@@ -231,14 +229,18 @@ export function instantiateWasm(shared = false): WasmRuntime {
       "this engine computes WebAssembly relaxed SIMD wrongly; use Deno 2.9 or later",
     );
   }
-  return new WasmRuntime(exports, memory && { exports, module, memory });
+  return new WasmRuntime(exports, threads);
 }
 
-function sharedMemory(): WebAssembly.Memory | undefined {
+/** The module for several threads; undefined where the engine has no shared memory. */
+function instantiateShared(): Shared | undefined {
+  const module = compile("threads");
   try {
-    return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: MAX_PAGES, shared: true });
+    const memory = new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: MAX_PAGES, shared: true });
+    const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+    return { exports: exports as unknown as WasmThreads, module, memory };
   } catch {
-    return undefined; // no shared memory here
+    return undefined;
   }
 }
 
