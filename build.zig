@@ -1,7 +1,7 @@
 //! Builds the native side of vkmx: shaders, libvk_runtime, the WASM kernels, and the files generated from the tables.
 //!
 //!   zig build             libvk_runtime with its shaders, into zig-out/lib
-//!   zig build gen         the committed generated files: src/backend/kernels.ts, ffi/symbols.ts, ffi/wasm_module.ts
+//!   zig build gen         the committed generated files: src/backend/kernels.ts, ffi/symbols.ts, ffi/wasm_*module.ts
 //!   zig build generated   the same files into zig-out/generated, for comparison
 //!   zig build spirv-val   validates every SPIR-V module
 //!   zig build cross       the library for every platform that releases are made for, into zig-out/cross
@@ -31,7 +31,8 @@ pub fn build(b: *Build) void {
     const sources = generateSources(b, generator);
     const shaders = compileShaders(b);
     const table = embedShaders(b, generator, shaders);
-    const wasm_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table));
+    const wasm_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .alone), .alone);
+    const wasm_threads_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .threads), .threads);
 
     const library = runtimeLibrary(b, target, optimize, table);
     const install = b.addInstallArtifact(library, .{ .dest_dir = .{ .override = .lib }, .implib_dir = .disabled, .pdb_dir = .disabled });
@@ -44,6 +45,7 @@ pub fn build(b: *Build) void {
         .{ sources.kernels, "src/backend/kernels.ts" },
         .{ sources.symbols, "ffi/symbols.ts" },
         .{ wasm_module, "ffi/wasm_module.ts" },
+        .{ wasm_threads_module, "ffi/wasm_threads_module.ts" },
     }) |file| {
         const update = b.addUpdateSourceFiles();
         update.addCopyFileToSource(file[0], file[1]);
@@ -126,11 +128,13 @@ fn embedShaders(b: *Build, generator: *Build.Step.Compile, shaders: []const Shad
     return table;
 }
 
-fn encodeModule(b: *Build, generator: *Build.Step.Compile, module: LazyPath) LazyPath {
+fn encodeModule(b: *Build, generator: *Build.Step.Compile, module: LazyPath, threads: Threads) LazyPath {
     const run = b.addRunArtifact(generator);
     run.addArg("module");
     run.addFileArg(module);
-    return run.addOutputFileArg("wasm_module.ts");
+    const text = run.addOutputFileArg("wasm_module.ts");
+    run.addArg(@tagName(threads));
+    return text;
 }
 
 // ---- shaders ------------------------------------------------------------------------------------------------------------
@@ -143,6 +147,7 @@ fn compileShaders(b: *Build) []const Shader {
     const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
+        if (kernel.file.len == 0) continue;
         if (!std.mem.eql(u8, kernel.needs, "coopmat") or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*);
         } else {
@@ -232,21 +237,29 @@ fn vulkanHeaders(b: *Build) LazyPath {
     return missing.getDirectory();
 }
 
-/// A reactor without imports: exported functions over exported memory.
-fn wasmModule(b: *Build, table: LazyPath) LazyPath {
+/// Which of the two WASM modules: `alone` has a memory of its own, `threads` takes shared memory that its instances work on.
+const Threads = enum { alone, threads };
+
+/// A reactor without imports but memory: exported functions.
+fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     const Feature = std.Target.wasm.Feature;
     const target = b.resolveTargetQuery(.{
         .cpu_arch = .wasm32,
         .os_tag = .freestanding,
-        .cpu_features_add = std.Target.wasm.featureSet(&[_]Feature{ .simd128, .relaxed_simd, .bulk_memory }),
+        .cpu_features_add = std.Target.wasm.featureSet(switch (threads) {
+            .alone => &[_]Feature{ .simd128, .relaxed_simd, .bulk_memory },
+            .threads => &[_]Feature{ .simd128, .relaxed_simd, .bulk_memory, .atomics },
+        }),
     });
-    const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .strip = true });
+    const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
     module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm"), .flags = &c_flags });
     module.addCSourceFile(.{ .file = table, .flags = &c_flags });
     module.addIncludePath(b.path("runtime-c/wasm"));
     const kernels_wasm = b.addExecutable(.{ .name = "kernels", .root_module = module });
     kernels_wasm.entry = .disabled;
-    kernels_wasm.export_memory = true;
+    kernels_wasm.export_memory = threads == .alone;
+    kernels_wasm.import_memory = threads == .threads;
+    kernels_wasm.shared_memory = threads == .threads;
     kernels_wasm.max_memory = 1 << 32;
     kernels_wasm.stack_size = 1 << 20;
     return kernels_wasm.getEmittedBin();

@@ -1,13 +1,16 @@
 /**
  * The WASM executor as an object: instantiates the committed module, types its exports, keeps views of linear memory.
  *
- * The module has no imports; its memory grows, which detaches earlier views, so views are asked for at each use.
+ * There are two modules of the same kernels. One has a memory of its own; the other works on shared memory, together with
+ * workers that each instantiate it again. Memory grows, so views of it are asked for at each use.
  *
  * @module
  */
 
 import { RuntimeError } from "./error.ts";
+import process from "node:process";
 import { WASM_BASE64 } from "./wasm_module.ts";
+import { WASM_THREADS_BASE64 } from "./wasm_threads_module.ts";
 
 /** Exports of runtime-c/wasm (main.c, memory.c). */
 interface WasmExports {
@@ -19,7 +22,29 @@ interface WasmExports {
   vk_memory(figure: number): number;
   vk_memory_reset_peak(): void;
   vk_plan_check(words: number, count: number): number;
-  vk_plan_run(words: number, slots: number, first: number, last: number): void;
+  vk_plan_run(words: number, run: number, last: number, budget: number): number;
+}
+
+/** What the module for several threads exports besides. */
+interface WasmThreads extends WasmExports {
+  vk_worker(stack: number): void;
+  vk_pool_workers(): number;
+  vk_pool_stop(): void;
+}
+
+/** Words in front of the slot addresses of a run: struct Run of main.c. */
+export const RUN_WORDS = 4;
+
+/** Stack of a worker. */
+const STACK_BYTES = 1 << 20;
+/** Most memory of a module, in pages of 64 KiB. */
+const MAX_PAGES = 65536;
+
+/** What workers share with the thread that drives them. */
+interface Shared {
+  readonly exports: WasmThreads;
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
 }
 
 /** What a block of linear memory is for: buffers count in the memory figures, internal blocks do not. */
@@ -42,11 +67,43 @@ const PLAN_PROBLEMS: readonly string[] = [
 /** The instantiated module. */
 export class WasmRuntime {
   readonly #exports: WasmExports;
+  readonly #memory: WebAssembly.Memory;
+  readonly #shared: Shared | undefined;
   #bytes: Uint8Array<ArrayBuffer>;
 
-  constructor(exports: WasmExports) {
+  constructor(exports: WasmExports, shared?: Shared) {
     this.#exports = exports;
-    this.#bytes = new Uint8Array(exports.memory.buffer as ArrayBuffer);
+    this.#shared = shared;
+    this.#memory = shared?.memory ?? exports.memory;
+    this.#bytes = new Uint8Array(this.#memory.buffer as ArrayBuffer);
+  }
+
+  /** Whether {@link startWorkers} gives more threads. */
+  get shared(): boolean {
+    return this.#shared !== undefined;
+  }
+
+  /** Workers that have come up. */
+  get workers(): number {
+    return this.#shared ? this.#shared.exports.vk_pool_workers() : 0;
+  }
+
+  /**
+   * Starts `count` workers that take part in every later run as soon as each is up. They keep no process alive. Where the
+   * engine refuses them, the calling thread goes on alone.
+   */
+  startWorkers(count: number): void {
+    if (!this.#shared) return;
+    const { module, memory } = this.#shared;
+    for (let i = 0; i < count; i++) {
+      const stack = this.alloc(STACK_BYTES, "internal");
+      if (stack === 0 || !startWorker({ kernels: module, memory, stack: stack + STACK_BYTES })) return;
+    }
+  }
+
+  /** Lets the workers end. */
+  stopWorkers(): void {
+    this.#shared?.exports.vk_pool_stop();
   }
 
   /** Hash of the tables that the module was built from. */
@@ -56,7 +113,8 @@ export class WasmRuntime {
 
   /** Linear memory as it is now; do not keep it over a call that may allocate. */
   get bytes(): Uint8Array<ArrayBuffer> {
-    if (this.#bytes.byteLength === 0) this.#bytes = new Uint8Array(this.#exports.memory.buffer as ArrayBuffer);
+    const { buffer } = this.#memory;
+    if (this.#bytes.byteLength !== buffer.byteLength) this.#bytes = new Uint8Array(buffer as ArrayBuffer);
     return this.#bytes;
   }
 
@@ -94,9 +152,13 @@ export class WasmRuntime {
     );
   }
 
-  /** Runs dispatches first to last - 1 of a checked Plan; `slots` is the address of one u32 address a slot. */
-  runPlan(words: number, slots: number, first: number, last: number): void {
-    this.#exports.vk_plan_run(words, slots, first, last);
+  /**
+   * Runs a checked Plan up to dispatch `last` - 1, or until about `budget` chunks of work are done; returns the next
+   * dispatch. At `run` lie the {@link RUN_WORDS} words that say where to go on, 0 in the beginning, and then the addresses
+   * of the slots.
+   */
+  runPlan(words: number, run: number, last: number, budget: number): number {
+    return this.#exports.vk_plan_run(words, run, last, budget) >>> 0;
   }
 
   /** Reads a file range straight into linear memory. Throws a RuntimeError with code "io". */
@@ -130,15 +192,14 @@ export class WasmRuntime {
 }
 
 const READ_BYTES = 64 << 20; // one read call
+const INITIAL_PAGES = 32; // what the module's data and stack need, and a little more
 
-let compiled: WebAssembly.Module | undefined;
+const compiled: { alone?: WebAssembly.Module; threads?: WebAssembly.Module } = {};
 
-/**
- * Instantiates the module with a memory of its own. Throws a RuntimeError with code "unavailable" on an engine without
- * WebAssembly SIMD or relaxed SIMD.
- */
-export function instantiateWasm(): WasmRuntime {
-  if (!compiled) {
+/** A module, compiled at its first use. */
+function compile(name: keyof typeof compiled): WebAssembly.Module {
+  let module = compiled[name];
+  if (!module) {
     for (const [feature, body] of FEATURES) {
       if (!WebAssembly.validate(featureModule(body))) {
         throw new RuntimeError(
@@ -148,9 +209,19 @@ export function instantiateWasm(): WasmRuntime {
         );
       }
     }
-    compiled = new WebAssembly.Module(Uint8Array.from(atob(WASM_BASE64), (c) => c.charCodeAt(0)));
+    const base64 = name === "threads" ? WASM_THREADS_BASE64 : WASM_BASE64;
+    module = compiled[name] = new WebAssembly.Module(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
   }
-  const exports = new WebAssembly.Instance(compiled).exports as unknown as WasmExports;
+  return module;
+}
+
+/**
+ * Instantiates the kernels with a memory of their own, `shared` for several threads where the engine has that. Throws a
+ * RuntimeError with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
+ */
+export function instantiateWasm(shared = false): WasmRuntime {
+  const threads = shared ? instantiateShared() : undefined;
+  const exports = threads?.exports ?? new WebAssembly.Instance(compile("alone")).exports as unknown as WasmExports;
   if (exports.vk_probe() !== 1) {
     throw new RuntimeError(
       "unavailable",
@@ -158,7 +229,36 @@ export function instantiateWasm(): WasmRuntime {
       "this engine computes WebAssembly relaxed SIMD wrongly; use Deno 2.9 or later",
     );
   }
-  return new WasmRuntime(exports);
+  return new WasmRuntime(exports, threads);
+}
+
+/** The module for several threads; undefined where the engine has no shared memory. */
+function instantiateShared(): Shared | undefined {
+  const module = compile("threads");
+  try {
+    const memory = new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: MAX_PAGES, shared: true });
+    const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+    return { exports: exports as unknown as WasmThreads, module, memory };
+  } catch {
+    return undefined;
+  }
+}
+
+// What a worker runs: an instance on the same memory that serves the pool until it is stopped.
+const WORKER = `
+  const { kernels, memory, stack } = require("node:worker_threads").workerData;
+  new WebAssembly.Instance(kernels, { env: { memory } }).exports.vk_worker(stack);
+`;
+
+/** Node's workers, because those may be left out of what keeps the process alive. */
+function startWorker(data: { kernels: WebAssembly.Module; memory: WebAssembly.Memory; stack: number }): boolean {
+  try {
+    const { Worker } = process.getBuiltinModule("node:worker_threads");
+    new Worker(WORKER, { eval: true, workerData: data }).unref();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 // Instructions that leave one v128 on the stack: i8x16.splat of 1, then what is asked for.

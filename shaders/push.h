@@ -219,4 +219,11 @@ struct DecodePickPush {
     uint log_size;
 };
 
+// A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.
+struct PackedPush {
+    uint rows;
+    uint columns;
+    uint count;
+};
+
 #endif

@@ -263,10 +263,11 @@ Deno.test("generate.ts says in one line that WASM memory cannot grow", async () 
     full,
     `const { Instance } = WebAssembly;
     WebAssembly.Instance = class extends Instance {
-      constructor(module: WebAssembly.Module) {
-        super(module);
-        const { memory, vk_alloc } = this.exports as { memory: WebAssembly.Memory; vk_alloc(n: number, kind: number): number };
-        vk_alloc(1, 0); // takes the pages there are
+      constructor(module: WebAssembly.Module, imports?: { env?: { memory: WebAssembly.Memory } }) {
+        super(module, imports as unknown as WebAssembly.Imports);
+        const exports = this.exports as { memory: WebAssembly.Memory; vk_alloc(n: number, kind: number): number };
+        const memory = imports?.env?.memory ?? exports.memory;
+        exports.vk_alloc(1, 0); // takes the pages there are
         memory.grow(65536 - memory.buffer.byteLength / 65536); // all others are somebody else's
       }
     };`,

@@ -20,46 +20,56 @@ typedef struct Block {
     float out[ROWS][MAX_DIM];
     float scores[ROWS][KEYS];
     float most[ROWS], sum[ROWS];
-    const float *k[KEYS], *v[KEYS]; // rows of the piece: in place where they are float32 and unpadded, else in `scratch`
     float scratch[2][KEYS][MAX_DIM];
 } Block;
+
+// Rows of a piece of k or v, `stride` floats apart: in place where they are float32 and need no padding, else in scratch.
+typedef struct Piece {
+    const float *rows;
+    ptrdiff_t stride;
+} Piece;
 
 INLINE uint32_t padded(uint32_t dim) { return (dim + 3) & ~3u; }
 
 // Rows first..first+count-1 of k or v of this kv head as floats; the rest of the piece is 0, so that it adds nothing.
-static void load_piece(const Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
-                       uint32_t count, const float *rows[KEYS], float scratch[KEYS][MAX_DIM]) {
+static Piece load_piece(const Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
+                        uint32_t count, float scratch[KEYS][MAX_DIM]) {
     uint32_t dtype = b->call->spec[4];
-    bool in_place = dtype == DTYPE_F32 && dim % 4 == 0;
-    for (uint32_t j = 0; j < KEYS; j++) {
-        ptrdiff_t element = (ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] +
-                            (ptrdiff_t)(first + j) * strides[2];
-        const uint8_t *row = from + element * (ptrdiff_t)DTYPE_BYTES(dtype);
-        rows[j] = scratch[j];
-        if (j >= count) {
-            __builtin_memset(scratch[j], 0, padded(dim) * sizeof(float));
-        } else if (in_place) {
-            rows[j] = (const float *)row;
-        } else {
-            load_run(scratch[j], row, 0, dim, dtype);
-            for (uint32_t d = dim; d < padded(dim); d++) scratch[j][d] = 0;
-        }
+    ptrdiff_t bytes = DTYPE_BYTES(dtype);
+    from += ((ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] + (ptrdiff_t)first * strides[2]) * bytes;
+    if (dtype == DTYPE_F32 && dim % 4 == 0 && count == KEYS) return (Piece){(const float *)from, strides[2]};
+    for (uint32_t j = 0; j < KEYS; j++, from += strides[2] * bytes) {
+        if (j < count) load_run(scratch[j], from, 0, dim, dtype);
+        for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
     }
+    return (Piece){scratch[0], MAX_DIM};
+}
+
+// Fixes the place of two sums among the instructions, as packed.h does: the compiler would spill them.
+INLINE void keep_order(f4 *a, f4 *b) {
+#ifdef __wasm__
+    __asm__ volatile("" : "+r"(*a), "+r"(*b) : : "memory");
+#else
+    (void)a, (void)b;
+#endif
 }
 
 // Two rows against four keys: eight sums in registers. Rows beyond the block compute on stale values that nothing
 // reads.
-static void score_piece(Block *b, uint32_t dim) {
+static void score_piece(Block *b, Piece k, uint32_t dim) {
     for (uint32_t i = 0; i < b->rows; i += 2) {
+        const float *q = b->q[i];
         for (uint32_t j = 0; j < KEYS; j += 4) {
             f4 s[2][4] = {{{0}}};
+            const float *row = k.rows + j * k.stride;
             for (uint32_t d = 0; d < dim; d += 4) {
-                f4 q0 = f4_load(b->q[i] + d), q1 = f4_load(b->q[i + 1] + d);
+                f4 q0 = f4_load(q + d), q1 = f4_load(q + MAX_DIM + d);
 #pragma clang loop unroll(full)
                 for (uint32_t n = 0; n < 4; n++) {
-                    f4 k = f4_load(b->k[j + n] + d);
-                    s[0][n] = f4_fma(q0, k, s[0][n]);
-                    s[1][n] = f4_fma(q1, k, s[1][n]);
+                    f4 x = f4_load(row + n * k.stride + d);
+                    s[0][n] = f4_fma(q0, x, s[0][n]);
+                    s[1][n] = f4_fma(q1, x, s[1][n]);
+                    keep_order(&s[0][n], &s[1][n]);
                 }
             }
             f4_store(b->scores[i] + j, f4_sum4(s[0][0], s[0][1], s[0][2], s[0][3]));
@@ -75,8 +85,8 @@ static void mask_row(Block *b, uint32_t i, uint32_t first, uint32_t count) {
     for (uint32_t j = count; j < KEYS; j++) scores[j] = NEGATIVE_INFINITY;
     if (mode == MASK_CAUSAL) {
         // Query i sees keys j <= i + length - q_len.
-        int64_t last = (int64_t)b->query[i] + b->length - p->q_len;
-        for (uint32_t j = 0; j < count; j++) if ((int64_t)(first + j) > last) scores[j] = NEGATIVE_INFINITY;
+        int64_t seen = (int64_t)b->query[i] + b->length - p->q_len + 1 - first;
+        for (int64_t j = seen < 0 ? 0 : seen; j < count; j++) scores[j] = NEGATIVE_INFINITY;
     } else if (mode == MASK_BOOL || mode == MASK_ADD) {
         ptrdiff_t row = (ptrdiff_t)b->batch * p->mask_strides[0] + (ptrdiff_t)b->head[i] * p->mask_strides[1] +
                         (ptrdiff_t)b->query[i] * p->mask_strides[2];
@@ -92,9 +102,13 @@ static void mask_row(Block *b, uint32_t i, uint32_t first, uint32_t count) {
 // Scores become weights relative to the running maximum; sums and outputs so far shrink to the new one.
 static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
     float *scores = b->scores[i], most = b->most[i];
-    for (uint32_t j = 0; j < KEYS; j++) {
-        if (scores[j] > most || scores[j] != scores[j]) most = scores[j]; // NaN stays
+    f4 best = f4_splat(most);
+    for (uint32_t j = 0; j < KEYS; j += 4) {
+        f4 v = f4_load(scores + j);
+        u4 take = (u4)(v > best) | (u4)(v != v); // NaN stays
+        best = (f4)(((u4)v & take) | ((u4)best & ~take));
     }
+    for (int l = 0; l < 4; l++) if (best[l] > most || best[l] != best[l]) most = best[l];
     if (most == NEGATIVE_INFINITY) { // nothing seen yet
         __builtin_memset(scores, 0, KEYS * sizeof(float));
         return;
@@ -114,26 +128,48 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
     b->sum[i] += f4_sum(sum);
 }
 
-// out += weights . v, two rows and four keys at a time.
-static void add_values(Block *b, uint32_t v_dim) {
-    for (uint32_t i = 0; i < b->rows; i += 2) {
-        for (uint32_t j = 0; j < KEYS; j += 4) {
-            f4 w[2][4];
-            for (uint32_t n = 0; n < 4; n++) {
-                w[0][n] = f4_splat(b->scores[i][j + n]);
-                w[1][n] = f4_splat(b->scores[i + 1][j + n]);
-            }
-            for (uint32_t d = 0; d < v_dim; d += 4) {
-                f4 o0 = f4_load(b->out[i] + d), o1 = f4_load(b->out[i + 1] + d);
+// Lane n of x in all lanes.
+INLINE f4 lane(f4 x, uint32_t n) {
+    switch (n) {
+        case 0: return __builtin_shufflevector(x, x, 0, 0, 0, 0);
+        case 1: return __builtin_shufflevector(x, x, 1, 1, 1, 1);
+        case 2: return __builtin_shufflevector(x, x, 2, 2, 2, 2);
+        default: return __builtin_shufflevector(x, x, 3, 3, 3, 3);
+    }
+}
+
+// `vectors` times four dims, from d on, of out += weights . v for two rows.
+INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint32_t vectors) {
+    f4 o[2][4];
+    for (uint32_t c = 0; c < vectors; c++) {
+        o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + MAX_DIM + d + 4 * c);
+    }
+    const float *row = v.rows + d;
+    for (uint32_t j = 0; j < KEYS; j += 4) {
+        f4 w0 = f4_load(weights + j), w1 = f4_load(weights + KEYS + j);
 #pragma clang loop unroll(full)
-                for (uint32_t n = 0; n < 4; n++) {
-                    f4 v = f4_load(b->v[j + n] + d);
-                    o0 = f4_fma(w[0][n], v, o0);
-                    o1 = f4_fma(w[1][n], v, o1);
-                }
-                f4_store(b->out[i] + d, o0), f4_store(b->out[i + 1] + d, o1);
+        for (uint32_t n = 0; n < 4; n++, row += v.stride) {
+            f4 x0 = lane(w0, n), x1 = lane(w1, n);
+#pragma clang loop unroll(full)
+            for (uint32_t c = 0; c < vectors; c++) {
+                f4 x = f4_load(row + 4 * c);
+                o[0][c] = f4_fma(x0, x, o[0][c]);
+                o[1][c] = f4_fma(x1, x, o[1][c]);
+                keep_order(&o[0][c], &o[1][c]);
             }
         }
+    }
+    for (uint32_t c = 0; c < vectors; c++) {
+        f4_store(out + d + 4 * c, o[0][c]), f4_store(out + MAX_DIM + d + 4 * c, o[1][c]);
+    }
+}
+
+// out += weights . v, two rows and sixteen dims at a time.
+static void add_values(Block *b, Piece v, uint32_t v_dim) {
+    for (uint32_t i = 0; i < b->rows; i += 2) {
+        uint32_t d = 0;
+        for (; d + 16 <= v_dim; d += 16) add_dims(b->out[i], b->scores[i], v, d, 4);
+        for (; d < v_dim; d += 4) add_dims(b->out[i], b->scores[i], v, d, 1);
     }
 }
 
@@ -142,8 +178,8 @@ static void run_block(Block *b) {
     const uint32_t *spec = b->call->spec;
     uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5];
     uint32_t last_query = 0;
-    __builtin_memset(b->q, 0, sizeof b->q);
-    __builtin_memset(b->out, 0, sizeof b->out);
+    __builtin_memset(b->q, 0, (b->rows + 1) / 2 * 2 * sizeof b->q[0]);
+    __builtin_memset(b->out, 0, (b->rows + 1) / 2 * 2 * sizeof b->out[0]);
     for (uint32_t i = 0; i < b->rows; i++) {
         ptrdiff_t element = (ptrdiff_t)b->batch * p->q_strides[0] + (ptrdiff_t)b->head[i] * p->q_strides[1] +
                             (ptrdiff_t)b->query[i] * p->q_strides[2];
@@ -158,14 +194,14 @@ static void run_block(Block *b) {
     if (spec[6] == MASK_CAUSAL && causal_end < end) end = causal_end;
     for (uint32_t first = 0; (int64_t)first < end; first += KEYS) {
         uint32_t count = min_u32(KEYS, (uint32_t)end - first);
-        load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->k, b->scratch[0]);
-        load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->v, b->scratch[1]);
-        score_piece(b, dim);
+        Piece k = load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch[0]);
+        Piece v = load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch[1]);
+        score_piece(b, k, dim);
         for (uint32_t i = 0; i < b->rows; i++) {
             mask_row(b, i, first, count);
             softmax_row(b, i, v_dim);
         }
-        add_values(b, v_dim);
+        add_values(b, v, v_dim);
     }
     for (uint32_t i = 0; i < b->rows; i++) {
         size_t at = (((size_t)b->batch * p->heads + b->head[i]) * p->q_len + b->query[i]) * v_dim;
@@ -175,7 +211,16 @@ static void run_block(Block *b) {
     }
 }
 
-void k_attention(const Call *call) {
+// Rows of a kv head: its query heads for the first query, then for the next.
+static uint32_t rows_of(const struct AttentionPush *p) { return p->kv_heads ? p->heads / p->kv_heads * p->q_len : 0; }
+
+// A chunk is a block: some rows of one kv head of one batch row.
+uint32_t chunks_attention(const Call *call) {
+    PUSH(AttentionPush);
+    return p->batch * p->kv_heads * ((rows_of(p) + ROWS - 1) / ROWS);
+}
+
+void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     PUSH(AttentionPush);
     Block b;
     b.call = call;
@@ -185,19 +230,17 @@ void k_attention(const Call *call) {
         int32_t length = *(const int32_t *)call->buffer[4];
         b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
     }
-    // Rows of a kv head: its query heads for the first query, then for the next.
-    uint32_t group = p->kv_heads ? p->heads / p->kv_heads : 0, rows = group * p->q_len;
+    uint32_t rows = rows_of(p), blocks = (rows + ROWS - 1) / ROWS, group = p->heads / p->kv_heads;
     __builtin_memset(b.scores, 0, sizeof b.scores);
-    for (b.batch = 0; b.batch < p->batch; b.batch++) {
-        for (b.kv_head = 0; b.kv_head < p->kv_heads; b.kv_head++) {
-            for (uint32_t first = 0; first < rows; first += ROWS) {
-                b.rows = min_u32(ROWS, rows - first);
-                for (uint32_t i = 0; i < b.rows; i++) {
-                    b.head[i] = b.kv_head * group + (first + i) % group;
-                    b.query[i] = (first + i) / group;
-                }
-                run_block(&b);
-            }
+    for (; chunk < last; chunk++) {
+        uint32_t first = chunk % blocks * ROWS;
+        b.kv_head = chunk / blocks % p->kv_heads;
+        b.batch = chunk / blocks / p->kv_heads;
+        b.rows = min_u32(ROWS, rows - first);
+        for (uint32_t i = 0; i < b.rows; i++) {
+            b.head[i] = b.kv_head * group + (first + i) % group;
+            b.query[i] = (first + i) / group;
         }
+        run_block(&b);
     }
 }

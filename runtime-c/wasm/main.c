@@ -1,10 +1,12 @@
 // The WASM executor: checks Plans (shaders/plan.h) and runs them by calling the kernel of each id.
 //
 // A run walks the Plan here, so JavaScript makes one call for many dispatches. Kernels get their spec words and push
-// block in place, buffers as pointers; grids are of no use. Nothing is kept between calls but the heap of memory.c.
+// block in place, buffers as pointers; grids are of no use. Kernels that can be cut run on all threads of the pool, and a
+// run may stop between their chunks. Nothing is kept between calls but the heap of memory.c.
 
 #include "../../shaders/plan.h"
 #include "kernel_table.h"
+#include "pool.h"
 
 #include <wasm_simd128.h>
 
@@ -39,7 +41,7 @@ static Dispatch dispatch_at(const uint32_t *words) {
 static int32_t dispatch_check(const uint32_t *words, uint32_t left, uint32_t slots, uint32_t *length) {
     if (left < PLAN_DISPATCH_WORDS) return PLAN_TRUNCATED;
     uint32_t id = words[0] & 0xffffu;
-    if (id >= kernel_count || !kernel_table[id].run) return PLAN_BAD_KERNEL;
+    if (id >= kernel_count || !(kernel_table[id].run || kernel_table[id].chunks)) return PLAN_BAD_KERNEL;
     if (words[0] >> 16 & ~PLAN_DISJOINT) return PLAN_BAD_FLAGS;
     const KernelRow *kernel = &kernel_table[id];
     uint32_t counts = kernel->buffers | (uint32_t)kernel->spec << 8 | (uint32_t)kernel->push_words << 16;
@@ -58,15 +60,20 @@ uint32_t EXPORT(vk_abi)(void) { return kernel_abi_hash; }
 // 1 when the engine computes relaxed dot products as the kernels expect. Some early engines validate the instruction
 // and get it wrong. The operands are loaded from memory that the compiler cannot see through.
 int32_t EXPORT(vk_probe)(void) {
-    static volatile const int8_t activations[16] = {-128, 127, -1, 5, 100, -100, 7, 0, 1, 2, 3, 4, -5, -6, -7, -8};
-    static volatile const int8_t codes[16] = {15, 15, 0, 9, 1, 2, 127, 3, 15, 14, 13, 12, 0, 1, 2, 3};
+    static volatile const int8_t activations[16] = {-128, -128, -1, 5, 127, 127, 7, 0, 1, 2, 3, 4, -5, -6, -7, -8};
+    static volatile const int8_t codes[16] = {15, 15, 0, 9, 15, 15, 127, 3, 15, 14, 13, 12, 0, 1, 2, 3};
     int8_t a[16], b[16];
     int32_t expected[4] = {10, 20, 30, 40}, got[4];
+    int16_t pairs[8];
     for (int i = 0; i < 16; i++) a[i] = activations[i], b[i] = codes[i];
-    v128_t sum = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_v128_load(a), wasm_v128_load(b), wasm_v128_load(expected));
-    wasm_v128_store(got, sum);
+    v128_t x = wasm_v128_load(a), y = wasm_v128_load(b);
+    wasm_v128_store(got, wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, y, wasm_v128_load(expected)));
+    wasm_v128_store(pairs, wasm_i16x8_relaxed_dot_i8x16_i7x16(x, y));
     for (int i = 0; i < 16; i++) expected[i / 4] += a[i] * b[i];
-    return got[0] == expected[0] && got[1] == expected[1] && got[2] == expected[2] && got[3] == expected[3];
+    bool right = true;
+    for (int i = 0; i < 4; i++) right = right && got[i] == expected[i];
+    for (int i = 0; i < 8; i++) right = right && pairs[i] == a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
+    return right;
 }
 
 // Strict check of a Plan against the kernel table; must pass before vk_plan_run.
@@ -80,18 +87,40 @@ int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
     return at == count ? PLAN_OK : -PLAN_TRUNCATED;
 }
 
-// Runs dispatches first..last-1. slots: one address a slot of the Plan.
-void EXPORT(vk_plan_run)(const uint32_t *words, const uint32_t *slots, uint32_t first, uint32_t last) {
-    const uint32_t *at = words + PLAN_HEADER_WORDS;
-    for (uint32_t i = 0; i < last; i++) {
-        Dispatch d = dispatch_at(at);
-        at = d.next;
-        if (i < first) continue;
+// How far a run of a Plan has come, in front of the addresses of its slots.
+typedef struct Run {
+    uint32_t dispatch, word, chunk; // the next dispatch, where it lies, its next chunk
+    uint32_t unused;
+    uint32_t slots[];
+} Run;
+
+// What a kernel that cannot be cut takes from the budget of a slice.
+enum { WHOLE = 4 };
+
+// Runs up to dispatch last - 1, or until about `budget` chunks are done; returns the next dispatch. *run says where to go on.
+uint32_t EXPORT(vk_plan_run)(const uint32_t *words, Run *run, uint32_t last, uint32_t budget) {
+    if (run->dispatch == 0 && run->chunk == 0) run->word = PLAN_HEADER_WORDS;
+    for (uint32_t spent = 0; run->dispatch < last && spent < budget;) {
+        Dispatch d = dispatch_at(words + run->word);
         Call call = {.spec = d.spec, .push = d.push};
         for (uint32_t b = 0; b < d.kernel->buffers; b++) {
             uint32_t slot = d.buffers[2u * b], offset = d.buffers[2u * b + 1u];
-            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)(uintptr_t)(slots[slot] + offset);
+            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)(uintptr_t)(run->slots[slot] + offset);
         }
-        d.kernel->run(&call);
+        if (d.kernel->run) {
+            d.kernel->run(&call);
+            spent += WHOLE;
+        } else {
+            uint32_t chunks = d.kernel->chunks(&call), left = budget - spent;
+            uint32_t end = chunks - run->chunk > left ? run->chunk + left : chunks;
+            pool_run(d.kernel->run_chunks, &call, run->chunk, end);
+            spent += end - run->chunk;
+            run->chunk = end;
+            if (end < chunks) break;
+        }
+        run->chunk = 0;
+        run->dispatch++;
+        run->word = (uint32_t)(d.next - words);
     }
+    return run->dispatch;
 }

@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xfbc499cb;
+export const ABI_HASH = 0x26929e3d;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -785,6 +785,68 @@ export const KERNELS = {
     needs: "",
     wasm: false,
   },
+  pack_quantized: {
+    id: 53,
+    buffers: [
+      { name: "packed", read: true, write: true, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
+    needs: "",
+    wasm: true,
+  },
+  packed_rows: {
+    id: 54,
+    buffers: [
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "indices", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
+    needs: "",
+    wasm: true,
+  },
+  quantize_activations: {
+    id: 55,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "codes", read: false, write: true, optional: false },
+      { name: "factors", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
+    needs: "",
+    wasm: true,
+  },
+  packed_matvec: {
+    id: 56,
+    buffers: [
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
+  },
+  packed_matmul: {
+    id: 57,
+    buffers: [
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
+  },
 } as const satisfies Readonly<Record<string, KernelRow>>;
 
 /** Name of a kernel. */
@@ -940,6 +1002,11 @@ export const PUSH = {
   DecodePickPush: [
     { name: "count", type: "u32", count: 1 },
     { name: "log_size", type: "u32", count: 1 },
+  ],
+  PackedPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "columns", type: "u32", count: 1 },
+    { name: "count", type: "u32", count: 1 },
   ],
 } as const satisfies Readonly<Record<string, readonly PushField[]>>;
 

@@ -1,22 +1,38 @@
 /**
  * The CPU device: runs Plans with the WASM executor, in linear memory of at most 4 GiB.
  *
- * There is no second thread, so work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it
- * to the end, `waitAsync` in slices of a few milliseconds between which the event loop turns. Frees and writes that
- * touch queued work take their place in the queue, so the order is that of submission whoever drives it.
+ * Work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it to the end, `waitAsync` in
+ * slices of a few milliseconds between which the event loop turns. Frees and writes that touch queued work take their place
+ * in the queue, so the order is that of submission whoever drives it.
+ *
+ * The thread that waits computes; workers on shared memory help it with what can be cut. They are started once a device
+ * holds so much that its work is worth sharing, and end with the device.
  *
  * @module
  */
 
 import { RuntimeError } from "../../ffi/error.ts";
-import { instantiateWasm, type WasmRuntime } from "../../ffi/wasm.ts";
+import { environment } from "../../ffi/library.ts";
+import { instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
-/** Dispatches run between two looks at the clock. */
-const SLICE_DISPATCHES = 4;
+/** Chunks of work between two looks at the clock; each takes a few microseconds, a millisecond at most. */
+const SLICE_CHUNKS = 16;
+/** Bytes in buffers from which on work is large enough to share, so that workers are started. */
+const WORKER_BYTES = 64 << 20;
+/** Most threads: what is read from memory is shared by all of them. */
+const MOST_THREADS = 16;
+
+/** Kernels that round activations to integers; VKMX_EXACT=1 does without them. */
+const INTEGER_KERNELS: ReadonlySet<KernelName> = new Set<KernelName>([
+  "pack_quantized",
+  "quantize_activations",
+  "packed_matvec",
+  "packed_matmul",
+]);
 
 interface BufferRow {
   readonly bytes: number;
@@ -38,15 +54,18 @@ type Work =
   | {
     readonly ticket: number;
     readonly plan: PlanRow;
-    readonly addresses: Uint32Array;
-    next: number;
+    /** How far it has come, as the module counts it, and the addresses of the slots. */
+    readonly state: Uint32Array;
     times: Float64Array | undefined;
   }
   | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
 
-/** Opens the CPU device. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD. */
-export function createWasmBackend(): Backend {
-  const runtime = instantiateWasm();
+/**
+ * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set. Throws a RuntimeError with
+ * code "unavailable" where the engine lacks relaxed SIMD.
+ */
+export function createWasmBackend(threads: number = threadCount()): Backend {
+  const runtime = instantiateWasm(threads > 1);
   if (runtime.abi !== ABI_HASH) {
     throw new RuntimeError(
       "abi",
@@ -54,7 +73,14 @@ export function createWasmBackend(): Backend {
       "ffi/wasm_module.ts and src/backend/kernels.ts are of different builds: run `deno task gen`",
     );
   }
-  return new WasmBackend(runtime);
+  return new WasmBackend(runtime, threads);
+}
+
+function threadCount(): number {
+  const text = environment("VKMX_THREADS");
+  if (text === undefined) return Math.min(navigator.hardwareConcurrency, MOST_THREADS);
+  if (/^[1-9][0-9]{0,2}$/.test(text)) return Number(text);
+  throw new RuntimeError("argument", "createWasmBackend", `VKMX_THREADS is "${text}", expected a number of threads`);
 }
 
 class WasmBackend implements Backend {
@@ -62,6 +88,8 @@ class WasmBackend implements Backend {
   readonly description = "CPU (WebAssembly SIMD, 4 GiB of memory at most)";
   readonly limits: BackendLimits;
   readonly #runtime: WasmRuntime;
+  readonly #exact = environment("VKMX_EXACT") === "1";
+  #workers: number; // still to be started
   readonly #buffers = new Map<BufferHandle, BufferRow>(); // a buffer's handle is its address
   readonly #plans = new Map<PlanHandle, PlanRow>();
   readonly #queue: Work[] = [];
@@ -73,8 +101,9 @@ class WasmBackend implements Backend {
   #profiling = false;
   #lost: unknown; // the trap that left the module in an unknown state
 
-  constructor(runtime: WasmRuntime) {
+  constructor(runtime: WasmRuntime, threads: number) {
     this.#runtime = runtime;
+    this.#workers = runtime.shared ? threads - 1 : 0;
     this.limits = {
       maxBufferBytes: runtime.memory("limit") - 256,
       maxGrid: 0x7fffffff,
@@ -85,7 +114,7 @@ class WasmBackend implements Backend {
   }
 
   has(kernel: KernelName): boolean {
-    return KERNELS[kernel].wasm;
+    return KERNELS[kernel].wasm && !(this.#exact && INTEGER_KERNELS.has(kernel));
   }
 
   alloc(bytes: number): BufferHandle {
@@ -94,6 +123,10 @@ class WasmBackend implements Backend {
     }
     const address = this.#block(bytes, "buffer");
     this.#buffers.set(address, { bytes, lastUse: 0 });
+    if (this.#workers > 0 && this.#runtime.memory("active") > WORKER_BYTES) {
+      this.#runtime.startWorkers(this.#workers);
+      this.#workers = 0;
+    }
     return address;
   }
 
@@ -156,18 +189,19 @@ class WasmBackend implements Backend {
     if (slots.length !== row.slots) {
       throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
     }
-    const addresses = new Uint32Array(slots.length);
+    const state = new Uint32Array(RUN_WORDS + slots.length);
     const used: { lastUse: number }[] = [row];
     slots.forEach((slot, i) => {
       used.push(this.#range(slot.buffer, slot.byteOffset, 0, "run"));
-      addresses[i] = slot.buffer + slot.byteOffset;
+      state[RUN_WORDS + i] = slot.buffer + slot.byteOffset;
     });
-    this.#reserveSlots(slots.length);
+    this.#reserveSlots(state.length);
     let ticket = this.#submitted;
     for (let i = 0; i < times; i++) {
       ticket = ++this.#submitted;
       const nanoseconds = this.#profiling ? new Float64Array(row.dispatches) : undefined;
-      this.#queue.push({ ticket, plan: row, addresses, next: 0, times: nanoseconds });
+      // Each run counts its own progress in its state words.
+      this.#queue.push({ ticket, plan: row, state: i === 0 ? state : state.slice(), times: nanoseconds });
     }
     for (const entry of used) entry.lastUse = ticket;
     return ticket;
@@ -222,6 +256,8 @@ class WasmBackend implements Backend {
     this.#queue.length = 0;
     this.#head = 0;
     this.#lost ??= "the device was disposed";
+    this.#workers = 0;
+    this.#runtime.stopWorkers();
     this.#buffers.clear();
     this.#plans.clear();
   }
@@ -246,7 +282,7 @@ class WasmBackend implements Backend {
           cause,
         });
       }
-      if (work.plan && work.next < work.plan.dispatches) return; // the slice is over
+      if (work.plan && work.state[0] < work.plan.dispatches) return; // the slice is over
       this.#head++;
       if (this.#head === this.#queue.length) this.#queue.length = this.#head = 0;
       if (performance.now() >= deadline) return;
@@ -254,19 +290,20 @@ class WasmBackend implements Backend {
   }
 
   #advance(work: Work & { plan: PlanRow }, deadline: number): void {
-    const { plan, addresses, times } = work;
-    const slots = this.#slotBlock;
-    this.#runtime.bytes.set(new Uint8Array(addresses.buffer), slots);
-    const step = times ? 1 : deadline === Infinity ? plan.dispatches : SLICE_DISPATCHES;
-    while (work.next < plan.dispatches) {
-      const last = Math.min(plan.dispatches, work.next + step);
+    const { plan, state, times } = work;
+    const { bytes } = this.#runtime;
+    const run = this.#slotBlock;
+    bytes.set(new Uint8Array(state.buffer), run);
+    const budget = times || deadline === Infinity ? 0xffffffff : SLICE_CHUNKS;
+    for (let next = state[0]; next < plan.dispatches;) {
       const start = times ? performance.now() : 0;
-      this.#runtime.runPlan(plan.words, slots, work.next, last);
-      if (times) times[work.next] = (performance.now() - start) * 1e6;
-      work.next = last;
+      const at = next;
+      next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
+      if (times) times[at] = (performance.now() - start) * 1e6;
       if (deadline !== Infinity && performance.now() >= deadline) break;
     }
-    if (times && work.next === plan.dispatches) plan.nanoseconds = times;
+    state.set(new Uint32Array(bytes.buffer, run, RUN_WORDS));
+    if (times && state[0] === plan.dispatches) plan.nanoseconds = times;
   }
 
   /** Makes room for slot addresses; they are copied there when a run begins or goes on. */

@@ -28,6 +28,20 @@ export interface Stored {
   readonly storage: StorageRef;
   readonly offset: number;
   readonly strides: readonly number[];
+  /** Where the storage holds another layout than offset and strides describe. */
+  readonly packing?: Packing;
+}
+
+/**
+ * A quantized matrix (rows, columns) whose codes, scales and biases lie together in one storage, in the order in which the
+ * products of a device read them. Each of the three arrays is a part of it.
+ */
+export interface Packing extends Quantization {
+  readonly rows: number;
+  readonly columns: number;
+  /** Dtype of scales and biases. */
+  readonly scales: Dtype;
+  readonly part: "codes" | "scales" | "biases";
 }
 
 /** Attributes of every op; the key is the op's name. Ops without attributes have an empty object. */

@@ -7,13 +7,11 @@
 
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import type { Quantization, RopeScaling } from "./config.ts";
-import type { Weights } from "./weights.ts";
+import type { RopeScaling } from "./config.ts";
+import type { QuantizedMatrix, Weights } from "./weights.ts";
 
-/** The three tensors of a quantized matrix, or a dense one. */
-type Matrix =
-  | { readonly weight: Tensor; readonly quantization: undefined }
-  | { readonly weight: Tensor; readonly scales: Tensor; readonly biases: Tensor; readonly quantization: Quantization };
+/** A quantized matrix, or a dense one. */
+type Matrix = QuantizedMatrix | { readonly weight: Tensor; readonly quantization: undefined };
 
 function takeMatrix(weights: Weights, path: string, rows: number, cols: number): Matrix {
   const quantization = weights.quantization(path);
@@ -21,12 +19,14 @@ function takeMatrix(weights: Weights, path: string, rows: number, cols: number):
     return { weight: weights.take(`${path}.weight`, [rows, cols], "float"), quantization };
   }
   const { bits, groupSize } = quantization;
-  return {
+  const matrix = {
     weight: weights.take(`${path}.weight`, [rows, cols * bits / 32], "codes"),
     scales: weights.take(`${path}.scales`, [rows, cols / groupSize], "float"),
     biases: weights.take(`${path}.biases`, [rows, cols / groupSize], "float"),
     quantization,
   };
+  weights.matrices.push(matrix);
+  return matrix;
 }
 
 /** x @ matrix.T, in the dtype of x. */

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
+import { packQuantized } from "../array/packed.ts";
 import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config.ts";
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
@@ -108,6 +109,10 @@ async function read(weights: Weights, { device, onProgress, signal }: LoadOption
   const total = weights.byteLength;
   let done = 0;
   onProgress?.(done, total);
+  for (const { weight, scales, biases, quantization: { groupSize, bits } } of weights.matrices) {
+    signal?.throwIfAborted();
+    await mx.withDevice(device, () => packQuantized(weight, scales, biases, groupSize, bits));
+  }
   for (const batch of batches(weights.tensors)) {
     signal?.throwIfAborted();
     await mx.withDevice(device, () => mx.asyncEval(batch));

@@ -22,8 +22,18 @@ const KINDS: Readonly<Record<Kind, readonly string[]>> = {
   codes: ["uint32"],
 };
 
+/** The three tensors of a quantized matrix. */
+export interface QuantizedMatrix {
+  readonly weight: Tensor;
+  readonly scales: Tensor;
+  readonly biases: Tensor;
+  readonly quantization: Quantization;
+}
+
 /** The tensors of a model directory, taken by name. */
 export class Weights implements Disposable {
+  /** Matrices whose three tensors are only read together, which lets a device lay them out as it likes. */
+  readonly matrices: QuantizedMatrix[] = [];
   /** What activations are computed in. */
   readonly dtype: Dtype;
   readonly #dir: string;

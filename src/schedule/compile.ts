@@ -77,8 +77,8 @@ export class CompiledGraph implements Disposable {
 /** The node itself, evaluated, when it is contiguous and aligned; otherwise a copy that is. The copy holds one reference. */
 export function stored(node: Node, backend: Backend): Node {
   realize([node], backend);
-  const { offset, strides } = node.stored!;
-  if (isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0) return node;
+  const { offset, strides, packing } = node.stored!;
+  if (!packing && isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0) return node;
   const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
   dense.retain();
   realize([dense]);

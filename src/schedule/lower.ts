@@ -217,12 +217,13 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
       else values.set(node, result as Value);
     }
   }
+  const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
-    writeBack(l, options.writeBack, outputs.map(value));
+    writeBack(l, options.writeBack, outputs.map(result));
     return finish(l, [], []);
   }
   const inPlace = l.donated.map((d) => d.node).filter((node) => !wanted.has(node));
-  return finish(l, [...outputs, ...inPlace].map(value), inPlace);
+  return finish(l, [...outputs, ...inPlace].map(result), inPlace);
 }
 
 /** Copies new values into the parameters that they replace, after everything that reads the old ones. */
@@ -296,8 +297,8 @@ function leaf(l: Lowering, node: Node, backend: Backend): Value | undefined {
   }
   uploadLeaf(node, backend);
   if (node.op !== "stored") return undefined;
-  const { storage, offset, strides } = node.stored!;
-  return { slot: l.storageSlot(storage as Storage), offset, strides, shape: node.shape, dtype: node.dtype };
+  const { storage, offset, strides, packing } = node.stored!;
+  return { slot: l.storageSlot(storage as Storage), offset, strides, shape: node.shape, dtype: node.dtype, packing };
 }
 
 function dispatchChain(l: Lowering, chain: Chain): Value {

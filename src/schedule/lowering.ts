@@ -10,9 +10,10 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import type { Dtype } from "../graph/dtype.ts";
-import type { Node, OpName } from "../graph/node.ts";
+import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
+import { packedRows } from "./packed.ts";
 import type { Storage } from "./storage.ts";
 
 /** What a slot is bound to when the Plan runs. */
@@ -29,6 +30,8 @@ export interface Value {
   readonly strides: readonly number[];
   readonly shape: Shape;
   readonly dtype: Dtype;
+  /** Where the elements do not lie like that: {@link Lowering.emit} unpacks them for kernels that do not know. */
+  readonly packing?: Packing;
 }
 
 /** Ops whose result never shares memory with another node. */
@@ -58,6 +61,8 @@ export class Lowering {
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
+  /** Unpacked parts of packed matrices. */
+  readonly #unpacked = new Map<string, number>();
   readonly #lastReader: (node: Node) => boolean;
   readonly #capturesStorage: boolean;
 
@@ -104,7 +109,7 @@ export class Lowering {
    */
   mayDonate(base: Node, value: Value): boolean {
     const source = this.slots[value.slot];
-    if (!OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
+    if (value.packing || !OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
     return source.kind !== "storage" || (!this.#capturesStorage && source.storage.refs === 1);
   }
 
@@ -118,8 +123,9 @@ export class Lowering {
     },
   ): void {
     if (d.workgroups === 0) return;
+    const plain = buffers.map((value) => value && this.plain(value));
     const at = this.builder.dispatches;
-    const bindings = buffers.map((value): Binding | undefined => {
+    const bindings = plain.map((value): Binding | undefined => {
       if (!value) return undefined;
       const use = this.uses[value.slot];
       if (use.first < 0) use.first = at;
@@ -130,13 +136,27 @@ export class Lowering {
     this.builder.add({ kernel, buffers: bindings, spec, push: d.push, workgroups: d.workgroups, disjoint: d.disjoint });
   }
 
+  /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */
+  plain(value: Value): Value {
+    const { packing, ...rest } = value;
+    if (!packing) return value;
+    const key = `${value.slot} ${packing.part}`;
+    let slot = this.#unpacked.get(key);
+    if (slot === undefined) {
+      const out = packedRows(this, value, packing);
+      this.#unpacked.set(key, slot = out.slot);
+    }
+    return { ...rest, slot };
+  }
+
   /** Workgroups for one thread per item. */
   groups(items: number): number {
     return Math.ceil(items / this.backend.limits.threads);
   }
 
   /** The same value, row-major and without gaps; begins at a multiple of 16 bytes when `aligned`. */
-  contiguous(value: Value, aligned = false): Value {
+  contiguous(source: Value, aligned = false): Value {
+    const value = this.plain(source);
     const misaligned = aligned && (value.offset * value.dtype.bytes) % 16 !== 0;
     if (!misaligned && isContiguous(value.shape, value.strides)) return value;
     const out = this.temporary(value.shape, value.dtype);

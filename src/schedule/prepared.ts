@@ -43,9 +43,9 @@ const known = new WeakMap<Storage, Map<string, Prepared>>();
  */
 export function prepare(l: Lowering, sources: readonly Value[], layout: Layout): readonly Value[] | undefined {
   const storages: Storage[] = [];
-  for (const { slot, shape, strides } of sources) {
+  for (const { slot, shape, strides, packing } of sources) {
     const source = l.slots[slot];
-    if (source.kind !== "storage" || !isContiguous(shape, strides)) return undefined;
+    if (source.kind !== "storage" || packing || !isContiguous(shape, strides)) return undefined;
     storages.push(source.storage);
   }
   const key = [layout.key, ...sources.map((s) => `${s.dtype.name}(${s.shape})+${s.offset}`)].join("|");

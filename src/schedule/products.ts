@@ -10,6 +10,7 @@ import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { packedMatrix, packedProduct } from "./packed.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 /** Rows of x up to which a product is a matrix-vector product. */
@@ -83,15 +84,17 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
 /** A product with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles. */
 export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: readonly Value[]): Value {
   const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
-  const out = l.temporary(node.shape, node.dtype);
-  if (sizeOf(node.shape) === 0) return out;
+  if (sizeOf(node.shape) === 0) return l.temporary(node.shape, node.dtype);
   const n = node.shape[node.shape.length - 1];
   const wBatch = sizeOf(w.shape.slice(0, -2));
   const lead = node.shape.slice(0, -2);
+  const packed = transpose && packedMatrix([w, scales, biases]);
+  if (packed) return packedProduct(l, node, x, packed);
   if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
+  const out = l.temporary(node.shape, node.dtype);
   // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
   const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
   const kk = x.shape[x.shape.length - 1];

@@ -84,8 +84,8 @@ export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
 /** Contiguous host bytes of a node; evaluates it and waits. */
 export function readNode(node: Node): Uint8Array {
   realize([node]);
-  const { storage, offset, strides } = node.stored!;
-  if (!isContiguous(node.shape, strides)) {
+  const { storage, offset, strides, packing } = node.stored!;
+  if (packing || !isContiguous(node.shape, strides)) {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {

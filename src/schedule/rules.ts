@@ -14,6 +14,7 @@ import { collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from 
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
+import { isPackedWhole, packedRows } from "./packed.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -183,6 +184,9 @@ function sortRule(wantIndices: boolean): Rule {
 function gatherRule(along: boolean): Rule {
   return (l, node, [x, indices]) => {
     const { axis } = attrsOf(node, along ? "gatherAlong" : "gather");
+    if (!along && axis === 0 && isPackedWhole(x)) {
+      return packedRows(l, x, x.packing!, l.contiguous(indices), node.shape);
+    }
     const dense = l.contiguous(x);
     const index = l.contiguous(indices);
     const out = l.temporary(node.shape, node.dtype);

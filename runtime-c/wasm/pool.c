@@ -1,0 +1,114 @@
+// See pool.h.
+
+#include "pool.h"
+
+#define EXPORT(name) __attribute__((export_name(#name))) name
+
+#ifndef __wasm_atomics__
+
+void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first,
+              uint32_t last) {
+    if (first < last) run_chunks(call, first, last);
+}
+
+#else
+
+#include <stdatomic.h>
+
+// Rounds of looking at the fork before a worker sleeps: about 100 us.
+enum { SPIN = 20000 };
+
+// Bits of `fork`: workers inside, whether it may be entered, number of the fork.
+enum { INSIDE = 0xff, OPEN = 0x100, NEXT = 0x200 };
+
+typedef struct Shared {
+    _Alignas(64) _Atomic uint32_t fork;
+    _Alignas(64) _Atomic uint32_t taken; // first chunk that nobody has
+    _Alignas(64) _Atomic uint32_t sleeping;
+    _Atomic uint32_t wake; // changes when sleepers must look again
+    _Atomic uint32_t stop;
+    _Atomic uint32_t workers;
+    // The work of an open fork; written only while none is inside.
+    _Alignas(64) void (*run_chunks)(const Call *call, uint32_t first, uint32_t last);
+    const Call *call;
+    uint32_t last;
+} Shared;
+
+static Shared shared;
+
+static void take_chunks(void) {
+    for (;;) {
+        uint32_t chunk = atomic_fetch_add_explicit(&shared.taken, 1, memory_order_relaxed);
+        if (chunk >= shared.last) return;
+        shared.run_chunks(shared.call, chunk, chunk + 1);
+    }
+}
+
+static void wake_sleepers(void) {
+    atomic_fetch_add(&shared.wake, 1);
+    __builtin_wasm_memory_atomic_notify((int32_t *)&shared.wake, ~0u);
+}
+
+void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first,
+              uint32_t last) {
+    if (first >= last) return;
+    if (last - first == 1 || atomic_load_explicit(&shared.workers, memory_order_relaxed) == 0) {
+        run_chunks(call, first, last);
+        return;
+    }
+    shared.run_chunks = run_chunks, shared.call = call, shared.last = last;
+    atomic_store_explicit(&shared.taken, first, memory_order_relaxed);
+    uint32_t number = atomic_load_explicit(&shared.fork, memory_order_relaxed) & ~(uint32_t)(NEXT - 1);
+    atomic_store(&shared.fork, (number + NEXT) | OPEN);
+    if (atomic_load(&shared.sleeping)) wake_sleepers();
+    take_chunks();
+    atomic_fetch_and(&shared.fork, ~(uint32_t)OPEN);
+    while (atomic_load_explicit(&shared.fork, memory_order_acquire) & INSIDE) {}
+}
+
+// Body of a worker; returns after vk_pool_stop.
+static __attribute__((noinline)) void work(void) {
+    uint32_t done = 0; // number of the last fork this worker was in
+    atomic_fetch_add(&shared.workers, 1);
+    for (uint32_t idle = 0;;) {
+        uint32_t fork = atomic_load_explicit(&shared.fork, memory_order_acquire);
+        if (fork & OPEN && fork / NEXT != done) {
+            if (!atomic_compare_exchange_strong(&shared.fork, &fork, fork + 1)) continue;
+            take_chunks();
+            atomic_fetch_sub_explicit(&shared.fork, 1, memory_order_release);
+            done = fork / NEXT;
+            idle = 0;
+        } else if (++idle > SPIN) {
+            uint32_t wake = atomic_load(&shared.wake);
+            if (atomic_load(&shared.stop)) break;
+            atomic_fetch_add(&shared.sleeping, 1);
+            // Not if a fork has opened since; the caller sees `sleeping` after it opens one.
+            fork = atomic_load(&shared.fork);
+            if (!(fork & OPEN && fork / NEXT != done)) {
+                __builtin_wasm_memory_atomic_wait32((int32_t *)&shared.wake, (int32_t)wake, -1);
+            }
+            atomic_fetch_sub(&shared.sleeping, 1);
+            idle = 0;
+        }
+    }
+    atomic_fetch_sub(&shared.workers, 1);
+}
+
+// Turns the calling thread into a worker, on a stack of its own that ends at `stack`.
+void EXPORT(vk_worker)(uintptr_t stack) {
+    __asm__ volatile(".globaltype __stack_pointer, i32\n"
+                     "local.get %0\n"
+                     "global.set __stack_pointer" : : "r"(stack) : "memory");
+    work();
+}
+
+// Lets the workers return.
+void EXPORT(vk_pool_stop)(void) {
+    atomic_store(&shared.stop, 1);
+    wake_sleepers();
+}
+
+// Workers that have come up.
+uint32_t EXPORT(vk_pool_workers)(void) { return atomic_load(&shared.workers); }
+
+#endif
