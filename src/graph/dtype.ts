@@ -77,11 +77,6 @@ export const float32: Dtype = row("float32");
 /** All dtypes in the order of their codes. */
 export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32];
 
-/** The dtype of a name such as "float32", or undefined. */
-export function dtypeByName(name: string): Dtype | undefined {
-  return DTYPES.find((d) => d.name === name);
-}
-
 /** Whether the dtype is float16, bfloat16 or float32. */
 export function isFloating(dtype: Dtype): boolean {
   return dtype.kind === "float";

@@ -66,15 +66,9 @@ export interface StateUpdate {
   readonly value: Node;
 }
 
-/** A decoder of one sequence and one token, found in a graph. */
-export interface Decoder {
+/** What all layers of a decoder share. */
+export interface DecoderStep {
   readonly sizes: DecoderSizes;
-  /** The token's embedding, or the parts to look it up with. */
-  readonly x: Node | { readonly ids: Node; readonly table: Matrix; readonly dtype: Dtype };
-  readonly layers: readonly DecoderLayer[];
-  readonly norm: Node;
-  readonly head: Matrix;
-  readonly vocabulary: number;
   /** int32 (1,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
@@ -84,6 +78,16 @@ export interface Decoder {
   readonly scoreScale: number;
   readonly ropeScale: number;
   readonly ropeBase: number;
+}
+
+/** A decoder of one sequence and one token, found in a graph. */
+export interface Decoder extends DecoderStep {
+  /** The token's embedding, or the parts to look it up with. */
+  readonly x: Node | { readonly ids: Node; readonly table: Matrix; readonly dtype: Dtype };
+  readonly layers: readonly DecoderLayer[];
+  readonly norm: Node;
+  readonly head: Matrix;
+  readonly vocabulary: number;
   /** The result (…, vocabulary). */
   readonly logits: Node;
   /** Its argmax. */

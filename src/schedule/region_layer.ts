@@ -6,7 +6,7 @@
  */
 
 import { attrsOf, type Node } from "../graph/node.ts";
-import { type DecoderLayer, type DecoderSizes, isFloat, type Matrix } from "./decoder.ts";
+import { type DecoderLayer, type DecoderSizes, type DecoderStep, isFloat, type Matrix } from "./decoder.ts";
 import { expect, Mismatch, type Product, type Walk } from "./region_walk.ts";
 
 interface Rotated {
@@ -20,18 +20,9 @@ interface Rotated {
 }
 
 /** A layer as found, with what all layers must share. */
-export interface Layer extends DecoderLayer {
+export interface Layer extends DecoderLayer, DecoderStep {
   /** The residual that it reads. */
   readonly x: Node;
-  readonly sizes: DecoderSizes;
-  readonly position: Node;
-  readonly capacity: number;
-  readonly freqs: Node | undefined;
-  readonly eps: number;
-  readonly headEps: number;
-  readonly scoreScale: number;
-  readonly ropeScale: number;
-  readonly ropeBase: number;
 }
 
 /** The layer whose result is `node`; undefined when it is something else. */
