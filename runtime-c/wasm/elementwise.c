@@ -96,8 +96,8 @@ static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, u
     }
 }
 
-static void store_block(uint8_t *out, uint32_t first, const Uint *r, uint32_t n, uint32_t dtype) {
-    uint8_t *to = out + (size_t)first * DTYPE_BYTES(dtype);
+static void store_block(uint8_t *out, uint32_t first, const Uint *restrict r, uint32_t n, uint32_t dtype) {
+    uint8_t *restrict to = out + (size_t)first * DTYPE_BYTES(dtype);
 #define STORE(d)                                                                                                      \
     case d:                                                                                                           \
         for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]);                                                  \

@@ -10,11 +10,7 @@ enum { RUN = 512 };
 static float max_of(const uint8_t *in, size_t base, size_t cols, uint32_t dtype) {
     f4 most = f4_splat(-__builtin_inff());
     size_t i = 0;
-    for (; i + 4 <= cols; i += 4) {
-        f4 v = f4_load_as(in, base + i, dtype);
-        i4 larger = v > most;
-        most = (f4)(((i4)v & larger) | ((i4)most & ~larger));
-    }
+    for (; i + 4 <= cols; i += 4) most = f4_max(most, f4_load_as(in, base + i, dtype));
     float best = most[0];
     for (int l = 1; l < 4; l++) best = most[l] > best ? most[l] : best;
     for (; i < cols; i++) {
