@@ -21,6 +21,17 @@ typedef struct Call {
     const void *push;
 } Call;
 
+// Items of a chunk: at least `least`, a multiple of `unit`, so many that there are no more than some dozens of chunks.
+static inline uint32_t chunk_grain(uint32_t items, uint32_t least, uint32_t unit) {
+    uint32_t grain = items / 48;
+    grain = grain < least ? least : grain;
+    return (grain + unit - 1) / unit * unit;
+}
+static inline uint32_t chunk_count(uint32_t items, uint32_t grain) { return items / grain + (items % grain != 0); }
+static inline uint32_t chunk_end(uint32_t last, uint32_t grain, uint32_t items) {
+    return (uint64_t)last * grain < items ? last * grain : items;
+}
+
 #define PUSH(Type) const struct Type *p = (const struct Type *)call->push
 
 static inline uint32_t float_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
