@@ -17,10 +17,12 @@ typedef struct Row {
 
 // Registers of elements first .. first + n - 1 of the row: in place where they lie so already, else in `run`.
 static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t *run) {
-    size_t width = row->p->inner_shape[1];
+    const uint32_t *shape = row->p->inner_shape;
+    size_t width = shape[1];
     ptrdiff_t bytes = DTYPE_BYTES(row->dtype);
     ptrdiff_t outer = row->p->inner_strides[0] * bytes, inner = row->p->inner_strides[1] * bytes;
-    if (width == row->p->cols) {
+    if (shape[0] == 1 || shape[1] == 1) { // one dimension
+        if (shape[1] == 1) inner = outer;
         const uint8_t *at = row->first + (ptrdiff_t)first * inner;
         if (inner == bytes && bytes == 4) return (const uint32_t *)at;
         if (inner == bytes && DTYPE_IS_FLOAT(row->dtype)) load_floats((float *)run, at, 0, n, row->dtype);

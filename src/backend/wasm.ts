@@ -23,7 +23,7 @@ const SLICE_MS = 8;
  * Least and most chunks of work between two looks at the clock. A chunk takes a few microseconds, a millisecond at most; how
  * many are taken at once follows what the last ones took.
  */
-const SLICE_CHUNKS = { least: 16, most: 64 } as const;
+const SLICE_CHUNKS = { least: 16, most: 32 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
 /** Most threads: what is read from memory is shared by all of them. */
