@@ -1,9 +1,10 @@
 /**
- * The layout of a cache of keys and values that suits the device of a model.
+ * The layout and the element type of a cache of keys and values that suit the device of a model.
  *
  * @module
  */
 
+import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { nodeOf, type Tensor } from "./tensor.ts";
@@ -14,4 +15,13 @@ export function cacheBlocks(
   sizes: DecoderSizes,
 ): { readonly keys: number; readonly values: number } {
   return blocksOn(backendOf(weights.map(nodeOf)), sizes);
+}
+
+/**
+ * Element type of a cache for a model whose activations are `dtype`, on the device of its weights. The CPU reads the whole cache
+ * for every token, so float32 rows are kept in float16 there, unless VKMX_EXACT=1 asks for all digits.
+ */
+export function cacheDtype(weights: readonly Tensor[], dtype: Dtype): Dtype {
+  const rounds = dtype === float32 && backendOf(weights.map(nodeOf)).has("packed_matvec");
+  return rounds ? float16 : dtype;
 }

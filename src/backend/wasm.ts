@@ -19,8 +19,11 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
-/** Chunks of work between two looks at the clock; each takes a few microseconds, a millisecond at most. */
-const SLICE_CHUNKS = 16;
+/**
+ * Least and most chunks of work between two looks at the clock. A chunk takes a few microseconds, a millisecond at most; how
+ * many are taken at once follows what the last ones took.
+ */
+const SLICE_CHUNKS = { least: 16, most: 32 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
 /** Plans count the bytes of a buffer in 32 bits. */
@@ -102,6 +105,7 @@ class WasmBackend implements Backend {
   #nextPlan = 1;
   #slotBlock = 0; // linear memory that slot addresses are passed in
   #slotCapacity = 0;
+  #chunks: number = SLICE_CHUNKS.least; // between two looks at the clock
   #profiling = false;
   #lost: unknown; // the trap that left the module in an unknown state
 
@@ -303,13 +307,17 @@ class WasmBackend implements Backend {
     const { bytes } = this.#runtime;
     const run = this.#slotBlock;
     bytes.set(new Uint8Array(state.buffer), run);
-    const budget = times || deadline === Infinity ? 0xffffffff : SLICE_CHUNKS;
+    const sliced = !times && deadline !== Infinity;
+    let start = performance.now();
     for (let next = state[0]; next < plan.dispatches;) {
-      const start = times ? performance.now() : 0;
       const at = next;
+      const budget = sliced ? this.#chunks : 0xffffffff;
       next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
-      if (times) times[at] = (performance.now() - start) * 1e6;
-      if (deadline !== Infinity && performance.now() >= deadline) break;
+      const now = performance.now();
+      if (times) times[at] = (now - start) * 1e6;
+      if (sliced) this.#chunks = chunksAfter(this.#chunks, now - start);
+      if (now >= deadline) break;
+      start = now;
     }
     state.set(new Uint32Array(bytes.buffer, run, RUN_WORDS));
     if (times && state[0] === plan.dispatches) plan.nanoseconds = times;
@@ -389,6 +397,12 @@ class WasmBackend implements Backend {
       `the WASM device is gone: ${(this.#lost as Error).message ?? this.#lost}`,
     );
   }
+}
+
+/** Chunks to take at once after `chunks` of them took some time: about a quarter of a slice. */
+function chunksAfter(chunks: number, milliseconds: number): number {
+  if (milliseconds > SLICE_MS / 2) return Math.max(SLICE_CHUNKS.least, chunks / 2);
+  return milliseconds < SLICE_MS / 8 ? Math.min(SLICE_CHUNKS.most, chunks * 2) : chunks;
 }
 
 function megabytes(bytes: number): string {

@@ -8,7 +8,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { cacheBlocks } from "../../array/cache.ts";
+import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
 import { type Cache, KvCache } from "../kv_cache.ts";
@@ -175,7 +175,7 @@ export class Model {
       batch,
       heads: kvHeads,
       headDim,
-      dtype: this.#weights.dtype,
+      dtype: cacheDtype(this.#weights.tensors, this.#weights.dtype),
       blocks: batch === 1 ? this.#blocksOfCache() : undefined,
       limit: maxPositionEmbeddings,
     });
