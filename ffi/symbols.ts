@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x20e1d38b;
+export const ABI_HASH = 0x6a1354a1;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

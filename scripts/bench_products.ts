@@ -1,9 +1,9 @@
 /**
  * Products without matrix units: `deno run -A scripts/bench_products.ts [--rows=1,2,4,8,64,512] [--bits=4] [--dense] [--search]`.
  *
- * Times quantized_matvec for all rows at once, the same as single rows, and quantized_matmul as lowering cuts it (or matvec
+ * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it (or matvec
  * and matmul over bfloat16 weights with `--dense`), over the shapes of Qwen3-0.6B, 28 layers of weights read in turns so that
- * none stays in a cache. `--search` times every tile and split of a list. What is fastest belongs into
+ * none stays in a cache. `--search` times every shape and split of a list. What is fastest belongs into
  * src/schedule/tiles.ts.
  *
  * @module
@@ -14,6 +14,7 @@ import { closeDevices, getBackend } from "../src/backend/devices.ts";
 import { bfloat16, float16, float32, uint32 } from "../src/graph/dtype.ts";
 import type { Value } from "../src/schedule/lowering.ts";
 import { cut, tileColumns, tileRows, type TileShape, tileSpec, type Tiling, tiling } from "../src/schedule/tiles.ts";
+import { type VectorShape, vectorShape } from "../src/schedule/tiles.ts";
 import { AFFINE, Bench, HALVES } from "./plan_bench.ts";
 
 const LAYERS = 28;
@@ -46,6 +47,11 @@ const CANDIDATES: readonly TileShape[] = [
   [256, 16, 2, 2],
 ].map(([threads, side, rowQuads, columnQuads]) => ({ threads, side, rowQuads, columnQuads }));
 
+const VECTOR_THREADS = [32, 64, 128, 256];
+const VECTOR_COLUMNS = [1, 2, 4, 8];
+/** Rows up to which few rows are tried. */
+const MOST_FEW = 32;
+
 interface Product {
   readonly name: string;
   readonly m: number;
@@ -53,8 +59,15 @@ interface Product {
   readonly k: number;
 }
 
-/** Microseconds of a product of `m` rows with the weights of each layer; `rowsAtOnce` by a vector kernel, or a tiling. */
-function time(backend: Backend, { m, n, k }: Product, how: { readonly rowsAtOnce: number } | Tiling): number[] {
+/** Rows that share one reading of the weights, threads and columns of a workgroup. */
+interface Rows extends VectorShape {
+  readonly rows: number;
+  /** Dispatches of so many rows each. */
+  readonly each: number;
+}
+
+/** Microseconds of a product of `m` rows with the weights of each layer. */
+function time(backend: Backend, { m, n, k }: Product, how: Rows | Tiling): number[] {
   using bench = new Bench(backend);
   const { l } = bench;
   const x = bench.array([m, k], float16, HALVES);
@@ -89,13 +102,14 @@ function time(backend: Backend, { m, n, k }: Product, how: { readonly rowsAtOnce
           b_strides: [1, k],
         }
         : { batch: 1, m: rows, n, k, w_batch: 1 };
-    if ("rowsAtOnce" in how) {
-      for (let j = 0; j < m; j += how.rowsAtOnce) {
-        const rows = Math.min(how.rowsAtOnce, m - j);
+    if ("each" in how) {
+      const { threads, rows: ROWS, columns: COLUMNS, each } = how;
+      for (let j = 0; j < m; j += each) {
         l.emit(DENSE ? "matvec" : "quantized_matvec", [row(x, j), ...weights, row(out, j)], {
-          spec: { ...spec, ROWS: rows },
-          push: push(rows),
-          workgroups: DENSE ? Math.ceil(n / 16) : Math.ceil(n / (backend.limits.threads / 8)),
+          threads,
+          spec: { ...spec, ROWS, COLUMNS, ALONG_K: 1 },
+          push: push(Math.min(each, m - j)),
+          workgroups: Math.ceil(n / COLUMNS),
           disjoint: j > 0,
         });
       }
@@ -115,7 +129,7 @@ function time(backend: Backend, { m, n, k }: Product, how: { readonly rowsAtOnce
       });
     }
   }
-  return bench.time("rowsAtOnce" in how ? Math.ceil(m / how.rowsAtOnce) : splits > 1 ? 2 : 1);
+  return bench.time("each" in how ? Math.ceil(m / how.each) : splits > 1 ? 2 : 1);
 }
 
 function describe({ shape, splits }: Tiling): string {
@@ -140,8 +154,20 @@ if (import.meta.main) {
   for (const { name, n, k } of SHAPES) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
-      if (m <= 16) report(p, "all rows at once", time(backend, p, { rowsAtOnce: m }));
-      if (m > 1 && m <= 16) report(p, "single rows", time(backend, p, { rowsAtOnce: 1 }));
+      if (m <= MOST_FEW) {
+        const few = { ...vectorShape(backend, m), each: m };
+        report(p, `few rows, ${few.rows} at once`, time(backend, p, few));
+        if (m > 1) report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1), each: 1 }));
+        if (SEARCH) {
+          const shapes = VECTOR_THREADS.flatMap((threads) => VECTOR_COLUMNS.map((columns) => ({ threads, columns })));
+          // A workgroup's sums lie in shared memory.
+          const fits = shapes.filter(({ threads, columns }) => few.rows * columns * (threads + 16) <= 8192);
+          const found = fits.map((shape) => ({ shape, times: time(backend, p, { ...few, ...shape }) }));
+          for (const { shape, times } of found.sort((a, b) => a.times[0] - b.times[0]).slice(0, 4)) {
+            report(p, `  ${shape.threads} threads, ${shape.columns} columns`, times);
+          }
+        }
+      }
       const taken = tiling(backend, 1, m, n, k, true);
       report(p, describe(taken), time(backend, p, taken));
       if (!SEARCH) continue;

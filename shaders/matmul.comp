@@ -53,8 +53,10 @@ void main() {
     if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
     tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
     find_operands(tile.batch);
-    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k);
-    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k);
+    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k,
+                   abs(pc.p.a_strides[1]) <= abs(pc.p.a_strides[0]));
+    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k,
+                   abs(pc.p.b_strides[0]) <= abs(pc.p.b_strides[1]));
     tile_product(tile.split, pc.p.k);
     uint64_t part = uint64_t(tile.split * pc.p.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
     tile_store(operand_out + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);

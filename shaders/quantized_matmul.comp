@@ -25,36 +25,18 @@ layout(constant_id = 10) const uint SPLITS = 1;
 #define TILE_FLOAT true
 #include "tile.glsl"
 #include "quantized.glsl"
-
-// Eight codes, not yet shifted to the lowest bit, with their scale and bias as they lie in memory.
-struct Codes { uvec2 words; uint shift, scale, bias; };
+#include "codes.glsl"
 
 Tile tile;
 Operand x;
-uint64_t w_address, scales_address, biases_address;
+Matrix w;
 Eight x_eights[A_EIGHTS];
 Codes w_codes[B_EIGHTS];
 
-// Of the packed dimension, eight neighbours are inside or outside together, and in one group.
+// Of the packed dimension, eight neighbours are inside or outside together.
 Codes fetch_codes(uint column, uint depth) {
-    if (column >= pc.p.n || depth >= pc.p.k) return Codes(uvec2(0), 0, 0, 0);
-    uint row = TRANSPOSE == 1 ? column : depth, columns = TRANSPOSE == 1 ? pc.p.k : pc.p.n;
-    uint first = TRANSPOSE == 1 ? depth : column, group = row * (columns / GROUP) + first / GROUP;
-    uint64_t chunk = uint64_t(row) * (columns / 32u) + first / 32u;
-    uint part = first / 8u % 4u;
-    return Codes(words8(w_address + chunk * (4u * BITS), part), shift8(part), load_raw(scales_address, group, DTYPE_SCALES),
-                 load_raw(biases_address, group, DTYPE_SCALES));
-}
-
-Eight dequantized(Codes c) {
-    uvec2 codes = shifted8(c.words, c.shift);
-    float s = raw_float(c.scale, DTYPE_SCALES), scale = code_scale(s), bias = code_bias(s, raw_float(c.bias, DTYPE_SCALES));
-    Eight e;
-    [[unroll]] for (uint j = 0; j < 4u; j++) {
-        e.first[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j)), bias));
-        e.second[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j + 4u)), bias));
-    }
-    return e;
+    if (column >= pc.p.n || depth >= pc.p.k) return NO_CODES;
+    return TRANSPOSE == 1 ? codes_at(w, column, pc.p.k, depth) : codes_at(w, depth, pc.p.n, column);
 }
 
 void tile_fetch(uint depth0) {
@@ -83,13 +65,9 @@ void main() {
     uint group = flat_workgroup();
     if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
     tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
-    uint64_t elements = uint64_t(pc.p.w_batch == 1 ? 0 : tile.batch) * (uint64_t(pc.p.n) * pc.p.k);
-    uint64_t scales = elements / GROUP * DTYPE_BYTES(DTYPE_SCALES);
     uint64_t x_address = pc.address[0] + uint64_t(tile.batch) * (pc.p.m * pc.p.k * DTYPE_BYTES(DTYPE_X));
-    x = operand_of(x_address, DTYPE_X, int(pc.p.k), 1, pc.p.m, pc.p.k);
-    w_address = pc.address[1] + elements / 8 * BITS;
-    scales_address = pc.address[2] + scales;
-    biases_address = pc.address[3] + scales;
+    x = operand_of(x_address, DTYPE_X, int(pc.p.k), 1, pc.p.m, pc.p.k, true);
+    w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(pc.p.w_batch == 1 ? 0 : tile.batch) * pc.p.n * pc.p.k);
     tile_product(tile.split, pc.p.k);
     uint64_t part = uint64_t(tile.split * pc.p.batch + tile.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
     tile_store(pc.address[4] + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);

@@ -10,7 +10,7 @@
 // A shader defines tile_fetch (eights of the slices at a depth into registers) and tile_fill (registers to shared memory).
 // With SPLITS > 1 that many workgroups share the depth of a tile and leave as many results, which sum_splits adds up.
 
-#include "vector.glsl"
+#include "eights.glsl"
 
 const uint ROW_SIDE = THREADS / SIDE;
 const uint TILE_ROWS = 4u * ROW_QUADS * ROW_SIDE;
@@ -49,54 +49,11 @@ Tile tile_of(uint group, uint batch, uint m, uint n) {
 uint thread_row() { return gl_LocalInvocationID.x / 8u % 4u + 4u * (gl_LocalInvocationID.x / (4u * SIDE)); }
 uint thread_column() { return gl_LocalInvocationID.x % 8u + 8u * (gl_LocalInvocationID.x / 32u % (SIDE / 8u)); }
 
-// ---- eights ---------------------------------------------------------------------------------------------------------
-
-// As they lie in memory: 16-bit floats in the four words of `first`, others as the bits of registers.
-struct Eight { uvec4 first, second; };
-
-bool in_pairs(uint dtype) { return dtype == DTYPE_F16 || dtype == DTYPE_BF16; }
-
-// A matrix of lines by depths. Eights run along depth or along lines, whichever are neighbours in memory.
-struct Operand { uint64_t address; int line_stride, depth_stride; uint lines, depths; bool along_depth, wide; };
-
-Operand operand_of(uint64_t address, uint dtype, int line_stride, int depth_stride, uint lines, uint depths) {
-    bool along_depth = abs(depth_stride) <= abs(line_stride);
-    int step = along_depth ? depth_stride : line_stride, other = along_depth ? line_stride : depth_stride;
-    bool wide = step == 1 && aligned16(address) && (other & 7) == 0 && (in_pairs(dtype) || DTYPE_BYTES(dtype) == 4);
-    return Operand(address, line_stride, depth_stride, lines, depths, along_depth, wide);
-}
+// ---- slices ---------------------------------------------------------------------------------------------------------
 
 // Line and depth of eight i of a slice, within the slice; outside of the slice where it has fewer.
 uvec2 eight_place(uint i, uint lines, bool along_depth) {
     return along_depth ? uvec2(i % lines, i / lines * 8u) : uvec2(i % (lines / 8u) * 8u, i / (lines / 8u));
-}
-
-// The eight at (line, depth); zeros outside of the matrix.
-Eight fetch_eight(Operand o, uint dtype, uint line, uint depth) {
-    Eight e = Eight(uvec4(0), uvec4(0));
-    if (line >= o.lines || depth >= o.depths) return e;
-    uint inside = o.along_depth ? o.depths - depth : o.lines - line;
-    int at = int(line) * o.line_stride + int(depth) * o.depth_stride;
-    if (o.wide && inside >= 8u) {
-        uint64_t address = element_address(o.address, at, DTYPE_BYTES(dtype));
-        e.first = U32x4s(address).v[0];
-        if (!in_pairs(dtype)) e.second = U32x4s(address).v[1];
-        return e;
-    }
-    int step = o.along_depth ? o.depth_stride : o.line_stride;
-    [[unroll]] for (uint i = 0; i < 8u; i++) {
-        uint64_t address = element_address(o.address, at + int(i) * step, DTYPE_BYTES(dtype));
-        if (i >= inside) continue;
-        if (in_pairs(dtype)) e.first[i / 2u] |= uint(U16s(address).v[0]) << 16u * (i % 2u);
-        else if (i < 4u) e.first[i] = load_bits(address, 0, dtype);
-        else e.second[i - 4u] = load_bits(address, 0, dtype);
-    }
-    return e;
-}
-
-Eight unpacked(Eight e, uint dtype) {
-    if (!in_pairs(dtype)) return e;
-    return Eight(floatBitsToUint(pair_values(e.first.xy, dtype)), floatBitsToUint(pair_values(e.first.zw, dtype)));
 }
 
 // Puts an unpacked eight into the slice of `lines` that begins at `slice`.

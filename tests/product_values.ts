@@ -48,8 +48,12 @@ export const next: () => number = generator(7);
 export const random = (n: number, scale = 1): Float64Array =>
   Float64Array.from({ length: n }, () => (next() * 2 - 1) * scale);
 
-/** Sizes of workgroups. */
-export const THREADS = [64, 256] as const;
+/** Parts of products of few rows that workgroups make. */
+export const VECTOR_HOWS: readonly How[] = [
+  { threads: 64, columns: 4 },
+  { threads: 128, columns: 4, rows: 3 },
+  { threads: 32, columns: 8, rows: 8 },
+];
 
 /** A grid of `groups` workgroups, folded into (x, y) as lowering does; the odd width leaves workgroups over. */
 export function folded(groups: number): [number, number, number] {
@@ -57,10 +61,22 @@ export function folded(groups: number): [number, number, number] {
   return [x, Math.max(1, Math.ceil(groups / x)), 1];
 }
 
-/** How a product kernel is dispatched: tiled ones take a shape, and may split the depth. */
+/** How a product kernel is dispatched: tiled ones take a shape, and may split the depth; others take rows and columns. */
 export interface How extends Partial<TileShape> {
   readonly threads: number;
   readonly splits?: number;
+  readonly rows?: number;
+  readonly columns?: number;
+}
+
+/** Specialisation constants and workgroups of a product of few rows. */
+export function vector(
+  { threads, rows = 1, columns = 4 }: How,
+  batch: number,
+  n: number,
+): { readonly spec: Readonly<Record<string, number>>; readonly workgroups: number; readonly splits: number } {
+  const workgroups = batch * Math.ceil(n / columns);
+  return { spec: { THREADS: threads, ROWS: rows, COLUMNS: columns }, workgroups, splits: 1 };
 }
 
 /** The tiles that lowering takes, and one whose depth is split where the device has what adds the parts up. */

@@ -12,13 +12,11 @@ import type { Lowering, Value } from "./lowering.ts";
 import { matrixAttention, matrixProduct } from "./matrices.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";
-import { tileSpec, type Tiling, tiling } from "./tiles.ts";
+import { FEW_ROWS, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
-/** Rows of x up to which a product is a matrix-vector product. */
-const MATVEC_ROWS = 8;
-/** Columns that one workgroup of matvec makes. */
-const MATVEC_COLUMNS = 16;
+/** Columns that a workgroup of matvec makes where b is not contiguous along k. */
+const EIGHT = 8;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -97,11 +95,15 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
     a_strides: [rowStride, a.strides[a.strides.length - 1]],
     b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
   };
-  if (m <= MATVEC_ROWS) {
+  if (m <= FEW_ROWS) {
+    const { rows, threads, columns: most } = vectorShape(l.backend, m);
+    const alongK = push.b_strides[0] === 1;
+    const columns = alongK ? most : EIGHT;
     l.emit("matvec", [a, b, out], {
-      spec: { ...spec, DTYPE_OUT: out.dtype.code },
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
       push,
-      workgroups: batches * Math.ceil(n / MATVEC_COLUMNS),
+      workgroups: batches * Math.ceil(n / columns),
     });
   } else {
     const cutting = tiling(l.backend, batches, m, n, kk, out.dtype.kind === "float");
@@ -119,7 +121,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const lead = node.shape.slice(0, -2);
   const packed = transpose && packedMatrix([w, scales, biases]);
   if (packed) return packedProduct(l, node, x, packed);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > FEW_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
@@ -134,12 +136,13 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
-  if (transpose && m <= MATVEC_ROWS) {
-    const outputs = l.backend.limits.threads / 8;
+  if (transpose && m <= FEW_ROWS) {
+    const { rows, threads, columns } = vectorShape(l.backend, m);
     l.emit("quantized_matvec", [...operands, out], {
-      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: m },
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
       push,
-      workgroups: batch * Math.ceil(n / outputs),
+      workgroups: batch * Math.ceil(n / columns),
     });
   } else {
     const cutting = tiling(l.backend, batch, m, n, kk, true);

@@ -1,6 +1,7 @@
 /**
- * Tiles of products without matrix units: how much of the result a workgroup and a thread of `matmul` and `quantized_matmul`
- * make, and how many workgroups share the depth of a tile (shaders/tile.glsl).
+ * How products without matrix units are cut: the tiles of `matmul` and `quantized_matmul` (shaders/tile.glsl) and how many
+ * workgroups share the depth of one; for few rows, the columns that a workgroup of `matvec` and `quantized_matvec` makes
+ * (shaders/few_rows.glsl). All of it stands in two tables.
  *
  * @module
  */
@@ -38,6 +39,29 @@ export const TILES: readonly (TileShape & { readonly upTo: number })[] = [
   { upTo: Infinity, threads: 256, side: 16, rowQuads: 2, columnQuads: 2 },
   { upTo: Infinity, threads: 64, side: 8, rowQuads: 1, columnQuads: 1 },
 ];
+
+/** A workgroup's part of a product of few rows. */
+export interface VectorShape {
+  readonly threads: number;
+  readonly columns: number;
+}
+
+/** By rows that share one reading of the weights: the first one whose `upTo` is not passed and whose threads a device offers. */
+export const VECTORS: readonly (VectorShape & { readonly upTo: number })[] = [
+  { upTo: 8, threads: 128, columns: 4 },
+  { upTo: 8, threads: 64, columns: 4 },
+];
+
+/** Rows up to which a product takes the kernels for few rows, eight at a time. */
+export const FEW_ROWS = 8;
+const ROWS_AT_ONCE = 8;
+
+/** How few rows are cut: rows that share one reading of the weights, threads and columns of a workgroup. */
+export function vectorShape(backend: Backend, m: number): VectorShape & { readonly rows: number } {
+  const rows = Math.max(1, Math.ceil(m / Math.ceil(m / ROWS_AT_ONCE)));
+  const row = VECTORS.find(({ upTo, threads }) => rows <= upTo && threads <= backend.limits.threads) ?? VECTORS.at(-1)!;
+  return { rows, threads: row.threads, columns: row.columns };
+}
 
 /** Rows of the result that a tile has. */
 export function tileRows({ threads, side, rowQuads }: TileShape): number {
