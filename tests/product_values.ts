@@ -48,6 +48,9 @@ export const next: () => number = generator(7);
 export const random = (n: number, scale = 1): Float64Array =>
   Float64Array.from({ length: n }, () => (next() * 2 - 1) * scale);
 
+/** Sizes of workgroups. */
+export const THREADS = [64, 256] as const;
+
 /** Parts of products of few rows that workgroups make. */
 export const VECTOR_HOWS: readonly How[] = [
   { threads: 64, columns: 4 },
