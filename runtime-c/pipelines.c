@@ -102,8 +102,8 @@ void pipelines_deinit(Device *d) {
 // ---- pipelines ------------------------------------------------------------------------------------------------------
 
 const char *kernel_missing(const KernelRow *row, const Facts *facts) {
-    if ((row->needs & NEEDS_SHUFFLE) && !(facts->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT))
-        return "the device has no shuffles in subgroups";
+    if (row->needs & NEEDS_WASM) return "only the CPU path has it";
+    if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
     if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
     if ((row->needs & NEEDS_FLOAT_ATOMICS) && !(facts->features >> FEATURE_FLOAT_ATOMIC_ADD & 1)) return "the device has no float atomics";
     if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
@@ -133,13 +133,12 @@ static int32_t create(Device *d, Pipeline *entry) {
     for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
     VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
     bool lanes = row->needs & (NEEDS_COOPMAT | NEEDS_SHUFFLE); // written for subgroups of 32 where those can be had
-    bool full = lanes || (entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0);
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = 32,
+        .requiredSubgroupSize = facts_subgroup(&d->facts, lanes),
     };
-    bool chosen = lanes && d->facts.v13.minSubgroupSize < d->facts.v13.maxSubgroupSize && d->facts.v13.minSubgroupSize <= 32 &&
-                  d->facts.v13.maxSubgroupSize >= 32 && (d->facts.v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    uint32_t chosen = subgroup.requiredSubgroupSize;
+    bool full = entry->spec[0] % (chosen ? chosen : d->facts.v13.maxSubgroupSize) == 0;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {

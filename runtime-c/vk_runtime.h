@@ -50,12 +50,14 @@ VKRT_API uint32_t vkrt_abi(void);
 VKRT_API int32_t vkrt_device_count(uint32_t *out);
 
 // JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels, …, and
-// "unusable": reason when it lacks something.
-VKRT_API int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity);
+// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
+// reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open.
+VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity);
 
-// Opens physical device `index`. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
-VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device);
+// Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
+// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
+// commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
 // Waits for the device, frees everything it owns, saves the pipeline cache.
 VKRT_API int32_t vkrt_device_close(uint32_t device);

@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x11ab3431;
+export const ABI_HASH = 0x6ded20df;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -163,7 +163,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
     needs: "",
     wasm: true,
   },
@@ -175,7 +175,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "ROWS", "COLUMNS", "ALONG_K"],
     needs: "",
     wasm: true,
   },
@@ -215,7 +215,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS", "COLUMNS"],
     needs: "",
     wasm: true,
   },
@@ -229,7 +229,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
     needs: "",
     wasm: true,
   },

@@ -28,9 +28,9 @@ const MAX_GRID = 65535;
 /** Devices that were dropped without being disposed of. */
 const registry = new FinalizationRegistry<VulkanDevice>((device) => device.close());
 
-/** Opens physical device `index`, whose {@link VulkanDeviceInfo} is `info`, under a name. */
-export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo): Backend {
-  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder()), info);
+/** Opens physical device `index`, whose {@link VulkanDeviceInfo} behind `mask` is `info`, under a name. */
+export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo, mask: string): Backend {
+  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder(), mask), info);
 }
 
 /** One line about a device, its driver and Vulkan version. */
@@ -44,7 +44,7 @@ class VulkanBackend implements Backend {
   readonly description: string;
   readonly limits: BackendLimits;
   readonly #device: VulkanDevice;
-  readonly #missing: ReadonlySet<string>;
+  readonly #missing: VulkanDeviceInfo["missingKernels"];
   readonly #spin: number;
   readonly #dispatches = new Map<PlanHandle, number>();
   readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
@@ -58,16 +58,16 @@ class VulkanBackend implements Backend {
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
-      subgroup: info.subgroupMax >= 32 ? Math.max(info.subgroupMin, 32) : info.subgroupMin,
+      subgroup: info.lanes,
     };
     this.#device = device;
-    this.#missing = new Set(info.missingKernels);
+    this.#missing = info.missingKernels;
     this.#spin = info.type === "cpu" ? 0 : SPIN_MS; // a CPU driver needs the time itself
     registry.register(this, device, this);
   }
 
   has(kernel: KernelName): boolean {
-    return !this.#missing.has(kernel);
+    return !(kernel in this.#missing);
   }
 
   alloc(bytes: number, visible: boolean = false): BufferHandle {

@@ -12,7 +12,7 @@ import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import { explain } from "./explain.ts";
+import { explain } from "../backend/explain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { findDecoder } from "./regions.ts";

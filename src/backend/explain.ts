@@ -1,10 +1,10 @@
 /**
- * `VKMX_EXPLAIN=1`: what the scheduler chose and why, one line on stderr each.
+ * `VKMX_EXPLAIN=1`: what was chosen and why, one line on stderr each.
  *
  * @module
  */
 
-import { environment } from "../backend/devices.ts";
+import { environment } from "../../ffi/library.ts";
 
 const on = environment("VKMX_EXPLAIN") === "1";
 const told = new Set<string>();
