@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x26929e3d;
+export const ABI_HASH = 0xed493aea;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -243,6 +243,16 @@ export const SYMBOLS = {
       "u32", // plan
       "buffer", // nanoseconds
       "u32", // capacity
+      "buffer", // count
+    ],
+    result: "i32",
+  },
+  /** Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+   * apart do not count. */
+  vkrt_plan_barriers: {
+    parameters: [
+      "u32", // device
+      "u32", // plan
       "buffer", // count
     ],
     result: "i32",

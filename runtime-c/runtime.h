@@ -138,6 +138,7 @@ typedef struct Recording {
     VkQueryPool queries;
     uint32_t *slots; // 4 words a slot
     uint64_t ticket; // last submission; 0: none
+    uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
 } Recording;

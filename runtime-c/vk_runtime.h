@@ -101,6 +101,10 @@ VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms
 VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
 VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
 
+// Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+// apart do not count.
+VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
+
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
 // appended to the last error of device 0.
 VKRT_API int32_t vkrt_validation_messages(uint32_t *count);

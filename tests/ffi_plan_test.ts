@@ -240,6 +240,22 @@ deviceTest("profileRead() gives one time a dispatch", (device, index) => {
   assertEquals(device.profileRead(p, 3), times);
 });
 
+deviceTest("planBarriers() counts what a run waits for, timed or not", (device, index) => {
+  const n = 16, [a, b, c] = [0, 1, 2].map(() => device.bufferNew(4 * n));
+  const barriers = (...dispatches: Parameters<typeof plan>[1][]): number => {
+    const p = device.planNew(plan(3, ...dispatches));
+    device.planRun(p, slotsOf(a, b, c));
+    return device.planBarriers(p);
+  };
+  const one = barriers(arange(0, n, 0, 1));
+  assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one); // neither needs the other
+  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(0, 2, n)), one + 1);
+  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(1, 2, n)), one + 2);
+  if (INFO[index].timestampPeriod === 0) return;
+  device.profile(true);
+  assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one);
+});
+
 // ---- the pipeline cache -----------------------------------------------------------------------------------------------------
 
 for (const index of INDICES) {

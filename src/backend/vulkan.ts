@@ -165,6 +165,10 @@ class VulkanBackend implements Backend {
     return this.#device.profileRead(plan, this.#dispatches.get(plan) ?? 0);
   }
 
+  barriers(plan: PlanHandle): number {
+    return this.#device.planBarriers(plan);
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers, plans: this.#dispatches.size };
   }

@@ -247,6 +247,10 @@ class WasmBackend implements Backend {
     return this.#plan(plan, "profileRead").nanoseconds;
   }
 
+  barriers(): number {
+    return 0;
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
   }
