@@ -46,7 +46,7 @@ const SHAPE = "qwen3-0.6b";
 const PEER = "llama.cpp Vulkan (node-llama-cpp, Q4_0)";
 const DTYPES = ["bfloat16", "float16", "float32"] as const;
 /** Most tokens of one pass of the peer. */
-const PEER_BATCH = 512;
+const PEER_BATCH = 2048;
 
 const decode = (prompt: number, more: Partial<Case> = {}): Case => ({
   name: `decode @${prompt}`,

@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const [path, text] = process.argv.slice(2);
-const { gpu, threads, batch, flash, cases } = JSON.parse(text);
+const { gpu, threads, batch, cases } = JSON.parse(text);
 const require = createRequire(pathToFileURL(`${process.cwd()}/`));
 const { getLlama, LlamaLogLevel } = await import(pathToFileURL(require.resolve("node-llama-cpp")).href);
 const llama = await getLlama({
@@ -17,15 +17,20 @@ const llama = await getLlama({
 });
 const started = performance.now();
 const model = await llama.loadModel({ modelPath: path, gpuLayers: gpu ? "max" : 0 });
-const rows = Math.max(...cases.map((c) => c.rows ?? 1));
-const context = await model.createContext({
-  contextSize: Math.max(...cases.map((c) => c.prompt + (c.tokens ?? 0))) + 64,
-  batchSize: batch,
-  sequences: rows,
-  flashAttention: flash,
-  ...threads ? { threads: { ideal: threads, min: threads } } : {},
-});
-const sequences = Array.from({ length: rows }, () => context.getSequence());
+let context, sequences;
+
+// A context for one case, with room for all of it.
+async function open({ kind, prompt, tokens = 1, rows = 1 }) {
+  await context?.dispose();
+  context = await model.createContext({
+    contextSize: prompt + tokens + 64,
+    batchSize: kind === "prefill" ? Math.min(batch, Math.max(prompt, 64)) : 512,
+    sequences: rows,
+    ...threads ? { threads: { ideal: threads, min: threads } } : {},
+  });
+  sequences = Array.from({ length: rows }, () => context.getSequence());
+}
+
 const ids = (n, from = 0) => Array.from({ length: n }, (_, i) => 100 + ((i + from) * 7919) % 4000);
 
 async function prefill(n) {
@@ -51,15 +56,17 @@ const KINDS = {
   prefill: (c) => prefill(c.prompt),
   // Rows in one batch: milliseconds of a token of all of them together.
   decode: async (c) => {
-    const each = await Promise.all(sequences.slice(0, c.rows ?? 1).map((sequence, i) => generate(sequence, c, i)));
+    const each = await Promise.all(sequences.map((sequence, i) => generate(sequence, c, i)));
     return Math.max(...each) / each.length;
   },
 };
 
-await prefill(1);
+await open({ prompt: 16 });
+await prefill(16);
 for await (const _ of sequences[0].evaluate([500], { temperature: 0 })) break;
 const times = { load: [performance.now() - started] };
 for (const c of cases) {
+  await open(c);
   for (let i = 0; i < c.warmUps; i++) await KINDS[c.kind](c);
   times[c.name] = [];
   for (let i = 0; i < c.repeats; i++) times[c.name].push(await KINDS[c.kind](c));
