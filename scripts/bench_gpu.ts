@@ -29,6 +29,7 @@ import {
   runPeer,
   runSide,
 } from "./bench_sides.ts";
+import type { ModelShape } from "./synthetic.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "GPU to measure (the default device)" },
@@ -109,10 +110,25 @@ await runMain(async () => {
     print(`${own[0].device}, activations and cache ${dtype}, ${rounds} rounds\n`);
     print(peers.length > 0 ? `beside ${PEER} on ${peers[0].device}\n\n` : "\n");
     print(describeRows(rows));
-    print(describeDetails(own.at(-1)!.details!));
+    print(describeDetails(own.at(-1)!.details!, await shapeOf(dir)));
   }
   return 0;
 });
+
+/** Sizes of a model directory. */
+async function shapeOf(dir: string): Promise<ModelShape> {
+  const config = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
+  return {
+    hidden: config.hidden_size,
+    intermediate: config.intermediate_size,
+    layers: config.num_hidden_layers,
+    heads: config.num_attention_heads,
+    kvHeads: config.num_key_value_heads,
+    headDim: config.head_dim,
+    tied: config.tie_word_embeddings,
+    vocab: config.vocab_size,
+  };
+}
 
 function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer): Row[] {
   const [ours, plain, theirs] = [own, portable, peers].map(joinTimes);
@@ -135,15 +151,20 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
   ];
 }
 
+/** Operations of the products of a prompt: all layers, but of the last one only what fills its cache. */
+function productWork(shape: ModelShape, tokens: number): number {
+  const { hidden, intermediate, layers, heads, kvHeads, headDim } = shape;
+  const cached = 2 * kvHeads * headDim * hidden;
+  const layer = cached + 2 * heads * headDim * hidden + 3 * intermediate * hidden;
+  return 2 * tokens * ((layers - 1) * layer + cached);
+}
+
 /** Time, bytes and shares of what the device can do, of one token or one prompt. */
-function describeDetails({ profiles, copyRate, matrixRate }: Details): string {
-  const lines = [
-    `\na copy moves ${copyRate.toFixed(0)} GB/s, a product of 4096 x 4096 x 4096 takes ${
-      matrixRate.toFixed(0)
-    } TFLOP/s`,
-  ];
+function describeDetails({ profiles, copyRate, matrixRate }: Details, shape: ModelShape): string {
+  const lines = [`\na copy moves ${copyRate.toFixed(0)} GB/s, the matrix units do ${matrixRate.toFixed(0)} TFLOP/s`];
   for (const { name, tokens, profile } of profiles) {
-    const steps = name.startsWith("token") ? tokens : 1;
+    const perToken = name.startsWith("token");
+    const steps = perToken ? tokens : 1;
     lines.push(`\n${name}`);
     const kernels = profile.kernels.filter(({ op }) => op !== "layout");
     for (const keys of [["region"], ["region", "op", "kernel"]] as const) {
@@ -160,6 +181,13 @@ function describeDetails({ profiles, copyRate, matrixRate }: Details): string {
           `${(100 * rate / copyRate).toFixed(1)} %`.padStart(8),
         ].join(" "));
       }
+    }
+    const products = kernels.filter(({ region, kernel }) => region !== "decoder step" && kernel.includes("matmul"));
+    const time = products.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0);
+    if (!perToken && time > 0) {
+      const rate = productWork(shape, tokens) / time / 1000;
+      const share = matrixRate > 0 ? `, ${(100 * rate / matrixRate).toFixed(1)} % of the matrix units` : "";
+      lines.push(`  products: ${(time / 1000).toFixed(1)} us, ${rate.toFixed(1)} TFLOP/s${share}`);
     }
     lines.push(`  ${mx.describeProfile({ ...profile, kernels: [] }).split("\n").slice(-3).join("\n  ")}`);
   }
