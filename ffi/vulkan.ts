@@ -258,6 +258,11 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
+  /** Writes compiled pipelines to the cache folder, where there are new ones. */
+  savePipelines(): void {
+    this.#check(this.#symbols.vkrt_pipelines_save(this.#handle), "vkrt_pipelines_save");
+  }
+
   /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */
   close(): void {
     if (this.#handle === 0) return;

@@ -60,6 +60,10 @@ VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_
 // Waits for the device, frees everything it owns, saves the pipeline cache.
 VKRT_API int32_t vkrt_device_close(uint32_t device);
 
+// Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+// without closing. That it cannot be written is no failure.
+VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
+
 // The message of the last failure on `device` (0: of calls without a device).
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 

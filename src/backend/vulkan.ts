@@ -169,6 +169,10 @@ class VulkanBackend implements Backend {
     return this.#device.planBarriers(plan);
   }
 
+  save(): void {
+    this.#device.savePipelines();
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers, plans: this.#dispatches.size };
   }

@@ -251,6 +251,8 @@ class WasmBackend implements Backend {
     return 0;
   }
 
+  save(): void {}
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
   }
