@@ -29,14 +29,13 @@ function ids(count: number): number[] {
   return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % model.config.vocabSize);
 }
 
-/** Generates behind a prompt; when the prompt but for its last token was in the cache, and when each token came. */
+/** Generates behind a prompt, and gives the time of each token. */
 async function generate(
   cache: mx.lm.KvCache,
   prompt: readonly number[],
   tokens: number,
   sampled = false,
-): Promise<{ readonly filled: number; readonly times: readonly number[] }> {
-  let filled = 0;
+): Promise<readonly number[]> {
   const times: number[] = [];
   const steps = mx.lm.generateStep(prompt, model, {
     cache,
@@ -45,19 +44,17 @@ async function generate(
     processors: [],
     contextSize: 0,
     prefillStepSize: 2048,
-    onPrompt: () => filled = performance.now(),
   });
   for await (const _ of steps) times.push(performance.now());
-  return { filled, times };
+  return times;
 }
 
 /** Milliseconds of a prompt or of a token. */
 async function time({ kind, prompt, tokens = 1, window = tokens, sampled }: Case): Promise<number> {
   using cache = model.makeCache();
   const start = performance.now();
-  // The last token of a prompt is the first step of decoding.
-  const { filled, times } = await generate(cache, ids(prompt + 1), kind === "prefill" ? 1 : tokens + 1, sampled);
-  if (kind === "prefill") return filled - start;
+  const times = await generate(cache, ids(prompt), kind === "prefill" ? 1 : tokens + 1, sampled);
+  if (kind === "prefill") return times[0] - start;
   return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
 }
 
@@ -85,7 +82,7 @@ async function detail(): Promise<Details> {
   const profiles = [];
   for (const prompt of PROMPTS) {
     using cache = model.makeCache();
-    const profile = await mx.profile(() => generate(cache, ids(prompt + 1), 1));
+    const profile = await mx.profile(() => generate(cache, ids(prompt), 1));
     profiles.push({ name: `prompt of ${prompt} and first token`, tokens: prompt, profile });
   }
   profiles.unshift({ name: `token @${POSITION}`, tokens: TIMED, profile: await profileDecode(TIMED, true) });

@@ -17,7 +17,7 @@ import { exists, ROOT, run, TOOLS } from "./tools.ts";
 /** Something that both sides time. */
 export interface Case {
   readonly name: string;
-  /** "prefill" times a prompt until its cache is filled, "decode" tokens behind one. */
+  /** "prefill" times a prompt up to the first token, "decode" the tokens after it. */
   readonly kind: "prefill" | "decode";
   /** Tokens of the prompt. */
   readonly prompt: number;
