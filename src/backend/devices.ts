@@ -65,6 +65,7 @@ const ONLY_BY_NAME = "a software driver: used only when named";
 let rows: readonly Row[] | undefined;
 let chosen: string | undefined;
 let toldFallback = false;
+let saves = false;
 const opened = new Map<string, Backend>();
 
 function missingOf(info: VulkanDeviceInfo): MissingKernels[] {
@@ -230,6 +231,9 @@ function openRow(row: Row & { readonly open: () => Backend }): Backend {
   for (const { reason, kernels } of row.missing ?? []) {
     explain(`${row.name}: without ${kernels.join(", ")}, because ${reason}`);
   }
+  // Programs end without closing.
+  if (!saves) globalThis.addEventListener("unload", () => openBackends().forEach((open) => open.save()));
+  saves = true;
   opened.set(row.name, backend);
   return backend;
 }
