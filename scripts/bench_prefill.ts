@@ -15,9 +15,7 @@ import type { KernelName } from "../src/backend/kernels.ts";
 import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
 import type { Value } from "../src/schedule/lowering.ts";
 import { attentionKernel, matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
-import { profiler } from "../src/schedule/profile.ts";
 import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan_bench.ts";
-import { Storage } from "../src/schedule/storage.ts";
 
 const LAYERS = 28;
 const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];

@@ -8,7 +8,7 @@ import * as mx from "../mod.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { closeDevices, deviceInfo, devices, getBackend } from "../src/backend/devices.ts";
 import { options } from "../src/schedule/options.ts";
-import { profiler } from "../src/schedule/profile.ts";
+import { profile } from "../src/schedule/profile.ts";
 import { vulkanDeviceInfo } from "../ffi/vulkan.ts";
 import { testDevices } from "./devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
@@ -37,14 +37,8 @@ const VULKAN = testDevices().filter((name) => name !== "wasm");
 
 /** Kernels that `body` runs. */
 async function kernelsOf(device: string, body: () => Promise<void>): Promise<Set<string>> {
-  const backend = mx.withDevice(device, getBackend);
-  profiler.enable(backend, true);
-  try {
-    await body();
-    return new Set(profiler.rows().map(({ kernel }) => kernel));
-  } finally {
-    profiler.enable(backend, false);
-  }
+  const { kernels } = await profile(body, { device, timed: false });
+  return new Set(kernels.map(({ kernel }) => kernel));
 }
 
 for (const base of VULKAN) {
