@@ -2,20 +2,26 @@
 // The end of a decoder: logits = W (x / rms(x) * w), and the largest of them per workgroup.
 //
 // 32 lanes make 4 rows at a time, every so many; a row beyond the vocabulary is not kept. Scales and biases come packed,
-// [row / 4][group][row % 4], padded to whole fours. `logits` may be absent. best[workgroup] is (index, float bits that order as
-// unsigned integers); of equal logits the lowest index wins.
+// [row / 4][group][row % 4], padded to whole fours. `logits` may be absent. best[workgroup] is (index, ordered key); of equal
+// logits the lowest index wins. Logits are rounded as they are stored, and those of `recent` tokens penalised: negative ones
+// times PENALTY, others divided by it. The scratch memory of the sampling kernels, where there are any, is cleared here.
 
-#define BUFFERS 6
+#define BUFFERS 8
 #define SUMS_ANY
 #include "decode.glsl"
 #include "decode_rows.glsl"
+#include "sample.h"
 
 layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 14) const uint RECENT = 0;  // tokens in `recent`
+layout(constant_id = 15) const uint PENALTY = 0; // float bits
 
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u;
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 const uint GROUPS = HIDDEN / GROUP;
+const uint MOST_ROUNDS = 64u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
 
 shared uvec2 warp_best[WARPS];
+shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS]; // a bit for each row of a round of this workgroup
 
 struct Weights { uvec4 codes[4]; uvec4 affine; };
 
@@ -27,6 +33,20 @@ Weights load_weights(uint row, uint chunk) {
     return w;
 }
 
+// Marks this workgroup's rows among the recent tokens; ends before a barrier.
+void mark_recent() {
+    if (thread() < MOST_ROUNDS) penalised[thread()] = 0u;
+    barrier();
+    for (uint i = thread(); i < RECENT; i += THREADS) {
+        uint row = U32s(pc.address[RECENT_TOKENS]).v[i], block = row / (WARPS * 4u), round = block / gl_NumWorkGroups.x;
+        if (block % gl_NumWorkGroups.x == gl_WorkGroupID.x && round < MOST_ROUNDS) atomicOr(penalised[round], 1u << (row % (WARPS * 4u)));
+    }
+}
+
+float rounded(float x) {
+    return DTYPE_OUT == DTYPE_F16 ? f16_value(f16_bits(x)) : DTYPE_OUT == DTYPE_BF16 ? bf16_value(bf16_bits(x)) : x;
+}
+
 bool better(uvec2 a, uvec2 b) { return a.y > b.y || (a.y == b.y && a.x < b.x); }
 
 void main() {
@@ -36,9 +56,13 @@ void main() {
     Rows rows;
     load_norm(pc.address[NORM], rows);
     load_residual(state_before(pc.p.layer), rows);
+    if (RECENT > 0u) mark_recent();
+    if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul)
+        for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[i] = 0u;
     norm_to_shared(rows);
     float scale = norm_scale();
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));
+    uint round_ = 0u;
     uvec2 best = uvec2(0xffffffffu, 0u);
     // As many rounds for every warp: lanes meet in barriers where there are no shuffles.
     for (uint base = gl_WorkGroupID.x * WARPS * 4u; base < pc.p.vocabulary; base += step) {
@@ -53,16 +77,20 @@ void main() {
                 [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(w.codes[i], w.affine[i], c);
             }
         }
-        float x = lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale;
+        float x = rounded(lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale);
         uint mine = row + (lane() >> 3);
+        if (RECENT > 0u && ((penalised[round_] >> (mine % (WARPS * 4u))) & 1u) != 0u) {
+            float penalty = uintBitsToFloat(PENALTY);
+            x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
+        }
         if (mine < pc.p.vocabulary) {
             if (pc.address[LOGITS] != 0ul && (lane() & 7u) == 0u) store_float(pc.address[LOGITS], mine, DTYPE_OUT, x);
-            uint bits = floatBitsToUint(x);
-            uvec2 key = uvec2(mine, (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u);
+            uvec2 key = uvec2(mine, ordered_key(floatBitsToUint(x), DTYPE_F32));
             if (better(key, best)) best = key;
         }
         w = ahead;
         row += step;
+        round_++;
     }
     [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) {
         uvec2 other = uvec2(lane_xor(best.x, m), lane_xor(best.y, m));

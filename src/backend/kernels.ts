@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x26929e3d;
+export const ABI_HASH = 0x453bf4cd;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -331,8 +331,63 @@ export const KERNELS = {
     needs: "",
     wasm: true,
   },
-  elementwise_single: {
+  sample_best: {
     id: 22,
+    buffers: [
+      { name: "logits", read: true, write: false, optional: false },
+      { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+    ],
+    push: "SamplePush",
+    spec: ["THREADS", "DTYPE_IN"],
+    needs: "",
+    wasm: false,
+  },
+  sample_histogram: {
+    id: 23,
+    buffers: [
+      { name: "logits", read: true, write: false, optional: false },
+      { name: "best", read: true, write: false, optional: false },
+      { name: "scratch", read: true, write: true, optional: false },
+    ],
+    push: "SamplePush",
+    spec: ["THREADS", "DTYPE_IN"],
+    needs: "",
+    wasm: false,
+  },
+  sample_slices: {
+    id: 24,
+    buffers: [
+      { name: "logits", read: true, write: false, optional: false },
+      { name: "best", read: true, write: false, optional: false },
+      { name: "scratch", read: true, write: true, optional: false },
+    ],
+    push: "SamplePush",
+    spec: ["THREADS", "DTYPE_IN"],
+    needs: "",
+    wasm: false,
+  },
+  sample_draw: {
+    id: 25,
+    buffers: [
+      { name: "logits", read: true, write: false, optional: true },
+      { name: "best", read: true, write: false, optional: false },
+      { name: "scratch", read: true, write: false, optional: true },
+      { name: "uniforms", read: true, write: false, optional: true },
+      { name: "key", read: true, write: true, optional: true },
+      { name: "out", read: false, write: true, optional: true },
+      { name: "next", read: false, write: true, optional: true },
+      { name: "position", read: true, write: true, optional: true },
+      { name: "log", read: true, write: true, optional: true },
+      { name: "recent", read: true, write: true, optional: true },
+    ],
+    push: "SamplePush",
+    spec: ["THREADS", "DTYPE_IN"],
+    needs: "",
+    wasm: false,
+  },
+  elementwise_single: {
+    id: 26,
     buffers: [
       { name: "a", read: true, write: false, optional: true },
       { name: "b", read: true, write: false, optional: true },
@@ -345,7 +400,7 @@ export const KERNELS = {
     wasm: true,
   },
   half_rows: {
-    id: 23,
+    id: 27,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
@@ -357,7 +412,7 @@ export const KERNELS = {
     wasm: false,
   },
   sum_splits: {
-    id: 24,
+    id: 28,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
@@ -368,7 +423,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_map: {
-    id: 25,
+    id: 29,
     buffers: [
       { name: "out", read: false, write: true, optional: false },
     ],
@@ -378,7 +433,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_repack: {
-    id: 26,
+    id: 30,
     buffers: [
       { name: "w", read: true, write: false, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -393,62 +448,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_matmul_32: {
-    id: 27,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_64: {
-    id: 28,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_64_staged: {
-    id: 29,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_128: {
-    id: 30,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_32_8bit: {
     id: 31,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -462,7 +461,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_64: {
     id: 32,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -476,8 +475,64 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x4: {
+  coopmat_matmul_64_staged: {
     id: 33,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_128: {
+    id: 34,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_32_8bit: {
+    id: 35,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_matmul_64_8bit: {
+    id: 36,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_64x4: {
+    id: 37,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
@@ -490,7 +545,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_attention_64x8: {
-    id: 34,
+    id: 38,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
@@ -503,7 +558,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_attention_128x4: {
-    id: 35,
+    id: 39,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
@@ -516,7 +571,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_attention_128x8: {
-    id: 36,
+    id: 40,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
@@ -529,7 +584,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_u64: {
-    id: 37,
+    id: 41,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -546,7 +601,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 38,
+    id: 42,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -565,7 +620,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 39,
+    id: 43,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -579,7 +634,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 40,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -595,7 +650,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 41,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -603,14 +658,16 @@ export const KERNELS = {
       { name: "affine", read: true, write: false, optional: false },
       { name: "logits", read: false, write: true, optional: true },
       { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
     ],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   decode_begin_i32: {
-    id: 42,
+    id: 46,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -627,7 +684,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 43,
+    id: 47,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -646,7 +703,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 44,
+    id: 48,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -660,7 +717,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 45,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -676,7 +733,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 46,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -684,14 +741,16 @@ export const KERNELS = {
       { name: "affine", read: true, write: false, optional: false },
       { name: "logits", read: false, write: true, optional: true },
       { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
     ],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
     needs: "shuffle",
     wasm: false,
   },
   decode_begin_f32: {
-    id: 47,
+    id: 51,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -708,7 +767,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 48,
+    id: 52,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -727,7 +786,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 49,
+    id: 53,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -741,7 +800,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 50,
+    id: 54,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -757,7 +816,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 51,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -765,28 +824,16 @@ export const KERNELS = {
       { name: "affine", read: true, write: false, optional: false },
       { name: "logits", read: false, write: true, optional: true },
       { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
     ],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
     needs: "shuffle float_atomics",
     wasm: false,
   },
-  decode_pick: {
-    id: 52,
-    buffers: [
-      { name: "best", read: true, write: false, optional: false },
-      { name: "token", read: false, write: true, optional: true },
-      { name: "next", read: false, write: true, optional: true },
-      { name: "position", read: true, write: true, optional: true },
-      { name: "log", read: false, write: true, optional: true },
-    ],
-    push: "DecodePickPush",
-    spec: ["THREADS"],
-    needs: "",
-    wasm: false,
-  },
   pack_quantized: {
-    id: 53,
+    id: 56,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -798,7 +845,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 54,
+    id: 57,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -810,7 +857,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 55,
+    id: 58,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -822,7 +869,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 56,
+    id: 59,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -835,7 +882,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 57,
+    id: 60,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -963,6 +1010,9 @@ export const PUSH = {
     { name: "top_p", type: "f32", count: 1 },
     { name: "min_p", type: "f32", count: 1 },
     { name: "top_k", type: "u32", count: 1 },
+    { name: "bests", type: "u32", count: 1 },
+    { name: "log_size", type: "u32", count: 1 },
+    { name: "recent_size", type: "u32", count: 1 },
   ],
   CoopmatMapPush: [
     { name: "capacity", type: "u32", count: 1 },
@@ -998,10 +1048,6 @@ export const PUSH = {
     { name: "score_scale", type: "f32", count: 1 },
     { name: "rope_scale", type: "f32", count: 1 },
     { name: "log2_base", type: "f32", count: 1 },
-  ],
-  DecodePickPush: [
-    { name: "count", type: "u32", count: 1 },
-    { name: "log_size", type: "u32", count: 1 },
   ],
   PackedPush: [
     { name: "rows", type: "u32", count: 1 },

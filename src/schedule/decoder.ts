@@ -11,7 +11,7 @@ import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, uint16, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
-import { emitEnd, type StepEnd } from "./decoder_end.ts";
+import { emitEnd, headResults, type StepEnd } from "./decoder_end.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
 import { type Layout, prepare } from "./prepared.ts";
@@ -415,19 +415,25 @@ export function emitDecoder(
     run("mlp", [state, mlpNorm, gate, up, gateUp[0], down[0], down[1]], workgroups, i);
   });
   const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
-  const logits = d.keepsLogits ? l.temporary(d.logits.shape, d.logits.dtype) : undefined;
-  const best = l.temporary([count, 2], uint32);
+  const results = headResults(l, d.logits, d.keepsLogits, d.vocabulary, count, d.end, value);
   run(
     "head",
-    [state, normAt(layers.length * 2 * (hidden + headDim)), plain(d.head.codes), head[0], logits, best],
+    [
+      state,
+      normAt(layers.length * 2 * (hidden + headDim)),
+      plain(d.head.codes),
+      head[0],
+      results.logits,
+      results.best,
+      results.scratch,
+      results.recent,
+    ],
     count,
     layers.length,
-    {
-      DTYPE_OUT: d.logits.dtype.code,
-    },
+    results.spec,
   );
-  if (logits) done(d.logits, logits);
-  if (d.token) emitEnd(l, best, d.token, d.end, value, done);
+  if (results.logits) done(d.logits, results.logits);
+  emitEnd(l, results, d.vocabulary, d.token, d.end, value, done);
 }
 
 /** Dtypes that weights beside the codes may have: the two halves of a packed word. */

@@ -4,18 +4,10 @@
  * @module
  */
 
+import { float32Bits, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import type { Lowering, Value } from "./lowering.ts";
-
-/** New values of a loop's state, by the parameter that they replace. */
-export interface StepEnd {
-  /** The token. */
-  readonly next: StateUpdate;
-  /** Position + 1. */
-  readonly position: StateUpdate;
-  /** An array with the token written at position + 1 modulo its size. */
-  readonly log: StateUpdate | undefined;
-}
+import { type Choice, type DrawBuffers, emitDraw, looksAtAll, scratchFor } from "./sampling.ts";
 
 /** A parameter and the node that replaces it. */
 export interface StateUpdate {
@@ -23,29 +15,94 @@ export interface StateUpdate {
   readonly value: Node;
 }
 
-const THREADS = 256;
+/** New values of a loop's state, by the parameter that they replace. */
+export interface StepEnd {
+  /** How the token is chosen. */
+  readonly choice: Choice;
+  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
+  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
+  /** The token. */
+  readonly next: StateUpdate;
+  /** Position + 1. */
+  readonly position: StateUpdate;
+  /** Random key: the half of it that is not for this draw. */
+  readonly key: StateUpdate | undefined;
+  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
+  readonly rings: readonly StateUpdate[];
+}
+
+/** Rings that a step can end with. */
+export const MOST_RINGS = 2;
+
+/** The choice that takes the largest logit. */
+export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0 };
+
+/** Where the head leaves its results. */
+export interface HeadResults {
+  /** (1, vocabulary), where anybody reads them. */
+  readonly logits: Value | undefined;
+  /** (1, workgroups, 2): the largest logit of each. */
+  readonly best: Value;
+  /** Memory of the sampling kernels that the head clears. */
+  readonly scratch: Value | undefined;
+  /** Tokens to penalise, with the head's constants that say how. */
+  readonly recent: Value | undefined;
+  readonly spec: { readonly DTYPE_OUT: number; readonly RECENT: number; readonly PENALTY: number };
+}
+
+/** Memory for what `workgroups` of the head leave. */
+export function headResults(
+  l: Lowering,
+  logits: Node,
+  keepsLogits: boolean,
+  vocabulary: number,
+  workgroups: number,
+  end: StepEnd | undefined,
+  value: (node: Node) => Value,
+): HeadResults {
+  const recent = end?.penalty && value(end.penalty.recent);
+  return {
+    logits: keepsLogits || (end && looksAtAll(end.choice)) ? l.temporary(logits.shape, logits.dtype) : undefined,
+    best: l.temporary([1, workgroups, 2], uint32),
+    scratch: end && scratchFor(l, 1, vocabulary, end.choice),
+    recent,
+    spec: {
+      DTYPE_OUT: logits.dtype.code,
+      RECENT: recent?.shape[0] ?? 0,
+      PENALTY: float32Bits(end?.penalty?.factor ?? 1),
+    },
+  };
+}
 
 /**
- * Emits the choice of `token` among `best` (workgroups of the head, 2): it goes into a value of its own, or with `end` to where
- * the state's new values replace the old ones. `value` and `done` are those of the decoder.
+ * Emits the choice of a token from the head's results: into `token`, or with `end` to where the state's new values replace the
+ * old ones. `value` and `done` are those of the decoder.
  */
 export function emitEnd(
   l: Lowering,
-  best: Value,
-  token: Node,
+  head: HeadResults,
+  vocabulary: number,
+  token: Node | undefined,
   end: StepEnd | undefined,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
-  const chosen = end ? undefined : l.temporary(token.shape, token.dtype);
-  const updates = [end?.next, end?.position, end?.log];
-  const bound = updates.map((update) => update && value(update.parameter));
-  l.emit("decode_pick", [best, chosen, ...bound], {
-    threads: THREADS,
-    spec: {},
-    push: { count: best.shape[0], log_size: bound[2] ? bound[2].shape[0] : 1 },
-    workgroups: 1,
-  });
-  if (chosen) done(token, chosen);
-  updates.forEach((update, i) => update && done(update.value, bound[i]!));
+  const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, 1, vocabulary, head, buffers);
+  if (end) {
+    const replace = (update: StateUpdate): Value => {
+      const bound = value(update.parameter);
+      done(update.value, bound);
+      return bound;
+    };
+    emit({
+      next: replace(end.next),
+      position: replace(end.position),
+      key: end.key && replace(end.key),
+      rings: end.rings.map(replace),
+    });
+  } else if (token) {
+    const out = l.temporary(token.shape, token.dtype);
+    emit({ out });
+    done(token, out);
+  }
 }

@@ -17,6 +17,7 @@ import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
+import { MOST_COLS, samples } from "./sampling.ts";
 import { Storage } from "./storage.ts";
 
 /** How to lower. */
@@ -59,7 +60,7 @@ export interface Lowered {
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
-const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
+const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName | undefined>> = {
   rmsNorm: () => "rms_norm",
   rope: () => "rope",
   attention(node) {
@@ -68,7 +69,10 @@ const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
     const lengths = hasLengths ? sizeOf(node.inputs[node.inputs.length - 1].shape) : 1;
     return q.shape[3] <= 256 && v.shape[3] <= 256 && lengths === 1 ? "attention" : undefined;
   },
-  sample: (node) => node.inputs[0].shape[1] <= 262144 ? "sample" : undefined,
+  sample(node, backend) {
+    const cols = node.inputs[0].shape[1];
+    return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+  },
 };
 
 /** Makes device storage of a leaf with host or file content. */
@@ -121,7 +125,7 @@ class Graph {
       if (!state.has(node)) {
         state.set(node, "open");
         const serves = FUSED[node.op];
-        const kernel = serves?.(node);
+        const kernel = serves?.(node, backend);
         if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
           const composite = node.composite();
           composite.retain();

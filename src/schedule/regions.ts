@@ -13,14 +13,15 @@ import { float32, uint32 } from "../graph/dtype.ts";
 import { attrsOf, Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import { type Decoder, type DecoderSizes, isFloat, isHalf } from "./decoder.ts";
-import type { StateUpdate, StepEnd } from "./decoder_end.ts";
+import type { StateUpdate } from "./decoder_end.ts";
+import { findEnd } from "./region_end.ts";
 import { findLayer, type Layer } from "./region_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "./region_walk.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
   readonly decoder: Decoder;
-  /** Where it stands in the order: its logits or their argmax. */
+  /** Where it stands in the order: its logits. */
   readonly last: Node;
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
@@ -69,12 +70,16 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   expect(last.eps === first.eps, "the norms have different eps");
 
   const logits = walk.upward(product);
-  const token = argmax(walk, logits);
+  const found = findEnd(walk, logits, first.position, state);
+  const token = found ? undefined : argmax(walk, logits);
   const readers = walk.readers(logits);
-  const keepsLogits = walk.wanted.has(logits) || !token || readers.some((r) => !walk.inside.has(r));
+  const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
+    readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
+  // Penalised logits are not those that others ask for.
+  const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
   walk.inside.delete(logits);
   if (token) walk.inside.delete(token);
-  const end = token && !keepsLogits ? stepEnd(walk, token, first.position, state) : undefined;
+  for (const node of end ? found!.inside : []) walk.inside.add(node);
 
   const decoder: Decoder = {
     sizes,
@@ -97,9 +102,10 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     end,
   };
   checkDtypes(decoder);
+  const updates = end ? [end.next, end.position, ...(end.key ? [end.key] : []), ...end.rings] : [];
   const results = new Set<Node>([logits, ...layers.flatMap((l) => [l.keys, l.values])]);
   if (token) results.add(token);
-  for (const update of [end?.next, end?.position, end?.log]) if (update) results.add(update.value);
+  for (const update of updates) results.add(update.value);
   for (const node of walk.inside) {
     if (results.has(node)) continue;
     expect(!walk.wanted.has(node), `the result of ${node.op} is asked for`);
@@ -114,7 +120,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   }
   for (const node of results) walk.inside.add(node);
   takeDead(walk, decoder);
-  return { decoder, last: token && !keepsLogits ? token : logits, inside: walk.inside };
+  return { decoder, last: logits, inside: walk.inside };
 }
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
@@ -176,38 +182,6 @@ function argmax(walk: Walk, logits: Node): Node | undefined {
   if (!reader || sizeOf(reader.shape) !== 1 || reader.dtype !== uint32) return undefined;
   walk.inside.add(reader);
   return reader;
-}
-
-/** The updates of a loop's state that need the token and the position alone, when nothing else reads either. */
-function stepEnd(walk: Walk, token: Node, position: Node, state: readonly StateUpdate[]): StepEnd | undefined {
-  const isIndex = (n: Node): boolean => n.dtype.kind !== "float" && n.dtype.bytes === 4;
-  const isToken = (n: Node): boolean => isIndex(n) && walk.through(n) === token;
-  const isNext = (n: Node): boolean => walk.sum(n, position);
-  const next = state.find((u) => sizeOf(u.parameter.shape) === 1 && isIndex(u.parameter) && isToken(u.value));
-  const after = state.find((u) => u.parameter === position && isNext(u.value));
-  const log = state.find(({ parameter, value }) => {
-    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || parameter.shape.length !== 1) {
-      return false;
-    }
-    const [, update, start] = value.inputs;
-    const at = walk.peekIndex(start);
-    if (
-      !attrsOf(value, "dynamicSliceUpdate").donate || !isIndex(parameter) || !isToken(update) ||
-      at.op !== "elementwise"
-    ) return false;
-    return attrsOf(at, "elementwise").fn === "remainder" && isNext(at.inputs[0]) &&
-      walk.peekFull(at.inputs[1]) === parameter.shape[0];
-  });
-  if (!next || !after) return undefined;
-  // What else depends on the token or the position needs them as they are.
-  const taken = new Set([next.value, after.value, ...(log ? [log.value] : [])]);
-  const only = (node: Node): boolean =>
-    walk.readers(node).every((r) => walk.inside.has(r) || taken.has(r) || (!walk.wanted.has(r) && only(r)));
-  if (
-    !only(token) || !only(position) ||
-    [...taken].some((n) => n !== after.value && walk.readers(n).length > 0)
-  ) return undefined;
-  return { next, position: after, log };
 }
 
 function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
