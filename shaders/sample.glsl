@@ -77,14 +77,16 @@ uvec2 best_of(uvec2 mine) {
     return uvec2(~largest(mine.y == key ? ~mine.x : 0u), key);
 }
 
-// The best of a row out of what was left per slice or workgroup.
-uvec2 best_of_row(uint row) {
+// A thread's best of what was left per slice or workgroup of a row.
+uvec2 best_of_parts(uint row) {
     uvec2 best = uvec2(NONE, 0u);
-    for (uint i = thread(); i < pc.p.bests; i += THREADS) {
-        uvec2 other = U32x2s(pc.address[BEST]).v[row * pc.p.bests + i];
-        if (other.y > best.y || (other.y == best.y && other.x < best.x)) best = other;
+    for (uint first = thread(); first < pc.p.bests; first += 3u * THREADS) {
+        uvec2 parts[3]; // loads that do not wait for each other
+        [[unroll]] for (uint n = 0; n < 3u; n++) parts[n] = U32x2s(pc.address[BEST]).v[row * pc.p.bests + min(first + n * THREADS, pc.p.bests - 1u)];
+        [[unroll]] for (uint n = 0; n < 3u; n++)
+            if (parts[n].y > best.y || (parts[n].y == best.y && parts[n].x < best.x)) best = parts[n];
     }
-    return best_of(best);
+    return best;
 }
 
 float value_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }

@@ -22,6 +22,7 @@ bool keeps(Kept kept, float x, uint i) {
 float most;
 uint64_t list;
 uint list_size;
+uvec2 own_entry; // entry `thread()` of the list, which all of it fits in as a rule
 
 shared uint near_keys[SAMPLE_BINS];
 shared uint near_indices[SAMPLE_BINS];
@@ -29,50 +30,57 @@ shared uint64_t near_masses[SAMPLE_BINS];
 shared uint near_count;
 shared uvec2 selected;
 
-// Entry n of the list as what orders it, likelier first: the key upside down, then the index.
-uvec2 entry(uint n, out float x) {
-    uvec2 e = U32x2s(list).v[n];
+// Entry n of the list as what orders it, likelier first: 256 steps of the distance from the maximum within the bin, then the key
+// upside down, then the index.
+uvec3 entry(uint n, out float x) {
+    uvec2 e = n == thread() ? own_entry : U32x2s(list).v[n];
     x = uintBitsToFloat(e.y);
-    return uvec2(~key_of(x), e.x);
+    float distance = (most - x) * 8.0;
+    return uvec3(distance < float(BINS - 1u) ? uint((distance - floor(distance)) * 256.0) : 0u, ~key_of(x), e.x);
 }
 
 // The entry of the list at which the running count (then ties go by index), or the running mass, passes `target`: (key, index).
 // While more candidates than threads are left, a histogram of one more byte of their order narrows them down; then every
 // thread compares one with all others.
 uvec2 select_entry(bool of_counts, uint64_t target) {
-    uvec2 prefix = uvec2(0), mask = uvec2(0);
+    uvec3 prefix = uvec3(0), mask = uvec3(0);
     uint left = list_size;
     float x;
-    for (int digit = 6; left > THREADS && digit >= (of_counts ? 0 : 3); digit--) {
-        bool of_key = digit >= 3;
-        uint shift = 8u * uint(of_key ? digit - 3 : digit);
+    for (int digit = 7; left > THREADS && digit >= (of_counts ? 0 : 3); digit--) { // 7: distance, 6 to 3: key, 2 to 0: index
+        uint part = digit == 7 ? 0u : digit >= 3 ? 1u : 2u;
+        uint shift = 8u * uint(digit == 7 ? 0 : digit >= 3 ? digit - 3 : digit);
+        uint first = 0u, last = NONE; // ~key, upside down, of the candidates
         clear_bins();
         for (uint n = thread(); n < list_size; n += THREADS) {
-            uvec2 e = entry(n, x);
+            uvec3 e = entry(n, x);
             if ((e & mask) != prefix) continue;
-            uint bin = ((of_key ? e.x : e.y) >> shift) & 0xffu;
+            uint bin = (e[part] >> shift) & 0xffu;
             atomicAdd(counts[bin], 1u);
             if (!of_counts) add_mass(bin, mass_of(token_weight(x, most, 1.0)));
+            first = max(first, ~e.y);
+            last = min(last, ~e.y);
         }
+        first = largest(first);
+        if (!of_counts && first == ~largest(~last)) return uvec2(first, NONE); // nothing but ties, which masses keep together
         barrier();
         uint64_t own = of_counts ? uint64_t(counts[thread()]) : bin_mass(thread()), total;
         uint64_t upto = running_sum(own, total);
         uint bin = find(upto, own, target);
         left = counts[bin];
-        prefix |= (of_key ? uvec2(1, 0) : uvec2(0, 1)) * (bin << shift);
-        mask |= (of_key ? uvec2(1, 0) : uvec2(0, 1)) * (0xffu << shift);
+        prefix[part] |= bin << shift;
+        mask[part] |= 0xffu << shift;
     }
-    if (left > THREADS) return uvec2(~prefix.x, NONE); // equals all of them: masses have no order among ties
+    if (left > THREADS) return uvec2(~prefix.y, NONE);
 
     barrier();
     if (thread() == 0u) near_count = 0u;
     barrier();
     for (uint n = thread(); n < list_size; n += THREADS) {
-        uvec2 e = entry(n, x);
+        uvec3 e = entry(n, x);
         if ((e & mask) != prefix) continue;
         uint at = atomicAdd(near_count, 1u);
-        near_keys[at] = ~e.x;
-        near_indices[at] = e.y;
+        near_keys[at] = ~e.y;
+        near_indices[at] = e.z;
         near_masses[at] = of_counts ? 1ul : mass_of(token_weight(x, most, 1.0));
     }
     barrier();
@@ -80,9 +88,10 @@ uvec2 select_entry(bool of_counts, uint64_t target) {
         uint key = near_keys[thread()], index = near_indices[thread()];
         uint64_t above = 0ul, equal = 0ul;
         for (uint n = 0u; n < left; n++) {
-            bool ties = near_keys[n] == key && (!of_counts || n == thread());
-            if (near_keys[n] > key || (of_counts && near_keys[n] == key && near_indices[n] < index)) above += near_masses[n];
-            else if (ties) equal += near_masses[n];
+            bool ties = near_keys[n] == key;
+            bool first = near_keys[n] > key || (of_counts && ties && near_indices[n] < index);
+            if (first) above += near_masses[n];
+            else if (ties && (!of_counts || n == thread())) equal += near_masses[n];
         }
         if (above <= target && target < above + equal) selected = uvec2(key, index);
     }
@@ -91,32 +100,27 @@ uvec2 select_entry(bool of_counts, uint64_t target) {
 }
 
 // What top_k, top_p and min_p keep.
-Kept find_kept(uint64_t row_scratch) {
+Kept find_kept(uint wanted, uint64_t count_target, uint64_t mass_target) {
     Kept kept = Kept(pc.p.min_p > 0.0 ? min_p_key(most, pc.p.min_p) : 0u, NONE);
-    list_size = 0u;
-    if (!by_count() && !by_mass()) return kept;
-    list_size = U32s(row_scratch).v[LISTED];
-    uint wanted = U32s(row_scratch).v[WANTED];
-    U64s targets = U64s(row_scratch + TARGETS * 4u);
-    uvec2 by_count_entry = uvec2(0u, NONE);
-    if ((wanted & 1u) != 0u) by_count_entry = select_entry(true, targets.v[0]);
-    if ((wanted & 2u) != 0u) kept.key = max(kept.key, select_entry(false, targets.v[1]).x);
-    if ((wanted & 1u) != 0u && by_count_entry.x >= kept.key) kept = Kept(by_count_entry.x, by_count_entry.y);
+    if ((wanted & 2u) != 0u) kept.key = max(kept.key, select_entry(false, mass_target).x);
+    if ((wanted & 1u) != 0u) {
+        uvec2 last = select_entry(true, count_target);
+        if (last.x >= kept.key) kept = Kept(last.x, last.y);
+    }
     return kept;
 }
 
 // The first index whose cumulative mass exceeds the fraction `uniform01` of what is kept.
-uint draw(uint row, uint64_t row_scratch, Kept kept, float uniform01) {
+uint draw(uint row, uint64_t slice_mass, Kept kept, float uniform01) {
     float inverse = inverse_temperature(pc.p.temperature);
     clear_bins();
     float x;
     for (uint n = thread(); n < list_size; n += THREADS) {
-        uvec2 e = entry(n, x);
-        if (keeps(kept, x, e.y)) add_mass(e.y / SLICE, mass_of(token_weight(x, most, inverse)));
+        uint i = entry(n, x).z;
+        if (keeps(kept, x, i)) add_mass(i / SLICE, mass_of(token_weight(x, most, inverse)));
     }
     barrier();
-    uint64_t own = bin_mass(thread()), total;
-    if (thread() < slices()) own += U64s(row_scratch + SLICES * 4u).v[thread()];
+    uint64_t own = bin_mass(thread()) + slice_mass, total;
     uint64_t upto = running_sum(own, total);
     uint64_t target = mass_fraction(total, uniform01);
     uint slice = find(upto, own, target);
@@ -147,7 +151,22 @@ void main() {
     if (row >= pc.p.rows) return;
     uint position = pc.address[POSITION] != 0ul ? U32s(pc.address[POSITION]).v[row] : 0u;
     uvec2 key = pc.address[KEY] != 0ul ? U32x2s(pc.address[KEY]).v[row] : uvec2(0);
-    uvec2 best = best_of_row(row);
+    // What sample_slices left is asked for before anything is waited for.
+    uint64_t row_scratch = scratch(row), slice_mass = 0ul, count_target = 0ul, mass_target = 0ul;
+    uint wanted = 0u;
+    list = row_scratch + LIST * 4u;
+    list_size = 0u;
+    if (pc.p.temperature > 0.0) {
+        if (thread() < slices()) slice_mass = U64s(row_scratch + SLICES * 4u).v[thread()];
+        if (by_count() || by_mass()) {
+            list_size = U32s(row_scratch).v[LISTED];
+            wanted = U32s(row_scratch).v[WANTED];
+            count_target = U64s(row_scratch + TARGETS * 4u).v[0];
+            mass_target = U64s(row_scratch + TARGETS * 4u).v[1];
+            own_entry = U32x2s(list).v[min(thread(), pc.p.cols - 1u)];
+        }
+    }
+    uvec2 best = best_of(best_of_parts(row));
     uint token = best.x;
     most = value_of(best.y);
     float uniform01 = pc.address[UNIFORMS] != 0ul ? F32s(pc.address[UNIFORMS]).v[row] : 0.0;
@@ -158,9 +177,7 @@ void main() {
         uniform01 = min(float(word) * (1.0 / 4294967296.0), 1.0 - 1.0 / 16777216.0);
     }
     if (pc.p.temperature > 0.0 && is_finite(most)) {
-        uint64_t row_scratch = scratch(row);
-        list = row_scratch + LIST * 4u;
-        token = draw(row, row_scratch, find_kept(row_scratch), uniform01);
+        token = draw(row, slice_mass, find_kept(wanted, count_target, mass_target), uniform01);
     }
     if (thread() > 0u) return;
     if (pc.address[KEY] != 0ul) U32x2s(pc.address[KEY]).v[row] = key;

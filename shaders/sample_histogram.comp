@@ -12,7 +12,7 @@ void main() {
         uint i = slice * SLICE + n * THREADS + thread();
         x[n] = logit(row, min(i, pc.p.cols - 1u));
     }
-    float most = value_of(best_of_row(row).y);
+    float most = value_of(largest(best_of_parts(row).y));
     if (!is_finite(most)) return;
     clear_bins();
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {

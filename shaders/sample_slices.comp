@@ -10,10 +10,8 @@ shared uint own_listed;
 shared uint first_listed;
 
 // The bin of the list. The first slice leaves what sample_draw needs to know about it.
-uint find_last_bin(uint64_t row_scratch, bool leaves) {
+uint find_last_bin(uint64_t row_scratch, uint count, uint64_t mass, bool leaves) {
     U32s words = U32s(row_scratch);
-    uint count = words.v[COUNTS + thread()];
-    uint64_t mass = mass_of_limbs(uvec3(words.v[LIMBS + thread()], words.v[LIMBS + BINS + thread()], words.v[LIMBS + 2u * BINS + thread()]));
     uint count_bin = BINS, mass_bin = BINS;
     uint64_t count_target = 0ul, mass_target = 0ul, total;
     if (by_count()) {
@@ -45,11 +43,14 @@ void main() {
         uint i = slice * SLICE + n * THREADS + thread();
         x[n] = logit(row, min(i, pc.p.cols - 1u));
     }
+    U32s words = U32s(row_scratch);
+    uint count = words.v[COUNTS + thread()];
+    uint64_t mass = mass_of_limbs(uvec3(words.v[LIMBS + thread()], words.v[LIMBS + BINS + thread()], words.v[LIMBS + 2u * BINS + thread()]));
     if (thread() < 3u) mass_limbs[thread()] = 0u;
     if (thread() == 0u) own_listed = 0u;
-    float most = value_of(best_of_row(row).y);
+    float most = value_of(largest(best_of_parts(row).y));
     if (!is_finite(most)) return;
-    uint last = by_count() || by_mass() ? find_last_bin(row_scratch, slice == 0u) : BINS;
+    uint last = by_count() || by_mass() ? find_last_bin(row_scratch, count, mass, slice == 0u) : BINS;
     uint least = pc.p.min_p > 0.0 ? min_p_key(most, pc.p.min_p) : 0u;
     float inverse = inverse_temperature(pc.p.temperature);
 

@@ -30,14 +30,14 @@ export interface SamplerOptions {
   readonly repetitionContextSize?: number;
 }
 
-/** (logits (B, V), key for this draw) → (B,) uint32 token ids. */
+/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
 export interface Sampler {
   (logits: Tensor, key: Tensor): Tensor;
   /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
   readonly key: readonly [number, number] | undefined;
 }
 
-/** (recent token ids (n,), logits (B, V)) → logits. */
+/** (recent token ids (n,) or (B, n), logits (B, V)) → logits. */
 export type LogitsProcessor = (tokens: Tensor, logits: Tensor) => Tensor;
 
 /**
@@ -84,8 +84,8 @@ export function repetitionContext(options: SamplerOptions): number {
 }
 
 function penalizeRepetition(tokens: Tensor, logits: Tensor, penalty: number): Tensor {
-  const [rows] = logits.shape;
-  const indices = mx.broadcastTo(tokens.reshape([1, tokens.shape[0]]), [rows, tokens.shape[0]]);
+  const recent = tokens.shape[tokens.ndim - 1];
+  const indices = mx.broadcastTo(tokens.reshape([-1, recent]), [logits.shape[0], recent]);
   const seen = mx.takeAlongAxis(logits, indices, -1);
   const lowered = mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
   return mx.putAlongAxis(logits, indices, lowered, -1);

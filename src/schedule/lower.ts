@@ -65,9 +65,7 @@ const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName
   rope: () => "rope",
   attention(node) {
     const [q, , v] = node.inputs;
-    const { hasLengths } = attrsOf(node, "attention");
-    const lengths = hasLengths ? sizeOf(node.inputs[node.inputs.length - 1].shape) : 1;
-    return q.shape[3] <= 256 && v.shape[3] <= 256 && lengths === 1 ? "attention" : undefined;
+    return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
   },
   sample(node, backend) {
     const cols = node.inputs[0].shape[1];

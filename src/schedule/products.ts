@@ -149,7 +149,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       DTYPE_OUT: node.dtype.code,
       MASK_MODE: MASK_MODES[mode],
       DTYPE_MASK: (mask?.dtype ?? float32).code,
-      HAS_LENGTHS: hasLengths ? 1 : 0,
+      HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
     },
     push: {
       batch,

@@ -306,14 +306,23 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dynamicSliceUpdate(l, node, [base, update, start]) {
     const { axes, donate } = attrsOf(node, "dynamicSliceUpdate");
     const out = writable(l, node, base, donate);
-    l.copy(update, view(out, update.shape, out.strides), {
-      dynamic: {
-        side: "out",
-        start: l.contiguous(start),
-        strides: axes.map((a) => out.strides[a]),
-        limits: axes.map((a) => base.shape[a] - update.shape[a]),
-      },
-    });
+    const at = l.contiguous(start);
+    const write = (from: Value, to: Value, first: number, disjoint: boolean): void =>
+      l.copy(from, to, {
+        disjoint,
+        dynamic: {
+          side: "out",
+          start: view(at, [axes.length], [1], at.offset + first),
+          strides: axes.map((a) => out.strides[a]),
+          limits: axes.map((a) => base.shape[a] - update.shape[a]),
+        },
+      });
+    if (start.shape.length < 2) write(update, view(out, update.shape, out.strides), 0, false);
+    else {
+      const [rows, ...rest] = update.shape;
+      const row = (v: Value, i: number): Value => view(v, rest, v.strides.slice(1), v.offset + i * v.strides[0]);
+      for (let i = 0; i < rows; i++) write(row(update, i), row(out, i), i * axes.length, i > 0);
+    }
     return out;
   },
   dynamicSlice(l, node, [x, start]) {
