@@ -125,9 +125,9 @@ async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apar
   const state = {
     token: mx.array([[11]], mx.int32),
     position: mx.array([0], mx.int32),
-    key: sampler.key && mx.array([...sampler.key], mx.uint32),
-    recent: processors.length > 0 ? mx.array([3, 1, 4, 11, 11], mx.int32) : undefined,
-    log: mx.zeros([RINGS[1]], mx.int32),
+    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
+    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
+    log: mx.zeros([1, RINGS[1]], mx.int32),
     doubled: apart ? mx.zeros([1], mx.int32) : undefined,
     keys: cache.keys,
     values: cache.values,
@@ -136,11 +136,13 @@ async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apar
     const step = new StepCache(keys, values, position);
     let logits = model.forward(token, step).reshape([1, -1]);
     for (const process of processors) logits = process(recent!, logits);
-    const [stays, draw] = key ? mx.split(mx.random.split(key), 2).map((k) => k.reshape([2])) : [undefined, position];
+    const [stays, draw] = key
+      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
+      : [undefined, position];
     const next = sampler(logits, draw).astype(mx.int32);
     const after = mx.add(position, 1);
     const ring = (array: mx.Tensor, size: number): mx.Tensor =>
-      mx.sliceUpdate(array, next, mx.remainder(after, size), [0], { donate: true });
+      mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
     return {
       token: next.reshape([1, 1]),
       position: after,
@@ -200,7 +202,9 @@ for (const device of DEVICES) {
             found = await sampledSteps(model, settings, false);
           });
           assertEquals(found, expected, JSON.stringify(settings));
-          for (const kernel of kernels) assert(!/^random|^element|^scatter|^gather|^reduce|^sample_best/.test(kernel), kernel);
+          for (const kernel of kernels) {
+            assert(!/^random|^element|^scatter|^gather|^reduce|^sample_best/.test(kernel), kernel);
+          }
         }
       });
       model[Symbol.dispose]();

@@ -10,13 +10,14 @@ import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
+import type { Shape } from "../graph/shape.ts";
 
 export { MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array): Tensor {
+export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
   const bytes = new Uint8Array(values.slice().buffer);
-  return wrap(makeNode("data", [], [values.length], int32, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
 }
 
 /** The values of a {@link visible} array now. What steps up to a finished ticket wrote is there. */

@@ -12,7 +12,7 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { Decoder } from "./decode.ts";
-import { StopStrings } from "./detokenizer.ts";
+import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -102,22 +102,29 @@ export async function* generateStep(
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
   await prefill(prompt, model, options);
-  using decoder = new Decoder(model, options.cache, prompt, options);
+  const { cache, sampler, maxTokens } = options;
+  const sequence = { prompt, offset: cache.offset, key: sampler.key, limit: maxTokens };
+  using decoder = new Decoder(model, cache, [sequence], options);
+  for await (const { token } of inTurns(decoder.tokens())) yield token;
+}
+
+/** The same values; timers, signals and other tasks get their turn between them. */
+export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   let turn = performance.now();
-  for await (const token of decoder.tokens(options.maxTokens)) {
+  for await (const value of values) {
     if (performance.now() - turn > TURN_MS) {
-      await setImmediate(); // timers, signals and other tasks get their turn
+      await setImmediate();
       turn = performance.now();
     }
-    yield token;
+    yield value;
   }
 }
 
 /** Feeds all of the prompt but its last token. Only the cache is evaluated: the head and the last layer's tail never run. */
-async function prefill(
+export async function prefill(
   prompt: readonly number[],
   model: LanguageModel,
-  { cache, prefillStepSize, signal, onPrompt }: StepOptions,
+  { cache, prefillStepSize, signal, onPrompt }: Pick<StepOptions, "cache" | "prefillStepSize" | "signal" | "onPrompt">,
 ): Promise<void> {
   const last = prompt.length - 1;
   for (let at = 0; at < last;) {
@@ -159,17 +166,9 @@ export async function* streamGenerate(
   const processors = makeLogitsProcessors(options);
   const contextSize = repetitionContext(options);
   const ids = encodePrompt(model, tokenizer, prompt, options);
-  const room = model.config.maxPositionEmbeddings - (options.cache?.offset ?? 0) - ids.length;
-  if (room < 0) {
-    throw new LlmError(
-      "context",
-      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
-    );
-  }
-  const limit = Math.min(maxTokens, room + 1); // the last token need not be fed back
+  const limit = tokensFor(model, ids, options.cache?.offset ?? 0, maxTokens);
 
-  const stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
-  const decoder = tokenizer.decoder();
+  const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
   const started = performance.now();
   let first = 0;
@@ -187,11 +186,7 @@ export async function* streamGenerate(
     for await (const token of generateStep(ids, model, steps)) {
       const now = performance.now();
       if (++count === 1) first = now;
-      const eos = tokenizer.eosTokenIds.has(token);
-      const ended = eos || count === limit || signal?.aborted === true;
-      let text = stops.push((eos ? "" : decoder.push(token)) + (ended ? decoder.finish() : ""));
-      if (ended) text += stops.finish();
-      const finishReason = eos || stops.found ? "stop" : count === limit ? "length" : ended ? "abort" : null;
+      const { text, finishReason } = ending.push(token);
       yield {
         text,
         token,
@@ -207,6 +202,54 @@ export async function* streamGenerate(
   } finally {
     if (options.cache === undefined) cache.dispose();
   }
+}
+
+/** The text of a sequence as its tokens come, and why it ends when it does. */
+export class Ending {
+  readonly #tokenizer: Tokenizer;
+  readonly #decoder: StreamDecoder;
+  readonly #stops: StopStrings;
+  readonly #limit: number;
+  readonly #signal: AbortSignal | undefined;
+  #count = 0;
+
+  /** Ends at an EOS token, a stop string, after `limit` tokens, or when the signal is aborted. */
+  constructor(tokenizer: Tokenizer, stop: string | readonly string[], limit: number, signal?: AbortSignal) {
+    this.#tokenizer = tokenizer;
+    this.#decoder = tokenizer.decoder();
+    this.#stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
+    this.#limit = limit;
+    this.#signal = signal;
+  }
+
+  /** Tokens so far. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Takes the next token. */
+  push(token: number): Pick<GenerationResponse, "text" | "finishReason"> {
+    const full = ++this.#count === this.#limit;
+    const eos = this.#tokenizer.eosTokenIds.has(token);
+    const ended = eos || full || this.#signal?.aborted === true;
+    const decoded = (eos ? "" : this.#decoder.push(token)) + (ended ? this.#decoder.finish() : "");
+    let text = this.#stops.push(decoded);
+    if (ended) text += this.#stops.finish();
+    const finishReason = eos || this.#stops.found ? "stop" : full ? "length" : ended ? "abort" : null;
+    return { text, finishReason };
+  }
+}
+
+/** Most tokens to generate behind a prompt that follows `offset` others. Throws where the context has no room for the prompt. */
+export function tokensFor(model: LanguageModel, ids: readonly number[], offset: number, maxTokens: number): number {
+  const room = model.config.maxPositionEmbeddings - offset - ids.length;
+  if (room < 0) {
+    throw new LlmError(
+      "context",
+      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
+    );
+  }
+  return Math.min(maxTokens, room + 1); // the last token need not be fed back
 }
 
 /**
@@ -228,7 +271,13 @@ export async function generate(
   return text;
 }
 
-function encodePrompt(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): number[] {
+/** The tokens of a prompt. */
+export function encodePrompt(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: ChatOptions,
+): number[] {
   const ids = typeof prompt === "string"
     ? tokenizer.encode(prompt)
     : isConversation(prompt)
@@ -247,11 +296,13 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
   return typeof prompt[0] === "object";
 }
 
-function perSecond(count: number, milliseconds: number): number {
+/** A rate. */
+export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
 }
 
-function checkCount(name: string, value: number): void {
+/** Throws unless a count is a positive integer, or without end. */
+export function checkCount(name: string, value: number): void {
   if (value !== Infinity && !(Number.isSafeInteger(value) && value >= 1)) {
     throw new LlmError("option", `${name} is ${value}, expected a positive integer`);
   }

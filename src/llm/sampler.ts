@@ -70,14 +70,14 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
 }
 
 /** The processors that the options ask for, in the order in which they run. */
-export function makeLogitsProcessors(options: SamplerOptions = {}): LogitsProcessor[] {
+export function makeLogitsProcessors(options: Pick<SamplerOptions, "repetitionPenalty"> = {}): LogitsProcessor[] {
   const { repetitionPenalty: penalty = 1 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
   return penalty === 1 ? [] : [(tokens, logits) => penalizeRepetition(tokens, logits, penalty)];
 }
 
 /** Number of recent tokens that the processors look at. */
-export function repetitionContext(options: SamplerOptions): number {
+export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">): number {
   const { repetitionContextSize: size = 20 } = options;
   check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
   return size;

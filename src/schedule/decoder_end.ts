@@ -6,6 +6,7 @@
 
 import { float32Bits, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { type Choice, type DrawBuffers, emitDraw, looksAtAll, scratchFor } from "./sampling.ts";
 
@@ -68,7 +69,7 @@ export function headResults(
     recent,
     spec: {
       DTYPE_OUT: logits.dtype.code,
-      RECENT: recent?.shape[0] ?? 0,
+      RECENT: recent ? sizeOf(recent.shape) : 0,
       PENALTY: float32Bits(end?.penalty?.factor ?? 1),
     },
   };

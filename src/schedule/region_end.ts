@@ -27,7 +27,7 @@ interface Chosen {
   readonly token: Node;
   readonly choice: Choice;
   readonly penalty: StepEnd["penalty"];
-  /** The node (2, 2) of the split key whose second half is drawn from, and the key. */
+  /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
   readonly split: { readonly halves: Node; readonly key: Node } | undefined;
 }
 
@@ -38,22 +38,27 @@ export function findEnd(
   position: Node,
   state: readonly StateUpdate[],
 ): FoundEnd | undefined {
-  const chosen = findChoice(walk, logits);
+  const rows = sizeOf(position.shape);
+  const chosen = findChoice(walk, logits, rows);
   if (!chosen) return undefined;
   const { token, choice, penalty, split } = chosen;
-  const isToken = (n: Node): boolean => isIndex(n) && walk.through(n) === token;
-  const isNext = (n: Node): boolean => walk.sum(n, position);
-  const next = state.find((u) => sizeOf(u.parameter.shape) === 1 && isIndex(u.parameter) && isToken(u.value));
+  const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
+  const isNext = (n: Node): boolean => {
+    const sum = viewed(n);
+    return isElementwise(sum, "add") && sum.inputs.some((i) => viewed(i) === position) &&
+      sum.inputs.some((i) => walk.peekFull(i) === 1);
+  };
+  const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
   const after = state.find((u) => u.parameter === position && isNext(u.value));
   const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
   const rings = state.filter(({ parameter, value }) => {
-    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || parameter.shape.length !== 1) {
-      return false;
-    }
+    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || !hasRows(parameter, rows)) return false;
     const [, update, start] = value.inputs;
-    const at = walk.peekIndex(start);
-    return attrsOf(value, "dynamicSliceUpdate").donate && isIndex(parameter) && isToken(update) &&
-      isElementwise(at, "remainder") && isNext(at.inputs[0]) && walk.peekFull(at.inputs[1]) === parameter.shape[0];
+    const at = viewed(start);
+    const { axes, donate } = attrsOf(value, "dynamicSliceUpdate");
+    return donate && isIndex(parameter) && isToken(update) && axes.length === 1 &&
+      axes[0] === parameter.shape.length - 1 && isElementwise(at, "remainder") && isNext(at.inputs[0]) &&
+      walk.peekFull(at.inputs[1]) === parameter.shape[axes[0]];
   });
   if (!next || !after || (split && !key) || rings.length > MOST_RINGS) return undefined;
   const updates = [next, after, ...(key ? [key] : []), ...rings];
@@ -81,21 +86,21 @@ function between(results: readonly Node[], logits: Node): Set<Node> {
   return inside;
 }
 
-function findChoice(walk: Walk, logits: Node): Chosen | undefined {
+function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined {
   const scatter = walk.readers(logits).find((r) => r.op === "scatterAlong" && r.inputs[0] === logits);
-  const penalty = scatter && findPenalty(walk, logits, scatter);
+  const penalty = scatter && findPenalty(walk, logits, scatter, rows);
   if (scatter && !penalty) return undefined;
   let row = scatter ?? logits;
   for (;;) {
     const readers = walk.readers(row);
     const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
-    if (largest && sizeOf(largest.shape) === 1 && largest.dtype === uint32) {
+    if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
       return { token: largest, choice: LARGEST, penalty, split: undefined };
     }
     const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
     if (sample) {
       const choice = attrsOf(sample, "sample");
-      const split = sample.inputs[1] && findSplit(sample.inputs[1]);
+      const split = sample.inputs[1] && findSplit(sample.inputs[1], rows);
       return split || choice.temperature === 0 ? { token: sample, choice, penalty, split } : undefined;
     }
     if (readers.length !== 1 || readers[0].op !== "reshape") return undefined;
@@ -104,18 +109,13 @@ function findChoice(walk: Walk, logits: Node): Chosen | undefined {
 }
 
 /** logits with where(seen < 0, seen * factor, seen / factor) written at the recent tokens, seen being what stood there. */
-function findPenalty(walk: Walk, logits: Node, scatter: Node): StepEnd["penalty"] {
+function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): StepEnd["penalty"] {
   const [, indices, lowered] = scatter.inputs;
   const recent = viewed(indices);
-  if (attrsOf(scatter, "scatterAlong").fn !== "assign" || recent.shape.length !== 1 || !isIndex(recent)) {
-    return undefined;
-  }
   if (
-    recent.op !== "parameter" || sizeOf(logits.shape) > MOST_COLS || sizeOf(indices.shape) !== recent.shape[0] ||
-    !isElementwise(lowered, "select")
-  ) {
-    return undefined;
-  }
+    attrsOf(scatter, "scatterAlong").fn !== "assign" || recent.op !== "parameter" || !isIndex(recent) ||
+    !hasRows(recent, rows) || sizeOf(logits.shape) > rows * MOST_COLS || !isElementwise(lowered, "select")
+  ) return undefined;
   const [less, multiplied, divided] = lowered.inputs;
   const seen = multiplied.inputs[0];
   const operation = (node: Node, fn: string): number | undefined =>
@@ -127,16 +127,16 @@ function findPenalty(walk: Walk, logits: Node, scatter: Node): StepEnd["penalty"
 }
 
 /** The split key that uniform numbers are drawn from: min(bits(second half) / 2^32, the largest float below 1). */
-function findSplit(uniforms: Node): Chosen["split"] {
+function findSplit(uniforms: Node, rows: number): Chosen["split"] {
   const under = scaled(uniforms, "minimum", 1 - 2 ** -24);
   const cast = under && scaled(under, "divide", 2 ** 32);
   const word = cast && isElementwise(cast, "cast") ? cast.inputs[0] : undefined;
-  if (word?.op !== "randomBits" || sizeOf(word.shape) !== 1) return undefined;
+  if (word?.op !== "randomBits" || sizeOf(word.shape) !== rows) return undefined;
   const half = viewed(word.inputs[0]);
   const halves = half.op === "slice" ? half.inputs[0] : undefined;
-  if (halves?.op !== "randomBits" || String(halves.shape) !== "2,2" || !isHalf(half, halves, 1)) return undefined;
+  if (halves?.op !== "randomBits" || sizeOf(halves.shape) !== 4 * rows || !isHalf(half, halves, 1)) return undefined;
   const [key] = halves.inputs;
-  return key.op === "parameter" && String(key.shape) === "2" ? { halves, key } : undefined;
+  return key.op === "parameter" && sizeOf(key.shape) === 2 * rows ? { halves, key } : undefined;
 }
 
 /** x of fn(x, value) over float32. */
@@ -146,11 +146,16 @@ function scaled(node: Node, fn: string, value: number): Node | undefined {
   return scalar.op === "full" && attrsOf(scalar, "full").value === value ? x : undefined;
 }
 
-/** Whether a node is row `which` of the halves of a key. */
+/** Whether a node is half `which` of every key. */
 function isHalf(node: Node, halves: Node, which: 0 | 1): boolean {
   const slice = viewed(node);
-  return slice.op === "slice" && slice.inputs[0] === halves && sizeOf(slice.shape) === 2 &&
-    String(attrsOf(slice, "slice").starts) === `${which},0` && String(attrsOf(slice, "slice").steps) === "1,1";
+  if (slice.op !== "slice" || slice.inputs[0] !== halves || 2 * sizeOf(slice.shape) !== sizeOf(halves.shape)) {
+    return false;
+  }
+  const { starts, steps } = attrsOf(slice, "slice");
+  const last = halves.shape.length - 1;
+  return halves.shape[last - 1] === 2 && halves.shape[last] === 2 && slice.shape[last - 1] === 1 &&
+    starts.every((start, axis) => start === (axis === last - 1 ? which : 0)) && steps.every((step) => step === 1);
 }
 
 /** Steps through views that keep the order of elements. */
@@ -166,6 +171,20 @@ function viewed(node: Node): Node {
 
 function isElementwise(node: Node, fn: string): boolean {
   return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
+/** Steps through views and casts between integers. */
+function ofIndices(node: Node): Node {
+  for (;;) {
+    const base = viewed(node);
+    if (!isElementwise(base, "cast") || base.inputs[0].dtype.kind === "float") return base;
+    node = base.inputs[0];
+  }
+}
+
+/** Whether a node is (rows, n), or (n,) where there is one row. */
+function hasRows(node: Node, rows: number): boolean {
+  return node.shape.length === 2 ? node.shape[0] === rows : node.shape.length === 1 && rows === 1;
 }
 
 function isIndex(node: Node): boolean {

@@ -143,16 +143,6 @@ export class Walk {
     return node.op === "full" ? attrsOf(node, "full").value : undefined;
   }
 
-  /** Steps through views and casts between integers. */
-  through(node: Node): Node {
-    for (;;) {
-      const cast = node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast" &&
-        node.inputs[0].dtype.kind !== "float";
-      if (!cast && !(["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === 1)) return node;
-      node = node.inputs[0];
-    }
-  }
-
   /** Whether a node is position + 1. */
   sum(node: Node, position: Node): boolean {
     const sum = this.peekIndex(node);
