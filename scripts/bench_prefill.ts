@@ -15,7 +15,8 @@ import type { KernelName } from "../src/backend/kernels.ts";
 import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
 import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
-import { attentionKernel, matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
+import { matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
+import { attentionKernel } from "../src/schedule/matrix_attention.ts";
 import { profiler } from "../src/schedule/profile.ts";
 import { Storage } from "../src/schedule/storage.ts";
 

@@ -92,7 +92,8 @@ Deno.test("batchGenerate() goes on with others where the context ends for one", 
   const limit = 40;
   const limited: mx.lm.LanguageModel = {
     config: { ...model.config, maxPositionEmbeddings: limit },
-    forward: (tokens, cache) => model.forward(tokens, cache),
+    traces: model.traces,
+    forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
     makeCache: () => new mx.lm.KvCache({ layers, batch: 1, heads, headDim, dtype: mx.float32, limit }),
     [Symbol.dispose]: () => {},
   };

@@ -4,7 +4,10 @@
  * @module
  */
 
-import { MAX_STEPS, peekNode, StateLoop } from "../schedule/loop.ts";
+import { Scratch } from "../schedule/execute.ts";
+import { MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { options } from "../schedule/options.ts";
+import { backendOf } from "../schedule/realize.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
@@ -25,20 +28,14 @@ export function peek(array: Tensor): Int32Array {
   return new Int32Array(peekNode(nodeOf(array)).buffer);
 }
 
-/** State that lives on the device, and the step that advances it. */
-export class Loop<S> implements Disposable {
-  /** The arrays of the state, evaluated; each run changes their values in place. */
-  readonly state: S;
-  readonly #loop: StateLoop;
+/** A step from state to state that was traced once; {@link Loop} runs it over a state. */
+export class Trace<S> implements Disposable {
+  readonly #trace: StateTrace;
 
-  /**
-   * Traces `step`, which returns a new state of the same structure, shapes and dtypes. The state's arrays stay their owner's;
-   * they must be contiguous, and from now on no other array may share their memory.
-   */
-  constructor(state: S, step: (state: S) => S) {
-    this.state = state;
+  /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
+  constructor(state: S, step: (state: S) => S, scratch?: Scratch) {
     const build = rebuilder(state);
-    this.#loop = new StateLoop(tensorsOf(state).map(nodeOf), (parameters) => {
+    const trace = (parameters: readonly Node[]): readonly Node[] => {
       let outputs: Node[] = [];
       scoped(() => {
         outputs = tensorsOf(step(build(parameters.map(wrap).values()) as S)).map(nodeOf);
@@ -46,7 +43,39 @@ export class Loop<S> implements Disposable {
       });
       for (const node of outputs) node.handOn();
       return outputs;
-    });
+    };
+    this.#trace = new StateTrace(tensorsOf(state).map(nodeOf), trace, scratch);
+  }
+
+  /** The traced step over the arrays of a state. */
+  bind(state: S): StateLoop {
+    return this.#trace.bind(tensorsOf(state).map(nodeOf));
+  }
+
+  /** Ends the trace; loops over it go on. */
+  [Symbol.dispose](): void {
+    this.#trace[Symbol.dispose]();
+  }
+}
+
+/** State that lives on the device, and the step that advances it. */
+export class Loop<S> implements Disposable {
+  /** The arrays of the state, evaluated; each run changes their values in place. */
+  readonly state: S;
+  readonly #loop: StateLoop;
+
+  /**
+   * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link Trace} already.
+   * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
+   */
+  constructor(state: S, step: ((state: S) => S) | Trace<S>) {
+    this.state = state;
+    if (step instanceof Trace) {
+      this.#loop = step.bind(state);
+    } else {
+      using trace = new Trace(state, step);
+      this.#loop = trace.bind(state);
+    }
   }
 
   /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
@@ -62,5 +91,56 @@ export class Loop<S> implements Disposable {
   /** Frees the step; the state stays. */
   [Symbol.dispose](): void {
     this.#loop[Symbol.dispose]();
+  }
+}
+
+/** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
+const MOST_TRACES = 32;
+
+/** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
+export class Traces implements Disposable {
+  readonly #weights: { readonly tensors: readonly Tensor[] };
+  readonly #kept = new Map<string, Trace<unknown>>();
+  readonly #scratch = new Scratch();
+  #tiled: boolean | undefined;
+
+  /** For steps that read `weights`. */
+  constructor(weights: { readonly tensors: readonly Tensor[] }) {
+    this.#weights = weights;
+  }
+
+  /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
+  get tiled(): boolean {
+    return this.#tiled ??= backendOf(this.#weights.tensors.map(nodeOf)).limits.subgroup > 1;
+  }
+
+  /** Traces that are kept. */
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  /**
+   * A loop over `state`. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one
+   * is traced for all. Without a key the step is traced for this loop alone.
+   */
+  loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
+    if (key === undefined) return new Loop(state, step);
+    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
+    const id = [key, JSON.stringify(options), ...shapes].join(" ");
+    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
+    this.#kept.delete(id);
+    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
+    if (this.#kept.size > MOST_TRACES) {
+      const [[oldest, unused]] = this.#kept;
+      unused[Symbol.dispose]();
+      this.#kept.delete(oldest);
+    }
+    return new Loop(state, trace);
+  }
+
+  /** Ends all traces. */
+  [Symbol.dispose](): void {
+    for (const trace of this.#kept.values()) trace[Symbol.dispose]();
+    this.#kept.clear();
   }
 }

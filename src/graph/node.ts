@@ -50,9 +50,9 @@ export interface OpAttrs {
   stored: Record<never, never>;
   /**
    * A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does; to memory that the host can
-   * look into at any time when `visible`.
+   * look into at any time when `visible`. Without bytes its content is whatever the memory holds.
    */
-  data: { readonly bytes: Uint8Array; readonly visible?: boolean };
+  data: { readonly bytes?: Uint8Array; readonly visible?: boolean };
   /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian. */
   file: { readonly path: string; readonly byteOffset: number };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */

@@ -6,7 +6,7 @@
  */
 
 import * as mx from "../array/mod.ts";
-import { Decoder, type Sequence } from "./decode.ts";
+import { Decoder } from "./decode.ts";
 import { LlmError } from "./error.ts";
 import {
   checkCount,
@@ -15,12 +15,11 @@ import {
   type GenerateOptions,
   type GenerationResponse,
   inTurns,
+  openPrompt,
   perSecond,
-  prefill,
   type Prompt,
   tokensFor,
 } from "./generate.ts";
-import { KvCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -92,23 +91,23 @@ export async function* streamBatchGenerate(
   const processors = makeLogitsProcessors(options);
   const contextSize = repetitionContext(options);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
-  const sequences = ids.map((prompt, i): Sequence => ({
-    prompt,
-    offset: prompt.length - 1,
-    key: samplers[i].key,
-    limit: tokensFor(model, prompt, 0, limits[i]),
-  }));
+  const most = ids.map((prompt, i) => tokensFor(model, prompt, 0, limits[i]));
   if (prompts.length === 0) return;
 
   const caches = ids.map(() => model.makeCache());
+  const opened: Decoder[] = [];
   try {
-    for (const [i, cache] of caches.entries()) {
-      await prefill(ids[i], model, { cache, prefillStepSize, signal });
+    const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
+    for (const [i, prompt] of ids.entries()) {
+      const own = { ...steps, sampler: samplers[i], cache: caches[i], maxTokens: most[i] };
+      const decoder = await openPrompt(prompt, model, own);
+      opened.push(decoder);
+      await decoder.open();
       onPrompt?.(i + 1, ids.length);
+      signal?.throwIfAborted();
     }
-    using cache = KvCache.stack(caches);
-    using decoder = new Decoder(model, cache, sequences, { sampler: samplers[0], processors, contextSize });
-    const endings = sequences.map(({ limit }) => new Ending(tokenizer, stop, limit, signal));
+    using decoder = Decoder.join(opened);
+    const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
     for await (const { sequence, token } of inTurns(decoder.tokens())) {
       const ending = endings[sequence];
       const { text, finishReason } = ending.push(token);
@@ -116,6 +115,7 @@ export async function* streamBatchGenerate(
       yield { sequence, text, token, generationTokens: ending.count, finishReason };
     }
   } finally {
+    for (const decoder of opened) decoder[Symbol.dispose]();
     for (const cache of caches) cache.dispose();
   }
 }

@@ -1,9 +1,8 @@
 /**
  * The generation loop: prompt in, tokens out, text on top.
  *
- * {@link generateStep} yields ids: it reads the prompt in chunks, evaluating the cache alone so that the head is never
- * computed for them, and then runs the decode loop of decode.ts. {@link streamGenerate} turns ids into text and decides
- * when to stop.
+ * {@link generateStep} yields ids: it has decode.ts read the prompt in chunks and run its loop. {@link streamGenerate} turns ids
+ * into text and decides when to stop.
  *
  * @module
  */
@@ -71,6 +70,8 @@ export interface GenerationResponse {
 
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
+/** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
+const ROOM = 256;
 
 /** Options of {@link generateStep}. */
 export interface StepOptions {
@@ -101,11 +102,38 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  await prefill(prompt, model, options);
-  const { cache, sampler, maxTokens } = options;
-  const sequence = { prompt, offset: cache.offset, key: sampler.key, limit: maxTokens };
-  using decoder = new Decoder(model, cache, [sequence], options);
-  for await (const { token } of inTurns(decoder.tokens())) yield token;
+  const { onPrompt } = options;
+  using decoder = await openPrompt(prompt, model, options);
+  let reading = true;
+  for await (const { token } of inTurns(decoder.tokens())) {
+    if (reading) onPrompt?.(prompt.length, prompt.length);
+    reading = false;
+    yield token;
+  }
+}
+
+/** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
+export async function openPrompt(
+  prompt: readonly number[],
+  model: LanguageModel,
+  options: StepOptions,
+): Promise<Decoder> {
+  const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
+  signal?.throwIfAborted();
+  cache.reserve(prompt.length, prompt.length + Math.min(maxTokens, ROOM));
+  const decoder = new Decoder(model, cache, prompt, maxTokens, options);
+  try {
+    while (decoder.unread > prefillStepSize) {
+      await decoder.read(prefillStepSize);
+      await setImmediate();
+      onPrompt?.(prompt.length - decoder.unread, prompt.length);
+      signal?.throwIfAborted();
+    }
+  } catch (error) {
+    decoder[Symbol.dispose]();
+    throw error;
+  }
+  return decoder;
 }
 
 /** The same values; timers, signals and other tasks get their turn between them. */
@@ -118,25 +146,6 @@ export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, v
     }
     yield value;
   }
-}
-
-/** Feeds all of the prompt but its last token. Only the cache is evaluated: the head and the last layer's tail never run. */
-export async function prefill(
-  prompt: readonly number[],
-  model: LanguageModel,
-  { cache, prefillStepSize, signal, onPrompt }: Pick<StepOptions, "cache" | "prefillStepSize" | "signal" | "onPrompt">,
-): Promise<void> {
-  const last = prompt.length - 1;
-  for (let at = 0; at < last;) {
-    signal?.throwIfAborted();
-    const end = Math.min(last, at + prefillStepSize);
-    mx.tidy(() => void model.forward(mx.array([prompt.slice(at, end)], mx.int32), cache));
-    await mx.asyncEval(...cache.state);
-    await setImmediate();
-    at = end;
-    onPrompt?.(at, prompt.length);
-  }
-  signal?.throwIfAborted();
 }
 
 /**

@@ -3,13 +3,15 @@
  *
  * Every layer owns two preallocated buffers whose rows are written in place: (B, H, D / block, capacity, block), because fused
  * decoding reads a few features of all positions at once; with blocks of D it is the plain layout. Capacity comes in steps
- * of 256 and doubles when it is outgrown. A {@link StepCache} shows the same buffers to a single-token step whose position is an
- * int32 array on the device: its graph is the same for every token until the capacity changes.
+ * of 256 and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A
+ * {@link StepCache} shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for
+ * every step of as many tokens until the capacity changes.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
+import { uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/scope.ts";
 import { LlmError } from "./error.ts";
@@ -144,13 +146,16 @@ export class KvCache implements Cache {
     return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), ...all };
   }
 
-  /** Makes room for `count` more tokens. Throws an {@link LlmError} where they pass the context. */
-  reserve(count: number): void {
+  /**
+   * Makes room for `count` more tokens, and for as many more rows as padding or tokens to come may want. Throws an
+   * {@link LlmError} where the tokens pass the context.
+   */
+  reserve(count: number, rows: number = count): void {
     const end = this.#offset + count;
     if (end > this.#options.limit) {
       throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
     }
-    this.#grow(end);
+    this.#grow(Math.max(end, this.#offset + rows));
   }
 
   /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
@@ -219,7 +224,7 @@ export class KvCache implements Cache {
     const { layers, batch, heads, headDim, dtype } = this.#options;
     const blocks = this.#options.blocks ?? { keys: headDim, values: headDim };
     const grown = (block: number, buffer?: Tensor): Tensor => {
-      const more = mx.zeros([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
+      const more = uninitialised([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
       if (buffer === undefined) return owned(more);
       const next = mx.concatenate([buffer, more], 3);
       buffer[Symbol.dispose]();
@@ -233,7 +238,7 @@ export class KvCache implements Cache {
   }
 }
 
-/** One single-token pass over buffers that somebody else owns, at positions that the device knows. */
+/** One pass over buffers that somebody else owns, at positions that the device knows. The buffers must have room for all of it. */
 export class StepCache implements Cache {
   /** Keys per layer; updated as the pass goes on. */
   readonly keys: Tensor[];
@@ -241,7 +246,7 @@ export class StepCache implements Cache {
   readonly values: Tensor[];
   readonly #position: Tensor;
   readonly #start: Tensor;
-  readonly #lengths: Tensor;
+  #lengths: Tensor | undefined;
 
   /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
   constructor(keys: readonly Tensor[], values: readonly Tensor[], position: Tensor) {
@@ -249,11 +254,10 @@ export class StepCache implements Cache {
     this.values = [...values];
     this.#position = position;
     this.#start = position.reshape([-1, 1]);
-    this.#lengths = mx.add(position, 1);
   }
 
   begin(count: number): Tensor {
-    if (count !== 1) throw new LlmError("option", `A step takes one token: found ${count}`);
+    this.#lengths = mx.add(this.#position, count);
     return this.#position;
   }
 

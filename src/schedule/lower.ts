@@ -78,7 +78,8 @@ function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   const storage = new Storage(backend, bytes, node.op === "data" && attrsOf(node, "data").visible);
   if (node.op === "data") {
-    if (bytes > 0) backend.write(storage.buffer, 0, attrsOf(node, "data").bytes);
+    const content = attrsOf(node, "data").bytes;
+    if (content && bytes > 0) backend.write(storage.buffer, 0, content);
   } else {
     const { path, byteOffset } = attrsOf(node, "file");
     try {

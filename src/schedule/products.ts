@@ -9,7 +9,8 @@ import { float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { matrixProduct } from "./matrices.ts";
+import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
