@@ -93,11 +93,7 @@ static int32_t read_plan(Reader *r, Plan *plan) {
         note_reach(plan, &plan->dispatch[i]);
     }
     if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);
-    for (uint32_t i = 0; i < plan->dispatches; i++) {
-        Dispatch *dispatch = &plan->dispatch[i];
-        TRY(pipeline_get(r->d, (uint32_t)(dispatch->kernel - kernel_table), dispatch->spec, &dispatch->pipeline));
-    }
-    return VKRT_OK;
+    return pipelines_make(r->d, plan->dispatch, plan->dispatches);
 }
 
 static int32_t check_header(Device *d, const uint32_t *words, uint32_t count) {
@@ -129,6 +125,14 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
     if (status != VKRT_OK) plan_free(d, plan);
     else *out = plan;
     return status;
+}
+
+// Makes the pipelines of a Plan and forgets the rest. May run beside other calls.
+int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count) {
+    Plan *plan;
+    TRY(plan_new(d, words, count, &plan));
+    plan_free(d, plan);
+    return VKRT_OK;
 }
 
 void plan_free(Device *d, Plan *plan) {

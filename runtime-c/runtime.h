@@ -108,13 +108,14 @@ typedef struct Transfer {
 typedef struct Pipeline {
     uint32_t kernel;
     uint32_t spec[PLAN_MAX_SPEC];
-    VkPipeline pipeline;
+    VkPipeline pipeline;   // none while it is being made, or when that failed
     struct Pipeline *next; // in its bucket
 } Pipeline;
 
 #define PIPELINE_BUCKETS 256
 
 typedef struct Pipelines {
+    Lock lock; // of what follows: vkrt_plan_prepare runs beside other calls
     VkPipelineLayout layout;
     VkPipelineCache cache;
     VkShaderModule *modules; // one a kernel, made on first use
@@ -250,11 +251,12 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
 // pipelines.c
 int32_t pipelines_init(Device *d, const char *cache_dir);
 void pipelines_deinit(Device *d);
-int32_t pipeline_get(Device *d, uint32_t kernel, const uint32_t *spec, VkPipeline *out);
+int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count);
 const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can
 
 // plan.c
 int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out);
+int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count);
 void plan_free(Device *d, Plan *plan);
 
 // commands.c

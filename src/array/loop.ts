@@ -52,6 +52,11 @@ export class Trace<S> implements Disposable {
     return this.#trace.bind(tensorsOf(state).map(nodeOf));
   }
 
+  /** Does what takes time in the first {@link Trace.bind} ahead, on another thread. */
+  prepare(): Promise<void> {
+    return this.#trace.prepare();
+  }
+
   /** Ends the trace; loops over it go on. */
   [Symbol.dispose](): void {
     this.#trace[Symbol.dispose]();
@@ -124,7 +129,18 @@ export class Traces implements Disposable {
    * is traced for all. Without a key the step is traced for this loop alone.
    */
   loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
-    if (key === undefined) return new Loop(state, step);
+    return new Loop(state, key === undefined ? step : this.#trace(key, state, step));
+  }
+
+  /**
+   * Traces a step ahead of a {@link Traces.loop} with the same key over a state of these shapes and dtypes, which is not evaluated. On a
+   * GPU its kernels are then compiled on another thread; the promise says when they are.
+   */
+  prepare<S>(key: string, state: S, step: (state: S) => S): Promise<void> {
+    return this.#trace(key, state, step).prepare();
+  }
+
+  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
     const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
     const id = [key, JSON.stringify(options), ...shapes].join(" ");
     const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
@@ -135,7 +151,7 @@ export class Traces implements Disposable {
       unused[Symbol.dispose]();
       this.#kept.delete(oldest);
     }
-    return new Loop(state, trace);
+    return trace;
   }
 
   /** Ends all traces. */

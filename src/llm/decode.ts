@@ -117,6 +117,9 @@ export class Decoder implements Disposable {
   #opening: Batch | undefined;
   #loop: Loop<State> | undefined;
   #capacity = 0;
+  /** Capacity whose growth was prepared, and when that is done. */
+  #prepared = 0;
+  #growth: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
 
@@ -214,6 +217,7 @@ export class Decoder implements Disposable {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
         if (narrow && flight.length === 0) this.#dropEnded(submitted);
+        if (cache.offset === cache.capacity) await this.#growth;
         // One batch ahead, where that does not mean a long wait at the end.
         const depth = perStep <= BATCH_MS ? 2 : 1;
         // A row that stands at the end of the context is read, and dropped, before others go on.
@@ -223,6 +227,7 @@ export class Decoder implements Disposable {
           submitted += batch.count;
           flight.push(batch);
         }
+        if (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS) this.#prepareGrowth(most - submitted);
         const [batch] = flight;
         const started = performance.now();
         await batch.done();
@@ -303,6 +308,19 @@ export class Decoder implements Disposable {
     cache.advance(count);
     const ticket = loop.run(count);
     return { count, done: () => loop.done(ticket) };
+  }
+
+  /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
+  #prepareGrowth(left: number): void {
+    const cache = this.#cache;
+    if (this.#prepared === cache.capacity || this.#graph === undefined || cache.capacity - cache.offset >= left) return;
+    this.#prepared = cache.capacity;
+    const grown = cache.outgrown();
+    if (!grown) return;
+    const state: State = { ...this.#small, ...grown };
+    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now));
+    this.#growth = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+    mx.dispose(grown);
   }
 
   /** Whether half of the rows have ended, or one that has stands where the context ends for it but not for others. */

@@ -158,6 +158,18 @@ export class KvCache implements Cache {
     this.#grow(Math.max(end, this.#offset + rows));
   }
 
+  /**
+   * Arrays of the shapes that keys and values get when the cache grows for one more token than fits, not evaluated; undefined where it
+   * cannot grow.
+   */
+  outgrown(): Pick<KvCache, "keys" | "values"> | undefined {
+    const capacity = this.#next(this.#capacity + 1);
+    if (this.#capacity === 0 || this.#capacity >= this.#options.limit) return undefined;
+    const grown = (buffer: Tensor): Tensor =>
+      uninitialised(buffer.shape.map((size, axis) => axis === 3 ? capacity : size), buffer.dtype);
+    return { keys: this.#keys.map(grown), values: this.#values.map(grown) };
+  }
+
   /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
   advance(count: number): void {
     this.#offset += count;
@@ -227,7 +239,7 @@ export class KvCache implements Cache {
       const more = uninitialised([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
       if (buffer === undefined) return owned(more);
       const next = mx.concatenate([buffer, more], 3);
-      buffer[Symbol.dispose]();
+      mx.dispose(buffer, more);
       return owned(next);
     };
     for (let layer = 0; layer < layers; layer++) {

@@ -88,6 +88,11 @@ export class StateTrace implements Disposable {
     return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
   }
 
+  /** Does ahead what takes time when it is first bound. */
+  prepare(): Promise<void> {
+    return this.#executable.prepare();
+  }
+
   #release(): void {
     if (--this.#users === 0) this.#executable[Symbol.dispose]();
   }
