@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x646a1348;
+export const ABI_HASH = 0x72eea76d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -17,7 +17,6 @@ layout(constant_id = 14) const uint RECENT = 0;  // tokens in `recent`
 layout(constant_id = 15) const uint PENALTY = 0; // float bits
 
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
-const uint GROUPS = HIDDEN / GROUP;
 const uint MOST_ROUNDS = 64u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
 
 shared uvec2 warp_best[WARPS];
@@ -43,9 +42,7 @@ void mark_recent() {
     }
 }
 
-float rounded(float x) {
-    return DTYPE_OUT == DTYPE_F16 ? f16_value(f16_bits(x)) : DTYPE_OUT == DTYPE_BF16 ? bf16_value(bf16_bits(x)) : x;
-}
+float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
 
 bool better(uvec2 a, uvec2 b) { return a.y > b.y || (a.y == b.y && a.x < b.x); }
 
@@ -55,7 +52,7 @@ void main() {
     Weights w = load_weights(min(row, last), lane());
     Rows rows;
     load_norm(pc.address[NORM], rows);
-    load_residual(state_before(pc.p.layer), rows);
+    load_residual(state_before(LAYER), rows);
     if (RECENT > 0u) mark_recent();
     if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul)
         for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[i] = 0u;
