@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x72eea76d;
+export const ABI_HASH = 0x0dc1562a;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -12,6 +12,9 @@
 //   2  float32; the order of additions, and so the last bits, may differ from run to run
 //   3  as 0 with equal results, and the low bits count the additions: a reader sees whether a sum is complete
 //
+// Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
+// workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
+//
 // With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode_layers.comp, and a workgroup waits for sums by
 // looking at them again and again. What workgroups exchange then goes past the caches, and each layer has sums of its own,
 // four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
@@ -80,6 +83,15 @@ const uint WARPS = THREADS / 32;
 const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
 
 const uint GROUPS = HIDDEN / GROUP;
+
+// The sequence that a workgroup serves.
+#ifndef SEQUENCE
+#ifdef POLL
+#define SEQUENCE 0u
+#else
+#define SEQUENCE gl_WorkGroupID.y
+#endif
+#endif
 
 uint kv_head() { return gl_WorkGroupID.x / SLICES; }
 uint slice() { return gl_WorkGroupID.x % SLICES; }
@@ -160,14 +172,16 @@ const uint HEADER_BYTES = 256u + HEAD_DIM * 4u;
 const uint SQUARES = KV_HEADS * (HEADS + 1u);
 const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
 const uint NEW_BYTES = KV_HEADS * HEAD_DIM * 8u;
-uint64_t state_position() { return pc.address[0]; }
-uint64_t state_turns() { return pc.address[0] + 256u; }
-uint64_t state_before(uint layer) { return pc.address[0] + HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES; }
-uint64_t state_after(uint layer) { return pc.address[0] + HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES; }
-uint64_t state_squares(uint layer) {
-    uint64_t bytes = SQUARE_BYTES + NEW_BYTES + uint64_t(KV_HEADS * PAIRS * 8u) * pc.p.capacity;
-    return pc.address[0] + HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * bytes;
-}
+uint64_t turn_bytes() { return SQUARE_BYTES + NEW_BYTES + uint64_t(KV_HEADS * PAIRS * 8u) * pc.p.capacity; }
+uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * (HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + TURNS * turn_bytes()); }
+uint64_t state_position() { return state(); }
+uint64_t state_turns() { return state() + 256u; }
+uint64_t state_before(uint layer) { return state() + HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES; }
+uint64_t state_after(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES; }
+uint64_t state_squares(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * turn_bytes(); }
+
+// The sequence's part of a cache.
+#define CACHE(which) (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
 // 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
 uint64_t state_new(uint layer) { return state_squares(layer) + SQUARE_BYTES; }
 uint64_t state_scores(uint layer) { return state_new(layer) + NEW_BYTES; }

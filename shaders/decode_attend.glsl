@@ -15,7 +15,7 @@ struct Scores { uvec2 v[UNROLL]; };
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
 
 void load_values(uint round, uint last, inout Values v) {
-    uint64_t values = ADDRESS(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
+    uint64_t values = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = position_of(round, u, last);
         if (DTYPE_KV == DTYPE_F32) {
@@ -212,6 +212,6 @@ void attend() {
     if (thread() < 8u) {
         uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
         float key = uintBitsToFloat(Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + thread()]) * key_scale;
-        store_float(ADDRESS(KEYS), ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + (thread() & 3u), DTYPE_KV, key);
+        store_float(CACHE(KEYS), ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + (thread() & 3u), DTYPE_KV, key);
     }
 }

@@ -6,8 +6,11 @@
 // logits the lowest index wins. Logits are rounded as they are stored, and those of `recent` tokens penalised: negative ones
 // times PENALTY, others divided by it. The scratch memory of the sampling kernels, where there are any, is cleared here.
 
+// The grid is (sequences, workgroups): those that read the same weights for different sequences start together.
+
 #define BUFFERS 8
 #define SUMS_ANY
+#define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
 #include "decode_rows.glsl"
 #include "sample.h"
@@ -15,6 +18,7 @@
 layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 14) const uint RECENT = 0;  // tokens in `recent`
 layout(constant_id = 15) const uint PENALTY = 0; // float bits
+layout(constant_id = 16) const uint SCRATCH_WORDS = 0; // of a sequence
 
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 const uint MOST_ROUNDS = 64u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
@@ -37,8 +41,8 @@ void mark_recent() {
     if (thread() < MOST_ROUNDS) penalised[thread()] = 0u;
     barrier();
     for (uint i = thread(); i < RECENT; i += THREADS) {
-        uint row = U32s(pc.address[RECENT_TOKENS]).v[i], block = row / (WARPS * 4u), round = block / gl_NumWorkGroups.x;
-        if (block % gl_NumWorkGroups.x == gl_WorkGroupID.x && round < MOST_ROUNDS) atomicOr(penalised[round], 1u << (row % (WARPS * 4u)));
+        uint row = U32s(pc.address[RECENT_TOKENS]).v[SEQUENCE * RECENT + i], block = row / (WARPS * 4u), round = block / gl_NumWorkGroups.y;
+        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && round < MOST_ROUNDS) atomicOr(penalised[round], 1u << (row % (WARPS * 4u)));
     }
 }
 
@@ -47,22 +51,22 @@ float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
 bool better(uvec2 a, uvec2 b) { return a.y > b.y || (a.y == b.y && a.x < b.x); }
 
 void main() {
-    uint last = (pc.p.vocabulary - 1u) & ~3u, step = gl_NumWorkGroups.x * WARPS * 4u;
-    uint row = (gl_WorkGroupID.x * WARPS + warp()) * 4u;
+    uint last = (pc.p.vocabulary - 1u) & ~3u, step = gl_NumWorkGroups.y * WARPS * 4u;
+    uint row = (gl_WorkGroupID.y * WARPS + warp()) * 4u;
     Weights w = load_weights(min(row, last), lane());
     Rows rows;
     load_norm(pc.address[NORM], rows);
     load_residual(state_before(LAYER), rows);
     if (RECENT > 0u) mark_recent();
-    if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul)
-        for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[i] = 0u;
+    if (gl_WorkGroupID.y == 0u && pc.address[SCRATCH] != 0ul)
+        for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[SEQUENCE * SCRATCH_WORDS + i] = 0u;
     norm_to_shared(rows);
     float scale = norm_scale();
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));
     uint round_ = 0u;
     uvec2 best = uvec2(0xffffffffu, 0u);
     // As many rounds for every warp: lanes meet in barriers where there are no shuffles.
-    for (uint base = gl_WorkGroupID.x * WARPS * 4u; base < pc.p.vocabulary; base += step) {
+    for (uint base = gl_WorkGroupID.y * WARPS * 4u; base < pc.p.vocabulary; base += step) {
         Weights ahead = load_weights(min(row + step, last), lane());
         vec4 sums = vec4(0);
         [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
@@ -81,7 +85,7 @@ void main() {
             x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
         }
         if (mine < pc.p.vocabulary) {
-            if (pc.address[LOGITS] != 0ul && (lane() & 7u) == 0u) store_float(pc.address[LOGITS], mine, DTYPE_OUT, x);
+            if (pc.address[LOGITS] != 0ul && (lane() & 7u) == 0u) store_float(pc.address[LOGITS], SEQUENCE * pc.p.vocabulary + mine, DTYPE_OUT, x);
             uvec2 key = uvec2(mine, ordered_key(floatBitsToUint(x), DTYPE_F32));
             if (better(key, best)) best = key;
         }
@@ -97,6 +101,6 @@ void main() {
     barrier();
     if (thread() == 0u) {
         [[unroll]] for (uint i = 1; i < WARPS; i++) if (better(warp_best[i], best)) best = warp_best[i];
-        U32x2s(pc.address[BEST]).v[gl_WorkGroupID.x] = best;
+        U32x2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best;
     }
 }

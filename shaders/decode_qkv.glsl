@@ -33,7 +33,7 @@ Fours load_task(uint task, uint chunk) {
 }
 
 // Keys of one position: the slice's first features and their partners.
-uint64_t keys_at(uint partner) { return ADDRESS(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul); }
+uint64_t keys_at(uint partner) { return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul); }
 
 struct Keys { vec4 first[UNROLL], partner[UNROLL]; };
 
@@ -97,7 +97,7 @@ void qkv() {
                 if (type == HEADS) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + at] = floatBitsToUint(y);
             } else {
                 uint at = 4u * (task & 1u) + r;
-                store_float(ADDRESS(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
+                store_float(CACHE(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
                 Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
             }
         }

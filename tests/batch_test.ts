@@ -7,6 +7,8 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { testDevices } from "./devices.ts";
+import { options } from "../src/schedule/options.ts";
+import { profiler } from "../src/schedule/profile.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 
 const { batchGenerate, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
@@ -22,6 +24,21 @@ async function alone(
   const tokens: number[] = [];
   for await (const { token } of streamGenerate(model, tokenizer, prompt, options)) tokens.push(token);
   return tokens;
+}
+
+/** Kernels that ran while regions are on; so that software devices take them too. */
+async function fused(device: string, body: () => Promise<void>): Promise<string[]> {
+  const backend = mx.withDevice(device, getBackend);
+  const before = { ...options };
+  options.regions = "on";
+  profiler.enable(backend, true);
+  try {
+    await body();
+    return profiler.rows().map(({ kernel }) => kernel);
+  } finally {
+    profiler.enable(backend, false);
+    Object.assign(options, before);
+  }
 }
 
 for (const device of testDevices()) {
@@ -47,19 +64,41 @@ for (const device of testDevices()) {
     assertEquals(mx.getActiveMemory(), before);
   });
 
-  Deno.test(`a sequence of a batch draws what it draws alone with its seed on ${device}`, async () => {
+  async function drawsAlike(): Promise<void> {
     const { model, tokenizer } = await load(TINY_DIR, { device });
     const prompts = GOLDEN.slice(0, 3).map((g) => g.prompt);
-    const options = { temp: 0.9, topK: 30, topP: 0.95, minP: 0.01, repetitionPenalty: 1.2, maxTokens: most };
+    const settings = { temp: 0.9, topK: 30, topP: 0.95, minP: 0.01, repetitionPenalty: 1.2, maxTokens: most };
     for (const seed of [5, [9, 9, 2]]) {
-      const { tokens } = await batchGenerate(model, tokenizer, prompts, { ...options, seed });
+      const { tokens } = await batchGenerate(model, tokenizer, prompts, { ...settings, seed });
       for (const [i, prompt] of prompts.entries()) {
         const own = typeof seed === "number" ? seed + i : seed[i];
-        assertEquals(tokens[i], await alone(model, tokenizer, prompt, { ...options, seed: own }), `prompt ${i}`);
+        assertEquals(tokens[i], await alone(model, tokenizer, prompt, { ...settings, seed: own }), `prompt ${i}`);
       }
     }
     model[Symbol.dispose]();
-  });
+  }
+
+  Deno.test(`a sequence of a batch draws what it draws alone with its seed on ${device}`, drawsAlike);
+
+  if (device !== "wasm") {
+    Deno.test(`a sequence of a fused batch draws what it draws alone with its seed on ${device}`, async () => {
+      const kernels = await fused(device, drawsAlike);
+      for (const phase of ["begin", "qkv", "attend", "mlp", "head"]) {
+        assert(kernels.some((kernel) => kernel.startsWith(`decode_${phase}`)), String(kernels));
+      }
+    });
+
+    Deno.test(`a fused batch gives every prompt its reference continuation on ${device}`, async () => {
+      await fused(device, async () => {
+        const { model, tokenizer } = await load(TINY_DIR, { device });
+        const limits = [6, 3, 8, 2, 7];
+        const prompts = GOLDEN.slice(0, limits.length).map((g) => g.prompt);
+        const { tokens } = await batchGenerate(model, tokenizer, prompts, { maxTokens: limits });
+        assertEquals(tokens, limits.map((limit, i) => GOLDEN[i].greedy.slice(0, limit)));
+        model[Symbol.dispose]();
+      });
+    });
+  }
 }
 
 // The rest is about the loop and not the device.

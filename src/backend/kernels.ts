@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x72eea76d;
+export const ABI_HASH = 0x0dc1562a;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -710,7 +710,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -798,7 +798,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
     needs: "shuffle",
     wasm: false,
   },
@@ -886,7 +886,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
     needs: "shuffle float_atomics",
     wasm: false,
   },
@@ -952,7 +952,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -1345,7 +1345,7 @@ export const PLAN_NO_SLOT = 0xffffffff;
 /** PLAN_MAX_BUFFERS of plan.h. */
 export const PLAN_MAX_BUFFERS = 0xc;
 /** PLAN_MAX_SPEC of plan.h. */
-export const PLAN_MAX_SPEC = 0x10;
+export const PLAN_MAX_SPEC = 0x14;
 /** PLAN_MAX_PUSH of plan.h. */
 export const PLAN_MAX_PUSH = 0x20;
 /** PLAN_MAX_COLUMNS of plan.h. */

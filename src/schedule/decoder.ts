@@ -1,5 +1,5 @@
 /**
- * One token through a whole decoder: three dispatches a layer, as shaders/decode.glsl says.
+ * One token of a sequence, or of several, through a whole decoder: three dispatches a layer, as shaders/decode.glsl says.
  *
  * `regions.ts` finds a {@link Decoder} in a graph; here are the sizes it may have, the layouts of its weights and the
  * dispatches that run it.
@@ -11,6 +11,7 @@ import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
 import { emitEnd, type HeadResults, headResults, type StepEnd } from "./decoder_end.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
@@ -55,7 +56,7 @@ export interface DecoderSizes {
 /** What all layers of a decoder share. */
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
-  /** int32 (1,): rows of the cache before this token. */
+  /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
   readonly freqs: Node | undefined;
@@ -66,7 +67,7 @@ export interface DecoderStep {
   readonly ropeBase: number;
 }
 
-/** A decoder of one sequence and one token, found in a graph. */
+/** A decoder of one token of each sequence, found in a graph. */
 export interface Decoder extends DecoderStep {
   /** The token's embedding, or the parts to look it up with. */
   readonly x: Node | { readonly ids: Node; readonly table: Matrix; readonly dtype: Dtype };
@@ -74,7 +75,7 @@ export interface Decoder extends DecoderStep {
   readonly norm: Node;
   readonly head: Matrix;
   readonly vocabulary: number;
-  /** The result (…, vocabulary). */
+  /** The result (sequences, …, vocabulary). */
   readonly logits: Node;
   /** Its argmax. */
   readonly token: Node | undefined;
@@ -93,6 +94,8 @@ const COPIES = 2;
 const MOST_POSITIONS = 4;
 /** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
 const HEAD_WORKGROUPS = 528;
+/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+const MOST_SEQUENCES = 16;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
 
@@ -174,10 +177,16 @@ export interface ReadyDecoder {
   readonly norms: Value;
 }
 
+/** Sequences that a decoder advances by a token. */
+export function sequencesOf({ position }: Pick<Decoder, "position">): number {
+  return sizeOf(position.shape);
+}
+
 /** Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves. */
 export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): ReadyDecoder | string {
   const misfit = decoderMisfit(l.backend, d.sizes);
   if (misfit !== undefined) return misfit;
+  if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
     const sources = nodes.map(leaf);
@@ -235,6 +244,7 @@ export class DecoderEmitter {
   readonly #l: Lowering;
   readonly #ready: ReadyDecoder;
   readonly #form: DecoderForm;
+  readonly #sequences: number;
   readonly #status: Value | undefined;
   readonly #value: (node: Node) => Value;
   readonly #spec: Readonly<Record<string, number>>;
@@ -249,7 +259,8 @@ export class DecoderEmitter {
     this.#ready = ready;
     this.#form = form;
     this.#value = value;
-    const bytes = stateBytes(d.sizes, capacity, ready.sums, form);
+    this.#sequences = sequencesOf(d);
+    const bytes = stateBytes(d.sizes, capacity, ready.sums, form) * this.#sequences;
     this.state = form === "barriers" ? l.temporary([bytes / 4], uint32) : l.keep(bytes);
     this.#status = form === "barriers" ? undefined : l.keepStatus();
     this.#spec = {
@@ -330,7 +341,16 @@ export class DecoderEmitter {
   head(): HeadResults {
     const { decoder: d, head } = this.#ready;
     const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
-    const results = headResults(this.#l, d.logits, d.keepsLogits, d.vocabulary, count, d.end, this.#value);
+    const results = headResults(
+      this.#l,
+      d.logits,
+      d.keepsLogits,
+      this.#sequences,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#value,
+    );
     const { logits, best, scratch, recent, spec } = results;
     const norm = this.#norm(d.layers.length * 2 * (d.sizes.hidden + d.sizes.headDim));
     const buffers = [this.state, norm, this.#plain(d.head.codes), head[0], logits, best, scratch, recent];
@@ -360,7 +380,7 @@ export class DecoderEmitter {
       threads: THREADS,
       spec: { ...this.#spec, ...spec },
       push: { ...this.#push, ...push },
-      workgroups,
+      workgroups: phase === "head" ? [this.#sequences, workgroups, 1] : [workgroups, this.#sequences, 1],
     });
   }
 }
@@ -390,7 +410,7 @@ export function emitDecoder(
   }));
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);
-  emitEnd(l, results, d.vocabulary, d.token, d.end, value, done);
+  emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
 }
 
 /** Dtypes that weights beside the codes may have: the two halves of a packed word. */

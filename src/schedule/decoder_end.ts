@@ -40,37 +40,40 @@ export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0 };
 
 /** Where the head leaves its results. */
 export interface HeadResults {
-  /** (1, vocabulary), where anybody reads them. */
+  /** (rows, vocabulary), where anybody reads them. */
   readonly logits: Value | undefined;
-  /** (1, workgroups, 2): the largest logit of each. */
+  /** (rows, workgroups, 2): the largest logit of each. */
   readonly best: Value;
   /** Memory of the sampling kernels that the head clears. */
   readonly scratch: Value | undefined;
   /** Tokens to penalise, with the head's constants that say how. */
   readonly recent: Value | undefined;
-  readonly spec: { readonly DTYPE_OUT: number; readonly RECENT: number; readonly PENALTY: number };
+  readonly spec: Readonly<Record<"DTYPE_OUT" | "RECENT" | "PENALTY" | "SCRATCH_WORDS", number>>;
 }
 
-/** Memory for what `workgroups` of the head leave. */
+/** Memory for what `workgroups` of the head leave for each of `rows`. */
 export function headResults(
   l: Lowering,
   logits: Node,
   keepsLogits: boolean,
+  rows: number,
   vocabulary: number,
   workgroups: number,
   end: StepEnd | undefined,
   value: (node: Node) => Value,
 ): HeadResults {
   const recent = end?.penalty && value(end.penalty.recent);
+  const scratch = end && scratchFor(l, rows, vocabulary, end.choice);
   return {
     logits: keepsLogits || (end && looksAtAll(end.choice)) ? l.temporary(logits.shape, logits.dtype) : undefined,
-    best: l.temporary([1, workgroups, 2], uint32),
-    scratch: end && scratchFor(l, 1, vocabulary, end.choice),
+    best: l.temporary([rows, workgroups, 2], uint32),
+    scratch,
     recent,
     spec: {
       DTYPE_OUT: logits.dtype.code,
-      RECENT: recent ? sizeOf(recent.shape) : 0,
+      RECENT: recent ? sizeOf(recent.shape) / rows : 0,
       PENALTY: float32Bits(end?.penalty?.factor ?? 1),
+      SCRATCH_WORDS: scratch?.shape[1] ?? 0,
     },
   };
 }
@@ -82,13 +85,14 @@ export function headResults(
 export function emitEnd(
   l: Lowering,
   head: HeadResults,
+  rows: number,
   vocabulary: number,
   token: Node | undefined,
   end: StepEnd | undefined,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
-  const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, 1, vocabulary, head, buffers);
+  const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, rows, vocabulary, head, buffers);
   if (end) {
     const replace = (update: StateUpdate): Value => {
       const bound = value(update.parameter);

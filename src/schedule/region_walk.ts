@@ -129,9 +129,11 @@ export class Walk {
     return node;
   }
 
-  /** A position behind views and casts of integers, which are not taken: others may read them. */
+  /** Positions behind views, which are not taken: others may read them. */
   peekIndex(node: Node): Node {
-    while (["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === 1) node = node.inputs[0];
+    while (
+      ["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === sizeOf(node.inputs[0].shape)
+    ) node = node.inputs[0];
     return node;
   }
 

@@ -1,7 +1,7 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known, the decoder of one token: embedding, layers of attention and feed-forward part over a cache, head and
+ * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part over a cache, head and
  * argmax. The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every
  * node inside must be read inside only; a graph that does not match is lowered op by op, with the same answers.
  * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
@@ -33,12 +33,13 @@ export function findDecoder(
   wanted: ReadonlySet<Node>,
   state: readonly StateUpdate[],
 ): DecoderRegion | string | undefined {
-  const isStep = (n: Node): boolean =>
-    n.op === "attention" && n.shape[0] === 1 && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
-  if (!graph.order.some(isStep)) return undefined;
-  // The head is the last product of a token's row.
+  const isStep = (n: Node): boolean => n.op === "attention" && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
+  const step = graph.order.find(isStep);
+  if (!step) return undefined;
+  const [sequences] = step.shape;
+  // The head is the last product of a row of each sequence.
   const logits = graph.order.findLast((n) =>
-    n.op === "quantizedMatmul" && sizeOf(n.shape) === n.shape[n.shape.length - 1]
+    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * n.shape[n.shape.length - 1]
   );
   if (!logits) return "there is no quantized head";
   try {
@@ -71,7 +72,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
 
   const logits = walk.upward(product);
   const found = findEnd(walk, logits, first.position, state);
-  const token = found ? undefined : argmax(walk, logits);
+  const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
   const readers = walk.readers(logits);
   const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
     readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
@@ -144,7 +145,7 @@ function takeDead(walk: Walk, decoder: Decoder): void {
   }
 }
 
-/** The embedding of a token in a quantized table, or the row as it is. */
+/** The embedding of tokens in a quantized table, or the rows as they are. */
 function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
   const row = walk.peek(node);
   if (
@@ -176,10 +177,10 @@ function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
   return { ids, table: { codes, scales, biases }, dtype: row.dtype };
 }
 
-/** The argmax of a row that reads it, and nothing else between. */
-function argmax(walk: Walk, logits: Node): Node | undefined {
+/** The argmax of rows that reads them, and nothing else between. */
+function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   const reader = walk.readers(logits).find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
-  if (!reader || sizeOf(reader.shape) !== 1 || reader.dtype !== uint32) return undefined;
+  if (!reader || sizeOf(reader.shape) !== rows || reader.dtype !== uint32) return undefined;
   walk.inside.add(reader);
   return reader;
 }
@@ -210,5 +211,5 @@ function checkDtypes(d: Decoder): void {
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
   expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");
-  expect(d.position.dtype.bytes === 4 && sizeOf(d.position.shape) === 1, "the position is not one int32");
+  expect(d.position.dtype.bytes === 4, "the positions are no int32");
 }
