@@ -64,7 +64,7 @@ for (const device of testDevices()) {
     assertEquals(mx.getActiveMemory(), before);
   });
 
-  async function drawsAlike(): Promise<void> {
+  const drawsAlike = async (): Promise<void> => {
     const { model, tokenizer } = await load(TINY_DIR, { device });
     const prompts = GOLDEN.slice(0, 3).map((g) => g.prompt);
     const settings = { temp: 0.9, topK: 30, topP: 0.95, minP: 0.01, repetitionPenalty: 1.2, maxTokens: most };
@@ -76,7 +76,7 @@ for (const device of testDevices()) {
       }
     }
     model[Symbol.dispose]();
-  }
+  };
 
   Deno.test(`a sequence of a batch draws what it draws alone with its seed on ${device}`, drawsAlike);
 

@@ -9,7 +9,7 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
+import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain } from "./explain.ts";

@@ -243,9 +243,6 @@ function headsOf(l: Lowering, value: Value): Value {
   return l.rows(v);
 }
 
-/** Threads of a workgroup on devices where wider ones pay. */
-const WIDE_THREADS = 256;
-
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
   full: (l, node) => fill(l, node.shape, node.dtype, immediateBits(node.dtype, attrsOf(node, "full").value)),
