@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xf704de44;
+export const ABI_HASH = 0xef7d215d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -197,6 +197,15 @@ export const SYMBOLS = {
       "buffer", // words
       "u32", // count
       "buffer", // plan
+    ],
+    result: "i32",
+  },
+  /** Creates the pipelines of a Plan that is to come, so that vkrt_plan_new finds them. The words must stay until it returns. */
+  vkrt_plan_prepare: {
+    parameters: [
+      "u32", // device
+      "buffer", // words
+      "u32", // count
     ],
     result: "i32",
   },

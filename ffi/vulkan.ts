@@ -214,6 +214,12 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
+  /** Makes the pipelines of a Plan on another thread, so that {@link planNew} of the same words takes no time. */
+  async planPrepare(words: Uint32Array<ArrayBuffer>): Promise<void> {
+    const symbols = this.#symbols;
+    this.#check(await symbols.prepare_async(this.#handle, words, words.length), "vkrt_plan_prepare");
+  }
+
   /** Submits a Plan, `times` times in a row; `slots` holds 4 words a slot. Returns its ticket. */
   planRun(plan: number, slots: Uint32Array<ArrayBuffer>, times: number = 1): number {
     const symbols = this.#symbols;

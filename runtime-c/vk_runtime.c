@@ -245,6 +245,17 @@ int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, ui
     return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
 }
 
+int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count) {
+    current_call = __func__;
+    Device *d;
+    TRY(device_find(device, &d, true));
+    int32_t status = device_alive(d);
+    if (status == VKRT_OK && count > 0) status = need(d, words, "words");
+    if (status == VKRT_OK) status = plan_prepare(d, words, count);
+    atomic_fetch_sub(&d->waiters, 1);
+    return status;
+}
+
 int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket) {
     Device *d;
     TRY(enter(__func__, device, &d));

@@ -14,7 +14,8 @@ import { closeDevices, getBackend } from "../src/backend/devices.ts";
 import type { KernelName } from "../src/backend/kernels.ts";
 import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
 import type { Value } from "../src/schedule/lowering.ts";
-import { attentionKernel, matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
+import { matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
+import { attentionKernel } from "../src/schedule/matrix_attention.ts";
 import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan_bench.ts";
 
 const LAYERS = 28;

@@ -10,9 +10,11 @@ import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
+import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
+import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 import { nmse } from "./oracle.ts";
 
@@ -31,12 +33,6 @@ async function decoding<T>(regions: "on" | "off", sums: typeof SUMS[number], bod
   } finally {
     Object.assign(options, before);
   }
-}
-
-/** Kernels that `body` ran. */
-async function kernelsOf(device: string, body: () => Promise<void>): Promise<string[]> {
-  const { kernels } = await mx.profile(body, { device, timed: false });
-  return kernels.map(({ kernel }) => kernel);
 }
 
 /** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards. */
@@ -101,7 +97,109 @@ async function steps(
   return { logits, cache: rows };
 }
 
+/** Sizes of the rings of recent tokens and of all tokens. */
+const RINGS = [5, 16];
+
+/**
+ * Tokens of sampled steps behind an empty cache, and the state at the end. `apart` has something else read the token, so that
+ * the end of the step runs op by op on the same logits.
+ */
+async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apart: boolean): Promise<number[]> {
+  const count = 6;
+  const cache = model.makeCache();
+  cache.reserve(count);
+  const sampler = makeSampler({ ...settings, seed: 5 });
+  const processors = makeLogitsProcessors(settings);
+  const state = {
+    token: mx.array([[11]], mx.int32),
+    position: mx.array([0], mx.int32),
+    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
+    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
+    log: mx.zeros([1, RINGS[1]], mx.int32),
+    doubled: apart ? mx.zeros([1], mx.int32) : undefined,
+    keys: cache.keys,
+    values: cache.values,
+  };
+  using loop = new Loop(state, ({ token, position, key, recent, log, keys, values }) => {
+    const step = new StepCache(keys, values, position);
+    let logits = model.forward(token, step).reshape([1, -1]);
+    for (const process of processors) logits = process(recent!, logits);
+    const [stays, draw] = key
+      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
+      : [undefined, position];
+    const next = sampler(logits, draw).astype(mx.int32);
+    const after = mx.add(position, 1);
+    const ring = (array: mx.Tensor, size: number): mx.Tensor =>
+      mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
+    return {
+      token: next.reshape([1, 1]),
+      position: after,
+      key: stays,
+      recent: recent && ring(recent, RINGS[0]),
+      log: ring(log, RINGS[1]),
+      doubled: apart ? mx.multiply(next, 2) : undefined,
+      keys: step.keys,
+      values: step.values,
+    };
+  });
+  loop.run(2);
+  for (let i = 2; i < count; i++) loop.run();
+  await loop.done();
+  const { token, position, key, recent, log } = state;
+  const found = [token, position, key, recent, log].flatMap((x) => x ? [...x.reshape(-1).tolist() as number[]] : []);
+  mx.dispose([token, position, key, recent, log, state.doubled].filter((x) => x !== undefined));
+  cache.dispose();
+  return found;
+}
+
+const SETTINGS: readonly SamplerOptions[] = [
+  { temp: 1 },
+  { temp: 0.6, topK: 20, topP: 0.95 },
+  { temp: 0.9, topK: 1 },
+  { temp: 1, topK: 1_000_000, topP: 1 },
+  { temp: 1.5, topP: 0.7 },
+  { temp: 1, minP: 0.3 },
+  { temp: 1, topK: 700, topP: 0.9, minP: 0.05, repetitionPenalty: 1.3 },
+  { temp: 0.7, repetitionPenalty: 0.5 },
+  { repetitionPenalty: 1.8 },
+  {},
+];
+
 for (const device of DEVICES) {
+  for (const dtype of [mx.float32, mx.bfloat16]) {
+    Deno.test(`the fused end of a step chooses what sampling op by op does from ${dtype.name} logits on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      const shape = {
+        hidden: 128,
+        intermediate: 64,
+        layers: 1,
+        heads: 2,
+        kvHeads: 1,
+        headDim: 32,
+        tied: true,
+        vocab: 4099,
+      };
+      await writeModel(`${folder}/model`, shape, { groupSize: 32 });
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
+      mx.setDefaultDevice(device);
+      await decoding("on", "u64", async () => {
+        for (const settings of SETTINGS) {
+          const expected = await sampledSteps(model, settings, true);
+          let found: number[] = [];
+          const kernels = await kernelsOf(device, async () => {
+            found = await sampledSteps(model, settings, false);
+          });
+          assertEquals(found, expected, JSON.stringify(settings));
+          for (const kernel of kernels) {
+            assert(!/^random|^element|^scatter|^gather|^reduce|^sample_best/.test(kernel), kernel);
+          }
+        }
+      });
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+
   for (const sums of SUMS) {
     Deno.test(`fused decoding with ${sums} sums gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
@@ -117,7 +215,7 @@ for (const device of DEVICES) {
           }
         });
         for (const phase of ["qkv", "attend", "mlp", "head"]) {
-          assert(kernels.includes(`decode_${phase}_${sums}`), String(kernels));
+          assert(kernels.has(`decode_${phase}_${sums}`), [...kernels].join());
         }
       });
       model[Symbol.dispose]();
@@ -190,7 +288,7 @@ for (const device of DEVICES) {
       const found = await decoding("on", "u64", () => steps(model, shape, 2, 2));
       assertEquals(found, expected);
     });
-    assert(!kernels.some((k) => k.startsWith("decode_")));
+    assert(![...kernels].some((k) => k.startsWith("decode_")));
     model[Symbol.dispose]();
     await Deno.remove(folder, { recursive: true });
   });

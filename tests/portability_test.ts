@@ -8,7 +8,7 @@ import * as mx from "../mod.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { closeDevices, deviceInfo, devices, getBackend } from "../src/backend/devices.ts";
 import { options } from "../src/schedule/options.ts";
-import { profile } from "../src/schedule/profile.ts";
+import { kernelsOf } from "./harness.ts";
 import { vulkanDeviceInfo } from "../ffi/vulkan.ts";
 import { testDevices } from "./devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
@@ -34,12 +34,6 @@ const MASKS: readonly { readonly mask: string; readonly sums: "u64" | "i32" | "f
 const SOME = 12;
 
 const VULKAN = testDevices().filter((name) => name !== "wasm");
-
-/** Kernels that `body` runs. */
-async function kernelsOf(device: string, body: () => Promise<void>): Promise<Set<string>> {
-  const { kernels } = await profile(body, { device, timed: false });
-  return new Set(kernels.map(({ kernel }) => kernel));
-}
 
 for (const base of VULKAN) {
   for (const { mask, sums } of MASKS) {

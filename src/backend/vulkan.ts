@@ -104,6 +104,10 @@ class VulkanBackend implements Backend {
     return plan;
   }
 
+  prepare(words: Uint32Array): Promise<void> {
+    return this.#device.planPrepare(words as Uint32Array<ArrayBuffer>);
+  }
+
   run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
     let words = this.#slots.get(slots.length);
     if (!words) this.#slots.set(slots.length, words = new Uint32Array(4 * slots.length));

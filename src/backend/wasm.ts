@@ -176,6 +176,11 @@ class WasmBackend implements Backend {
     this.#runtime.readFile(buffer + byteOffset, path, fileOffset, bytes);
   }
 
+  /** A Plan is words here: nothing takes time. */
+  prepare(_words: Uint32Array): Promise<void> {
+    return Promise.resolve();
+  }
+
   compile(words: Uint32Array): PlanHandle {
     const address = this.#block(Math.max(4, words.byteLength), "internal");
     this.#runtime.bytes.set(new Uint8Array(words.buffer, words.byteOffset, words.byteLength), address);

@@ -9,7 +9,8 @@ import { float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { matrixProduct } from "./matrices.ts";
+import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";
 import { FEW_ROWS, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
@@ -171,7 +172,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       DTYPE_OUT: node.dtype.code,
       MASK_MODE: MASK_MODES[mode],
       DTYPE_MASK: (mask?.dtype ?? float32).code,
-      HAS_LENGTHS: hasLengths ? 1 : 0,
+      HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
     },
     push: {
       batch,
