@@ -11,6 +11,7 @@ import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, uint16, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
+import { emitEnd, type StepEnd } from "./decoder_end.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
 import { type Layout, prepare } from "./prepared.ts";
@@ -48,22 +49,6 @@ export interface DecoderSizes {
   readonly headDim: number;
   readonly groupSize: number;
   readonly bits: number;
-}
-
-/** New values of a loop's state, by the parameter that they replace. */
-export interface StepEnd {
-  /** The token. */
-  readonly next: StateUpdate;
-  /** Position + 1. */
-  readonly position: StateUpdate;
-  /** An array with the token written at position + 1 modulo its size. */
-  readonly log: StateUpdate | undefined;
-}
-
-/** A parameter and the node that replaces it. */
-export interface StateUpdate {
-  readonly parameter: Node;
-  readonly value: Node;
 }
 
 /** What all layers of a decoder share. */
@@ -442,19 +427,7 @@ export function emitDecoder(
     },
   );
   if (logits) done(d.logits, logits);
-  if (d.token) {
-    const { next, position: after, log } = d.end ?? {};
-    const token = d.end ? undefined : l.temporary(d.token.shape, uint32);
-    const bound = [next, after, log].map((update) => update && value(update.parameter));
-    l.emit("decode_pick", [best, token, ...bound], {
-      threads: THREADS,
-      spec: {},
-      push: { count, log_size: bound[2] ? bound[2].shape[0] : 1 },
-      workgroups: 1,
-    });
-    if (token) done(d.token, token);
-    [next, after, log].forEach((update, i) => update && done(update.value, bound[i]!));
-  }
+  if (d.token) emitEnd(l, best, d.token, d.end, value, done);
 }
 
 /** Dtypes that weights beside the codes may have: the two halves of a packed word. */

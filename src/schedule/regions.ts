@@ -12,7 +12,8 @@
 import { float32, uint32 } from "../graph/dtype.ts";
 import { attrsOf, Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
-import { type Decoder, type DecoderSizes, isFloat, isHalf, type StateUpdate, type StepEnd } from "./decoder.ts";
+import { type Decoder, type DecoderSizes, isFloat, isHalf } from "./decoder.ts";
+import type { StateUpdate, StepEnd } from "./decoder_end.ts";
 import { findLayer, type Layer } from "./region_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "./region_walk.ts";
 
