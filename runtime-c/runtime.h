@@ -130,6 +130,8 @@ typedef struct Dispatch {
     VkPipeline pipeline;
     uint32_t grid[3];
     bool disjoint;
+    uint32_t rows;         // of the table of addresses
+    const uint32_t *table; // its pairs {slot, byte offset}, row by row
 } Dispatch;
 
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
@@ -137,6 +139,7 @@ typedef struct Recording {
     VkCommandBuffer commands;
     VkQueryPool queries;
     uint32_t *slots; // 4 words a slot
+    Range *tables;   // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
     uint32_t barriers;
     bool valid;
@@ -149,6 +152,7 @@ typedef struct Plan {
     uint32_t *words;
     uint32_t slots, dispatches;
     Dispatch *dispatch;
+    uint32_t table_entries; // of all dispatches together
     uint64_t *reach; // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;

@@ -13,11 +13,7 @@ layout(constant_id = 13) const uint DTYPE_X = DTYPE_F32; // what the embedding i
 
 const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
 
-float rounded(float x) {
-    if (DTYPE_X == DTYPE_F16) return f16_value(f16_bits(x));
-    if (DTYPE_X == DTYPE_BF16) return bf16_value(bf16_bits(x));
-    return x;
-}
+float rounded(float x) { return rounded_as(x, DTYPE_X); }
 
 vec4 embedding(uint quad) {
     uint token = min(U32s(pc.address[IDS]).v[0], pc.p.vocabulary - 1u);
@@ -43,14 +39,15 @@ void main() {
     }
     for (uint quad = first; quad < QUADS; quad += step) {
         vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], quad, DTYPE_X) : embedding(quad);
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_of(x[i]));
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_whole(x[i]));
     }
     for (uint i = first; i < HIDDEN * (COPIES - 1u); i += step) sum_store(state_before(0u), HIDDEN + i, NO_SUM);
     for (uint i = first; i < HIDDEN * COPIES; i += step) {
-        sum_store(state_before(1u), i, NO_SUM);
-        sum_store(state_after(), i, NO_SUM);
+        [[unroll]] for (uint n = 1; n < BEFORE_TURNS; n++) sum_store(state_before(n), i, NO_SUM);
+        [[unroll]] for (uint n = 0; n < TURNS; n++) sum_store(state_after(n), i, NO_SUM);
     }
-    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(), i, NO_SUM);
+    // Those of the last layer, where each clears the one before; the memory of those was zero from the start.
+    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(LAYER), i, NO_SUM);
     for (uint row = 0; row < KV_HEADS * PAIRS; row++)
-        for (uint i = first; i <= now; i += step) U32x2s(state_scores()).v[row * pc.p.capacity + i] = uvec2(0);
+        for (uint i = first; i <= now; i += step) U32x2s(state_scores(LAYER)).v[row * pc.p.capacity + i] = uvec2(0);
 }

@@ -13,7 +13,6 @@
 layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
 
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u;
-const uint GROUPS = HIDDEN / GROUP;
 
 shared uvec2 warp_best[WARPS];
 
@@ -35,7 +34,7 @@ void main() {
     Weights w = load_weights(min(row, last), lane());
     Rows rows;
     load_norm(pc.address[NORM], rows);
-    load_residual(state_before(pc.p.layer), rows);
+    load_residual(state_before(LAYER), rows);
     norm_to_shared(rows);
     float scale = norm_scale();
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));

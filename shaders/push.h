@@ -219,6 +219,21 @@ struct DecodePush {
     float log2_base;
 };
 
+// Many layers of a token at once: the fields of DecodePush, and which phases of how many layers from `layer` on.
+struct DecodeLayersPush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float eps;
+    float head_eps;
+    float score_scale;
+    float rope_scale;
+    float log2_base;
+    uint layers;
+    uint phases;      // bits: qkv, attend, mlp
+    uint patience;    // looks at a sum that is not complete before the dispatch is given up
+};
+
 // Entries of what decode_head leaves, and of the log.
 struct DecodePickPush {
     uint count;

@@ -115,12 +115,12 @@ pub fn check(arena: std.mem.Allocator, t: tables.Tables, kernel: tables.Kernel, 
     while (m.next(&at, .variable)) |i| if (i[3] == storage_push_constant) {
         const block = definitions[i[1]].?[3];
         const members = definitions[block].?[2..];
-        const addresses = 8 * kernel.buffers.len;
+        const addresses = 8 * kernel.addresses();
         const expected = addresses + 4 * t.block(kernel.push).words();
         if (members.len != 2 or m.size(members[0]) != addresses or m.offset(block, 1) != addresses)
-            fail("{s}: the shader's push constants do not start with the {d} addresses of kernels.zon (BUFFERS)", .{ kernel.name, kernel.buffers.len });
+            fail("{s}: the shader's push constants do not start with the {d} addresses of kernels.zon (BUFFERS)", .{ kernel.name, kernel.addresses() });
         if (m.size(block) != expected)
-            fail("{s}: the shader's push constants have {d} bytes, {d} addresses and {s} have {d}", .{ kernel.name, m.size(block), kernel.buffers.len, kernel.push, expected });
+            fail("{s}: the shader's push constants have {d} bytes, {d} addresses and {s} have {d}", .{ kernel.name, m.size(block), kernel.addresses(), kernel.push, expected });
     };
     checkNames(kernel, shader);
 }

@@ -4,14 +4,14 @@
  * @module
  */
 
-import { MAX_STEPS, peekNode, StateLoop } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, StateLoop } from "../schedule/loop.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 
-export { MAX_STEPS };
+export { FastPathFailure, MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
 export function visible(values: Int32Array): Tensor {
@@ -53,7 +53,10 @@ export class Loop<S> implements Disposable {
     return this.#loop.run(times);
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   done(ticket?: number): Promise<void> {
     return this.#loop.done(ticket);
   }

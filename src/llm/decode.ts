@@ -10,7 +10,8 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { keyAfter } from "../array/keys.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { type KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -57,26 +58,36 @@ export class Decoder implements Disposable {
   readonly #model: LanguageModel;
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
-  readonly #small: Pick<State, "token" | "position" | "key" | "recent" | "log">;
+  /** The tokens so far: the prompt and what was generated. */
+  readonly #tokens: number[];
+  #small: Pick<State, "token" | "position" | "key" | "recent" | "log">;
   #loop: Loop<State> | undefined;
   #capacity = 0;
   /** Loops of smaller caches, which steps may still run over. */
   readonly #outgrown: Loop<State>[] = [];
 
   constructor(model: LanguageModel, cache: KvCache, prompt: readonly number[], options: DecodeOptions) {
-    const { sampler, processors, contextSize } = options;
     this.#model = model;
     this.#cache = cache;
     this.#options = options;
+    this.#tokens = [...prompt];
+    this.#small = this.#start(0);
+  }
+
+  /** The state behind the tokens so far, of which `drawn` were chosen here. */
+  #start(drawn: number): Pick<State, "token" | "position" | "key" | "recent" | "log"> {
+    const { sampler, processors, contextSize } = this.#options;
     const own = (array: Tensor): Tensor => {
       untrack(array);
       return array;
     };
-    this.#small = {
-      token: own(mx.array([prompt.slice(-1)], mx.int32)),
-      position: own(mx.array([cache.offset], mx.int32)),
-      key: sampler.key && own(mx.array([...sampler.key], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array(ring(prompt, cache.offset, contextSize), mx.int32)) : undefined,
+    const { offset } = this.#cache;
+    const tokens = this.#tokens;
+    return {
+      token: own(mx.array([tokens.slice(-1)], mx.int32)),
+      position: own(mx.array([offset], mx.int32)),
+      key: sampler.key && own(mx.array([...keyAfter(sampler.key, drawn)], mx.uint32)),
+      recent: processors.length > 0 ? own(mx.array(ring(tokens, offset, contextSize), mx.int32)) : undefined,
       log: own(visible(new Int32Array(LOG))),
     };
   }
@@ -84,7 +95,7 @@ export class Decoder implements Disposable {
   /**
    * Yields up to `count` tokens; may be called once. The first comes as soon as it is there. On a fast device later ones come
    * in batches, and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those
-   * that were yielded.
+   * that were yielded. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
    */
   async *tokens(count: number): AsyncGenerator<number, void, void> {
     const first = this.#cache.offset + 1;
@@ -105,24 +116,38 @@ export class Decoder implements Disposable {
         }
         const [batch] = flight;
         const started = performance.now();
-        await batch.loop.done(batch.ticket);
+        if (!await endsWell(batch)) {
+          for (const later of flight.splice(0)) await endsWell(later);
+          this.#cache.trim(submitted - finished);
+          submitted = finished;
+          this.#restart(finished);
+          continue;
+        }
         const waited = (performance.now() - started) / batch.count;
         flight.shift();
         const log = peek(this.#small.log);
         const from = finished;
         finished += batch.count;
-        for (let i = from; i < finished; i++) {
+        for (let i = from; i < finished; i++) this.#tokens.push(log[(first + i) % LOG]);
+        for (const token of this.#tokens.slice(-batch.count)) {
           yielded++;
-          yield log[(first + i) % LOG];
+          yield token;
         }
         // The first batch also waited for the prompt and for its own preparation; one that was done already tells nothing.
         if (from > 0 && (perToken === Infinity || waited > perToken / 2)) perToken = waited;
         size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perToken)));
       }
     } finally {
-      for (const batch of flight) await batch.loop.done(batch.ticket);
+      for (const batch of flight) await endsWell(batch);
       this.#cache.trim(submitted - yielded);
     }
+  }
+
+  /** Goes back to the state behind the last good token, of which `drawn` were chosen here. */
+  #restart(drawn: number): void {
+    this.#release();
+    this.#small = this.#start(drawn);
+    this.#capacity = 0;
   }
 
   /** Submits up to `most` steps: as many as the cache has room for before it grows. */
@@ -138,8 +163,13 @@ export class Decoder implements Disposable {
 
   /** Frees the step and its state; the cache stays. */
   [Symbol.dispose](): void {
-    for (const loop of this.#outgrown) loop[Symbol.dispose]();
+    this.#release();
+  }
+
+  #release(): void {
+    for (const loop of this.#outgrown.splice(0)) loop[Symbol.dispose]();
     this.#loop?.[Symbol.dispose]();
+    this.#loop = undefined;
     mx.dispose(this.#small);
   }
 
@@ -168,6 +198,17 @@ export class Decoder implements Disposable {
       keys: cache.keys,
       values: cache.values,
     };
+  }
+}
+
+/** Whether the steps of a batch ended well. */
+async function endsWell({ loop, ticket }: Batch): Promise<boolean> {
+  try {
+    await loop.done(ticket);
+    return true;
+  } catch (error) {
+    if (error instanceof FastPathFailure) return false;
+    throw error;
   }
 }
 

@@ -73,6 +73,9 @@ export interface GenerationResponse {
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
 
+/** Generated tokens that the cache has room for from the start. */
+const AHEAD = 256;
+
 /** Options of {@link generateStep}. */
 export interface StepOptions {
   /** Most tokens to generate. */
@@ -102,6 +105,7 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
+  options.cache.expect(prompt.length + Math.min(options.maxTokens, AHEAD));
   await prefill(prompt, model, options);
   using decoder = new Decoder(model, options.cache, prompt, options);
   let turn = performance.now();

@@ -131,6 +131,14 @@ export class KvCache implements Cache {
     this.#grow(end);
   }
 
+  /**
+   * Makes room for `count` more tokens, or for as many of them as the context holds: buffers that grow later are copied, and
+   * what was traced over them is traced again.
+   */
+  expect(count: number): void {
+    this.#grow(Math.min(this.#offset + count, this.#options.limit));
+  }
+
   /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
   advance(count: number): void {
     this.#offset += count;

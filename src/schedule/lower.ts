@@ -11,8 +11,9 @@ import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
-import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
+import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
+import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { type DispatchSource, profiler } from "./profile.ts";
@@ -58,6 +59,8 @@ export interface Lowered {
   readonly inPlace: readonly Node[];
   /** Leaves whose storage an output takes over. */
   readonly donated: readonly Node[];
+  /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
+  readonly status: Storage | undefined;
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
@@ -168,23 +171,31 @@ export function lower(outputs: readonly Node[], backend: Backend, options: Lower
 
 function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
-  try {
-    const lowered = walk(graph, outputs, backend, options);
-    // Before the composites go: storage that only they hold is still needed.
-    for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
-    return lowered;
-  } finally {
-    graph.release();
-  }
-}
-
-function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const wanted = new Set(outputs);
   const l = new Lowering(
     backend,
     (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
     options.reusable ?? false,
   );
+  try {
+    const lowered = walk(l, graph, outputs, wanted, options);
+    // Before the composites go: storage that only they hold is still needed.
+    for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
+    return lowered;
+  } finally {
+    for (const storage of l.kept) storage.release();
+    graph.release();
+  }
+}
+
+function walk(
+  l: Lowering,
+  graph: Graph,
+  outputs: readonly Node[],
+  wanted: ReadonlySet<Node>,
+  options: LowerOptions,
+): Lowered {
+  const { backend } = l;
   const values = new Map<Node, Value>();
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
@@ -206,7 +217,8 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
       l.from(node.op, "decoder step");
-      emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      const { ready, form } = region;
+      emitDecoder(l, ready, form, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
@@ -258,6 +270,7 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
   readonly ready: ReadyDecoder;
+  readonly form: DecoderForm;
   readonly last: Node;
   readonly inside: ReadonlySet<Node>;
   /** The value of a leaf, whether its turn has come or not. */
@@ -286,8 +299,9 @@ function openDecoder(
     return undefined;
   }
   const { sizes, layers } = found.decoder;
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
-  return { ready, last: found.last, inside: found.inside, leafValue };
+  const form = decoderForm(l, ready, leafValue);
+  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { ready, form, last: found.last, inside: found.inside, leafValue };
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */
@@ -361,5 +375,6 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
     inPlace,
     donated: l.donated.map((d) => d.base),
+    status: l.status,
   };
 }
