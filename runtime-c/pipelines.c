@@ -49,15 +49,17 @@ static int32_t cache_new(Device *d) {
     };
     int32_t status = VK(d, CreatePipelineCache, d->device, &info, NULL, &d->pipelines.cache);
     free(file);
+    if (status == VKRT_OK && sound) status = VK(d, GetPipelineCacheData, d->device, d->pipelines.cache, &d->pipelines.saved, NULL);
     return status;
 }
 
-// A cache that cannot be written costs time at the next start and nothing else.
-static void cache_save(Device *d) {
+// A cache that cannot be written costs time at the next start and nothing else. Pipelines that came out of it leave its size.
+void pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (!p->cache || !p->path || !p->changed || atomic_load(&d->lost)) return;
-    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX) return;
+    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return;
+    p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
     if (!file) return;
     if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, file + sizeof(CacheHeader)) == VKRT_OK) {
@@ -86,7 +88,7 @@ int32_t pipelines_init(Device *d, const char *cache_dir) {
 
 void pipelines_deinit(Device *d) {
     Pipelines *p = &d->pipelines;
-    cache_save(d);
+    pipelines_save(d);
     for (uint32_t b = 0; b < PIPELINE_BUCKETS; b++) {
         for (Pipeline *entry = p->buckets[b], *next; entry; entry = next) {
             next = entry->next;
@@ -105,8 +107,8 @@ void pipelines_deinit(Device *d) {
 // ---- pipelines ------------------------------------------------------------------------------------------------------
 
 const char *kernel_missing(const KernelRow *row, const Facts *facts) {
-    if ((row->needs & NEEDS_SHUFFLE) && !(facts->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT))
-        return "the device has no shuffles in subgroups";
+    if (row->needs & NEEDS_WASM) return "only the CPU path has it";
+    if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
     if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
     if ((row->needs & NEEDS_FLOAT_ATOMICS) && !(facts->features >> FEATURE_FLOAT_ATOMIC_ADD & 1)) return "the device has no float atomics";
     if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
@@ -134,13 +136,12 @@ static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, V
     for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
     VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
     bool lanes = row->needs & (NEEDS_COOPMAT | NEEDS_SHUFFLE); // written for subgroups of 32 where those can be had
-    bool full = lanes || (entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0);
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = 32,
+        .requiredSubgroupSize = facts_subgroup(&d->facts, lanes),
     };
-    bool chosen = lanes && d->facts.v13.minSubgroupSize < d->facts.v13.maxSubgroupSize && d->facts.v13.minSubgroupSize <= 32 &&
-                  d->facts.v13.maxSubgroupSize >= 32 && (d->facts.v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    uint32_t chosen = subgroup.requiredSubgroupSize;
+    bool full = entry->spec[0] % (chosen ? chosen : d->facts.v13.maxSubgroupSize) == 0;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {
@@ -196,7 +197,6 @@ static int32_t make_one(Device *d, Pipeline *entry) {
     if (status == VKRT_OK) status = create(d, entry, module, &made);
     if (status != VKRT_OK) return status;
     lock_acquire(&p->lock);
-    p->changed = true;
     if (!entry->pipeline) {
         entry->pipeline = made;
         made = VK_NULL_HANDLE;

@@ -121,7 +121,7 @@ typedef struct Pipelines {
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
     char *path; // of the cache file; NULL: none
-    bool changed;
+    size_t saved; // bytes of the cache when it was read or written
 } Pipelines;
 
 typedef struct Dispatch {
@@ -142,6 +142,7 @@ typedef struct Recording {
     uint32_t *slots; // 4 words a slot
     Range *tables;   // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
+    uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
 } Recording;
@@ -227,7 +228,7 @@ bool device_fault(Device *d, const char *call);
     } while (0)
 
 // device.c
-int32_t device_open(uint32_t index, const char *cache_dir, Device **out);
+int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
@@ -254,6 +255,7 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
 
 // pipelines.c
 int32_t pipelines_init(Device *d, const char *cache_dir);
+void pipelines_save(Device *d);
 void pipelines_deinit(Device *d);
 int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count);
 const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can

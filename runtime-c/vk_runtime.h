@@ -50,15 +50,21 @@ VKRT_API uint32_t vkrt_abi(void);
 VKRT_API int32_t vkrt_device_count(uint32_t *out);
 
 // JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels, …, and
-// "unusable": reason when it lacks something.
-VKRT_API int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity);
+// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
+// reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open.
+VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity);
 
-// Opens physical device `index`. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
-VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device);
+// Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
+// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
+// commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
 // Waits for the device, frees everything it owns, saves the pipeline cache.
 VKRT_API int32_t vkrt_device_close(uint32_t device);
+
+// Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+// without closing. That it cannot be written is no failure.
+VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
 // The message of the last failure on `device` (0: of calls without a device).
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
@@ -103,6 +109,10 @@ VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms
 // of `plan` in nanoseconds, one f64 a dispatch, and their number.
 VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
 VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
+
+// Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+// apart do not count.
+VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
 // appended to the last error of device 0.

@@ -8,7 +8,6 @@ import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { testDevices } from "./devices.ts";
 import { options } from "../src/schedule/options.ts";
-import { profiler } from "../src/schedule/profile.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 
 const { batchGenerate, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
@@ -28,15 +27,12 @@ async function alone(
 
 /** Kernels that ran while regions are on; so that software devices take them too. */
 async function fused(device: string, body: () => Promise<void>): Promise<string[]> {
-  const backend = mx.withDevice(device, getBackend);
   const before = { ...options };
   options.regions = "on";
-  profiler.enable(backend, true);
   try {
-    await body();
-    return profiler.rows().map(({ kernel }) => kernel);
+    const { kernels } = await mx.profile(body, { device, timed: false });
+    return kernels.map(({ kernel }) => kernel);
   } finally {
-    profiler.enable(backend, false);
     Object.assign(options, before);
   }
 }

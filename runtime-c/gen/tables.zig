@@ -152,11 +152,11 @@ fn checkKernels(t: Tables) void {
 }
 
 /// What `needs` may name; position i is bit i of KernelRow.needs.
-const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics" };
+const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics", "wasm" };
 
 pub fn needBits(kernel: Kernel) u32 {
     var bits: u32 = 0;
-    var names = std.mem.tokenizeScalar(u8, kernel.needs, ' ');
+    var names = std.mem.tokenizeScalar(u8, if (kernel.file.len == 0) "wasm" else kernel.needs, ' ');
     next: while (names.next()) |name| {
         for (features, 0..) |feature, i| if (std.mem.eql(u8, name, feature)) {
             bits |= @as(u32, 1) << @intCast(i);

@@ -16,10 +16,6 @@ typedef struct Activations {
 } Activations;
 
 INLINE f4 f4_abs(f4 x) { return (f4)((u4)x & 0x7fffffffu); }
-INLINE f4 f4_max(f4 a, f4 b) {
-    u4 m = (u4)(a > b);
-    return (f4)(((u4)a & m) | ((u4)b & ~m));
-}
 INLINE float f4_greatest(f4 v) {
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;

@@ -96,8 +96,8 @@ static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, u
     }
 }
 
-static void store_block(uint8_t *out, uint32_t first, const Uint *r, uint32_t n, uint32_t dtype) {
-    uint8_t *to = out + (size_t)first * DTYPE_BYTES(dtype);
+static void store_block(uint8_t *out, uint32_t first, const Uint *restrict r, uint32_t n, uint32_t dtype) {
+    uint8_t *restrict to = out + (size_t)first * DTYPE_BYTES(dtype);
 #define STORE(d)                                                                                                      \
     case d:                                                                                                           \
         for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]);                                                  \
@@ -146,28 +146,37 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
     return block;
 }
 
-void k_elementwise(const Call *call) {
+// Elements of a chunk: whole blocks, enough for some microseconds.
+static uint32_t grain(const struct ElementwisePush *p) { return chunk_grain(p->count, 2 * BLOCK, BLOCK); }
+
+uint32_t chunks_elementwise(const Call *call) {
+    PUSH(ElementwisePush);
+    return chunk_count(p->count, grain(p));
+}
+
+void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     PUSH(ElementwisePush);
     const uint32_t dtype_out = call->spec[4], contiguous = call->spec[5], steps = call->spec[6];
     const uint32_t *words = call->spec + 7;
-    if (p->count == 0) return;
+    const uint32_t begin = chunk * grain(p), end = chunk_end(last_chunk, grain(p), p->count);
 
     Uint blocks[9][BLOCK] __attribute__((aligned(64)));
     const Uint *registers[9];
     for (int r = 0; r < 9; r++) registers[r] = blocks[r];
     for (uint32_t i = 0; i < BLOCK; i++) blocks[3][i] = p->imm0, blocks[4][i] = p->imm1;
     const int32_t *strides[3] = {p->a_strides, p->b_strides, p->c_strides};
+    const int dims = used_dims(p->shape, 4);
     Input inputs[3];
     for (int k = 0; k < 3; k++) {
         inputs[k] = (Input){call->buffer[k], call->spec[1 + k], contiguous ? NULL : strides[k], {{0}, 0}};
         if (!inputs[k].data) __builtin_memset(blocks[k], 0, sizeof blocks[k]);
+        else if (!contiguous) inputs[k].place = place_of(begin, dims, p->shape, strides[k]);
     }
 
-    const int dims = used_dims(p->shape, 4);
     uint8_t *out = call->buffer[3];
     const bool in_place = DTYPE_BYTES(dtype_out) == 4 && steps > 0;
-    for (uint32_t first = 0; first < p->count; first += BLOCK) {
-        const uint32_t n = p->count - first < BLOCK ? p->count - first : BLOCK;
+    for (uint32_t first = begin; first < end; first += BLOCK) {
+        const uint32_t n = end - first < BLOCK ? end - first : BLOCK;
         for (int k = 0; k < 3; k++) registers[k] = load_input(&inputs[k], blocks[k], first, n, p->shape, dims);
         for (uint32_t s = 0; s < steps; s++) {
             const uint32_t word = words[s], id = word & 0xffu, domain = word >> 8 & 3u, rounding = word >> 10 & 3u;
@@ -182,4 +191,5 @@ void k_elementwise(const Call *call) {
 }
 
 // A kernel of its own only for the sake of shader compile times.
-void k_elementwise_single(const Call *call) { k_elementwise(call); }
+uint32_t chunks_elementwise_single(const Call *call) { return chunks_elementwise(call); }
+void k_elementwise_single(const Call *call, uint32_t first, uint32_t last) { k_elementwise(call, first, last); }

@@ -5,7 +5,6 @@
 #include "packed_matvec.h"
 
 enum {
-    MAX_COLUMNS = 16384,
     PART_CODES = 0, // and 1 scales, 2 biases
     LEAST_CHUNK = 1 << 17, // multiplications that are worth another thread: about 3 us
     MOST_CHUNKS = 64,      // of one matrix-vector product, unless they grow longer than this:

@@ -24,6 +24,16 @@ INLINE void f4_store(float *p, f4 v) { *(f4_unaligned *)p = v; }
 INLINE f4 f4_splat(float x) { return (f4){x, x, x, x}; }
 INLINE u4 u4_load(const void *p) { return *(const u4_unaligned *)p; }
 
+// The larger of each lane; a where one is NaN.
+INLINE f4 f4_max(f4 a, f4 b) {
+#ifdef __wasm_simd128__
+    return __builtin_wasm_pmax_f32x4(a, b);
+#else
+    u4 m = (u4)(a < b);
+    return (f4)(((u4)b & m) | ((u4)a & ~m));
+#endif
+}
+
 // Lanes below 2^31. The empty asm hides that from the compiler, which would choose the unsigned conversion: many times
 // slower on x86.
 INLINE f4 f4_from_ints(u4 v) {

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x0dc1562a;
+export const ABI_HASH = 0xef7d215d;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -174,7 +174,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
     needs: "",
     wasm: true,
   },
@@ -187,7 +187,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "ROWS", "COLUMNS", "ALONG_K"],
     needs: "",
     wasm: true,
   },
@@ -230,7 +230,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS", "COLUMNS"],
     needs: "",
     wasm: true,
   },
@@ -245,7 +245,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
     needs: "",
     wasm: true,
   },
@@ -464,8 +464,19 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_repack: {
+  coopmat_peak: {
     id: 30,
+    buffers: [
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatPeakPush",
+    spec: ["THREADS"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_repack: {
+    id: 31,
     buffers: [
       { name: "w", read: true, write: false, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -481,21 +492,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_matmul_32: {
-    id: 31,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_64: {
     id: 32,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -510,7 +506,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_staged: {
+  coopmat_matmul_64: {
     id: 33,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -525,7 +521,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_128: {
+  coopmat_matmul_64_staged: {
     id: 34,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -540,7 +536,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_128: {
     id: 35,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -555,7 +551,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_32_8bit: {
     id: 36,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -570,21 +566,22 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x4: {
+  coopmat_matmul_64_8bit: {
     id: 37,
     buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
     ],
     columns: [],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x8: {
+  coopmat_attention_64x4: {
     id: 38,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -598,7 +595,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x4: {
+  coopmat_attention_64x8: {
     id: 39,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -612,7 +609,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x8: {
+  coopmat_attention_128x4: {
     id: 40,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -626,8 +623,22 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  decode_begin_u64: {
+  coopmat_attention_128x8: {
     id: 41,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  decode_begin_u64: {
+    id: 42,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -645,7 +656,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 42,
+    id: 43,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -665,7 +676,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 43,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -680,7 +691,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 44,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -697,7 +708,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 45,
+    id: 46,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -715,7 +726,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_i32: {
-    id: 46,
+    id: 47,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -733,7 +744,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 47,
+    id: 48,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -753,7 +764,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 48,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -768,7 +779,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 49,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -785,7 +796,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 50,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -803,7 +814,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_f32: {
-    id: 51,
+    id: 52,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -821,7 +832,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 52,
+    id: 53,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -841,7 +852,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 53,
+    id: 54,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -856,7 +867,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 54,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -873,7 +884,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 55,
+    id: 56,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -891,7 +902,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_poll: {
-    id: 56,
+    id: 57,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -909,7 +920,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_layers: {
-    id: 57,
+    id: 58,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -939,7 +950,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_poll: {
-    id: 58,
+    id: 59,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -957,7 +968,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 59,
+    id: 60,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -970,7 +981,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 60,
+    id: 61,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -983,7 +994,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 61,
+    id: 62,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -996,7 +1007,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 62,
+    id: 63,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1010,7 +1021,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 63,
+    id: 64,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1145,6 +1156,10 @@ export const PUSH = {
   ],
   CoopmatMapPush: [
     { name: "capacity", type: "u32", count: 1 },
+  ],
+  CoopmatPeakPush: [
+    { name: "steps", type: "u32", count: 1 },
+    { name: "count", type: "u32", count: 1 },
   ],
   CoopmatRepackPush: [
     { name: "n", type: "u32", count: 1 },

@@ -9,6 +9,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
+import { untilAborted } from "./abort.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
@@ -182,17 +183,17 @@ export async function* streamGenerate(
   const started = performance.now();
   let first = 0;
   let count = 0;
+  const steps = generateStep(ids, model, {
+    ...options,
+    maxTokens: limit,
+    sampler,
+    processors,
+    contextSize,
+    cache,
+    prefillStepSize,
+  });
   try {
-    const steps: StepOptions = {
-      ...options,
-      maxTokens: limit,
-      sampler,
-      processors,
-      contextSize,
-      cache,
-      prefillStepSize,
-    };
-    for await (const token of generateStep(ids, model, steps)) {
+    for await (const token of untilAborted(steps, signal)) {
       const now = performance.now();
       if (++count === 1) first = now;
       const { text, finishReason } = ending.push(token);
@@ -209,7 +210,12 @@ export async function* streamGenerate(
       if (finishReason !== null) return;
     }
   } finally {
-    if (options.cache === undefined) cache.dispose();
+    const closed = steps.return().finally(() => {
+      if (options.cache === undefined) cache.dispose();
+    });
+    // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
+    if (count === 0 && signal?.aborted) closed.catch(() => {});
+    else await closed;
   }
 }
 

@@ -50,7 +50,8 @@ export class Executable implements Disposable {
   }
 
   #compile(): void {
-    if (this.lowered.words) this.#plan ??= this.#backend.compile(this.lowered.words);
+    const { words } = this.lowered;
+    if (words) this.#plan ??= profiler.host("compiling", () => this.#backend.compile(words));
   }
 
   /** Does ahead what takes time when it is first bound. */
@@ -85,9 +86,10 @@ export class Executable implements Disposable {
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
   submit(slots: readonly Slot[], times: number = 1): number {
-    if (this.#plan === undefined) return 0;
-    const ticket = this.#backend.run(this.#plan, slots, times);
-    profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
+    const plan = this.#plan;
+    if (plan === undefined) return 0;
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));
+    profiler.record(this.#backend, plan, ticket, this.lowered.sources, times);
     return ticket;
   }
 

@@ -12,10 +12,11 @@ import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import { explain } from "./explain.ts";
+import { explain, explainFallback } from "../backend/explain.ts";
+import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
-import { decoderForm } from "./fast.ts";
+import { type DispatchSource, profiler } from "./profile.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { MOST_COLS, samples } from "./sampling.ts";
@@ -49,7 +50,8 @@ export interface Output {
 export interface Lowered {
   /** Undefined when nothing has to run: all outputs are views. */
   readonly words: Uint32Array | undefined;
-  readonly kernels: readonly KernelName[];
+  /** Where each dispatch comes from, for profiles. */
+  readonly sources: readonly DispatchSource[];
   readonly slots: readonly SlotBinding[];
   readonly arenaBytes: number;
   /** One per output asked for, then one per node of `inPlace` that was not asked for. */
@@ -129,6 +131,10 @@ class Graph {
         const serves = FUSED[node.op];
         const kernel = serves?.(node, backend);
         if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+          if (options.fuse) {
+            const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+            explainFallback(`${node.op}: in primitives, because ${why}`);
+          }
           const composite = node.composite();
           composite.retain();
           this.replaced.set(node, composite);
@@ -163,6 +169,10 @@ class Graph {
  * holds one reference of each storage in its slots, which {@link Executable} takes over.
  */
 export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  return profiler.host("lowering", () => lowerGraph(outputs, backend, options));
+}
+
+function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
   const wanted = new Set(outputs);
   const l = new Lowering(
@@ -209,6 +219,7 @@ function walk(
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
+      l.from(node.op, "decoder step");
       const { ready, form } = region;
       emitDecoder(l, ready, form, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
@@ -227,11 +238,13 @@ function walk(
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
       continue; // an immediate of every reader
     } else {
+      l.from(node.op);
       const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }
   }
+  l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
     writeBack(l, options.writeBack, outputs.map(result));
@@ -285,11 +298,11 @@ function openDecoder(
   };
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
-    explain(`decoder step: op by op, because ${ready}`);
+    explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
   const { sizes, layers } = found.decoder;
-  const form = decoderForm(l, ready);
+  const form = decoderForm(l, ready, leafValue);
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
   return { ready, form, last: found.last, inside: found.inside, leafValue };
 }
@@ -323,6 +336,7 @@ function dispatchChain(l: Lowering, chain: Chain): Value {
   // No step and the same dtype: the value itself.
   if (chain.steps.length === 0 && chain.inputs[0].dtype === node.dtype) return l.broadcast(chain.inputs[0], node.shape);
   const out = l.temporary(node.shape, node.dtype);
+  l.from(node.op);
   emitChain(l, chain, out);
   return out;
 }
@@ -358,7 +372,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   });
   return {
     words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
-    kernels: l.builder.kernels,
+    sources: l.sources,
     slots,
     arenaBytes: placement.bytes,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),

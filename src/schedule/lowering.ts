@@ -14,6 +14,7 @@ import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
+import type { DispatchSource } from "./profile.ts";
 import { Storage } from "./storage.ts";
 
 /** What a slot is bound to when the Plan runs. */
@@ -63,6 +64,10 @@ export class Lowering {
   status: Storage | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Where each dispatch comes from. */
+  readonly sources: DispatchSource[] = [];
+  #op: DispatchSource["op"] = "layout";
+  #region: string | undefined;
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
@@ -79,6 +84,12 @@ export class Lowering {
     this.#lastReader = lastReader;
     this.#capturesStorage = capturesStorage;
     this.builder = new PlanBuilder(backend.limits.maxGrid);
+  }
+
+  /** Says what the next dispatches are for: an op, and the region that it belongs to. */
+  from(op: DispatchSource["op"], region?: string): void {
+    this.#op = op;
+    this.#region = region;
   }
 
   /** Whether the Plan will run more than once, by somebody who looks at its status. */
@@ -170,6 +181,7 @@ export class Lowering {
       workgroups,
       disjoint,
     });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
 
   /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */

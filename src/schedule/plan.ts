@@ -45,8 +45,6 @@ export class PlanBuilder {
   #dispatches = 0;
   /** Where words name slots. */
   readonly #slots: number[] = [];
-  /** Kernel of each dispatch, for profiles. */
-  readonly kernels: KernelName[] = [];
   readonly #maxGrid: number;
 
   constructor(maxGrid: number) {
@@ -92,7 +90,6 @@ export class PlanBuilder {
       words.push(d.table?.length ?? 0);
       for (const b of d.table?.flat() ?? []) this.#bind(b);
     }
-    this.kernels.push(d.kernel);
     this.#dispatches++;
   }
 
