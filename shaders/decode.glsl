@@ -69,6 +69,9 @@ layout(buffer_reference, std430, buffer_reference_align = 16) EXCHANGED buffer S
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 #endif
 
+// Products that are added to something are written as fma, so that all forms of these kernels round alike: a compiler may join
+// x * y + z or not, differently in each.
+
 // Signed 4x8-bit dot product.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
 int dot4(uint a, uint b, spirv_literal int packed_format);
@@ -186,7 +189,12 @@ uint64_t state_squares(uint layer) { return state() + HEADER_BYTES + (BEFORE_TUR
 uint64_t state_new(uint layer) { return state_squares(layer) + SQUARE_BYTES; }
 uint64_t state_scores(uint layer) { return state_new(layer) + NEW_BYTES; }
 
+#ifdef POLL
+uint the_position;
+uint position() { return the_position; }
+#else
 uint position() { return U32s(state_position()).v[0]; }
+#endif
 
 #if SUMS == 0 || SUMS == 3
 // In 2^-24: scaling by a power of two is exact.
@@ -248,8 +256,8 @@ Sum sum_whole(float x) { return sum_of(x); }
 #ifdef POLL
 // Counts a look that came too early. After too many of them something is wrong: the status says so, and everybody leaves.
 bool give_up(inout uint looks) {
-    if ((++looks & 63u) != 0u) return false;
-    if (looks >= pc.p.patience) Shared1(pc.address[STATUS]).v[0] = 1u;
+    if (++looks >= pc.p.patience) Shared1(pc.address[STATUS]).v[0] = 1u;
+    else if ((looks & 63u) != 0u) return false;
     return Shared1(pc.address[STATUS]).v[0] != 0u;
 }
 #endif
@@ -342,14 +350,15 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
 #define SCORE_LIMIT (520000.0 / float(SLICES))
 #endif
 
-uint64_t scores_of(uint kv_head, uint pair) { return state_scores(LAYER) + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
+uint64_t scores_of(uint layer, uint kv_head, uint pair) { return state_scores(layer) + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
 
 void score_add(uint64_t scores, uint at, vec2 s) {
 #if SUMS == 2
     atomicAdd(F32s(scores).v[2u * at], s.x);
     atomicAdd(F32s(scores).v[2u * at + 1u], s.y);
 #else
-    ivec2 k = ivec2(roundEven(clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0));
+    vec2 steps = clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0;
+    ivec2 k = ivec2(steps + mix(vec2(0.5), vec2(-0.5), lessThan(steps, vec2(0))));
 #if SUMS == 0
     atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 32) + int64_t(k.x)));
 #elif SUMS == 3
@@ -382,6 +391,22 @@ vec2 score_value(uvec2 w) {
 bool score_complete(uvec2 w) { return (w.x & 63u) == SLICES; }
 #endif
 
+// Zeroes this workgroup's share of what nobody reads any more when the third phase of a layer is past its own sums.
+void clear_behind(uint layer, uint now) {
+#if SUMS == 3
+    if (layer > 0u) {
+        residual_clear(state_before(layer - 1u));
+        residual_clear(state_after(layer - 1u));
+    }
+#else
+    residual_clear(state_before(layer));
+#endif
+    if (slice() == 0u && thread() <= HEADS) sum_store(state_squares(layer), kv_head() * (HEADS + 1u) + thread(), NO_SUM);
+    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++)
+        [[dont_unroll]] for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS)
+            Shared2(scores_of(layer, kv_head(), pair)).v[p] = uvec2(0);
+}
+
 // ---- values of 16 or 32 bits --------------------------------------------------------------------------------------------
 
 vec2 pair_value(uint w, uint dtype) {
@@ -401,7 +426,32 @@ vec4 load_quad(uint64_t address, uint i, uint dtype) {
     return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
 }
 
+// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits.
+const uint QUAD_WORDS = DTYPE_KV == DTYPE_F32 ? 2u : 1u;
+vec4 quad_value(uvec2 w, uvec2 next) {
+    if (DTYPE_KV == DTYPE_F32) return uintBitsToFloat(uvec4(w, next));
+    return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
+}
+
+// Where sums have to be waited for, all else is asked for before them; without POLL what is needed late comes after them.
+#ifdef POLL
+#define PLAIN(call)
+#define POLLED(call) call
+#else
+#define PLAIN(call) call
+#define POLLED(call)
+#endif
+
+// The last position whose first loads are worth their way: without POLL the token's own is not known in time.
+#ifdef POLL
+#define REACH(now) (now)
+#else
+#define REACH(now) (pc.p.capacity - 1u)
+#endif
+
 const float STEPS_16BIT = 32512.0;
+// A float that has no bits behind the point: what is added to it is rounded, and lies in its low bits in two's complement.
+const float WHOLE = 12582912.0;
 
 // ---- blocks of 8 activations, one to a lane, times one word of codes a row --------------------------------------------------
 
@@ -418,7 +468,7 @@ Blocks blocks_make(float x) {
         q.sum += lane_xor(q.sum, m);
     }
     most = max(most, 1e-20);
-    uint k = uint(int(roundEven(x * (STEPS_16BIT / most))));
+    uint k = floatBitsToUint(fma(x, STEPS_16BIT / most, WHOLE));
     uint shift = 8u * ((lane() & 7u) >> 1);
     q.low = (k & 255u) << shift;
     q.high = (((k + 128u) >> 8) & 255u) << shift;
@@ -446,7 +496,7 @@ float block_dot(uint codes, uint affine, Block b) {
     uint even = codes & 0x0f0f0f0fu, odd = (codes >> 4) & 0x0f0f0f0fu;
     int high = dot4(even, b.high[0], 0) + dot4(odd, b.high[1], 0);
     int low = dot4(even, b.low[0], 0) + dot4(odd, b.low[1], 0);
-    return sb.x * b.scale * float(high * 256 + low) + sb.y * b.sum;
+    return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
 }
 vec4 block_dot4(uvec4 codes, uvec4 affine, Block b) {
     return vec4(block_dot(codes.x, affine.x, b), block_dot(codes.y, affine.y, b), block_dot(codes.z, affine.z, b), block_dot(codes.w, affine.w, b));

@@ -8,7 +8,7 @@ shared float parts[16u * WARPS];   // 2 heads of 8 features, per 32 lanes
 shared float part_sum[2u * WARPS];
 shared float part_most[2u * WARPS];
 
-struct Values { vec4 a[UNROLL], b[UNROLL]; };
+struct Values { uvec4 v[UNROLL * QUAD_WORDS]; };
 struct Scores { uvec2 v[UNROLL]; };
 
 // What lies behind `last` is not used. (Arrays sized by constants cannot be assigned whole.)
@@ -18,14 +18,7 @@ void load_values(uint round, uint last, inout Values v) {
     uint64_t values = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = position_of(round, u, last);
-        if (DTYPE_KV == DTYPE_F32) {
-            v.a[u] = F32x4s(values).v[2u * p];
-            v.b[u] = F32x4s(values).v[2u * p + 1u];
-        } else {
-            uvec4 w = Weights4(values).v[p];
-            v.a[u] = vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
-            v.b[u] = vec4(pair_value(w.z, DTYPE_KV), pair_value(w.w, DTYPE_KV));
-        }
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) v.v[u * QUAD_WORDS + i] = Weights4(values).v[p * QUAD_WORDS + i];
     }
 }
 
@@ -65,13 +58,12 @@ void wait_squares(uint pair, inout Squares q) {
 }
 #endif
 
-float inverse_rms(Sum squares) { return inversesqrt(sum_value(squares) * (1.0 / SQUARE_STEPS) + pc.p.head_eps); }
+float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
 
 // Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
 float attend_pair(uint pair, uint now, out float key_scale) {
-    // Only where positions take several rounds are there enough of them for it to matter what is loaded in vain.
-    uint last = pc.p.capacity - 1u;
-    uint64_t scores = scores_of(kv_head(), pair);
+    uint last = REACH(now);
+    uint64_t scores = scores_of(LAYER, kv_head(), pair);
     Values v;
     load_values(0u, last, v);
     Scores parts_of;
@@ -79,13 +71,13 @@ float attend_pair(uint pair, uint now, out float key_scale) {
 #ifdef POLL
     uint looks = 0u, one = min((thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
     while (!score_complete(Shared2(scores).v[one]) && !give_up(looks));
-    last = now;
 #endif
     load_scores(scores, 0u, last, parts_of);
     load_squares(pair, squares);
+#ifdef POLL
+    // What this dispatch wrote to the cache is not read from there.
     uint64_t new_value = state_new(LAYER) + gl_WorkGroupID.x * 64u + 32u;
     vec4 new_a = uintBitsToFloat(Shared4(new_value).v[0]), new_b = uintBitsToFloat(Shared4(new_value).v[1]);
-#ifdef POLL
     wait_scores(scores, 0u, now, parts_of);
     wait_squares(pair, squares);
 #endif
@@ -125,20 +117,25 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             if (p > now) break;
             vec2 e = exp2(s[u] - most);
             total += e;
-            vec4 a = p == now ? new_a : v.a[u], b = p == now ? new_b : v.b[u];
+            uvec4 w = v.v[u * QUAD_WORDS];
+            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+#ifdef POLL
+            if (p == now) {
+                a = new_a;
+                b = new_b;
+            }
+#endif
             [[unroll]] for (uint i = 0; i < 4u; i++) {
-                o[i] += e.x * a[i];
-                o[4u + i] += e.x * b[i];
-                o[8u + i] += e.y * a[i];
-                o[12u + i] += e.y * b[i];
+                o[i] = fma(e.x, a[i], o[i]);
+                o[4u + i] = fma(e.x, b[i], o[4u + i]);
+                o[8u + i] = fma(e.y, a[i], o[8u + i]);
+                o[12u + i] = fma(e.y, b[i], o[12u + i]);
             }
         }
         if (more) {
-            [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-                v.a[u] = next.a[u];
-                v.b[u] = next.b[u];
-                parts_of.v[u] = next_scores.v[u];
-            }
+            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) v.v[u] = next.v[u];
+            [[unroll]] for (uint u = 0; u < UNROLL; u++) parts_of.v[u] = next_scores.v[u];
 #ifdef POLL
             wait_scores(scores, round + 1u, now, parts_of);
 #endif
@@ -168,8 +165,8 @@ float attend_pair(uint pair, uint now, out float key_scale) {
     [[unroll]] for (uint i = 0; i < WARPS; i++) peak = max(peak, part_most[head * WARPS + i]);
     [[unroll]] for (uint i = 0; i < WARPS; i++) {
         float f = exp2(part_most[head * WARPS + i] - peak);
-        sum += f * part_sum[head * WARPS + i];
-        x += f * parts[value * WARPS + i];
+        sum = fma(f, part_sum[head * WARPS + i], sum);
+        x = fma(f, parts[value * WARPS + i], x);
     }
     return x / sum;
 }

@@ -46,9 +46,8 @@ void main() {
         [[unroll]] for (uint n = 1; n < BEFORE_TURNS; n++) sum_store(state_before(n), i, NO_SUM);
         [[unroll]] for (uint n = 0; n < TURNS; n++) sum_store(state_after(n), i, NO_SUM);
     }
-#if SUMS != 3 // those are zero from the start, and each layer leaves them so
-    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(0u), i, NO_SUM);
+    // Those of the last layer, where each clears the one before; the memory of those was zero from the start.
+    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(LAYER), i, NO_SUM);
     for (uint row = 0; row < KV_HEADS * PAIRS; row++)
-        for (uint i = first; i <= now; i += step) U32x2s(state_scores(0u)).v[row * pc.p.capacity + i] = uvec2(0);
-#endif
+        for (uint i = first; i <= now; i += step) U32x2s(state_scores(LAYER)).v[row * pc.p.capacity + i] = uvec2(0);
 }

@@ -36,6 +36,7 @@ void main() {
     for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
     barrier();
     if (failed) return;
+    the_position = U32s(state_position()).v[0];
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((pc.p.phases & 1u) != 0u) qkv();
         if ((pc.p.phases & 2u) != 0u) attend();

@@ -34,7 +34,7 @@ void mlp() {
     Pairs w = load_pairs(0u, lane());
     Rows rows;
     load_norm(ADDRESS(MLP_NORM), rows);
-    load_residual(state_after(LAYER), rows);
+    PLAIN(load_residual(state_after(LAYER), rows));
     uvec4 codes[AHEAD], affine[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
@@ -43,6 +43,7 @@ void mlp() {
     }
     uint now = position();
 
+    POLLED(load_residual(state_after(LAYER), rows));
     norm_to_shared(rows);
     Carry carry;
     load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
@@ -99,16 +100,7 @@ void mlp() {
     }
     residual_add(state_before(LAYER + 1u), out_rows, carry);
 
-    // What nobody reads any more.
-#if SUMS == 3
-    if (LAYER > 0u) {
-        residual_clear(state_before(LAYER - 1u));
-        residual_clear(state_after(LAYER - 1u));
-    }
-#else
-    residual_clear(state_before(LAYER));
+#ifndef POLL
+    clear_behind(LAYER, now);
 #endif
-    if (slice() == 0u && thread() <= HEADS) sum_store(state_squares(LAYER), kv_head() * (HEADS + 1u) + thread(), NO_SUM);
-    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++)
-        [[dont_unroll]] for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS) Shared2(scores_of(kv_head(), pair)).v[p] = uvec2(0);
 }

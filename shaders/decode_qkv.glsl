@@ -11,7 +11,7 @@ const uint TYPES = HEADS + 2u;
 const uint TASKS = 2u * TYPES;
 const uint TASK_ROUNDS = (TASKS + WARPS - 1u) / WARPS;
 
-shared float slice_of[(HEADS + 1u) * 8u]; // firsts, then partners, of each query head and of the key
+shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query head and of the key
 
 // Feature of row r of half a slice.
 uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
@@ -35,15 +35,17 @@ Fours load_task(uint task, uint chunk) {
 // Keys of one position: the slice's first features and their partners.
 uint64_t keys_at(uint partner) { return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul); }
 
-struct Keys { vec4 first[UNROLL], partner[UNROLL]; };
+struct Keys { uvec2 first[UNROLL * QUAD_WORDS], partner[UNROLL * QUAD_WORDS]; };
 
 // (Arrays sized by constants cannot be assigned whole.)
 void load_keys(uint round, uint last, inout Keys k) {
     uint64_t first = keys_at(0u), partner = keys_at(1u);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = min(thread() + THREADS * (round * UNROLL + u), last);
-        k.first[u] = load_quad(first, p, DTYPE_KV);
-        k.partner[u] = load_quad(partner, p, DTYPE_KV);
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
+            k.first[u * QUAD_WORDS + i] = Weights2(first).v[p * QUAD_WORDS + i];
+            k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[p * QUAD_WORDS + i];
+        }
     }
 }
 
@@ -53,10 +55,10 @@ void qkv() {
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
     load_norm(ADDRESS(NORM), rows);
-    load_residual(state_before(LAYER), rows);
+    PLAIN(load_residual(state_before(LAYER), rows));
     uint now = position();
     Keys keys;
-    load_keys(0u, pc.p.capacity - 1u, keys);
+    POLLED(load_keys(0u, now, keys));
 
     // The turn of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
@@ -64,7 +66,12 @@ void qkv() {
     vec2 turn = F32x2s(state_turns()).v[feature % (HEAD_DIM / 2u)];
     float q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W), k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
 
+#ifdef POLL
+    if (LAYER > 0u) clear_behind(LAYER - 1u, now); // while others are still adding
+#endif
+    POLLED(load_residual(state_before(LAYER), rows));
     norm_to_shared(rows);
+    PLAIN(load_keys(0u, now, keys));
     float scale = norm_scale();
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
         uint task = warp() + n * WARPS;
@@ -83,33 +90,30 @@ void qkv() {
         }
         float x = lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale;
         uint type = task >> 1;
-        float square = x * x;
-        square += lane_xor(square, 8u);
+        float square = fma(x, x, lane_xor(x * x, 8u));
         square += lane_xor(square, 16u);
         if (there && type <= HEADS && lane() == 0u) sum_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type, sum_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
         float y = x * (type < HEADS ? q_weight : k_weight);
         float partner = lane_xor(y, 8u);
-        y = (r & 1u) != 0u ? y * turn.x + partner * turn.y : y * turn.x - partner * turn.y;
+        y = fma(y, turn.x, partner * ((r & 1u) != 0u ? turn.y : -turn.y));
         if (there && (lane() & 7u) == 0u) {
             if (type <= HEADS) {
-                uint at = (r & 1u) * 4u + 2u * (task & 1u) + (r >> 1);
-                slice_of[type * 8u + at] = y;
-                if (type == HEADS) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + at] = floatBitsToUint(y);
+                uint partner_ = r & 1u, at = 2u * (task & 1u) + (r >> 1);
+                slice_of[2u * type + partner_][at] = y;
+                if (type == HEADS) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
             } else {
                 uint at = 4u * (task & 1u) + r;
                 store_float(CACHE(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
+#ifdef POLL
                 Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
+#endif
             }
         }
     }
     barrier();
 
     // Scores. The new key is not in the cache yet and not normalised: an eighth of it keeps within the range.
-    vec4 key_first, key_partner;
-    [[unroll]] for (uint i = 0; i < 4u; i++) {
-        key_first[i] = slice_of[HEADS * 8u + i] * 0.125;
-        key_partner[i] = slice_of[HEADS * 8u + 4u + i] * 0.125;
-    }
+    vec4 key_first = slice_of[2u * HEADS] * 0.125, key_partner = slice_of[2u * HEADS + 1u] * 0.125;
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
         Keys next;
         bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
@@ -117,20 +121,23 @@ void qkv() {
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
             if (p > now) break;
-            vec4 first = p == now ? key_first : keys.first[u], partner = p == now ? key_partner : keys.partner[u];
+            uint w = u * QUAD_WORDS, last = w + QUAD_WORDS - 1u;
+            vec4 first = quad_value(keys.first[w], keys.first[last]), partner = quad_value(keys.partner[w], keys.partner[last]);
+            if (p == now) {
+                first = key_first;
+                partner = key_partner;
+            }
             [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
                 vec2 s = vec2(0);
                 [[unroll]] for (uint i = 0; i < 2u; i++) {
                     uint head = 2u * pair + i;
                     if (head >= HEADS) break;
-                    vec4 a = vec4(slice_of[head * 8u], slice_of[head * 8u + 1u], slice_of[head * 8u + 2u], slice_of[head * 8u + 3u]);
-                    vec4 b = vec4(slice_of[head * 8u + 4u], slice_of[head * 8u + 5u], slice_of[head * 8u + 6u], slice_of[head * 8u + 7u]);
-                    s[i] = dot(a, first) + dot(b, partner);
+                    s[i] = dot(slice_of[2u * head], first) + dot(slice_of[2u * head + 1u], partner);
                 }
-                score_add(scores_of(kv_head(), pair), p, s);
+                score_add(scores_of(LAYER, kv_head(), pair), p, s);
             }
         }
-        if (more) [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+        if (more) [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) {
             keys.first[u] = next.first[u];
             keys.partner[u] = next.partner[u];
         }

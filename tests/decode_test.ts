@@ -12,6 +12,7 @@ import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
 import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
+import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
@@ -20,14 +21,20 @@ import { nmse } from "./oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
-const SUMS = ["u64", "i32", "f32"] as const;
+/** How sums are made and waited for: with barriers, and in the kernels that wait by themselves, one phase to a dispatch. */
+const FORMS = [
+  { sums: "u64", fast: "barriers" },
+  { sums: "i32", fast: "barriers" },
+  { sums: "f32", fast: "barriers" },
+  { sums: "u64", fast: "steps" },
+] as const;
 /** Tokens of a golden continuation that a test compares. */
 const SOME = 12;
 
-/** Runs with regions on or off, and one kind of sums. */
-async function decoding<T>(regions: "on" | "off", sums: typeof SUMS[number], body: () => T | Promise<T>): Promise<T> {
+/** Runs with other options of the scheduler. */
+async function decoding<T>(change: Partial<typeof options>, body: () => T | Promise<T>): Promise<T> {
   const before = { ...options };
-  Object.assign(options, { regions, sums });
+  Object.assign(options, { regions: "on" }, change);
   try {
     return await body();
   } finally {
@@ -182,7 +189,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, { groupSize: 32 });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
       mx.setDefaultDevice(device);
-      await decoding("on", "u64", async () => {
+      await decoding({ sums: "u64", fast: "barriers" }, async () => {
         for (const settings of SETTINGS) {
           const expected = await sampledSteps(model, settings, true);
           let found: number[] = [];
@@ -200,12 +207,12 @@ for (const device of DEVICES) {
     });
   }
 
-  for (const sums of SUMS) {
-    Deno.test(`fused decoding with ${sums} sums gives the reference continuations on ${device}`, async () => {
+  for (const { sums, fast } of FORMS) {
+    Deno.test(`fused decoding with ${sums} sums and ${fast} gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-      await decoding("on", sums, async () => {
+      await decoding({ sums, fast }, async () => {
         const kernels = await kernelsOf(device, async () => {
-          for (const { prompt, greedy } of sums === "u64" ? GOLDEN : GOLDEN.slice(0, 1)) {
+          for (const { prompt, greedy } of sums === "u64" && fast === "barriers" ? GOLDEN : GOLDEN.slice(0, 1)) {
             const found: number[] = [];
             const most = Math.min(SOME, greedy.length);
             for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: most })) {
@@ -214,8 +221,9 @@ for (const device of DEVICES) {
             assertEquals(found, greedy.slice(0, most));
           }
         });
-        for (const phase of ["qkv", "attend", "mlp", "head"]) {
-          assert(kernels.has(`decode_${phase}_${sums}`), [...kernels].join());
+        const phases = ["qkv", "attend", "mlp", "head"].map((phase) => `decode_${phase}_${sums}`);
+        for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_head_poll"]) {
+          assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }
       });
       model[Symbol.dispose]();
@@ -263,19 +271,115 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, { groupSize, dtype });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: activations });
       mx.setDefaultDevice(device);
-      const expected = await decoding("off", "u64", () => steps(model, shape, context, 2));
-      for (const sums of SUMS) {
-        const found = await decoding("on", sums, () => steps(model, shape, context, 2));
+      const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 2));
+      let exact: number[] | undefined;
+      // Compiling the kernel of all layers takes a software device long: the shape with the most paths in it must do.
+      const forms = FORMS.filter(({ fast }) => fast === "barriers" || context > 1000);
+      for (const { sums, fast } of forms) {
+        const found = await decoding({ sums, fast }, () => steps(model, shape, context, 2));
         const limit = activations === mx.float32 ? 1e-6 : activations === mx.float16 ? 1e-5 : 5e-4;
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= limit, `${sums} ${what}: NMSE ${error}`);
+          assert(error <= limit, `${sums} ${fast} ${what}: NMSE ${error}`);
         }
+        if (sums === "u64") assertEquals(found.logits, exact ??= found.logits);
       }
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });
   }
+
+  Deno.test(`decoding in one dispatch that fails goes on with the same tokens on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const backend = mx.withDevice(device, getBackend);
+    const tokens = async (change: Partial<typeof options>): Promise<number[]> => {
+      const found: number[] = [];
+      // Everything that a restart must bring back: position, random numbers, recent tokens.
+      const settings = { maxTokens: SOME, temp: 0.8, seed: 3, repetitionPenalty: 1.2 };
+      await decoding(change, async () => {
+        for await (const r of mx.lm.streamGenerate(model, tokenizer, GOLDEN[0].prompt, settings)) found.push(r.token);
+      });
+      return found;
+    };
+    const expected = await tokens({ fast: "barriers" });
+    const lines: string[] = [];
+    const log = console.error;
+    console.error = (line: string) => lines.push(line);
+    try {
+      // Workgroups of a software device do not run together, and one look is never enough on any device.
+      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
+      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
+    } finally {
+      console.error = log;
+      forgive(backend);
+    }
+    assertEquals(lines, [
+      `vkmx: ${device}: decoding in one dispatch failed (a workgroup waited for too long); it goes on with barriers`,
+    ]);
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`one dispatch for all layers is used where a test of the device allows it on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const backend = mx.withDevice(device, getBackend);
+    const folder = await Deno.makeTempDir();
+    const before = Deno.env.get("VKMX_CACHE");
+    Deno.env.set("VKMX_CACHE", folder);
+    try {
+      for (const round of ["tested", "known"]) {
+        forgive(backend);
+        await decoding({ fast: "try", patience: 256 }, async () => {
+          const { prompt, greedy } = GOLDEN[0];
+          const found: number[] = [];
+          const kernels = await kernelsOf(device, async () => {
+            for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 3 })) found.push(r.token);
+          });
+          assertEquals(found, greedy.slice(0, 3), round);
+          if (backend.limits.concurrent) assert(kernels.includes("decode_layers"), round);
+        });
+        assertEquals([...Deno.readDirSync(folder)].filter(({ name }) => name.startsWith("finding-")).length, 1, round);
+      }
+    } finally {
+      if (before === undefined) Deno.env.delete("VKMX_CACHE");
+      else Deno.env.set("VKMX_CACHE", before);
+      await Deno.remove(folder, { recursive: true });
+      forgive(backend);
+      model[Symbol.dispose]();
+    }
+  });
+
+  Deno.test(`fused decoding repeats itself bit by bit on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    const { concurrent } = mx.withDevice(device, getBackend).limits;
+    // The shape of Qwen3-0.6B where workgroups can run together; the embedded model, whose kernels are compiled, elsewhere.
+    const shape = {
+      hidden: 1024,
+      intermediate: 3072,
+      layers: 28,
+      heads: 16,
+      kvHeads: 8,
+      headDim: 128,
+      tied: true,
+      vocab,
+    };
+    if (concurrent) await writeModel(`${folder}/model`, shape, { groupSize: 128 });
+    const { model, tokenizer } = await mx.lm.load(concurrent ? `${folder}/model` : TINY_DIR, { device });
+    mx.setDefaultDevice(device);
+    const run = (fast: typeof options.fast): Promise<number[]> =>
+      decoding({ sums: "u64", fast }, async () => {
+        if (concurrent) return (await steps(model, shape, 300, 24)).logits;
+        const found: number[] = [];
+        for await (const r of mx.lm.streamGenerate(model, tokenizer, "Once", { maxTokens: 3 })) found.push(r.token);
+        return found;
+      });
+    const expected = await run("barriers");
+    for (let i = 0; i < 20; i++) {
+      const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
+      assertEquals(await run(fast), expected, fast);
+    }
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
 
   Deno.test(`decoding what the kernels do not take is right all the same on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
@@ -283,9 +387,9 @@ for (const device of DEVICES) {
     await writeModel(`${folder}/model`, shape, { bits: 8, groupSize: 64 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
-    const expected = await decoding("off", "u64", () => steps(model, shape, 2, 2));
+    const expected = await decoding({ regions: "off" }, () => steps(model, shape, 2, 2));
     const kernels = await kernelsOf(device, async () => {
-      const found = await decoding("on", "u64", () => steps(model, shape, 2, 2));
+      const found = await decoding({ sums: "u64" }, () => steps(model, shape, 2, 2));
       assertEquals(found, expected);
     });
     assert(![...kernels].some((k) => k.startsWith("decode_")));

@@ -5,7 +5,7 @@
  */
 
 import { Scratch } from "../schedule/execute.ts";
-import { MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { rebuilder } from "./compile.ts";
@@ -15,7 +15,7 @@ import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
-export { MAX_STEPS };
+export { FastPathFailure, MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
 export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
@@ -88,7 +88,10 @@ export class Loop<S> implements Disposable {
     return this.#loop.run(times);
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   done(ticket?: number): Promise<void> {
     return this.#loop.done(ticket);
   }
@@ -154,7 +157,7 @@ export class Traces implements Disposable {
     return trace;
   }
 
-  /** Ends all traces. */
+  /** Ends all traces; loops over them go on. */
   [Symbol.dispose](): void {
     for (const trace of this.#kept.values()) trace[Symbol.dispose]();
     this.#kept.clear();

@@ -46,6 +46,8 @@ export interface BackendLimits {
   readonly threads: number;
   /** Most threads of a workgroup. */
   readonly maxThreads: number;
+  /** Whether many workgroups of a dispatch are likely to run at the same time. */
+  readonly concurrent: boolean;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }

@@ -22,6 +22,8 @@ import type { KernelName } from "./kernels.ts";
 const WAIT_MS = 1000;
 /** Milliseconds of looking before the wait moves to another thread, which costs more than most steps take. */
 const SPIN_MS = 2;
+/** Vendor id. */
+const NVIDIA = 0x10de;
 /** Grids are kept within what every device allows along every axis. */
 const MAX_GRID = 65535;
 
@@ -58,6 +60,7 @@ class VulkanBackend implements Backend {
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
+      concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       subgroup: info.lanes,
     };
     this.#device = device;

@@ -121,6 +121,7 @@ class WasmBackend implements Backend {
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,
+      concurrent: false,
       subgroup: 1,
     };
   }

@@ -15,7 +15,8 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { type Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { keyAfter } from "../array/keys.ts";
+import { FastPathFailure, type Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -99,6 +100,10 @@ interface Row {
   readonly last: number;
   /** Most tokens to generate. */
   readonly limit: number;
+  /** State of its random numbers before the first token, where there are any. */
+  readonly key: Sampler["key"];
+  /** The end of the prompt, as much of it as processors see, and what was generated. */
+  readonly tokens: number[];
   ended: boolean;
 }
 
@@ -140,7 +145,8 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    this.#rows = [{ sequence: 0, last, limit, ended: limit <= 0 }];
+    const tokens = prompt.slice(-Math.max(1, contextSize));
+    this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
     this.#small = small ?? {
       token: own(mx.array([[0]], mx.int32)),
       position: own(mx.array([cache.offset], mx.int32)),
@@ -202,7 +208,7 @@ export class Decoder implements Disposable {
    * Reads the rest of the prompt and yields tokens until every sequence has ended, step by step and in the order of sequences
    * within a step; may be called once. The first ones come as soon as they are there. On a fast device later ones come in batches,
    * and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those that were yielded,
-   * of the longest sequence.
+   * of the longest sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
    */
   async *tokens(): AsyncGenerator<DecodedToken, void, void> {
     const cache = this.#cache;
@@ -230,7 +236,13 @@ export class Decoder implements Disposable {
         if (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS) this.#prepareGrowth(most - submitted);
         const [batch] = flight;
         const started = performance.now();
-        await batch.done();
+        if (!await endsWell(batch)) {
+          for (const later of flight.splice(0)) await endsWell(later);
+          cache.trim(submitted - finished);
+          submitted = finished;
+          this.#restart(finished);
+          continue;
+        }
         const waited = (performance.now() - started) / batch.count;
         flight.shift();
         const log = peek(this.#small.log);
@@ -239,9 +251,11 @@ export class Decoder implements Disposable {
         for (let step = from + 1; step <= finished; step++) {
           for (const [i, row] of this.#rows.entries()) {
             if (row.ended) continue;
+            const token = log[i * LOG + (row.last + step) % LOG];
             yielded = step;
+            row.tokens.push(token);
             row.ended = step === row.limit;
-            yield { sequence: row.sequence, token: log[i * LOG + (row.last + step) % LOG] };
+            yield { sequence: row.sequence, token };
           }
         }
         // The first batch is the prompt; one that was done already tells nothing.
@@ -249,9 +263,27 @@ export class Decoder implements Disposable {
         size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
-      for (const batch of flight) await batch.done();
+      for (const batch of flight) await endsWell(batch);
       cache.trim(submitted - yielded);
     }
+  }
+
+  /** Goes back to the state behind the last good step, the one with number `steps`. */
+  #restart(steps: number): void {
+    const { sampler, processors, contextSize } = this.#options;
+    const rows = this.#rows;
+    this.#release();
+    this.#model.traces[Symbol.dispose](); // they hold what failed
+    this.#small = {
+      token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
+      position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
+      key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
+      recent: processors.length > 0
+        ? own(mx.array(rows.map(({ tokens, last }) => ring(tokens, last + steps, contextSize)), mx.int32))
+        : undefined,
+      log: logOf(rows.map(() => [])),
+    };
+    this.#capacity = 0;
   }
 
   /** Ends a sequence: no more tokens of it are yielded. */
@@ -346,9 +378,7 @@ export class Decoder implements Disposable {
     };
     mx.eval(...tensorsIn(small), ...this.#cache.state);
     rows[Symbol.dispose]();
-    mx.dispose(this.#small);
-    this.#loop?.[Symbol.dispose]();
-    this.#loop = undefined;
+    this.#release();
     this.#small = small;
     this.#capacity = 0;
   }
@@ -356,6 +386,10 @@ export class Decoder implements Disposable {
   /** Frees the steps and their state; the cache stays. */
   [Symbol.dispose](): void {
     for (const ended of this.#ended.splice(0)) ended[Symbol.dispose]();
+    this.#release();
+  }
+
+  #release(): void {
     this.#loop?.[Symbol.dispose]();
     this.#loop = undefined;
     mx.dispose(this.#small);
@@ -401,6 +435,17 @@ export class Decoder implements Disposable {
       keys,
       values,
     };
+  }
+}
+
+/** Whether the steps of a batch ended well. */
+async function endsWell(batch: Batch): Promise<boolean> {
+  try {
+    await batch.done();
+    return true;
+  } catch (error) {
+    if (error instanceof FastPathFailure) return false;
+    throw error;
   }
 }
 

@@ -91,7 +91,7 @@ const LANES = 32;
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
 /** Positions that a thread has in flight at most. */
-const MOST_POSITIONS = 4;
+const MOST_POSITIONS = 8;
 /** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
 const HEAD_WORKGROUPS = 528;
 /** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
@@ -101,7 +101,7 @@ const BEGIN_WORKGROUPS = 16;
 
 /** Kinds of sums, the best first; a device takes the first one whose kernels it has. */
 const SUMS = ["u64", "i32", "f32"] as const;
-type Sums = typeof SUMS[number];
+export type Sums = typeof SUMS[number];
 
 type Phase = "begin" | "qkv" | "attend" | "mlp" | "head";
 
@@ -148,15 +148,25 @@ export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly k
 
 // ---- dispatches -----------------------------------------------------------------------------------------------------------
 
-/** Bytes of the sums of one token; the same order as in decode.glsl. */
-function stateBytes(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): number {
+/**
+ * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
+ * which takes turns with `turns` places of `residual` bytes.
+ */
+export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): {
+  readonly bytes: number;
+  readonly before: number;
+  readonly residual: number;
+  readonly turns: number;
+} {
   const per = s.heads / s.kvHeads;
   const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8);
   const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
   const fresh = s.kvHeads * s.headDim * 8;
   const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
-  const [before, turns] = form === "barriers" ? [2, 1] : [4, 4];
-  return 256 + s.headDim * 4 + (before + turns) * residual + turns * (squares + fresh + scores);
+  const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
+  const before = 256 + s.headDim * 4;
+  const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
+  return { bytes, before, residual, turns };
 }
 
 /** The weights of a layer in the layouts of the kernels. */
@@ -240,29 +250,40 @@ export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
 
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
 export class DecoderEmitter {
-  readonly state: Value;
   readonly #l: Lowering;
   readonly #ready: ReadyDecoder;
   readonly #form: DecoderForm;
   readonly #sequences: number;
+  readonly #state: Value;
   readonly #status: Value | undefined;
   readonly #value: (node: Node) => Value;
   readonly #spec: Readonly<Record<string, number>>;
   readonly #push: Readonly<Record<string, number>>;
 
-  /** `value` gives values of nodes outside of the decoder, `capacity` counts the rows of the caches. */
-  constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, capacity: number, value: (node: Node) => Value) {
+  /**
+   * `value` gives values of nodes outside of the decoder, `capacity` counts the rows of the caches. `state` has the bytes that
+   * {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers".
+   */
+  constructor(
+    l: Lowering,
+    ready: ReadyDecoder,
+    form: DecoderForm,
+    capacity: number,
+    value: (node: Node) => Value,
+    state: Value,
+    status: Value | undefined,
+  ) {
     const { decoder: d } = ready;
     const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-    const unroll = Math.min(MOST_POSITIONS, Math.ceil(capacity / THREADS));
+    const positions = Math.ceil(capacity / THREADS);
+    const unroll = Math.ceil(positions / Math.ceil(positions / MOST_POSITIONS));
     this.#l = l;
     this.#ready = ready;
     this.#form = form;
     this.#value = value;
     this.#sequences = sequencesOf(d);
-    const bytes = stateBytes(d.sizes, capacity, ready.sums, form) * this.#sequences;
-    this.state = form === "barriers" ? l.temporary([bytes / 4], uint32) : l.keep(bytes);
-    this.#status = form === "barriers" ? undefined : l.keepStatus();
+    this.#state = state;
+    this.#status = status;
     this.#spec = {
       HIDDEN: hidden,
       INTERMEDIATE: intermediate,
@@ -293,7 +314,9 @@ export class DecoderEmitter {
   begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
     const table = "table" in x ? [this.#plain(x.ids), ...all(x.table).map((n) => this.#plain(n))] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
-    this.#run("begin", [this.state, position, vector, ...table, freqs], BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code });
+    this.#run("begin", [this.#state, position, vector, ...table, freqs], BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, {
+      layer: this.#ready.decoder.layers.length - 1,
+    });
   }
 
   /** All layers over their caches. */
@@ -318,15 +341,15 @@ export class DecoderEmitter {
     });
     if (this.#form === "barriers") {
       rows.forEach(({ qkv, cache, o, mlp }, layer) => {
-        this.#run("qkv", [this.state, ...qkv, ...cache], workgroups, {}, { layer });
-        this.#run("attend", [this.state, ...o, ...cache], workgroups, {}, { layer });
-        this.#run("mlp", [this.state, ...mlp], workgroups, {}, { layer });
+        this.#run("qkv", [this.#state, ...qkv, ...cache], workgroups, {}, { layer });
+        this.#run("attend", [this.#state, ...o, ...cache], workgroups, {}, { layer });
+        this.#run("mlp", [this.#state, ...mlp], workgroups, {}, { layer });
       });
       return;
     }
     const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
     const run = (layer: number, layers: number, phases: number): void =>
-      this.#l.emit("decode_layers", [this.state, this.#status], {
+      this.#l.emit("decode_layers", [this.#state, this.#status], {
         threads: THREADS,
         spec: this.#spec,
         push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
@@ -353,7 +376,7 @@ export class DecoderEmitter {
     );
     const { logits, best, scratch, recent, spec } = results;
     const norm = this.#norm(d.layers.length * 2 * (d.sizes.hidden + d.sizes.headDim));
-    const buffers = [this.state, norm, this.#plain(d.head.codes), head[0], logits, best, scratch, recent];
+    const buffers = [this.#state, norm, this.#plain(d.head.codes), head[0], logits, best, scratch, recent];
     this.#run("head", buffers, count, spec, { layer: d.layers.length });
     return results;
   }
@@ -397,7 +420,11 @@ export function emitDecoder(
 ): void {
   const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value);
+  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const [state, status] = form === "barriers"
+    ? [l.temporary([bytes / 4], uint32), undefined]
+    : [l.keep(bytes), l.keepStatus()];
+  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
   emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
   emitter.layers(d.layers.map((layer) => {
     const [keys, values] = [layer.keys, layer.values].map((update) => {

@@ -13,10 +13,10 @@ import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
+import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { type DispatchSource, profiler } from "./profile.ts";
-import { decoderForm } from "./fast.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { MOST_COLS, samples } from "./sampling.ts";
@@ -302,7 +302,7 @@ function openDecoder(
     return undefined;
   }
   const { sizes, layers } = found.decoder;
-  const form = decoderForm(l, ready);
+  const form = decoderForm(l, ready, leafValue);
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
   return { ready, form, last: found.last, inside: found.inside, leafValue };
 }

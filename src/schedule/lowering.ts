@@ -181,7 +181,7 @@ export class Lowering {
       workgroups,
       disjoint,
     });
-    this.sources.push({ kernel, op: this.#op, region: this.#region, values: plain });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
 
   /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */

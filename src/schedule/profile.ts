@@ -9,7 +9,7 @@
 
 import type { Backend, PlanHandle } from "../backend/backend.ts";
 import { devices, environment, getBackend } from "../backend/devices.ts";
-import { type KernelName, KERNELS } from "../backend/kernels.ts";
+import { type KernelName, type KernelRow, KERNELS } from "../backend/kernels.ts";
 import type { OpName } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import { onFallback } from "../backend/explain.ts";
@@ -78,13 +78,16 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   gather: ["in"],
   decode_begin: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
+  decode_layers: ["keys", "values"],
 };
 
 /** Bytes of the distinct elements that a dispatch is bound to. */
 function movedBytes({ kernel, values }: DispatchSource): number {
   const [, skipped] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
+  const { buffers, columns } = KERNELS[kernel] as KernelRow;
   return values.reduce((sum, value, i) => {
-    if (!value || skipped?.includes(KERNELS[kernel].buffers[i].name)) return sum;
+    const { name } = buffers[i] ?? columns[(i - buffers.length) % columns.length];
+    if (!value || skipped?.includes(name)) return sum;
     return sum + sizeOf(value.shape.filter((_, d) => value.strides[d] !== 0)) * value.dtype.bytes;
   }, 0);
 }
