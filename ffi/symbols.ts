@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x6a1354a1;
+export const ABI_HASH = 0x78ac6b23;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x6a1354a1;
+export const ABI_HASH = 0x78ac6b23;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -163,7 +163,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
     needs: "",
     wasm: true,
   },
@@ -229,7 +229,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
     needs: "",
     wasm: true,
   },
