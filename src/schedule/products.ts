@@ -13,11 +13,11 @@ import { matrixProduct } from "./matrices.ts";
 import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";
-import { FEW_ROWS, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
+import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
-/** Columns that a workgroup of matvec makes where b is not contiguous along k. */
-const EIGHT = 8;
+/** Rows from which on a product takes cooperative matrices where there are any. */
+const MATRIX_ROWS = 9;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -96,10 +96,9 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
     a_strides: [rowStride, a.strides[a.strides.length - 1]],
     b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
   };
-  if (m <= FEW_ROWS) {
-    const { rows, threads, columns: most } = vectorShape(l.backend, m);
-    const alongK = push.b_strides[0] === 1;
-    const columns = alongK ? most : EIGHT;
+  const alongK = push.b_strides[0] === 1;
+  if (isFewRows(m, alongK)) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
     l.emit("matvec", [a, b, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
@@ -122,7 +121,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const lead = node.shape.slice(0, -2);
   const packed = transpose && packedMatrix([w, scales, biases]);
   if (packed) return packedProduct(l, node, x, packed);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > FEW_ROWS) {
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] >= MATRIX_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
@@ -137,8 +136,8 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
-  if (transpose && m <= FEW_ROWS) {
-    const { rows, threads, columns } = vectorShape(l.backend, m);
+  if (transpose && isFewRows(m, true)) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
     l.emit("quantized_matvec", [...operands, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
