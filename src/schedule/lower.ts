@@ -205,7 +205,7 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
-      l.from(node.op, "decoder step");
+      l.from("region", "decoder step");
       emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
       values.set(node, value(composite));
