@@ -12,8 +12,8 @@ import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;
-/** Tokens of a run whose kernels are timed or counted. */
-const TIMED = 64;
+/** Tokens of a run whose kernels are timed or counted; three times as many still fit the cache behind the prompt. */
+const TIMED = 32;
 const POSITION = 128;
 const PROMPTS = [64, 512, 2048];
 
@@ -124,13 +124,13 @@ async function hostTime(): Promise<number> {
     await generate(cache, ids(POSITION), 1);
     // Of two lengths, so that what begins a run does not count.
     const costs = [];
-    for (const tokens of [TIMED, 4 * TIMED]) {
+    for (const tokens of [TIMED, 3 * TIMED]) {
       const start = performance.now();
       waited = 0;
       await generate(cache, ids(1), tokens);
       costs.push(performance.now() - start - waited);
     }
-    runs.push(1000 * (costs[1] - costs[0]) / (3 * TIMED));
+    runs.push(1000 * (costs[1] - costs[0]) / (2 * TIMED));
   }
   backend.waitAsync = wait;
   return runs.toSorted((a, b) => a - b)[runs.length >> 1];

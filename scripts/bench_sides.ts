@@ -177,11 +177,12 @@ export async function runPeer(folder: string, gguf: string, settings: PeerSettin
 
 async function answerOf(
   args: readonly string[],
-  options: Deno.CommandOptions,
+  { cwd, env }: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> },
 ): Promise<{ readonly answer?: Answer; readonly error?: string }> {
-  const command = new Deno.Command(Deno.execPath(), { ...options, args: ["run", "-A", ...args] });
-  const { success, stdout, stderr } = await command.output();
+  const options = { args: ["run", "-A", ...args], cwd, env: { NO_COLOR: "1", ...env } };
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), options).output();
   const lines = (bytes: Uint8Array): string[] => new TextDecoder().decode(bytes).trim().split("\n");
   if (success) return { answer: JSON.parse(lines(stdout).at(-1)!) };
-  return { error: lines(stderr).filter((line) => !line.startsWith("    at ")).slice(-3).join(" | ") };
+  const said = lines(stderr);
+  return { error: said.find((line) => /error:/i.test(line)) ?? said.at(-1) };
 }

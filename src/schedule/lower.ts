@@ -220,7 +220,7 @@ function walk(
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
       const { ready, form } = region;
-      l.from(node.op, "decoder step");
+      l.from("region", "decoder step");
       emitDecoder(l, ready, form, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
       values.set(node, value(composite));

@@ -19,7 +19,7 @@ import type { Value } from "./lowering.ts";
 export interface DispatchSource {
   readonly kernel: KernelName;
   /** The op whose rule wrote it. */
-  readonly op: OpName | "layout" | "output";
+  readonly op: OpName | "region" | "layout" | "output";
   /** The region that it belongs to, if any. */
   readonly region: string | undefined;
   /** What it is bound to. */
@@ -32,7 +32,10 @@ export interface KernelTime {
   readonly device: string;
   /** Sequence of ops that was lowered as one, or undefined where ops ran one by one. */
   readonly region: string | undefined;
-  /** The op; "layout" for weights that are brought into another order, "output" for copies of results to their places. */
+  /**
+   * The op; "region" where several became one, "layout" for weights that are brought into another order, "output" for copies of
+   * results to their places.
+   */
   readonly op: string;
   /** Name in shaders/kernels.zon. */
   readonly kernel: string;
