@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x11ab3431;
+export const ABI_HASH = 0xbdef088a;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -98,6 +98,14 @@ export const SYMBOLS = {
   },
   /** Waits for the device, frees everything it owns, saves the pipeline cache. */
   vkrt_device_close: {
+    parameters: [
+      "u32", // device
+    ],
+    result: "i32",
+  },
+  /** Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+   * without closing. That it cannot be written is no failure. */
+  vkrt_pipelines_save: {
     parameters: [
       "u32", // device
     ],
@@ -243,6 +251,16 @@ export const SYMBOLS = {
       "u32", // plan
       "buffer", // nanoseconds
       "u32", // capacity
+      "buffer", // count
+    ],
+    result: "i32",
+  },
+  /** Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+   * apart do not count. */
+  vkrt_plan_barriers: {
+    parameters: [
+      "u32", // device
+      "u32", // plan
       "buffer", // count
     ],
     result: "i32",

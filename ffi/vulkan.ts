@@ -252,6 +252,17 @@ export class VulkanDevice implements Disposable {
     return out.subarray(0, this.#out[0]);
   }
 
+  /** Barriers in the newest recording of a Plan. */
+  planBarriers(plan: number): number {
+    this.#check(this.#symbols.vkrt_plan_barriers(this.#handle, plan, this.#out), "vkrt_plan_barriers");
+    return this.#out[0];
+  }
+
+  /** Writes compiled pipelines to the cache folder, where there are new ones. */
+  savePipelines(): void {
+    this.#check(this.#symbols.vkrt_pipelines_save(this.#handle), "vkrt_pipelines_save");
+  }
+
   /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */
   close(): void {
     if (this.#handle === 0) return;

@@ -126,6 +126,7 @@ static void record_dispatches(Device *d, const Plan *plan, Recording *r, const B
         bool barrier = hazards_next(hazards, used, row->buffers, row->reads, row->writes, dispatch->disjoint);
         if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
             commands_barrier(d, r->commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
+        r->barriers += barrier;
         if (dispatch->pipeline != bound) {
             bound = dispatch->pipeline;
             d->vk.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
@@ -147,6 +148,7 @@ static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *
         commands_barrier(d, r->commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
         profile_reset(d, r->commands, r, plan->dispatches);
         record_dispatches(d, plan, r, bindings, &hazards);
+        r->barriers += 1 + host;
         if (host) commands_barrier(d, r->commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
         status = VK(d, EndCommandBuffer, r->commands);
     }

@@ -47,15 +47,17 @@ static int32_t cache_new(Device *d) {
     };
     int32_t status = VK(d, CreatePipelineCache, d->device, &info, NULL, &d->pipelines.cache);
     free(file);
+    if (status == VKRT_OK && sound) status = VK(d, GetPipelineCacheData, d->device, d->pipelines.cache, &d->pipelines.saved, NULL);
     return status;
 }
 
-// A cache that cannot be written costs time at the next start and nothing else.
-static void cache_save(Device *d) {
+// A cache that cannot be written costs time at the next start and nothing else. Pipelines that came out of it leave its size.
+void pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (!p->cache || !p->path || !p->changed || atomic_load(&d->lost)) return;
-    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX) return;
+    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return;
+    p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
     if (!file) return;
     if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, file + sizeof(CacheHeader)) == VKRT_OK) {
@@ -83,7 +85,7 @@ int32_t pipelines_init(Device *d, const char *cache_dir) {
 
 void pipelines_deinit(Device *d) {
     Pipelines *p = &d->pipelines;
-    cache_save(d);
+    pipelines_save(d);
     for (uint32_t b = 0; b < PIPELINE_BUCKETS; b++) {
         for (Pipeline *entry = p->buckets[b], *next; entry; entry = next) {
             next = entry->next;
@@ -154,7 +156,6 @@ static int32_t create(Device *d, Pipeline *entry) {
         .layout = d->pipelines.layout,
         .basePipelineIndex = -1,
     };
-    d->pipelines.changed = true;
     return VK(d, CreateComputePipelines, d->device, d->pipelines.cache, 1, &info, NULL, &entry->pipeline);
 }
 

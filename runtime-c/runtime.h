@@ -120,7 +120,7 @@ typedef struct Pipelines {
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
     char *path; // of the cache file; NULL: none
-    bool changed;
+    size_t saved; // bytes of the cache when it was read or written
 } Pipelines;
 
 typedef struct Dispatch {
@@ -138,6 +138,7 @@ typedef struct Recording {
     VkQueryPool queries;
     uint32_t *slots; // 4 words a slot
     uint64_t ticket; // last submission; 0: none
+    uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
 } Recording;
@@ -249,6 +250,7 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
 
 // pipelines.c
 int32_t pipelines_init(Device *d, const char *cache_dir);
+void pipelines_save(Device *d);
 void pipelines_deinit(Device *d);
 int32_t pipeline_get(Device *d, uint32_t kernel, const uint32_t *spec, VkPipeline *out);
 const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can

@@ -302,6 +302,23 @@ int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, u
     return profile_read(d, p, nanoseconds, capacity, count);
 }
 
+int32_t vkrt_pipelines_save(uint32_t device) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    pipelines_save(d);
+    return VKRT_OK;
+}
+
+int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, count, "count"));
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    *count = p->recordings[0] ? p->recordings[0]->barriers : 0;
+    return VKRT_OK;
+}
+
 // ---- counters -------------------------------------------------------------------------------------------------------
 
 int32_t vkrt_validation_messages(uint32_t *count) {

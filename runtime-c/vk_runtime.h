@@ -60,6 +60,10 @@ VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_
 // Waits for the device, frees everything it owns, saves the pipeline cache.
 VKRT_API int32_t vkrt_device_close(uint32_t device);
 
+// Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+// without closing. That it cannot be written is no failure.
+VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
+
 // The message of the last failure on `device` (0: of calls without a device).
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 
@@ -100,6 +104,10 @@ VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms
 // of `plan` in nanoseconds, one f64 a dispatch, and their number.
 VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
 VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
+
+// Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+// apart do not count.
+VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
 // appended to the last error of device 0.

@@ -16,7 +16,6 @@ import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
 import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
 import { attentionKernel, matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
-import { profiler } from "../src/schedule/profile.ts";
 import { Storage } from "../src/schedule/storage.ts";
 
 const LAYERS = 28;
@@ -219,7 +218,7 @@ function layer(x: mx.Tensor, weights: readonly Linear[], norm: mx.Tensor, headNo
   return mx.add(r, project(mx.multiply(mx.nn.silu(project(g, gate)), project(g, up)), down));
 }
 
-function benchLayers(backend: Backend, dtype: Dtype): void {
+async function benchLayers(dtype: Dtype): Promise<void> {
   const sizes = [
     [HEADS * HEAD_DIM, HIDDEN],
     [KV_HEADS * HEAD_DIM, HIDDEN],
@@ -253,9 +252,10 @@ function benchLayers(backend: Backend, dtype: Dtype): void {
     console.log(
       `${LAYERS} layers, ${dtype.name}, ${tokens} tokens: ${ms.toFixed(2)} ms, ${Math.round(tokens / ms * 1000)} tok/s`,
     );
-    profiler.enable(backend, true);
-    for (let i = 0; i < 3; i++) ready();
-    for (const { kernel, calls, nanoseconds } of profiler.rows()) {
+    const { kernels } = await mx.profile(() => {
+      for (let i = 0; i < 3; i++) ready();
+    });
+    for (const { kernel, calls, nanoseconds } of mx.sumKernels(kernels, ["kernel"])) {
       const us = nanoseconds / 3000 / LAYERS;
       if (us > 0.05) {
         console.log(
@@ -265,7 +265,6 @@ function benchLayers(backend: Backend, dtype: Dtype): void {
         );
       }
     }
-    profiler.enable(backend, false);
   }
 }
 
@@ -291,6 +290,6 @@ if (import.meta.main) {
       else for (const n of [4, 8]) benchAttention(backend, tokens, `coopmat_attention_128x${n}` as KernelName, n);
     }
   }
-  for (const dtype of [mx.float16, mx.bfloat16]) benchLayers(backend, dtype);
+  for (const dtype of [mx.float16, mx.bfloat16]) await benchLayers(dtype);
   closeDevices();
 }

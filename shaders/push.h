@@ -171,6 +171,12 @@ struct CoopmatMapPush {
     uint capacity;
 };
 
+// Multiplications of each sum, and subgroups that write theirs.
+struct CoopmatPeakPush {
+    uint steps;
+    uint count;
+};
+
 // Quantized w (n, k) to fragment order.
 struct CoopmatRepackPush {
     uint n;

@@ -70,6 +70,20 @@ Deno.test("generate.ts --json prints one object", async () => {
   assertEquals([object.device, object.model], ["wasm", "tiny-qwen3"]);
 });
 
+Deno.test("generate.ts --profile and VKMX_PROFILE=1 print where the time goes to stderr", async () => {
+  const args = ["--temp", "0", "--max-tokens", "3", "Once upon a time"];
+  for (
+    const [more, env] of [[["--profile"], {}], [[], { VKMX_PROFILE: "1" }]] as [string[], Record<string, string>][]
+  ) {
+    const { code, stdout, stderr } = await run([...more, ...args], { env });
+    assertEquals([code, stdout], [0, ", there was\n"]);
+    assertMatch(stderr, /^wasm {2}op by op +\d+ +[\d.]+ +100\.0 %/m);
+    assertMatch(stderr, /^quantizedMatmul +\d+ +[1-9\d.]+/m);
+    assertMatch(stderr, /^host: .* lowering, .* compiling, .* enqueuing \d+ submissions of \d+ runs/m);
+    assertMatch(stderr, /^ran on the CPU: wasm$/m);
+  }
+});
+
 Deno.test("generate.ts answers in the chat template and leaves the EOS token out", async () => {
   const { stdout } = await run(["--json", "--temp", "0", "--no-think", "What is 17 + 25?"]);
   const { text, tokens, finish_reason } = JSON.parse(stdout);

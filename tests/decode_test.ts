@@ -12,7 +12,6 @@ import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { options } from "../src/schedule/options.ts";
-import { profiler } from "../src/schedule/profile.ts";
 import { testDevices } from "./devices.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 import { nmse } from "./oracle.ts";
@@ -36,14 +35,8 @@ async function decoding<T>(regions: "on" | "off", sums: typeof SUMS[number], bod
 
 /** Kernels that `body` ran. */
 async function kernelsOf(device: string, body: () => Promise<void>): Promise<string[]> {
-  const backend = mx.withDevice(device, getBackend);
-  profiler.enable(backend, true);
-  try {
-    await body();
-    return profiler.rows().map(({ kernel }) => kernel);
-  } finally {
-    profiler.enable(backend, false);
-  }
+  const { kernels } = await mx.profile(body, { device, timed: false });
+  return kernels.map(({ kernel }) => kernel);
 }
 
 /** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards. */

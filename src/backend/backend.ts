@@ -89,6 +89,10 @@ export interface Backend extends Disposable {
   profile(on: boolean): void;
   /** Nanoseconds per dispatch of the last finished run of a Plan, in dispatch order; empty when not profiled. */
   profileRead(plan: PlanHandle): Float64Array;
+  /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 where runs have none. */
+  barriers(plan: PlanHandle): number;
+  /** Keeps on disk what the next start can use, such as compiled pipelines. */
+  save(): void;
   /** Buffers and Plans alive, for leak tests. */
   liveObjects(): { readonly buffers: number; readonly plans: number };
 }

@@ -50,6 +50,7 @@ const ONLY_BY_NAME = "a software driver: used only when named";
 let rows: readonly Row[] | undefined;
 let chosen: string | undefined;
 let toldFallback = false;
+let saves = false;
 const opened = new Map<string, Backend>();
 
 function vulkanRow(info: VulkanDeviceInfo, index: number): Row {
@@ -183,6 +184,9 @@ export function getBackend(name: string | undefined = named()): Backend {
 
 function openRow(row: { readonly name: string; readonly open: () => Backend }): Backend {
   const backend = row.open();
+  // Programs end without closing.
+  if (!saves) globalThis.addEventListener("unload", () => openBackends().forEach((open) => open.save()));
+  saves = true;
   opened.set(row.name, backend);
   return backend;
 }

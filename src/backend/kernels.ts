@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x11ab3431;
+export const ABI_HASH = 0xbdef088a;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -377,8 +377,18 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_repack: {
+  coopmat_peak: {
     id: 26,
+    buffers: [
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatPeakPush",
+    spec: ["THREADS"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_repack: {
+    id: 27,
     buffers: [
       { name: "w", read: true, write: false, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -393,20 +403,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_matmul_32: {
-    id: 27,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_matmul_64: {
     id: 28,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -420,7 +416,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_staged: {
+  coopmat_matmul_64: {
     id: 29,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -434,7 +430,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_128: {
+  coopmat_matmul_64_staged: {
     id: 30,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -448,7 +444,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_128: {
     id: 31,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -462,7 +458,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_32_8bit: {
     id: 32,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -476,20 +472,21 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x4: {
+  coopmat_matmul_64_8bit: {
     id: 33,
     buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
     ],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x8: {
+  coopmat_attention_64x4: {
     id: 34,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -502,7 +499,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x4: {
+  coopmat_attention_64x8: {
     id: 35,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -515,7 +512,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x8: {
+  coopmat_attention_128x4: {
     id: 36,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -528,8 +525,21 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  decode_begin_u64: {
+  coopmat_attention_128x8: {
     id: 37,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  decode_begin_u64: {
+    id: 38,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -546,7 +556,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 38,
+    id: 39,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -565,7 +575,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 39,
+    id: 40,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -579,7 +589,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 40,
+    id: 41,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -595,7 +605,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 41,
+    id: 42,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -610,7 +620,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_i32: {
-    id: 42,
+    id: 43,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -627,7 +637,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 43,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -646,7 +656,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 44,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -660,7 +670,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 45,
+    id: 46,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -676,7 +686,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 46,
+    id: 47,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -691,7 +701,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_f32: {
-    id: 47,
+    id: 48,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -708,7 +718,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 48,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -727,7 +737,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 49,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -741,7 +751,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 50,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -757,7 +767,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 51,
+    id: 52,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -772,7 +782,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_pick: {
-    id: 52,
+    id: 53,
     buffers: [
       { name: "best", read: true, write: false, optional: false },
       { name: "token", read: false, write: true, optional: true },
@@ -786,7 +796,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 53,
+    id: 54,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -798,7 +808,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 54,
+    id: 55,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -810,7 +820,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 55,
+    id: 56,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -822,7 +832,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 56,
+    id: 57,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -835,7 +845,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 57,
+    id: 58,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -966,6 +976,10 @@ export const PUSH = {
   ],
   CoopmatMapPush: [
     { name: "capacity", type: "u32", count: 1 },
+  ],
+  CoopmatPeakPush: [
+    { name: "steps", type: "u32", count: 1 },
+    { name: "count", type: "u32", count: 1 },
   ],
   CoopmatRepackPush: [
     { name: "n", type: "u32", count: 1 },

@@ -165,6 +165,14 @@ class VulkanBackend implements Backend {
     return this.#device.profileRead(plan, this.#dispatches.get(plan) ?? 0);
   }
 
+  barriers(plan: PlanHandle): number {
+    return this.#device.planBarriers(plan);
+  }
+
+  save(): void {
+    this.#device.savePipelines();
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers, plans: this.#dispatches.size };
   }

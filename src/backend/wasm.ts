@@ -260,6 +260,12 @@ class WasmBackend implements Backend {
     return this.#plan(plan, "profileRead").nanoseconds;
   }
 
+  barriers(): number {
+    return 0;
+  }
+
+  save(): void {}
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
   }

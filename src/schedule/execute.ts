@@ -28,7 +28,8 @@ export class Executable implements Disposable {
     this.lowered = lowered;
     try {
       if (lowered.arenaBytes > 0) this.#arena = new Storage(backend, lowered.arenaBytes);
-      if (lowered.words) this.#plan = backend.compile(lowered.words);
+      const { words } = lowered;
+      if (words) this.#plan = profiler.host("compiling", () => backend.compile(words));
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
@@ -61,9 +62,10 @@ export class Executable implements Disposable {
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
   submit(slots: readonly Slot[], times: number = 1): number {
-    if (this.#plan === undefined) return 0;
-    const ticket = this.#backend.run(this.#plan, slots, times);
-    profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
+    const plan = this.#plan;
+    if (plan === undefined) return 0;
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));
+    profiler.record(this.#backend, plan, ticket, this.lowered.sources, times);
     return ticket;
   }
 

@@ -12,9 +12,10 @@ import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import { explain } from "./explain.ts";
+import { explain, explainFallback } from "./explain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
+import { type DispatchSource, profiler } from "./profile.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { Storage } from "./storage.ts";
@@ -47,7 +48,8 @@ export interface Output {
 export interface Lowered {
   /** Undefined when nothing has to run: all outputs are views. */
   readonly words: Uint32Array | undefined;
-  readonly kernels: readonly KernelName[];
+  /** Where each dispatch comes from, for profiles. */
+  readonly sources: readonly DispatchSource[];
   readonly slots: readonly SlotBinding[];
   readonly arenaBytes: number;
   /** One per output asked for, then one per node of `inPlace` that was not asked for. */
@@ -123,6 +125,10 @@ class Graph {
         const serves = FUSED[node.op];
         const kernel = serves?.(node);
         if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+          if (options.fuse) {
+            const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+            explainFallback(`${node.op}: in primitives, because ${why}`);
+          }
           const composite = node.composite();
           composite.retain();
           this.replaced.set(node, composite);
@@ -157,6 +163,10 @@ class Graph {
  * holds one reference of each storage in its slots, which {@link Executable} takes over.
  */
 export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  return profiler.host("lowering", () => lowerGraph(outputs, backend, options));
+}
+
+function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
   try {
     const lowered = walk(graph, outputs, backend, options);
@@ -195,6 +205,7 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
+      l.from(node.op, "decoder step");
       emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
       values.set(node, value(composite));
@@ -212,11 +223,13 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
       continue; // an immediate of every reader
     } else {
+      l.from(node.op);
       const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }
   }
+  l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
     writeBack(l, options.writeBack, outputs.map(result));
@@ -269,7 +282,7 @@ function openDecoder(
   };
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
-    explain(`decoder step: op by op, because ${ready}`);
+    explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
   const { sizes, layers } = found.decoder;
@@ -306,6 +319,7 @@ function dispatchChain(l: Lowering, chain: Chain): Value {
   // No step and the same dtype: the value itself.
   if (chain.steps.length === 0 && chain.inputs[0].dtype === node.dtype) return l.broadcast(chain.inputs[0], node.shape);
   const out = l.temporary(node.shape, node.dtype);
+  l.from(node.op);
   emitChain(l, chain, out);
   return out;
 }
@@ -341,7 +355,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   });
   return {
     words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
-    kernels: l.builder.kernels,
+    sources: l.sources,
     slots,
     arenaBytes: placement.bytes,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),

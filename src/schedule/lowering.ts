@@ -14,6 +14,7 @@ import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
+import type { DispatchSource } from "./profile.ts";
 import type { Storage } from "./storage.ts";
 
 /** What a slot is bound to when the Plan runs. */
@@ -59,6 +60,10 @@ export class Lowering {
   readonly uses: { first: number; last: number }[] = [];
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Where each dispatch comes from. */
+  readonly sources: DispatchSource[] = [];
+  #op: DispatchSource["op"] = "layout";
+  #region: string | undefined;
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
@@ -75,6 +80,12 @@ export class Lowering {
     this.#lastReader = lastReader;
     this.#capturesStorage = capturesStorage;
     this.builder = new PlanBuilder(backend.limits.maxGrid);
+  }
+
+  /** Says what the next dispatches are for: an op, and the region that it belongs to. */
+  from(op: DispatchSource["op"], region?: string): void {
+    this.#op = op;
+    this.#region = region;
   }
 
   /** A fresh intermediate, contiguous. */
@@ -134,6 +145,7 @@ export class Lowering {
     });
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
     this.builder.add({ kernel, buffers: bindings, spec, push: d.push, workgroups: d.workgroups, disjoint: d.disjoint });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, values: plain });
   }
 
   /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */

@@ -43,8 +43,6 @@ export function foldGrid(workgroups: number, maxGrid: number): [number, number, 
 export class PlanBuilder {
   #words: number[] = [PLAN_MAGIC, 0, 0, 0];
   #dispatches = 0;
-  /** Kernel of each dispatch, for profiles. */
-  readonly kernels: KernelName[] = [];
   readonly #maxGrid: number;
 
   constructor(maxGrid: number) {
@@ -86,7 +84,6 @@ export class PlanBuilder {
         words.push(field.type === "f32" ? float32Bits(v) : v >>> 0);
       }
     }
-    this.kernels.push(d.kernel);
     this.#dispatches++;
   }
 
