@@ -119,10 +119,20 @@ INLINE u4 f16_from_f4(f4 x) {
     return (all >> 16 & 0x8000u) | half | (is_nan & 0x200u);
 }
 
+// Eight lanes of 16 bits.
+INLINE u16x8 narrow_halves(u4 a, u4 b) {
+#ifdef __wasm_simd128__
+    return (u16x8)__builtin_wasm_narrow_u_i16x8_i32x4((i4)a, (i4)b);
+#else
+    return __builtin_shufflevector((u16x8)a, (u16x8)b, 0, 2, 4, 6, 8, 10, 12, 14);
+#endif
+}
+
 INLINE void store_halves(uint16_t *to, const float *from, size_t n) {
     size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        *(u16x4_unaligned *)(to + i) = __builtin_convertvector(f16_from_f4(f4_load(from + i)), u16x4_unaligned);
+    for (; i + 8 <= n; i += 8) {
+        u4 a = f16_from_f4(f4_load(from + i)), b = f16_from_f4(f4_load(from + i + 4));
+        *(u16x8_unaligned *)(to + i) = narrow_halves(a, b);
     }
     for (; i < n; i++) to[i] = (uint16_t)f16_bits(from[i]);
 }
