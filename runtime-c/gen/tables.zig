@@ -16,7 +16,7 @@ pub const Kernel = struct {
     spec: []const []const u8,
     needs: []const u8,
     wasm: bool,
-    chunks: bool = false,
+    chunks: u8 = 0,
 };
 
 /// A buffer of a kernel: "name:rw?" taken apart.

@@ -153,7 +153,7 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
 // Elements of a chunk: whole blocks, enough for a microsecond or two.
 static uint32_t grain_of(const Call *call) {
     PUSH(ElementwisePush);
-    return chunk_grain(p->count, call->spec[6] > 1 ? BLOCK : 4 * BLOCK, BLOCK);
+    return chunk_grain(p->count, call->spec[6] > 1 ? 4 : 1, BLOCK);
 }
 
 uint32_t chunks_elementwise(const Call *call) {

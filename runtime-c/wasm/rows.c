@@ -6,7 +6,7 @@
 enum { RUN = 512 };
 
 // Rows of a chunk.
-static uint32_t row_grain(uint32_t rows, uint32_t cols) { return chunk_grain(rows, 4096 / (cols + 1) + 1, 1); }
+static uint32_t row_grain(uint32_t rows, uint32_t cols) { return chunk_grain(rows, cols, 1); }
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ static void rotate(const Call *call, const uint8_t *x, size_t to, size_t first, 
 }
 
 // A chunk is some positions of one batch row.
-static uint32_t rope_grain(const struct RopePush *p) { return chunk_grain(p->seq, 4096 / (p->heads * p->dims + 1) + 1, 1); }
+static uint32_t rope_grain(const struct RopePush *p) { return chunk_grain(p->seq, p->heads * p->dims, 1); }
 
 uint32_t chunks_rope(const Call *call) {
     PUSH(RopePush);
