@@ -23,9 +23,11 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define float_result ((Float *)out)[i]
 #define int_result ((Int *)out)[i]
 #define uint_result out[i]
+// Two vectors at a time: engines load a constant anew for every place that uses it.
 #define LOOP(function, Type, arity, result, body)                                                                     \
     static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) {            \
         (void)pb, (void)pc;                                                                                           \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             OPERANDS_##arity(Type) result = body;                                                                     \
         }                                                                                                             \
@@ -54,6 +56,7 @@ static const struct {
 
 #define ROUNDING(function, x_to_result)                                                                               \
     static void function(Uint *r, uint32_t n) {                                                                       \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             const Uint x = r[i];                                                                                      \
             r[i] = x_to_result;                                                                                       \

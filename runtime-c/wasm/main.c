@@ -112,7 +112,7 @@ uint32_t EXPORT(vk_plan_run)(const uint32_t *words, Run *run, uint32_t last, uin
             d.kernel->run(&call);
             spent += WHOLE;
         } else {
-            uint32_t weight = d.kernel->weight, left = (budget - spent) / weight + 1, chunks = d.kernel->chunks(&call);
+            uint32_t weight = d.kernel->weight, left = (budget - spent - 1) / weight + 1, chunks = d.kernel->chunks(&call);
             uint32_t end = chunks - run->chunk > left ? run->chunk + left : chunks;
             pool_run(d.kernel->run_chunks, &call, run->chunk, end);
             spent += (end - run->chunk) * weight;

@@ -302,7 +302,7 @@ class WasmBackend implements Backend {
     let start = performance.now();
     for (let next = state[0]; next < plan.dispatches;) {
       const at = next;
-      const budget = sliced ? this.#budget : 0x7fffffff;
+      const budget = sliced ? this.#budget : 0xffffffff;
       next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
       const now = performance.now();
       if (times) times[at] = (now - start) * 1e6;
