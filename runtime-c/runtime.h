@@ -136,7 +136,7 @@ typedef struct Dispatch {
 typedef struct Recording {
     VkCommandBuffer commands;
     VkQueryPool queries;
-    uint32_t *slots; // 4 words a slot
+    uint64_t *places; // of the slots, see place_of in commands.c
     uint64_t ticket; // last submission; 0: none
     bool valid;
     struct Recording *next; // in the device's list of retired ones
