@@ -158,7 +158,7 @@ static void lacks(Facts *out, const char *format, ...) {
 }
 
 #define COOPMAT_SHAPES 256
-#define COOPMAT_SHARED 36864 // bytes of shared memory that the largest of these kernels takes
+#define COOPMAT_SHARED 40960 // bytes of shared memory that the largest of these kernels takes
 
 // Whether the device multiplies 16x16x16 float16 matrices with float32 sums in a subgroup.
 static bool has_half_matrices(VkPhysicalDevice physical) {

@@ -12,11 +12,16 @@ import * as mx from "../mod.ts";
 import type { Backend } from "../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../src/backend/devices.ts";
 import type { KernelName } from "../src/backend/kernels.ts";
-import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
+import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../src/graph/dtype.ts";
 import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
 import { matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
-import { attentionKernel } from "../src/schedule/matrix_attention.ts";
+import {
+  type AttentionKernel,
+  attentionKernel,
+  ATTENTIONS,
+  emitMatrixAttention,
+} from "../src/schedule/matrix_attention.ts";
 import { profiler } from "../src/schedule/profile.ts";
 import { Storage } from "../src/schedule/storage.ts";
 
@@ -75,6 +80,13 @@ class Bench implements Disposable {
 
   /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan. */
   time(parts: number): number[] {
+    // What rules took as intermediates gets memory of its own.
+    this.l.slots.forEach((source, slot) => {
+      if (source.kind !== "temporary") return;
+      const storage = new Storage(this.#backend, source.bytes);
+      this.#storages.push(storage);
+      this.l.slots[slot] = { kind: "storage", storage };
+    });
     const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
     const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
     const rounds: number[][] = [];
@@ -159,32 +171,44 @@ function choices(m: number, n: number, k: number): ProductKernel[] {
   });
 }
 
-function benchAttention(backend: Backend, tokens: number, kernel: KernelName, subgroups: number): void {
+/** Attention of a chunk over a cache in blocks, as a prompt runs it behind `prefix` tokens. */
+function benchAttention(
+  backend: Backend,
+  tokens: number,
+  prefix: number,
+  dtype: Dtype,
+  kernel: AttentionKernel = attentionKernel(HEAD_DIM, tokens)!,
+): void {
   using bench = new Bench(backend);
-  const q = bench.array([HEADS, tokens, HEAD_DIM], float16, HALVES);
-  const [k, v] = [0, 1].map(() => bench.array([KV_HEADS, tokens, HEAD_DIM], float16, HALVES));
-  const out = bench.array([tokens, HEADS * HEAD_DIM], float16, 0);
+  const { l } = bench;
+  const rows = Math.ceil((tokens + prefix) / 256) * 256;
+  const q = bench.array([1, tokens, HEADS, HEAD_DIM], float16, HALVES);
+  const lengths = bench.array([1], int32, tokens + prefix);
+  const cached = (size: number): Value => {
+    const layers = bench.array([LAYERS, KV_HEADS, HEAD_DIM / size, rows, size], dtype, HALVES);
+    const strides = [0, HEAD_DIM * rows, size, 1];
+    return { ...layers, shape: [1, KV_HEADS, rows, HEAD_DIM], strides, blocks: { size, stride: rows * size } };
+  };
+  const [keys, values] = [cached(4), cached(8)];
+  const layer = (v: Value, i: number): Value => ({ ...v, offset: i * KV_HEADS * HEAD_DIM * rows });
   for (let i = 0; i < LAYERS; i++) {
-    bench.l.emit(kernel, [q, k, v, out], {
-      spec: { DTYPE_Q: float16.code, DTYPE_KV: float16.code, DTYPE_OUT: float16.code, CAUSAL: 1 },
-      threads: 32 * subgroups,
-      push: {
-        batch: 1,
-        heads: HEADS,
-        kv_heads: KV_HEADS,
-        q_len: tokens,
-        kv_len: tokens,
-        scale: HEAD_DIM ** -0.5,
-        q_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        k_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        v_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        out_strides: [0, HEAD_DIM, HEADS * HEAD_DIM],
-      },
-      workgroups: KV_HEADS * Math.ceil(tokens * HEADS / KV_HEADS / (16 * subgroups)),
-    });
+    emitMatrixAttention(l, {
+      q: { ...q, shape: [1, HEADS, tokens, HEAD_DIM], strides: [0, HEAD_DIM, HEADS * HEAD_DIM, 1] },
+      keys: layer(keys, i),
+      values: layer(values, i),
+      lengths,
+      causal: true,
+      scale: HEAD_DIM ** -0.5,
+      dtype: float16,
+    }, kernel);
   }
   const [us] = bench.time(1);
-  line(`attention, ${tokens} tokens, ${subgroups} subgroups`, us, 2 * tokens * (tokens + 1) * HEADS * HEAD_DIM);
+  const pairs = tokens * (tokens + 1) / 2 + tokens * prefix;
+  line(
+    `attention, ${tokens} tokens behind ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
+    us,
+    4 * pairs * HEADS * HEAD_DIM,
+  );
 }
 
 // ---- whole layers -----------------------------------------------------------------------------------------------------
@@ -287,9 +311,12 @@ if (import.meta.main) {
   }
   if (map.attention) {
     for (const tokens of TOKENS) {
-      const taken = attentionKernel(HEAD_DIM, tokens)!;
-      if (!SEARCH) benchAttention(backend, tokens, taken.kernel, taken.subgroups);
-      else for (const n of [4, 8]) benchAttention(backend, tokens, `coopmat_attention_128x${n}` as KernelName, n);
+      for (const dtype of [float16, bfloat16]) benchAttention(backend, tokens, 0, dtype);
+      benchAttention(backend, tokens, 2048, bfloat16);
+      const others = SEARCH
+        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) => rows !== attentionKernel(HEAD_DIM, tokens)!.rows)
+        : [];
+      for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }
   }
   for (const dtype of [mx.float16, mx.bfloat16]) benchLayers(backend, dtype);

@@ -187,7 +187,8 @@ struct SumSplitsPush {
     uint count;
 };
 
-// Attention of many queries; strides of q, k, v and out are those of batch, head and position, the last one is 1.
+// Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by
+// side, those of keys and values in blocks with a stride from block to block.
 struct CoopmatAttentionPush {
     uint batch;
     uint heads;
@@ -199,6 +200,8 @@ struct CoopmatAttentionPush {
     int k_strides[3];
     int v_strides[3];
     int out_strides[3];
+    int k_block_stride;
+    int v_block_stride;
 };
 
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.

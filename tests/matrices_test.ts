@@ -10,7 +10,7 @@ import { bfloat16, type Dtype, float16, float32, uint32 } from "../src/graph/dty
 import { contiguousStrides } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
 import { matrixMap, readMap } from "../src/schedule/matrices.ts";
-import { type Layout, prepare } from "../src/schedule/prepared.ts";
+import { type Layout, prepare, runPrepared } from "../src/schedule/prepared.ts";
 import { Storage } from "../src/schedule/storage.ts";
 import { kernelTest, runKernel } from "./harness.ts";
 import { assertClose, pack, unpack } from "./kernel_values.ts";
@@ -291,64 +291,88 @@ interface AttentionCase {
   readonly heads: number;
   readonly kvHeads: number;
   readonly qLen: number;
+  /** Keys that count. */
   readonly kvLen: number;
-  /** Rows of the cache that k and v lie in. */
+  /** Rows of the cache that k and v lie in, with NaN behind the keys; the kernel is told their number by `lengths` where it is given. */
   readonly capacity?: number;
   readonly causal?: boolean;
   readonly q?: Dtype;
   readonly kv?: Dtype;
   readonly out?: Dtype;
+  /** Features of keys and of values that lie side by side. */
+  readonly blocks?: readonly [number, number];
   /** The output lies as (B, T, H, D). */
   readonly interleaved?: boolean;
 }
 
-function attention(backend: Backend, kernel: KernelName, dim: number, subgroups: number, c: AttentionCase): void {
-  const { batch = 1, heads, kvHeads, qLen, kvLen, capacity = kvLen, causal = true } = c;
+function attention(backend: Backend, kernel: KernelName, dim: number, rows: number, c: AttentionCase): void {
+  const { batch = 1, heads, kvHeads, qLen, kvLen, capacity, causal = true, blocks = [dim, dim] } = c;
   const { q: qDtype = float16, kv: kvDtype = float16, out: outDtype = float16 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, q: qDtype.name, kv: kvDtype.name, out: outDtype.name })}`;
   const values = (dtype: Dtype, n: number, scale: number): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+  const held = capacity ?? kvLen;
   const q = values(qDtype, batch * heads * qLen * dim, 2);
-  const [k, v] = [2, 1].map((scale) => values(kvDtype, batch * kvHeads * capacity * dim, scale));
-  const out = pack(outDtype, new Array(q.length).fill(0));
+  // (B, Hkv, D / block, rows, block)
+  const place = (block: number, pair: number, j: number, d: number): number =>
+    pair * held * dim + Math.floor(d / block) * held * block + j * block + d % block;
+  const [k, v] = [2, 1].map((scale, i) => {
+    const all = values(kvDtype, batch * kvHeads * held * dim, scale);
+    for (let pair = 0; pair < batch * kvHeads; pair++) {
+      for (let j = kvLen; j < held; j++) for (let d = 0; d < dim; d++) all[place(blocks[i], pair, j, d)] = NaN;
+    }
+    return all;
+  });
+  const out = pack(outDtype, new Array(q.length).fill(7));
   const os = c.interleaved ? [qLen * heads * dim, dim, heads * dim] : [heads * qLen * dim, qLen * dim, dim];
-  const ks = [kvHeads * capacity * dim, capacity * dim, dim];
+  const strides = (block: number): number[] => [kvHeads * held * dim, held * dim, block];
   const scale = 1 / Math.sqrt(dim);
   const each = heads / kvHeads;
-  const groups = batch * kvHeads * Math.ceil(qLen * each / (16 * subgroups));
+  const groups = batch * kvHeads * Math.ceil(qLen * each / rows);
   runKernel(backend, kernel, {
     spec: {
-      THREADS: 32 * subgroups,
+      THREADS: 256,
       DTYPE_Q: qDtype.code,
       DTYPE_KV: kvDtype.code,
       DTYPE_OUT: outDtype.code,
       CAUSAL: causal ? 1 : 0,
+      HAS_LENGTHS: capacity === undefined ? 0 : batch > 1 ? 2 : 1,
+      K_BLOCK: blocks[0],
+      V_BLOCK: blocks[1],
     },
     push: {
       batch,
       heads,
       kv_heads: kvHeads,
       q_len: qLen,
-      kv_len: kvLen,
+      kv_len: held,
       scale,
       q_strides: [heads * qLen * dim, qLen * dim, dim],
-      k_strides: ks,
-      v_strides: ks,
+      k_strides: strides(blocks[0]),
+      v_strides: strides(blocks[1]),
       out_strides: os,
+      k_block_stride: held * blocks[0],
+      v_block_stride: held * blocks[1],
     },
-    buffers: { q: pack(qDtype, q), k: pack(kvDtype, k), v: pack(kvDtype, v), out },
+    buffers: {
+      q: pack(qDtype, q),
+      k: pack(kvDtype, k),
+      v: pack(kvDtype, v),
+      ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
+      out,
+    },
     grid: [Math.min(groups, 5), Math.ceil(groups / 5), 1],
   });
   const expected = new Float64Array(q.length);
   const weights = new Float64Array(kvLen);
   for (let b = 0; b < batch; b++) {
     for (let h = 0; h < heads; h++) {
-      const base = b * ks[0] + Math.floor(h / each) * ks[1];
+      const pair = b * kvHeads + Math.floor(h / each);
       for (let i = 0; i < qLen; i++) {
-        const seen = causal ? i + kvLen - qLen + 1 : kvLen;
+        const seen = causal ? Math.max(0, i + kvLen - qLen + 1) : kvLen;
         const from = ((b * heads + h) * qLen + i) * dim;
         for (let j = 0; j < seen; j++) {
           let dot = 0;
-          for (let d = 0; d < dim; d++) dot += q[from + d] * k[base + j * dim + d];
+          for (let d = 0; d < dim; d++) dot += q[from + d] * k[place(blocks[0], pair, j, d)];
           weights[j] = dot * scale;
         }
         const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), -Infinity);
@@ -356,7 +380,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, subgroups:
         for (let j = 0; j < seen; j++) sum += weights[j] = Math.exp(weights[j] - most);
         const to = b * os[0] + h * os[1] + i * os[2];
         for (let j = 0; j < seen; j++) {
-          for (let d = 0; d < dim; d++) expected[to + d] += weights[j] / sum * v[base + j * dim + d];
+          for (let d = 0; d < dim; d++) expected[to + d] += weights[j] / sum * v[place(blocks[1], pair, j, d)];
         }
       }
     }
@@ -365,9 +389,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, subgroups:
 }
 
 for (const dim of [64, 128]) {
-  for (const subgroups of [4, 8]) {
-    const kernel = `coopmat_attention_${dim}x${subgroups}` as KernelName;
-    const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, subgroups, c);
+  for (const rows of [64, 128]) {
+    const kernel = `coopmat_attention_${dim}x${rows}` as KernelName;
+    const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, rows, c);
     const needs: KernelName[] = ["coopmat_map", kernel];
     kernelTest(`${kernel}() takes any number of queries behind any prefix`, (backend) => {
       for (const qLen of [1, 7, 63, 64, 65, 129]) {
@@ -381,11 +405,21 @@ for (const dim of [64, 128]) {
       run(backend, { batch: 3, heads: 4, kvHeads: 2, qLen: 33, kvLen: 70, interleaved: true });
       run(backend, { heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false });
       run(backend, { heads: 2, kvHeads: 1, qLen: 40, kvLen: 17, causal: false });
+      run(backend, { heads: 8, kvHeads: 1, qLen: 21, kvLen: 30, capacity: 40 });
+      run(backend, { heads: 2, kvHeads: 1, qLen: 30, kvLen: 10 }); // the first 20 see nothing
       for (const q of [float32, bfloat16]) {
         for (const kv of [float32, bfloat16]) {
           run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 80, capacity: 96, q, kv, out: q });
         }
       }
+    }, needs);
+    kernelTest(`${kernel}() reads a cache in blocks`, (backend) => {
+      for (const kv of [float16, bfloat16, float32]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv, blocks: [4, 8] });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, kv, blocks: [4, 8] });
+        run(backend, { batch: 2, heads: 3, kvHeads: 1, qLen: 17, kvLen: 66, capacity: 128, kv, blocks: [16, 4] });
+      }
+      run(backend, { heads: 2, kvHeads: 1, qLen: 128, kvLen: 1500, capacity: 2048, blocks: [4, 8], interleaved: true });
     }, needs);
   }
 }
@@ -425,7 +459,9 @@ kernelTest("prepare() makes a layout once and drops it with its source", (backen
       shape: [4],
       dtype: float32,
     };
-    return { l, values: prepare(l, [x], doubled(key, made)) };
+    const values = prepare(l, [x], doubled(key, made));
+    runPrepared(l);
+    return { l, values };
   };
   const read = ({ l, values }: ReturnType<typeof ask>): { storage: Storage; numbers: number[] } => {
     const slot = l.slots[values![0].slot];

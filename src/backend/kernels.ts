@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x26929e3d;
+export const ABI_HASH = 0xecdd2fe4;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -476,55 +476,59 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x4: {
+  coopmat_attention_64x64: {
     id: 33,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x8: {
+  coopmat_attention_64x128: {
     id: 34,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x4: {
+  coopmat_attention_128x64: {
     id: 35,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x8: {
+  coopmat_attention_128x128: {
     id: 36,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
     needs: "coopmat",
     wasm: false,
   },
@@ -988,6 +992,8 @@ export const PUSH = {
     { name: "k_strides", type: "i32", count: 3 },
     { name: "v_strides", type: "i32", count: 3 },
     { name: "out_strides", type: "i32", count: 3 },
+    { name: "k_block_stride", type: "i32", count: 1 },
+    { name: "v_block_stride", type: "i32", count: 1 },
   ],
   DecodePush: [
     { name: "capacity", type: "u32", count: 1 },

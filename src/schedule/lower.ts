@@ -15,6 +15,7 @@ import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain } from "./explain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
+import { runPrepared } from "./prepared.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { Storage } from "./storage.ts";
@@ -159,34 +160,41 @@ class Graph {
  */
 export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
+  const wanted = new Set(outputs);
+  const lastReader = (node: Node): boolean => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node);
+  const l = new Lowering(backend, lastReader, options.reusable ?? false);
   try {
-    const lowered = walk(graph, outputs, backend, options);
+    const lowered = walk(graph, l, outputs, backend, options);
     // Before the composites go: storage that only they hold is still needed.
     for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
     return lowered;
   } finally {
+    runPrepared(l);
     graph.release();
   }
 }
 
-function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+function walk(graph: Graph, l: Lowering, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const wanted = new Set(outputs);
-  const l = new Lowering(
-    backend,
-    (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
-    options.reusable ?? false,
-  );
   const values = new Map<Node, Value>();
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
 
-  const value = (node: Node): Value => {
+  // What a node's value is, in blocks where attention may read it so.
+  const asItLies = (node: Node): Value => {
     const chain = held.get(node);
     if (chain) {
       held.delete(node);
       values.set(node, dispatchChain(l, chain));
     }
     return values.get(node)!;
+  };
+  const value = (node: Node): Value => {
+    const found = asItLies(node);
+    if (!found.blocks) return found;
+    const joined = l.plain(found);
+    values.set(node, joined);
+    return joined;
   };
 
   const region = options.fuse && options.regions !== "off"
@@ -213,7 +221,8 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
       continue; // an immediate of every reader
     } else {
-      const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
+      const result = leaf(l, node, backend) ??
+        RULES[node.op as RuleName](l, node, node.inputs.map(node.op === "attention" ? asItLies : value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }

@@ -50,8 +50,7 @@ export const FLOATS: ReadonlySet<unknown> = new Set([float16, bfloat16, float32]
 
 // ---- the element map ------------------------------------------------------------------------------------------------
 
-/** Lanes of the subgroups that share a matrix. */
-export const LANES = 32;
+const LANES = 32;
 const ELEMENTS = 8;
 const MATRIX = LANES * ELEMENTS;
 
