@@ -16,6 +16,7 @@ import { explain } from "./explain.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { runPrepared } from "./prepared.ts";
+import { openPrompt, type Prompt } from "./prompt.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { Storage } from "./storage.ts";
@@ -197,14 +198,23 @@ function walk(graph: Graph, l: Lowering, outputs: readonly Node[], backend: Back
     return joined;
   };
 
-  const region = options.fuse && options.regions !== "off"
-    ? openDecoder(l, graph, outputs, values, options)
-    : undefined;
-  for (const node of graph.order) {
+  const fuses = options.fuse && options.regions !== "off";
+  const leafValue = (node: Node): Value | undefined => {
+    const there = values.get(node) ?? leaf(l, node, backend);
+    if (there) values.set(node, there);
+    return there;
+  };
+  const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
+  const done = new Set<Node>();
+  const lowerNode = (node: Node): void => {
+    if (done.has(node)) return;
+    done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) continue;
-      emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      if (node !== region.last) return;
+      emitDecoder(l, region.ready, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+    } else if (prompt?.inside.has(node)) {
+      prompt.emit(node);
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
@@ -219,14 +229,26 @@ function walk(graph: Graph, l: Lowering, outputs: readonly Node[], backend: Back
     } else if (node.op === "part") {
       values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
-      continue; // an immediate of every reader
+      return; // an immediate of every reader
     } else {
       const result = leaf(l, node, backend) ??
         RULES[node.op as RuleName](l, node, node.inputs.map(node.op === "attention" ? asItLies : value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }
-  }
+  };
+  /** The value of a node whose turn may not have come yet. */
+  const early = (node: Node): Value => {
+    if (!done.has(node)) {
+      for (const input of graph.inputs(node)) early(input);
+      lowerNode(node);
+    }
+    return value(node);
+  };
+  const prompt = fuses && !region
+    ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
+    : undefined;
+  for (const node of graph.order) lowerNode(node);
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
     writeBack(l, options.writeBack, outputs.map(result));
@@ -257,8 +279,6 @@ interface Open {
   readonly ready: ReadyDecoder;
   readonly last: Node;
   readonly inside: ReadonlySet<Node>;
-  /** The value of a leaf, whether its turn has come or not. */
-  leafValue(node: Node): Value | undefined;
 }
 
 /** Looks for a decoder in a graph. */
@@ -266,17 +286,12 @@ function openDecoder(
   l: Lowering,
   graph: Graph,
   outputs: readonly Node[],
-  values: Map<Node, Value>,
+  leafValue: (node: Node) => Value | undefined,
   options: LowerOptions,
 ): Open | undefined {
   const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
   const found = findDecoder(graph, new Set(outputs), state);
   if (found === undefined) return undefined;
-  const leafValue = (node: Node): Value | undefined => {
-    const there = values.get(node) ?? leaf(l, node, l.backend);
-    if (there) values.set(node, there);
-    return there;
-  };
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
     explain(`decoder step: op by op, because ${ready}`);
@@ -284,7 +299,14 @@ function openDecoder(
   }
   const { sizes, layers } = found.decoder;
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
-  return { ready, last: found.last, inside: found.inside, leafValue };
+  return { ready, last: found.last, inside: found.inside };
+}
+
+/** A prompt as it was found, after a word about it. */
+function explained(found: Prompt | string | undefined): Prompt | undefined {
+  if (typeof found === "string") explain(`prompt: op by op, because ${found}`);
+  else if (found) explain(found.explanation);
+  return typeof found === "string" ? undefined : found;
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */

@@ -68,6 +68,8 @@ export class Lowering {
   readonly uses: { first: number; last: number }[] = [];
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Nodes that their only reader takes in float16, whatever their dtype: a rule may leave them so. */
+  readonly asHalf: Set<Node> = new Set();
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
