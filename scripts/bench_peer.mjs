@@ -18,22 +18,30 @@ const llama = await getLlama({
 });
 const started = performance.now();
 const model = await llama.loadModel({ modelPath: path, gpuLayers: gpu ? "max" : 0 });
-let context, sequences;
+const shapeOf = ({ kind, prompt, rows = 1 }) => ({
+  batchSize: kind === "prefill" ? Math.min(batch, Math.max(prompt, 512)) : 512,
+  sequences: rows,
+});
+let context, sequences, shape;
 
-// A context for one case, with room for all of it.
-async function open({ kind, prompt, tokens = 1, rows = 1 }) {
+// A context for a case: that of the one before where it does, with room for all cases that share it.
+async function open(c) {
+  const wanted = JSON.stringify(shapeOf(c));
+  if (wanted === shape) return;
+  shape = wanted;
+  const sharing = [c, ...cases.filter((other) => JSON.stringify(shapeOf(other)) === wanted)];
   await context?.dispose();
   context = await model.createContext({
-    contextSize: prompt + tokens + 64,
-    batchSize: kind === "prefill" ? Math.min(batch, Math.max(prompt, 64)) : 512,
-    sequences: rows,
+    ...shapeOf(c),
+    contextSize: Math.max(...sharing.map(({ prompt, tokens = 0 }) => prompt + tokens)) + 64,
     ...threads ? { threads: { ideal: threads, min: threads } } : {},
   });
-  sequences = Array.from({ length: rows }, () => context.getSequence());
+  sequences = Array.from({ length: c.rows ?? 1 }, () => context.getSequence());
 }
 
 const ids = (n, from = 0) => Array.from({ length: n }, (_, i) => 100 + ((i + from) * 7919) % 4000);
 
+// Milliseconds of a prompt, without a first token: its samplers run on the CPU and would count for more than the prompt.
 async function prefill(n) {
   await sequences[0].clearHistory();
   const start = performance.now();
@@ -62,9 +70,9 @@ const KINDS = {
   },
 };
 
-await open({ prompt: 16 });
+await open({ kind: "decode", prompt: 16 });
 await prefill(16);
-for await (const _ of sequences[0].evaluate([500], { temperature: 0 })) break;
+for await (const _ of sequences[0].evaluate([500], { temperature: 0, yieldEogToken: true })) break;
 const times = { load: [performance.now() - started] };
 const memory = peakMemory();
 for (const c of cases) {

@@ -2,8 +2,8 @@
  * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
  * vkmx is measured by bench_side.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, and
- * llama.cpp in WebAssembly by bench_wllama.mjs, on a Q4_0 model of the same shape that is written here. Both run the same cases and print times in milliseconds. A ratio above 1 says
- * that vkmx is better.
+ * llama.cpp in WebAssembly by bench_wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
+ * cases and print times in milliseconds. A ratio above 1 says that vkmx is better.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { exists, ROOT, run, TOOLS } from "./tools.ts";
 /** Something that both sides time. */
 export interface Case {
   readonly name: string;
-  /** "prefill" times a prompt until its cache is filled, "decode" tokens behind one. */
+  /** "prefill" times a prompt up to the first token, "decode" the tokens after it. */
   readonly kind: "prefill" | "decode";
   /** Tokens of the prompt. */
   readonly prompt: number;
@@ -119,7 +119,7 @@ export function median(values: readonly number[] | undefined): number | null {
 }
 
 /** All answers' times by case. */
-export function joinTimes(answers: readonly Answer[]): Times {
+export function joinTimes(answers: readonly Pick<Answer, "times">[]): Times {
   const all: Record<string, number[]> = {};
   for (const { times } of answers) {
     for (const [name, values] of Object.entries(times)) (all[name] ??= []).push(...values);
@@ -208,11 +208,12 @@ export async function runPeer(
 
 async function answerOf(
   args: readonly string[],
-  options: Deno.CommandOptions,
+  { cwd, env }: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> },
 ): Promise<{ readonly answer?: Answer; readonly error?: string }> {
-  const command = new Deno.Command(Deno.execPath(), { ...options, args: ["run", "-A", ...args] });
-  const { success, stdout, stderr } = await command.output();
+  const options = { args: ["run", "-A", ...args], cwd, env: { NO_COLOR: "1", ...env } };
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), options).output();
   const lines = (bytes: Uint8Array): string[] => new TextDecoder().decode(bytes).trim().split("\n");
   if (success) return { answer: JSON.parse(lines(stdout).at(-1)!) };
-  return { error: lines(stderr).filter((line) => !line.startsWith("    at ")).slice(-3).join(" | ") };
+  const said = lines(stderr);
+  return { error: said.find((line) => /error:/i.test(line)) ?? said.at(-1) };
 }

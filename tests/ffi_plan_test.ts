@@ -5,6 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
+import { VKRT_MAX_TIMES } from "../ffi/symbols.ts";
 import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
 import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT } from "../src/backend/kernels.ts";
 import {
@@ -57,6 +58,24 @@ deviceTest("planRun() replays with the same slots and records again for others",
     for (let i = 0; i < 7; i++) {
       assertEquals(bytesOf(device, outputs[(i + round) % 7], 4 * n), pattern(4 * n, i));
     }
+  }
+});
+
+deviceTest("planRun() runs a Plan several times in a row under one ticket", (device) => {
+  const n = 200, a = device.bufferNew(4 * n), b = device.bufferNew(4 * n);
+  const start = device.planNew(plan(1, arange(0, n, 0, 1)));
+  const shift = device.planNew(plan(2, copy(0, 1, n - 1, 4), copy(1, 0, n - 1))); // a moves one place to the front
+  device.planRun(start, slotsOf(a));
+  let shifted = 0;
+  for (const times of [1, 3, VKRT_MAX_TIMES, 2]) {
+    const ticket = device.planRun(shift, slotsOf(a, b), times);
+    assertEquals(device.planRun(shift, slotsOf(a, b), times), ticket + 1);
+    shifted += 2 * times;
+    const expected = Float32Array.from({ length: n }, (_, i) => Math.min(i + shifted, n - 1));
+    assertEquals(floatsOf(device, a, n), expected);
+  }
+  for (const times of [0, VKRT_MAX_TIMES + 1, 2 ** 32 - 1]) {
+    assertFails("argument", () => device.planRun(shift, slotsOf(a, b), times), `1 to ${VKRT_MAX_TIMES}`, `${times}`);
   }
 });
 

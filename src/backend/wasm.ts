@@ -121,6 +121,7 @@ class WasmBackend implements Backend {
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,
+      concurrent: false,
       subgroup: 1,
     };
   }
@@ -174,6 +175,11 @@ class WasmBackend implements Backend {
     const row = this.#range(buffer, byteOffset, bytes, "load");
     this.wait(row.lastUse);
     this.#runtime.readFile(buffer + byteOffset, path, fileOffset, bytes);
+  }
+
+  /** A Plan is words here: nothing takes time. */
+  prepare(_words: Uint32Array): Promise<void> {
+    return Promise.resolve();
   }
 
   compile(words: Uint32Array): PlanHandle {

@@ -9,15 +9,17 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
+import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
-import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import { explain, explainFallback } from "./explain.ts";
+import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
+import { explain, explainFallback } from "../backend/explain.ts";
+import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { type DispatchSource, profiler } from "./profile.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
+import { MOST_COLS, samples } from "./sampling.ts";
 import { Storage } from "./storage.ts";
 
 /** How to lower. */
@@ -58,19 +60,22 @@ export interface Lowered {
   readonly inPlace: readonly Node[];
   /** Leaves whose storage an output takes over. */
   readonly donated: readonly Node[];
+  /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
+  readonly status: Storage | undefined;
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
-const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
+const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName | undefined>> = {
   rmsNorm: () => "rms_norm",
   rope: () => "rope",
   attention(node) {
     const [q, , v] = node.inputs;
-    const { hasLengths } = attrsOf(node, "attention");
-    const lengths = hasLengths ? sizeOf(node.inputs[node.inputs.length - 1].shape) : 1;
-    return q.shape[3] <= 256 && v.shape[3] <= 256 && lengths === 1 ? "attention" : undefined;
+    return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
   },
-  sample: (node) => node.inputs[0].shape[1] <= 262144 ? "sample" : undefined,
+  sample(node, backend) {
+    const cols = node.inputs[0].shape[1];
+    return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+  },
 };
 
 /** Makes device storage of a leaf with host or file content. */
@@ -78,7 +83,8 @@ function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   const storage = new Storage(backend, bytes, node.op === "data" && attrsOf(node, "data").visible);
   if (node.op === "data") {
-    if (bytes > 0) backend.write(storage.buffer, 0, attrsOf(node, "data").bytes);
+    const content = attrsOf(node, "data").bytes;
+    if (content && bytes > 0) backend.write(storage.buffer, 0, content);
   } else {
     const { path, byteOffset } = attrsOf(node, "file");
     try {
@@ -123,7 +129,7 @@ class Graph {
       if (!state.has(node)) {
         state.set(node, "open");
         const serves = FUSED[node.op];
-        const kernel = serves?.(node);
+        const kernel = serves?.(node, backend);
         if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
           if (options.fuse) {
             const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
@@ -168,23 +174,31 @@ export function lower(outputs: readonly Node[], backend: Backend, options: Lower
 
 function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
-  try {
-    const lowered = walk(graph, outputs, backend, options);
-    // Before the composites go: storage that only they hold is still needed.
-    for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
-    return lowered;
-  } finally {
-    graph.release();
-  }
-}
-
-function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const wanted = new Set(outputs);
   const l = new Lowering(
     backend,
     (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
     options.reusable ?? false,
   );
+  try {
+    const lowered = walk(l, graph, outputs, wanted, options);
+    // Before the composites go: storage that only they hold is still needed.
+    for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
+    return lowered;
+  } finally {
+    for (const storage of l.kept) storage.release();
+    graph.release();
+  }
+}
+
+function walk(
+  l: Lowering,
+  graph: Graph,
+  outputs: readonly Node[],
+  wanted: ReadonlySet<Node>,
+  options: LowerOptions,
+): Lowered {
+  const { backend } = l;
   const values = new Map<Node, Value>();
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
@@ -205,8 +219,9 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
       if (node !== region.last) continue;
-      l.from(node.op, "decoder step");
-      emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      const { ready, form } = region;
+      l.from("region", "decoder step");
+      emitDecoder(l, ready, form, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
@@ -258,6 +273,7 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
   readonly ready: ReadyDecoder;
+  readonly form: DecoderForm;
   readonly last: Node;
   readonly inside: ReadonlySet<Node>;
   /** The value of a leaf, whether its turn has come or not. */
@@ -286,8 +302,9 @@ function openDecoder(
     return undefined;
   }
   const { sizes, layers } = found.decoder;
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
-  return { ready, last: found.last, inside: found.inside, leafValue };
+  const form = decoderForm(l, ready, leafValue);
+  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { ready, form, last: found.last, inside: found.inside, leafValue };
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */
@@ -361,5 +378,6 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
     inPlace,
     donated: l.donated.map((d) => d.base),
+    status: l.status,
   };
 }

@@ -9,17 +9,17 @@
 
 import type { Backend, PlanHandle } from "../backend/backend.ts";
 import { devices, environment, getBackend } from "../backend/devices.ts";
-import { type KernelName, KERNELS } from "../backend/kernels.ts";
+import { type KernelName, type KernelRow, KERNELS } from "../backend/kernels.ts";
 import type { OpName } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
-import { onFallback } from "./explain.ts";
+import { onFallback } from "../backend/explain.ts";
 import type { Value } from "./lowering.ts";
 
 /** Where a dispatch comes from. */
 export interface DispatchSource {
   readonly kernel: KernelName;
   /** The op whose rule wrote it. */
-  readonly op: OpName | "layout" | "output";
+  readonly op: OpName | "region" | "layout" | "output";
   /** The region that it belongs to, if any. */
   readonly region: string | undefined;
   /** What it is bound to. */
@@ -32,7 +32,10 @@ export interface KernelTime {
   readonly device: string;
   /** Sequence of ops that was lowered as one, or undefined where ops ran one by one. */
   readonly region: string | undefined;
-  /** The op; "layout" for weights that are brought into another order, "output" for copies of results to their places. */
+  /**
+   * The op; "region" where several became one, "layout" for weights that are brought into another order, "output" for copies of
+   * results to their places.
+   */
   readonly op: string;
   /** Name in shaders/kernels.zon. */
   readonly kernel: string;
@@ -78,13 +81,16 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   gather: ["in"],
   decode_begin: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
+  decode_layers: ["keys", "values"],
 };
 
 /** Bytes of the distinct elements that a dispatch is bound to. */
 function movedBytes({ kernel, values }: DispatchSource): number {
   const [, skipped] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
+  const { buffers, columns } = KERNELS[kernel] as KernelRow;
   return values.reduce((sum, value, i) => {
-    if (!value || skipped?.includes(KERNELS[kernel].buffers[i].name)) return sum;
+    const { name } = buffers[i] ?? columns[(i - buffers.length) % columns.length];
+    if (!value || skipped?.includes(name)) return sum;
     return sum + sizeOf(value.shape.filter((_, d) => value.strides[d] !== 0)) * value.dtype.bytes;
   }, 0);
 }

@@ -1,10 +1,10 @@
 /**
- * What the scheduler chose and why: `VKMX_EXPLAIN=1` prints it, one line on stderr each, and a profile lists what fell back.
+ * What was chosen and why: `VKMX_EXPLAIN=1` prints it, one line on stderr each, and a profile lists what fell back.
  *
  * @module
  */
 
-import { environment } from "../backend/devices.ts";
+import { environment } from "../../ffi/library.ts";
 
 const on = environment("VKMX_EXPLAIN") === "1";
 const told = new Set<string>();
