@@ -329,8 +329,6 @@ function openDecoder(
   const form = decoderForm(l, ready, leafValue);
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
   return { ready, form, last: found.last, inside: found.inside };
-} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
-  return { ready, last: found.last, inside: found.inside };
 }
 
 /** A prompt as it was found, after a word about it. */
