@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xecdd2fe4;
+export const ABI_HASH = 0x7a7e3247;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

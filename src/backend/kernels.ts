@@ -59,7 +59,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xecdd2fe4;
+export const ABI_HASH = 0x7a7e3247;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -486,7 +486,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -500,7 +500,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -514,7 +514,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -528,7 +528,7 @@ export const KERNELS = {
       { name: "out", read: false, write: true, optional: false },
     ],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -982,9 +982,6 @@ export const PUSH = {
     { name: "count", type: "u32", count: 1 },
   ],
   CoopmatAttentionPush: [
-    { name: "batch", type: "u32", count: 1 },
-    { name: "heads", type: "u32", count: 1 },
-    { name: "kv_heads", type: "u32", count: 1 },
     { name: "q_len", type: "u32", count: 1 },
     { name: "kv_len", type: "u32", count: 1 },
     { name: "scale", type: "f32", count: 1 },

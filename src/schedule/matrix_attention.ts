@@ -91,12 +91,10 @@ export function emitMatrixAttention(
       HAS_LENGTHS: a.lengths === undefined ? 0 : sizeOf(a.lengths.shape) === 1 ? 1 : 2,
       K_BLOCK: keys.blocks?.size ?? dim,
       V_BLOCK: values.blocks?.size ?? dim,
+      GROUP: heads / kvHeads,
     },
     threads: THREADS,
     push: {
-      batch,
-      heads,
-      kv_heads: kvHeads,
       q_len: queries,
       kv_len: rows,
       scale: a.scale,
@@ -107,7 +105,7 @@ export function emitMatrixAttention(
       k_block_stride: keys.blocks?.stride ?? 0,
       v_block_stride: values.blocks?.stride ?? 0,
     },
-    workgroups: batch * kvHeads * Math.ceil(queries * heads / kvHeads / choice.rows),
+    workgroups: [kvHeads, Math.ceil(queries * heads / kvHeads / choice.rows), batch],
   });
   return out;
 }
