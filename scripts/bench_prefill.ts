@@ -13,8 +13,7 @@ import type { Backend } from "../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../src/backend/devices.ts";
 import type { KernelName } from "../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../src/graph/dtype.ts";
-import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
-import { Lowering, type Value } from "../src/schedule/lowering.ts";
+import type { Value } from "../src/schedule/lowering.ts";
 import { matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
 import {
   type AttentionKernel,
@@ -22,14 +21,10 @@ import {
   ATTENTIONS,
   emitMatrixAttention,
 } from "../src/schedule/matrix_attention.ts";
-import { profiler } from "../src/schedule/profile.ts";
-import { Storage } from "../src/schedule/storage.ts";
+import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan_bench.ts";
 
 const LAYERS = 28;
 const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];
-const REPEATS = 7;
-/** Milliseconds of work before each measurement: an idle device runs at a fraction of its clock. */
-const WARM_UP = 150;
 
 /** Weights (n, k) of one layer, projections of the same input side by side. */
 const SHAPES = [
@@ -43,75 +38,6 @@ const flag = (name: string): string | undefined => Deno.args.find((a) => a.start
 const PEAK = Number(flag("peak") ?? 0);
 const TOKENS = (flag("tokens") ?? "64,128,512,1024,2048").split(",").map(Number);
 const SEARCH = Deno.args.includes("--search");
-
-function median(values: number[]): number {
-  return values.sort((a, b) => a - b)[values.length >> 1];
-}
-
-function warmUp(run: () => void): void {
-  const start = performance.now();
-  do run(); while (performance.now() - start < WARM_UP);
-}
-
-/** A hand-written Plan over its own buffers. */
-class Bench implements Disposable {
-  readonly #backend: Backend;
-  readonly #storages: Storage[] = [];
-  readonly l: Lowering;
-
-  constructor(backend: Backend) {
-    this.#backend = backend;
-    this.l = new Lowering(backend, () => false, false);
-  }
-
-  /** An array of random words, or of one word. */
-  array(shape: Shape, dtype: Dtype, word?: number): Value {
-    const storage = new Storage(this.#backend, sizeOf(shape) * dtype.bytes);
-    this.#storages.push(storage);
-    const chunk = new Uint32Array(Math.min(1 << 18, Math.ceil(storage.bytes / 4)));
-    if (word !== undefined) chunk.fill(word);
-    else for (let at = 0; at < chunk.length; at += 1 << 14) crypto.getRandomValues(chunk.subarray(at, at + (1 << 14)));
-    const bytes = new Uint8Array(chunk.buffer);
-    for (let at = 0; at < storage.bytes; at += bytes.length) {
-      this.#backend.write(storage.buffer, at, bytes.subarray(0, storage.bytes - at));
-    }
-    return { slot: this.l.storageSlot(storage), offset: 0, strides: contiguousStrides(shape), shape, dtype };
-  }
-
-  /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan. */
-  time(parts: number): number[] {
-    // What rules took as intermediates gets memory of its own.
-    this.l.slots.forEach((source, slot) => {
-      if (source.kind !== "temporary") return;
-      const storage = new Storage(this.#backend, source.bytes);
-      this.#storages.push(storage);
-      this.l.slots[slot] = { kind: "storage", storage };
-    });
-    const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
-    const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
-    const rounds: number[][] = [];
-    warmUp(() => this.#backend.wait(this.#backend.run(plan, slots)));
-    this.#backend.profile(true);
-    for (let i = 0; i < REPEATS; i++) {
-      this.#backend.wait(this.#backend.run(plan, slots));
-      const times = this.#backend.profileRead(plan);
-      const sums = new Array<number>(parts).fill(0);
-      times.forEach((t, at) => sums[at % parts] += t / 1000 / (times.length / parts));
-      rounds.push(sums);
-    }
-    this.#backend.profile(false);
-    this.#backend.release(plan);
-    return Array.from({ length: parts }, (_, part) => median(rounds.map((sums) => sums[part])));
-  }
-
-  [Symbol.dispose](): void {
-    for (const storage of this.#storages) storage.release();
-  }
-}
-
-/** float16 pairs {scale 0.0078, bias -0.0586}, and a random float16 number below 2 in magnitude twice. */
-const AFFINE = 0xab802000;
-const HALVES = 0x3555b666;
 
 function line(name: string, us: number, flops: number, more = ""): void {
   const rate = flops / us / 1e6;
@@ -244,7 +170,7 @@ function layer(x: mx.Tensor, weights: readonly Linear[], norm: mx.Tensor, headNo
   return mx.add(r, project(mx.multiply(mx.nn.silu(project(g, gate)), project(g, up)), down));
 }
 
-function benchLayers(backend: Backend, dtype: Dtype): void {
+async function benchLayers(dtype: Dtype): Promise<void> {
   const sizes = [
     [HEADS * HEAD_DIM, HIDDEN],
     [KV_HEADS * HEAD_DIM, HIDDEN],
@@ -278,9 +204,10 @@ function benchLayers(backend: Backend, dtype: Dtype): void {
     console.log(
       `${LAYERS} layers, ${dtype.name}, ${tokens} tokens: ${ms.toFixed(2)} ms, ${Math.round(tokens / ms * 1000)} tok/s`,
     );
-    profiler.enable(backend, true);
-    for (let i = 0; i < 3; i++) ready();
-    for (const { kernel, calls, nanoseconds } of profiler.rows()) {
+    const { kernels } = await mx.profile(() => {
+      for (let i = 0; i < 3; i++) ready();
+    });
+    for (const { kernel, calls, nanoseconds } of mx.sumKernels(kernels, ["kernel"])) {
       const us = nanoseconds / 3000 / LAYERS;
       if (us > 0.05) {
         console.log(
@@ -290,7 +217,6 @@ function benchLayers(backend: Backend, dtype: Dtype): void {
         );
       }
     }
-    profiler.enable(backend, false);
   }
 }
 
@@ -319,6 +245,6 @@ if (import.meta.main) {
       for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }
   }
-  for (const dtype of [mx.float16, mx.bfloat16]) benchLayers(backend, dtype);
+  for (const dtype of [mx.float16, mx.bfloat16]) await benchLayers(dtype);
   closeDevices();
 }

@@ -15,7 +15,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
 #extension GL_KHR_shader_subgroup_shuffle : require
-#extension GL_KHR_shader_subgroup_vote : require
 #define BUFFERS 5
 #define PUSH CoopmatAttentionPush
 #include "common.glsl"
@@ -233,7 +232,7 @@ void main() {
     load_keys(0);
     uvec3 own = spread_queries(raw);
     uint first_row = row0 + row_group * 16, end = row_limit(row0 + ROWS - 1);
-    uint least = row_limit(first_row), own_end = row_limit(first_row + 15);
+    uint least = row_limit(first_row);
     uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
     vec2 most = vec2(LOWEST), sum = vec2(0.0);
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = MATRIX_SUM(0.0);
@@ -244,7 +243,6 @@ void main() {
         barrier();
         load_keys(first + KEYS);
         uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
-        if (from >= own_end) continue; // for all of the subgroup
 
         MATRIX_SUM scores[SCORES];
         [[unroll]] for (uint j = 0; j < SCORES; j++) scores[j] = MATRIX_SUM(0.0);
@@ -268,13 +266,11 @@ void main() {
             [[unroll]] for (uint e = 0; e < 8; e++) now[e / 4] = max(now[e / 4], scores[j][e]);
         }
         now = vec2(row_max(now.x), row_max(now.y));
-        if (subgroupAny(now != most)) { // seldom, after the first keys
-            vec2 shrink = exp2(most - now);
-            most = now;
-            sum *= shrink;
-            MATRIX_SUM factor = by_row(shrink);
-            [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
-        }
+        vec2 shrink = exp2(most - now);
+        most = now;
+        sum *= shrink;
+        MATRIX_SUM factor = by_row(shrink);
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
             MATRIX_A weights;
             [[unroll]] for (uint e = 0; e < 8; e++) {

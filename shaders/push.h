@@ -156,7 +156,8 @@ struct SortPush {
     uint pass_j;
 };
 
-// Token choice from logits (rows, cols), cols <= 262,144, THREADS >= 64; see sample.comp for the filters.
+// Token choice from logits (rows, cols), cols <= 262,144; see sample.glsl for the filters and the last three, which only
+// its kernels know: entries of `best` a row, and the sizes of two rings a row.
 struct SamplePush {
     uint rows;
     uint cols;
@@ -164,11 +165,20 @@ struct SamplePush {
     float top_p;
     float min_p;
     uint top_k;
+    uint bests;
+    uint log_size;
+    uint recent_size;
 };
 
 // Asks how the driver lays out cooperative matrices; `capacity` words may be written.
 struct CoopmatMapPush {
     uint capacity;
+};
+
+// Multiplications of each sum, and subgroups that write theirs.
+struct CoopmatPeakPush {
+    uint steps;
+    uint count;
 };
 
 // Quantized w (n, k) to fragment order.
@@ -213,10 +223,19 @@ struct DecodePush {
     float log2_base;
 };
 
-// Entries of what decode_head leaves, and of the log.
-struct DecodePickPush {
-    uint count;
-    uint log_size;
+// Many layers of a token at once: the fields of DecodePush, and which phases of how many layers from `layer` on.
+struct DecodeLayersPush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float eps;
+    float head_eps;
+    float score_scale;
+    float rope_scale;
+    float log2_base;
+    uint layers;
+    uint phases;      // bits: qkv, attend, mlp
+    uint patience;    // looks at a sum that is not complete before the dispatch is given up
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.

@@ -2,8 +2,9 @@
  * attention on every device, one dispatch each, against float64 loops.
  */
 
+import { assertEquals } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
-import { kernelTest as test } from "./harness.ts";
+import { kernelTest as test, runKernel } from "./harness.ts";
 import { BF16, BOOL, check, F16, F32, folded, next, random, THREADS, type Type } from "./product_values.ts";
 
 interface AttentionCase {
@@ -156,7 +157,38 @@ test("attention() takes large heads and 16-bit dtypes", (backend) => {
         { heads: 2, kvHeads: 1, qLen: 10, kvLen: 33, dim: 24, mask: "causal", types: [F32, type, F32], gap: 1 },
         threads,
       );
+      // Few rows read float16 keys and values in place, whole pieces of them; many rows convert a piece first.
+      const types = [F32, type, F32] as const;
+      attention(backend, { heads: 6, kvHeads: 2, qLen: 1, kvLen: 96, dim: 64, vDim: 40, types, length: 81 }, threads);
+      attention(backend, { heads: 6, kvHeads: 2, qLen: 1, kvLen: 96, dim: 64, types, interleaved: true }, threads);
+      attention(backend, { heads: 4, kvHeads: 2, qLen: 30, kvLen: 70, dim: 40, mask: "causal", types }, threads);
     }
+  }
+});
+
+test("attention() keeps infinities among float16 values", (backend) => {
+  const [heads, kvLen, dim] = [2, 70, 16];
+  for (const qLen of [1, 12]) {
+    const v = random(kvLen * dim);
+    v[40 * dim + 3] = Infinity;
+    const out = new Float32Array(heads * qLen * dim);
+    runKernel(backend, "attention", {
+      spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code },
+      push: {
+        batch: 1,
+        heads,
+        kv_heads: 1,
+        q_len: qLen,
+        kv_len: kvLen,
+        scale: 0.25,
+        q_strides: [0, qLen * dim, dim],
+        k_strides: [0, 0, dim],
+        v_strides: [0, 0, dim],
+      },
+      buffers: { q: F32.pack(random(out.length)), k: F16.pack(random(kvLen * dim)), v: F16.pack(v), out },
+      grid: folded(heads * Math.ceil(qLen / 8)),
+    });
+    out.forEach((x, i) => assertEquals(Number.isFinite(x), i % dim !== 3, `element ${i} of ${qLen} queries is ${x}`));
   }
 });
 

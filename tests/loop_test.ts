@@ -178,6 +178,25 @@ deviceTest("Trace runs over states of its shapes, and loops outlive it", () => {
   assertEquals([second.x.tolist(), second.y.tolist()], [[40900, 4860], [251, 252]]);
 });
 
+deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be there", async () => {
+  const weights = { tensors: [stored([3])] };
+  let traced = 0;
+  using traces = new Traces(weights);
+  const step = ({ x }: { x: mx.Tensor }): { x: mx.Tensor } => {
+    traced++;
+    return { x: mx.add(mx.multiply(x, weights.tensors[0]), 1) };
+  };
+  const shape = { x: mx.zeros([2]) };
+  await Promise.all([1, 2].map(() => traces.prepare("step", shape, step)));
+  const state = { x: stored([1, 2]) };
+  using loop = traces.loop("step", state, step);
+  loop.run(2);
+  await traces.prepare("step", shape, step); // beside steps that run
+  assertEquals(state.x.tolist(), [13, 22]);
+  assertEquals([traced, traces.size], [1, 1]);
+  traces[Symbol.dispose]();
+});
+
 deviceTest("Traces keeps what was used last, and loops with one key share a trace", () => {
   const weights = { tensors: [stored([2])] };
   const state = { x: stored([1]) };

@@ -59,6 +59,18 @@ kernelTest("coopmat_map() tells where every element of a matrix is", (backend) =
   for (const words of map.weights ? [map.weights] : []) assertEquals(new Set(words).size, 256);
 }, ["coopmat_map"]);
 
+kernelTest("coopmat_peak() adds up what it says", (backend) => {
+  const [subgroups, steps] = [6, 37]; // the second workgroup is not whole
+  const out = new Float32Array(256 * subgroups);
+  runKernel(backend, "coopmat_peak", {
+    spec: { THREADS: 128 },
+    push: { steps, count: subgroups },
+    buffers: { out },
+    grid: 2,
+  });
+  assertEquals(new Set(out), new Set([480 * steps]));
+}, ["coopmat_peak"]);
+
 // ---- quantized weights ----------------------------------------------------------------------------------------------
 
 interface Weights {

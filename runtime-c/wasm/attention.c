@@ -2,12 +2,13 @@
 //
 // Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
 // in pieces: each piece of k and v is converted to float32 once and used by all rows; running maxima and sums keep one
-// pass exact. `lengths` is one int32 for all batch rows, clamped to 0..kv_len. Masked keys and scores of the lowest
+// pass exact. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest
 // float or -infinity count nothing; a row with no key left gives 0.
 
-#include "simd.h"
+#include "attention_half.h"
 
-enum { ROWS = 16, KEYS = 32, MAX_DIM = 256 };
+// STRIDE: floats between rows, one cache line more than a power of two, so that they do not all fall into the same sets.
+enum { ROWS = 16, KEYS = 32, MAX_DIM = 256, STRIDE = MAX_DIM + 16, FEW_ROWS = 4 };
 #define NEGATIVE_INFINITY (-__builtin_inff())
 #define LOWEST (-0x1.fffffep127f)
 
@@ -15,43 +16,47 @@ typedef struct Block {
     const Call *call;
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
+    bool split; // float16 keys and values as attention_half.h takes them
+    f4 factor;  // what they lack then
+    u16x8 magnitudes; // largest of those read so
     uint32_t head[ROWS], query[ROWS];
-    float q[ROWS][MAX_DIM]; // scaled, padded to a multiple of 4 with zeros
-    float out[ROWS][MAX_DIM];
+    float q[ROWS][STRIDE]; // scaled, padded to a multiple of 4 with zeros
+    float out[ROWS][STRIDE];
     float scores[ROWS][KEYS];
     float most[ROWS], sum[ROWS];
-    float scratch[2][KEYS][MAX_DIM];
+    float scratch[KEYS][STRIDE];
 } Block;
 
-// Rows of a piece of k or v, `stride` floats apart: in place where they are float32 and need no padding, else in scratch.
+// Rows of a piece of k or v, `stride` floats apart, a multiple of 4 of them: in place where they are float32 and need no
+// padding, else in scratch.
 typedef struct Piece {
     const float *rows;
     ptrdiff_t stride;
+    uint32_t keys;
 } Piece;
 
 INLINE uint32_t padded(uint32_t dim) { return (dim + 3) & ~3u; }
 
-// Rows first..first+count-1 of k or v of this kv head as floats; the rest of the piece is 0, so that it adds nothing.
-static Piece load_piece(const Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
-                        uint32_t count, float scratch[KEYS][MAX_DIM]) {
-    uint32_t dtype = b->call->spec[4];
-    ptrdiff_t bytes = DTYPE_BYTES(dtype);
-    from += ((ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] + (ptrdiff_t)first * strides[2]) * bytes;
-    if (dtype == DTYPE_F32 && dim % 4 == 0 && count == KEYS) return (Piece){(const float *)from, strides[2]};
-    for (uint32_t j = 0; j < KEYS; j++, from += strides[2] * bytes) {
-        if (j < count) load_run(scratch[j], from, 0, dim, dtype);
-        for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
-    }
-    return (Piece){scratch[0], MAX_DIM};
+// Row `first` of k or v of this kv head.
+static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t *strides, uint32_t first) {
+    ptrdiff_t at = (ptrdiff_t)b->batch * strides[0] + (ptrdiff_t)b->kv_head * strides[1] + (ptrdiff_t)first * strides[2];
+    return data + at * (ptrdiff_t)DTYPE_BYTES(b->call->spec[4]);
 }
 
-// Fixes the place of two sums among the instructions, as packed.h does: the compiler would spill them.
-INLINE void keep_order(f4 *a, f4 *b) {
-#ifdef __wasm__
-    __asm__ volatile("" : "+r"(*a), "+r"(*b) : : "memory");
-#else
-    (void)a, (void)b;
-#endif
+// Rows first..first+count-1 of k or v as floats; rows that fill up the piece are 0, so that they add nothing.
+static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
+                        uint32_t count, float scratch[KEYS][STRIDE]) {
+    uint32_t dtype = b->call->spec[4];
+    ptrdiff_t bytes = DTYPE_BYTES(dtype);
+    from = row_of(b, from, strides, first);
+    if (dtype == DTYPE_F32 && dim % 4 == 0 && count == KEYS) return (Piece){(const float *)from, strides[2], KEYS};
+    uint32_t keys = padded(count);
+    for (uint32_t j = 0; j < keys; j++, from += strides[2] * bytes) {
+        if (j < count && b->split) b->magnitudes = load_split(scratch[j], (const uint16_t *)from, dim, b->magnitudes);
+        else if (j < count) load_run(scratch[j], from, 0, dim, dtype);
+        for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
+    }
+    return (Piece){scratch[0], STRIDE, keys};
 }
 
 // Two rows against four keys: eight sums in registers. Rows beyond the block compute on stale values that nothing
@@ -59,11 +64,11 @@ INLINE void keep_order(f4 *a, f4 *b) {
 static void score_piece(Block *b, Piece k, uint32_t dim) {
     for (uint32_t i = 0; i < b->rows; i += 2) {
         const float *q = b->q[i];
-        for (uint32_t j = 0; j < KEYS; j += 4) {
+        for (uint32_t j = 0; j < k.keys; j += 4) {
             f4 s[2][4] = {{{0}}};
             const float *row = k.rows + j * k.stride;
             for (uint32_t d = 0; d < dim; d += 4) {
-                f4 q0 = f4_load(q + d), q1 = f4_load(q + MAX_DIM + d);
+                f4 q0 = f4_load(q + d), q1 = f4_load(q + STRIDE + d);
 #pragma clang loop unroll(full)
                 for (uint32_t n = 0; n < 4; n++) {
                     f4 x = f4_load(row + n * k.stride + d);
@@ -72,8 +77,8 @@ static void score_piece(Block *b, Piece k, uint32_t dim) {
                     keep_order(&s[0][n], &s[1][n]);
                 }
             }
-            f4_store(b->scores[i] + j, f4_sum4(s[0][0], s[0][1], s[0][2], s[0][3]));
-            f4_store(b->scores[i + 1] + j, f4_sum4(s[1][0], s[1][1], s[1][2], s[1][3]));
+            f4_store(b->scores[i] + j, f4_sum4(s[0][0], s[0][1], s[0][2], s[0][3]) * b->factor);
+            f4_store(b->scores[i + 1] + j, f4_sum4(s[1][0], s[1][1], s[1][2], s[1][3]) * b->factor);
         }
     }
 }
@@ -116,7 +121,7 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
     f4 sum = {0};
     for (uint32_t j = 0; j < KEYS; j += 4) {
         f4 weight = f4_exp_negative(f4_load(scores + j) - most);
-        f4_store(scores + j, weight);
+        f4_store(scores + j, weight * b->factor);
         sum += weight;
     }
     if (most != b->most[i]) {
@@ -142,10 +147,10 @@ INLINE f4 lane(f4 x, uint32_t n) {
 INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint32_t vectors) {
     f4 o[2][4];
     for (uint32_t c = 0; c < vectors; c++) {
-        o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + MAX_DIM + d + 4 * c);
+        o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + STRIDE + d + 4 * c);
     }
     const float *row = v.rows + d;
-    for (uint32_t j = 0; j < KEYS; j += 4) {
+    for (uint32_t j = 0; j < v.keys; j += 4) {
         f4 w0 = f4_load(weights + j), w1 = f4_load(weights + KEYS + j);
 #pragma clang loop unroll(full)
         for (uint32_t n = 0; n < 4; n++, row += v.stride) {
@@ -160,7 +165,7 @@ INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint
         }
     }
     for (uint32_t c = 0; c < vectors; c++) {
-        f4_store(out + d + 4 * c, o[0][c]), f4_store(out + MAX_DIM + d + 4 * c, o[1][c]);
+        f4_store(out + d + 4 * c, o[0][c]), f4_store(out + STRIDE + d + 4 * c, o[1][c]);
     }
 }
 
@@ -173,11 +178,15 @@ static void add_values(Block *b, Piece v, uint32_t v_dim) {
     }
 }
 
-static void run_block(Block *b) {
+// Computes a block; `split` where its dims and dtype fit. False, and nothing done, where that cannot serve the values.
+static bool run_block(Block *b, bool split) {
     const struct AttentionPush *p = b->p;
     const uint32_t *spec = b->call->spec;
     uint32_t dim = spec[1], v_dim = spec[2], dtype_q = spec[3], dtype_out = spec[5];
     uint32_t last_query = 0;
+    b->split = split && spec[4] == DTYPE_F16 && dim % 8 == 0 && v_dim % 8 == 0;
+    b->factor = f4_splat(b->split ? HALF_FACTOR : 1);
+    b->magnitudes = (u16x8){0};
     __builtin_memset(b->q, 0, (b->rows + 1) / 2 * 2 * sizeof b->q[0]);
     __builtin_memset(b->out, 0, (b->rows + 1) / 2 * 2 * sizeof b->out[0]);
     for (uint32_t i = 0; i < b->rows; i++) {
@@ -185,6 +194,7 @@ static void run_block(Block *b) {
                             (ptrdiff_t)b->query[i] * p->q_strides[2];
         load_run(b->q[i], b->call->buffer[0] + element * (ptrdiff_t)DTYPE_BYTES(dtype_q), 0, dim, dtype_q);
         for (uint32_t d = 0; d < dim; d++) b->q[i][d] *= p->scale;
+        if (b->split) to_split_order(b->q[i], dim);
         b->most[i] = NEGATIVE_INFINITY;
         b->sum[i] = 0;
         last_query = b->query[i] > last_query ? b->query[i] : last_query;
@@ -194,21 +204,37 @@ static void run_block(Block *b) {
     if (spec[6] == MASK_CAUSAL && causal_end < end) end = causal_end;
     for (uint32_t first = 0; (int64_t)first < end; first += KEYS) {
         uint32_t count = min_u32(KEYS, (uint32_t)end - first);
-        Piece k = load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch[0]);
-        Piece v = load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch[1]);
-        score_piece(b, k, dim);
+        bool here = b->split && b->rows <= FEW_ROWS && count == KEYS;
+        if (here) {
+            const uint16_t *k = (const uint16_t *)row_of(b, b->call->buffer[1], p->k_strides, first);
+            for (uint32_t i = 0; i < b->rows; i += 2) {
+                b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS, b->magnitudes);
+            }
+        } else {
+            score_piece(b, load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch), dim);
+        }
         for (uint32_t i = 0; i < b->rows; i++) {
             mask_row(b, i, first, count);
             softmax_row(b, i, v_dim);
         }
-        add_values(b, v, v_dim);
+        if (here) {
+            const uint16_t *v = (const uint16_t *)row_of(b, b->call->buffer[2], p->v_strides, first);
+            for (uint32_t i = 0; i < b->rows; i += 2) {
+                b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS, b->magnitudes);
+            }
+        } else {
+            add_values(b, load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch), v_dim);
+        }
     }
+    if (any_special(b->magnitudes)) return false;
     for (uint32_t i = 0; i < b->rows; i++) {
         size_t at = (((size_t)b->batch * p->heads + b->head[i]) * p->q_len + b->query[i]) * v_dim;
         float inverse = b->sum[i] > 0 || b->sum[i] != b->sum[i] ? 1 / b->sum[i] : 0;
         for (uint32_t d = 0; d < v_dim; d += 4) f4_store(b->out[i] + d, f4_load(b->out[i] + d) * inverse);
+        if (b->split) from_split_order(b->out[i], v_dim);
         store_floats(b->call->buffer[5], at, b->out[i], v_dim, dtype_out);
     }
+    return true;
 }
 
 // Rows of a kv head: its query heads for the first query, then for the next.
@@ -226,10 +252,7 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     b.call = call;
     b.p = p;
     b.length = p->kv_len;
-    if (call->spec[8]) {
-        int32_t length = *(const int32_t *)call->buffer[4];
-        b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
-    }
+    uint32_t has_lengths = call->spec[8];
     uint32_t rows = rows_of(p), blocks = (rows + ROWS - 1) / ROWS, group = p->heads / p->kv_heads;
     __builtin_memset(b.scores, 0, sizeof b.scores);
     for (; chunk < last; chunk++) {
@@ -237,10 +260,14 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
         b.kv_head = chunk / blocks % p->kv_heads;
         b.batch = chunk / blocks / p->kv_heads;
         b.rows = min_u32(ROWS, rows - first);
+        if (has_lengths) {
+            int32_t length = ((const int32_t *)call->buffer[4])[has_lengths == 2 ? b.batch : 0];
+            b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
+        }
         for (uint32_t i = 0; i < b.rows; i++) {
             b.head[i] = b.kv_head * group + (first + i) % group;
             b.query[i] = (first + i) / group;
         }
-        run_block(&b);
+        if (!run_block(&b, true)) run_block(&b, false);
     }
 }

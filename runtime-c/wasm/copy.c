@@ -25,20 +25,34 @@ static void copy_run(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptrd
     else RUN(uint8_t)
 }
 
-void k_copy(const Call *call) {
+// Rows along the last dimension of a chunk.
+static uint32_t grain(const struct CopyPush *p, uint32_t cols) { return chunk_grain(p->count / cols, cols, 1); }
+
+static uint32_t columns(const struct CopyPush *p) {
+    uint32_t cols = p->shape[used_dims(p->shape, DIMS) - 1];
+    return cols ? cols : 1;
+}
+
+uint32_t chunks_copy(const Call *call) {
+    PUSH(CopyPush);
+    uint32_t cols = columns(p);
+    return chunk_count(p->count / cols, grain(p, cols));
+}
+
+void k_copy(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     PUSH(CopyPush);
     const ptrdiff_t bytes = (ptrdiff_t)call->spec[1];
     const uint32_t dynamic = call->spec[2];
-    if (p->count == 0) return;
     const uint8_t *in = call->buffer[0];
     uint8_t *out = call->buffer[2];
     if (dynamic == 1) out += dynamic_shift(p, call->buffer[1]) * bytes;
     if (dynamic == 2) in += dynamic_shift(p, call->buffer[1]) * bytes;
 
     const int dims = used_dims(p->shape, DIMS), last = dims - 1;
-    const uint32_t cols = p->shape[last];
-    Place from = {{0}, 0}, to = {{0}, 0};
-    for (uint32_t done = 0; done < p->count; done += cols) {
+    const uint32_t cols = columns(p), begin = chunk * grain(p, cols) * cols;
+    const uint32_t end = chunk_end(last_chunk, grain(p, cols), p->count / cols) * cols;
+    Place from = place_of(begin, dims, p->shape, p->in_strides), to = place_of(begin, dims, p->shape, p->out_strides);
+    for (uint32_t done = begin; done < end; done += cols) {
         copy_run(out + to.offset * bytes, p->out_strides[last], in + from.offset * bytes, p->in_strides[last], cols,
                  (uint32_t)bytes);
         place_advance(&from, cols, dims, p->shape, p->in_strides);

@@ -5,7 +5,7 @@
 // Indices are 32 bits: up to 2^31 elements.
 
 #include "../../shaders/math.h"
-#include "kernel.h"
+#include "simd.h"
 #include "strided.h"
 
 #define BLOCK 512u
@@ -23,9 +23,11 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define float_result ((Float *)out)[i]
 #define int_result ((Int *)out)[i]
 #define uint_result out[i]
+// Two vectors at a time: engines load a constant anew for every place that uses it.
 #define LOOP(function, Type, arity, result, body)                                                                     \
     static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) {            \
         (void)pb, (void)pc;                                                                                           \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             OPERANDS_##arity(Type) result = body;                                                                     \
         }                                                                                                             \
@@ -54,12 +56,17 @@ static const struct {
 
 #define ROUNDING(function, x_to_result)                                                                               \
     static void function(Uint *r, uint32_t n) {                                                                       \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             const Uint x = r[i];                                                                                      \
             r[i] = x_to_result;                                                                                       \
         }                                                                                                             \
     }
-ROUNDING(round_f16, float_bits(f16_value(f16_bits(bits_float(x)))))
+static void round_f16(Uint *r, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) f4_store((float *)r + i, f4_from_f16(f16_from_f4(f4_load((float *)r + i))));
+    for (; i < n; i++) r[i] = float_bits(f16_value(f16_bits(bits_float(r[i]))));
+}
 ROUNDING(round_bf16, bf16_bits(bits_float(x)) << 16)
 ROUNDING(wrap_i8, (Uint)(int8_t)x)
 ROUNDING(wrap_i16, (Uint)(int16_t)x)
@@ -72,7 +79,7 @@ static void (*const ROUND[3][2])(Uint *r, uint32_t n) = {
 // ---- loads and stores ---------------------------------------------------------------------------------------------
 
 // `n` elements from `from` on, `stride` elements apart.
-static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, uint32_t n, uint32_t dtype) {
+static void load_strided(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, uint32_t n, uint32_t dtype) {
     const ptrdiff_t step = stride * (ptrdiff_t)DTYPE_BYTES(dtype);
     if (stride == 0) {
         const Uint x = load_bits(from, 0, dtype);
@@ -96,8 +103,8 @@ static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, u
     }
 }
 
-static void store_block(uint8_t *out, uint32_t first, const Uint *r, uint32_t n, uint32_t dtype) {
-    uint8_t *to = out + (size_t)first * DTYPE_BYTES(dtype);
+static void store_block(uint8_t *out, uint32_t first, const Uint *restrict r, uint32_t n, uint32_t dtype) {
+    uint8_t *restrict to = out + (size_t)first * DTYPE_BYTES(dtype);
 #define STORE(d)                                                                                                      \
     case d:                                                                                                           \
         for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]);                                                  \
@@ -110,7 +117,7 @@ static void store_block(uint8_t *out, uint32_t first, const Uint *r, uint32_t n,
         STORE(DTYPE_U8)
         case DTYPE_I16:
         STORE(DTYPE_U16)
-        STORE(DTYPE_F16)
+        case DTYPE_F16: store_halves((uint16_t *)to, (const float *)r, n); break;
         STORE(DTYPE_BF16)
         default:
         STORE(DTYPE_U32)
@@ -132,7 +139,7 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
     if (!in->strides) {
         const uint8_t *from = in->data + (size_t)first * bytes;
         if (bytes == 4) return (const Uint *)from;
-        load_run(block, from, 1, n, in->dtype);
+        load_strided(block, from, 1, n, in->dtype);
         return block;
     }
     for (uint32_t done = 0; done < n;) {
@@ -140,34 +147,46 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
         const uint8_t *from = in->data + in->place.offset * (ptrdiff_t)bytes;
         place_advance(&in->place, run, dims, shape, in->strides);
         if (run == n && bytes == 4 && in->strides[dims - 1] == 1) return (const Uint *)from;
-        load_run(block + done, from, in->strides[dims - 1], run, in->dtype);
+        load_strided(block + done, from, in->strides[dims - 1], run, in->dtype);
         done += run;
     }
     return block;
 }
 
-void k_elementwise(const Call *call) {
+// Elements of a chunk: whole blocks, enough for a microsecond or two.
+static uint32_t grain_of(const Call *call) {
+    PUSH(ElementwisePush);
+    return chunk_grain(p->count, call->spec[6] > 1 ? 4 : 1, BLOCK);
+}
+
+uint32_t chunks_elementwise(const Call *call) {
+    PUSH(ElementwisePush);
+    return chunk_count(p->count, grain_of(call));
+}
+
+void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     PUSH(ElementwisePush);
     const uint32_t dtype_out = call->spec[4], contiguous = call->spec[5], steps = call->spec[6];
     const uint32_t *words = call->spec + 7;
-    if (p->count == 0) return;
+    const uint32_t grain = grain_of(call), begin = chunk * grain, end = chunk_end(last_chunk, grain, p->count);
 
     Uint blocks[9][BLOCK] __attribute__((aligned(64)));
     const Uint *registers[9];
     for (int r = 0; r < 9; r++) registers[r] = blocks[r];
     for (uint32_t i = 0; i < BLOCK; i++) blocks[3][i] = p->imm0, blocks[4][i] = p->imm1;
     const int32_t *strides[3] = {p->a_strides, p->b_strides, p->c_strides};
+    const int dims = used_dims(p->shape, 4);
     Input inputs[3];
     for (int k = 0; k < 3; k++) {
         inputs[k] = (Input){call->buffer[k], call->spec[1 + k], contiguous ? NULL : strides[k], {{0}, 0}};
         if (!inputs[k].data) __builtin_memset(blocks[k], 0, sizeof blocks[k]);
+        else if (!contiguous) inputs[k].place = place_of(begin, dims, p->shape, strides[k]);
     }
 
-    const int dims = used_dims(p->shape, 4);
     uint8_t *out = call->buffer[3];
     const bool in_place = DTYPE_BYTES(dtype_out) == 4 && steps > 0;
-    for (uint32_t first = 0; first < p->count; first += BLOCK) {
-        const uint32_t n = p->count - first < BLOCK ? p->count - first : BLOCK;
+    for (uint32_t first = begin; first < end; first += BLOCK) {
+        const uint32_t n = end - first < BLOCK ? end - first : BLOCK;
         for (int k = 0; k < 3; k++) registers[k] = load_input(&inputs[k], blocks[k], first, n, p->shape, dims);
         for (uint32_t s = 0; s < steps; s++) {
             const uint32_t word = words[s], id = word & 0xffu, domain = word >> 8 & 3u, rounding = word >> 10 & 3u;
@@ -175,11 +194,14 @@ void k_elementwise(const Call *call) {
             const Uint *c = registers[word >> 20 & 15u];
             Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
             ROWS[domain][id].run(to, a, b, c, n);
-            if (rounding) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
+            // What is stored as the dtype that it rounds to is rounded then.
+            const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
+            if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
         }
         if (!in_place) store_block(out, first, registers[steps ? 4 + steps : 0], n, dtype_out);
     }
 }
 
 // A kernel of its own only for the sake of shader compile times.
-void k_elementwise_single(const Call *call) { k_elementwise(call); }
+uint32_t chunks_elementwise_single(const Call *call) { return chunks_elementwise(call); }
+void k_elementwise_single(const Call *call, uint32_t first, uint32_t last) { k_elementwise(call, first, last); }

@@ -21,6 +21,19 @@ typedef struct Call {
     const void *push;
 } Call;
 
+// Items of a chunk, a multiple of `unit`: enough for some microseconds, and so many that there are some dozens of chunks
+// unless they grow too long. `cost` is the work of an item, a float added to another being 1.
+static inline uint32_t chunk_grain(uint32_t items, uint32_t cost, uint32_t unit) {
+    const uint32_t least = 2048 / (cost ? cost : 1), most = 65536 / (cost ? cost : 1);
+    uint32_t grain = items / 48;
+    grain = grain > most ? most : grain < least ? least : grain;
+    return ((grain ? grain : 1) + unit - 1) / unit * unit;
+}
+static inline uint32_t chunk_count(uint32_t items, uint32_t grain) { return items / grain + (items % grain != 0); }
+static inline uint32_t chunk_end(uint32_t last, uint32_t grain, uint32_t items) {
+    return (uint64_t)last * grain < items ? last * grain : items;
+}
+
 #define PUSH(Type) const struct Type *p = (const struct Type *)call->push
 
 static inline uint32_t float_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
@@ -28,26 +41,27 @@ static inline float bits_float(uint32_t u) { return __builtin_bit_cast(float, u)
 
 static inline float bf16_value(uint32_t bits) { return bits_float(bits << 16); }
 
+// The conversions have no branches, so that loops of them become vectors; magnitudes are compared as int32, which is one
+// instruction.
 static inline uint32_t bf16_bits(float x) {
-    uint32_t u = float_bits(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
-    return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    uint32_t u = float_bits(x), rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return (int32_t)(u & 0x7fffffffu) > 0x7f800000 ? 0x7fc0u : rounded;
 }
 
 static inline float f16_value(uint32_t bits) {
     uint32_t sign = (bits & 0x8000u) << 16, u = bits & 0x7fffu;
-    if (u >= 0x7c00u) return bits_float(sign | 0x7f800000u | (u & 0x3ffu) << 13);
-    if (u >= 0x0400u) return bits_float(sign | ((u << 13) + 0x38000000u));
-    return bits_float(sign | float_bits((float)u * 0x1p-24f));
+    uint32_t special = (int32_t)u >= 0x7c00 ? 0x7f800000u : 0;
+    return bits_float(float_bits(bits_float(u << 13) * 0x1p112f) | special | sign);
 }
 
 static inline uint32_t f16_bits(float x) {
-    uint32_t u = float_bits(x), sign = (u >> 16) & 0x8000u;
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u) return sign | 0x7e00u;
-    if (u >= 0x477ff000u) return sign | 0x7c00u;
-    if (u < 0x38800000u) return sign | (float_bits(bits_float(u) + 0.5f) - 0x3f000000u);
-    return sign | ((u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13);
+    uint32_t all = float_bits(x), u = all & 0x7fffffffu;
+    uint32_t subnormal = float_bits(bits_float(u) + 0.5f) - 0x3f000000u;
+    uint32_t half = (u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13;
+    half = (int32_t)u < 0x38800000 ? subnormal : half;
+    half = (int32_t)u >= 0x477ff000 ? 0x7c00u : half;
+    half = (int32_t)u > 0x7f800000 ? 0x7e00u : half;
+    return (all >> 16 & 0x8000u) | half;
 }
 
 static inline uint32_t load_bits(const uint8_t *a, size_t i, uint32_t dtype) {

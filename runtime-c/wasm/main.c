@@ -76,8 +76,12 @@ int32_t EXPORT(vk_probe)(void) {
     return right;
 }
 
+// Addresses are f64 where JavaScript gives them, as in memory.c.
+static void *pointer(double address) { return (void *)(uintptr_t)address; }
+
 // Strict check of a Plan against the kernel table; must pass before vk_plan_run.
-int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
+int32_t EXPORT(vk_plan_check)(double words_at, uint32_t count) {
+    const uint32_t *words = pointer(words_at);
     if (count < PLAN_HEADER_WORDS || words[0] != PLAN_MAGIC || words[3] != count) return -PLAN_BAD_HEADER;
     uint32_t at = PLAN_HEADER_WORDS, dispatches = words[2], length = 0;
     for (uint32_t i = 0; i < dispatches; i++, at += length) {
@@ -91,30 +95,33 @@ int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
 typedef struct Run {
     uint32_t dispatch, word, chunk; // the next dispatch, where it lies, its next chunk
     uint32_t unused;
-    uint32_t slots[];
+    double slots[];
 } Run;
 
 // What a kernel that cannot be cut takes from the budget of a slice.
-enum { WHOLE = 4 };
+enum { WHOLE = 16 };
 
-// Runs up to dispatch last - 1, or until about `budget` chunks are done; returns the next dispatch. *run says where to go on.
-uint32_t EXPORT(vk_plan_run)(const uint32_t *words, Run *run, uint32_t last, uint32_t budget) {
+// Runs up to dispatch last - 1, or until chunks of about `budget` weight are done; returns the next dispatch. *run says
+// where to go on.
+uint32_t EXPORT(vk_plan_run)(double words_at, double run_at, uint32_t last, uint32_t budget) {
+    const uint32_t *words = pointer(words_at);
+    Run *run = pointer(run_at);
     if (run->dispatch == 0 && run->chunk == 0) run->word = PLAN_HEADER_WORDS;
     for (uint32_t spent = 0; run->dispatch < last && spent < budget;) {
         Dispatch d = dispatch_at(words + run->word);
         Call call = {.spec = d.spec, .push = d.push};
         for (uint32_t b = 0; b < d.kernel->buffers; b++) {
             uint32_t slot = d.buffers[2u * b], offset = d.buffers[2u * b + 1u];
-            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)(uintptr_t)(run->slots[slot] + offset);
+            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)pointer(run->slots[slot]) + offset;
         }
         if (d.kernel->run) {
             d.kernel->run(&call);
             spent += WHOLE;
         } else {
-            uint32_t chunks = d.kernel->chunks(&call), left = budget - spent;
+            uint32_t weight = d.kernel->weight, left = (budget - spent - 1) / weight + 1, chunks = d.kernel->chunks(&call);
             uint32_t end = chunks - run->chunk > left ? run->chunk + left : chunks;
             pool_run(d.kernel->run_chunks, &call, run->chunk, end);
-            spent += end - run->chunk;
+            spent += (end - run->chunk) * weight;
             run->chunk = end;
             if (end < chunks) break;
         }

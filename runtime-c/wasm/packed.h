@@ -17,7 +17,7 @@
 #define VKMX_WASM_PACKED_H
 #include "simd.h"
 
-enum { TILE = 16, VECTORS = TILE / 4, SPAN = 32 }; // SPAN: columns that 16-bit sums hold
+enum { TILE = 16, VECTORS = TILE / 4, SPAN = 32, MAX_COLUMNS = 16384 }; // SPAN: columns that 16-bit sums hold
 
 typedef struct Packed {
     uint8_t *data;

@@ -15,22 +15,26 @@ typedef struct Row {
     uint32_t dtype;
 } Row;
 
-// Registers of elements first .. first + n - 1 of the row.
-static void read_run(const Row *row, size_t first, size_t n, uint32_t *run) {
-    size_t width = row->p->inner_shape[1];
+// Registers of elements first .. first + n - 1 of the row: in place where they lie so already, else in `run`.
+static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t *run) {
+    const uint32_t *shape = row->p->inner_shape;
+    size_t width = shape[1];
     ptrdiff_t bytes = DTYPE_BYTES(row->dtype);
     ptrdiff_t outer = row->p->inner_strides[0] * bytes, inner = row->p->inner_strides[1] * bytes;
-    if (width == row->p->cols) {
+    if (shape[0] == 1 || shape[1] == 1) { // one dimension
+        if (shape[1] == 1) inner = outer;
         const uint8_t *at = row->first + (ptrdiff_t)first * inner;
+        if (inner == bytes && bytes == 4) return (const uint32_t *)at;
         if (inner == bytes && DTYPE_IS_FLOAT(row->dtype)) load_floats((float *)run, at, 0, n, row->dtype);
         else for (size_t i = 0; i < n; i++, at += inner) run[i] = load_bits(at, 0, row->dtype);
-        return;
+        return run;
     }
     size_t y = first / width, x = first % width;
     for (size_t i = 0; i < n; i++) {
         run[i] = load_bits(row->first + (ptrdiff_t)y * outer + (ptrdiff_t)x * inner, 0, row->dtype);
         if (++x == width) x = 0, y++;
     }
+    return run;
 }
 
 // ---- folding a run --------------------------------------------------------------------------------------------------
@@ -49,17 +53,16 @@ static float sum_floats(const float *run, size_t n) {
 
 // The largest element (`sign` -1: the smallest, negated); NaN when there is one.
 static float max_floats(const float *run, size_t n, float sign) {
-    f4 most = f4_splat(-__builtin_inff());
+    f4 a = f4_splat(-__builtin_inff()), b = a;
     i4 nan = {0, 0, 0, 0};
     size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        f4 v = f4_load(run + i) * sign;
-        i4 larger = v > most;
-        nan |= v != v;
-        most = (f4)(((i4)v & larger) | ((i4)most & ~larger));
+    for (; i + 8 <= n; i += 8) {
+        f4 u = f4_load(run + i) * sign, v = f4_load(run + i + 4) * sign;
+        nan |= (u != u) | (v != v);
+        a = f4_max(a, u), b = f4_max(b, v);
     }
     float best = -__builtin_inff();
-    for (int l = 0; l < 4; l++) best = m_maximum(best, most[l]);
+    for (int l = 0; l < 4; l++) best = m_maximum(best, f4_max(a, b)[l]);
     for (; i < n; i++) best = m_maximum(best, run[i] * sign);
     return (nan[0] | nan[1] | nan[2] | nan[3]) ? __builtin_nanf("") : best;
 }
@@ -95,12 +98,15 @@ static uint32_t fold_run(uint32_t op, uint32_t dtype, uint32_t folded, const uin
 // ---- folding a row --------------------------------------------------------------------------------------------------
 
 static uint32_t fold_row(const Row *row, uint32_t op) {
-    uint32_t run[RUN], folded = identity(op, row->dtype), cols = row->p->cols;
+    uint32_t buffer[RUN], folded = identity(op, row->dtype), cols = row->p->cols;
     double sum = 0;
     for (size_t first = 0; first < cols; first += RUN) {
         size_t n = min_u32(RUN, cols - (uint32_t)first);
-        read_run(row, first, n, run);
-        if (op == OP_ALL || op == OP_ANY) for (size_t i = 0; i < n; i++) run[i] = truth(run[i], row->dtype);
+        const uint32_t *run = read_run(row, first, n, buffer);
+        if (op == OP_ALL || op == OP_ANY) {
+            for (size_t i = 0; i < n; i++) buffer[i] = truth(run[i], row->dtype);
+            run = buffer;
+        }
         if (op == OP_SUM && DTYPE_IS_FLOAT(row->dtype)) sum += sum_floats((const float *)run, n);
         else folded = fold_run(op, row->dtype, folded, run, n);
     }
@@ -108,25 +114,25 @@ static uint32_t fold_row(const Row *row, uint32_t op) {
 }
 
 static uint32_t logsumexp_row(const Row *row) {
-    uint32_t run[RUN], cols = row->p->cols;
-    float most = bits_float(fold_row(row, OP_MAX)), *x = (float *)run;
+    uint32_t buffer[RUN], cols = row->p->cols;
+    float most = bits_float(fold_row(row, OP_MAX)), *y = (float *)buffer;
     if (!is_finite(most)) return float_bits(most); // nothing but -inf, or an inf or NaN that decides alone
     double sum = 0;
     for (size_t first = 0; first < cols; first += RUN) {
         size_t n = min_u32(RUN, cols - (uint32_t)first);
-        read_run(row, first, n, run);
-        for (size_t i = 0; i < n; i++) x[i] = m_exp(x[i] - most);
-        sum += sum_floats(x, n);
+        const float *x = (const float *)read_run(row, first, n, buffer);
+        for (size_t i = 0; i < n; i++) y[i] = m_exp(x[i] - most);
+        sum += sum_floats(y, n);
     }
     return float_bits(most + m_log((float)sum));
 }
 
 // Position of the extreme: runs whose extreme does not beat the best so far are not looked into.
 static uint32_t arg_row(const Row *row, uint32_t op) {
-    uint32_t run[RUN], cols = row->p->cols, best = 0, best_key = 0;
+    uint32_t buffer[RUN], cols = row->p->cols, best = 0, best_key = 0;
     for (size_t first = 0; first < cols; first += RUN) {
         size_t n = min_u32(RUN, cols - (uint32_t)first);
-        read_run(row, first, n, run);
+        const uint32_t *run = read_run(row, first, n, buffer);
         if (DTYPE_IS_FLOAT(row->dtype)) {
             float sign = op == OP_ARGMIN ? -1.0f : 1.0f, most = max_floats((const float *)run, n, sign);
             if (first && extreme_key(op, float_bits(most * sign), row->dtype) <= best_key) continue;

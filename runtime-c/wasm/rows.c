@@ -5,16 +5,15 @@
 
 enum { RUN = 512 };
 
+// Rows of a chunk.
+static uint32_t row_grain(uint32_t rows, uint32_t cols) { return chunk_grain(rows, cols, 1); }
+
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
 static float max_of(const uint8_t *in, size_t base, size_t cols, uint32_t dtype) {
     f4 most = f4_splat(-__builtin_inff());
     size_t i = 0;
-    for (; i + 4 <= cols; i += 4) {
-        f4 v = f4_load_as(in, base + i, dtype);
-        i4 larger = v > most;
-        most = (f4)(((i4)v & larger) | ((i4)most & ~larger));
-    }
+    for (; i + 4 <= cols; i += 4) most = f4_max(most, f4_load_as(in, base + i, dtype));
     float best = most[0];
     for (int l = 1; l < 4; l++) best = most[l] > best ? most[l] : best;
     for (; i < cols; i++) {
@@ -38,14 +37,20 @@ static float exp_run(const uint8_t *in, size_t first, size_t n, uint32_t dtype, 
 
 // float32 output holds the exponentials until their sum is known; for 16-bit output, rows longer than a run compute
 // them again.
-void k_softmax(const Call *call) {
+uint32_t chunks_softmax(const Call *call) {
     PUSH(RowsPush);
+    return chunk_count(p->rows, row_grain(p->rows, p->cols));
+}
+
+void k_softmax(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(RowsPush);
+    uint32_t grain = row_grain(p->rows, p->cols), end = chunk_end(last, grain, p->rows);
     uint32_t dtype = call->spec[1], dtype_out = call->spec[2];
     const uint8_t *in = call->buffer[0];
     size_t cols = p->cols;
     bool direct = dtype_out == DTYPE_F32;
     float buffer[RUN];
-    for (size_t r = 0; r < p->rows; r++) {
+    for (size_t r = (size_t)chunk * grain; r < end; r++) {
         size_t base = r * cols;
         float most = max_of(in, base, cols, dtype), *out = (float *)call->buffer[1] + base;
         double sum = 0;
@@ -71,13 +76,24 @@ static void round_run(float *x, size_t n, uint32_t dtype) {
     if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
 }
 
-void k_rms_norm(const Call *call) {
+// y = x * scale * weight; the dtype is a constant at every call.
+INLINE void scale_row(float *y, const float *x, float scale, const uint8_t *weight, size_t cols, uint32_t dtype) {
+    for (size_t i = 0; i < cols; i += 4) f4_store(y + i, f4_load(x + i) * scale * f4_load_as(weight, i, dtype));
+}
+
+uint32_t chunks_rms_norm(const Call *call) {
     PUSH(RmsNormPush);
+    return chunk_count(p->rows, row_grain(p->rows, p->cols));
+}
+
+void k_rms_norm(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(RmsNormPush);
+    uint32_t grain = row_grain(p->rows, p->cols), end = chunk_end(last, grain, p->rows);
     uint32_t dtype = call->spec[1], dtype_weight = call->spec[2], dtype_out = call->spec[3];
     bool has_weight = call->spec[4];
     size_t cols = p->cols;
     float x[RUN], weight[RUN];
-    for (size_t r = 0; r < p->rows; r++) {
+    for (size_t r = (size_t)chunk * grain; r < end; r++) {
         size_t base = r * cols, i = 0;
         f4 a = f4_splat(0), b = a;
         for (; i + 8 <= cols; i += 8) {
@@ -91,6 +107,14 @@ void k_rms_norm(const Call *call) {
             squares += v * v;
         }
         float scale = 1.0f / m_sqrt(squares / (float)cols + p->eps);
+        if (has_weight && dtype == DTYPE_F32 && dtype_out == DTYPE_F32 && cols % 4 == 0) {
+            const float *from = (const float *)call->buffer[0] + base;
+            float *to = (float *)call->buffer[2] + base;
+            if (dtype_weight == DTYPE_F32) scale_row(to, from, scale, call->buffer[1], cols, DTYPE_F32);
+            else if (dtype_weight == DTYPE_BF16) scale_row(to, from, scale, call->buffer[1], cols, DTYPE_BF16);
+            else scale_row(to, from, scale, call->buffer[1], cols, DTYPE_F16);
+            continue;
+        }
         for (i = 0; i < cols; i += RUN) {
             size_t n = min_u32(RUN, (uint32_t)(cols - i));
             load_floats(x, call->buffer[0], base + i, n, dtype);
@@ -140,11 +164,22 @@ static void rotate(const Call *call, const uint8_t *x, size_t to, size_t first, 
     }
 }
 
-// Angles are the same for all heads, so heads are the inner loop; frequencies are the same for all rows.
-void k_rope(const Call *call) {
+// A chunk is some positions of one batch row.
+static uint32_t rope_grain(const struct RopePush *p) { return chunk_grain(p->seq, p->heads * p->dims, 1); }
+
+uint32_t chunks_rope(const Call *call) {
+    PUSH(RopePush);
+    return p->batch * chunk_count(p->seq, rope_grain(p));
+}
+
+// Positions first..last-1 of batch row b. Angles are the same for all heads, so heads are the inner loop.
+static void rope_positions(const Call *call, uint32_t b, uint32_t first_position, uint32_t last_position) {
     PUSH(RopePush);
     uint32_t dtype = call->spec[1], offset_mode = call->spec[3], pairs = p->rope_dims / 2;
     bool has_freqs = call->spec[4];
+    const int32_t *offsets = (const int32_t *)call->buffer[1];
+    int32_t offset = offset_mode == OFFSET_PUSH ? p->offset : offsets[offset_mode == OFFSET_BATCH ? b : 0];
+    size_t bytes = DTYPE_BYTES(dtype), skip = p->rope_dims * bytes;
     Scaled turns[RUN];
     float sines[RUN], cosines[RUN];
     for (uint32_t first = 0; first < pairs; first += RUN) {
@@ -154,26 +189,29 @@ void k_rope(const Call *call) {
                                          : rope_frequency(first + i, p->rope_dims, p->log2_base);
             turns[i] = turns_per_position(frequency, p->scale);
         }
-        for (uint32_t b = 0; b < p->batch; b++) {
-            const int32_t *offsets = (const int32_t *)call->buffer[1];
-            int32_t offset = offset_mode == OFFSET_PUSH ? p->offset : offsets[offset_mode == OFFSET_BATCH ? b : 0];
-            for (uint32_t t = 0; t < p->seq; t++) {
-                for (uint32_t i = 0; i < n; i++) {
-                    uint32_t turn = turn_at((int32_t)t + offset, turns[i]);
-                    sines[i] = turn_sin(turn);
-                    cosines[i] = turn_cos(turn);
-                }
-                for (uint32_t h = 0; h < p->heads; h++) {
-                    size_t to = (((size_t)b * p->heads + h) * p->seq + t) * p->dims;
-                    rotate(call, x_row(call, b, h, t), to, first, n, sines, cosines);
+        for (uint32_t t = first_position; t < last_position; t++) {
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t turn = turn_at((int32_t)t + offset, turns[i]);
+                sines[i] = turn_sin(turn);
+                cosines[i] = turn_cos(turn);
+            }
+            for (uint32_t h = 0; h < p->heads; h++) {
+                size_t to = (((size_t)b * p->heads + h) * p->seq + t) * p->dims;
+                const uint8_t *x = x_row(call, b, h, t);
+                rotate(call, x, to, first, n, sines, cosines);
+                if (first == 0 && p->rope_dims < p->dims) {
+                    __builtin_memcpy(call->buffer[3] + to * bytes + skip, x + skip, p->dims * bytes - skip);
                 }
             }
         }
     }
-    if (p->rope_dims == p->dims) return;
-    size_t bytes = DTYPE_BYTES(dtype), skip = p->rope_dims * bytes;
-    for (uint32_t row = 0; row < p->batch * p->heads * p->seq; row++) {
-        const uint8_t *x = x_row(call, row / p->seq / p->heads, row / p->seq % p->heads, row % p->seq);
-        __builtin_memcpy(call->buffer[3] + (size_t)row * p->dims * bytes + skip, x + skip, p->dims * bytes - skip);
+}
+
+void k_rope(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(RopePush);
+    uint32_t grain = rope_grain(p), chunks = chunk_count(p->seq, grain);
+    for (; chunk < last; chunk++) {
+        uint32_t i = chunk % chunks;
+        rope_positions(call, chunk / chunks, i * grain, chunk_end(i + 1, grain, p->seq));
     }
 }

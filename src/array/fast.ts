@@ -279,7 +279,7 @@ export function scaledDotProductAttention(
   const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
   const sinks = options.sinks ?? null;
   const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
-  if (sinks === null && fits && (!lengths || sizeOf(lengths.shape) === 1)) {
+  if (sinks === null && fits) {
     return fused(
       "attention",
       inputs,
@@ -376,7 +376,7 @@ export interface SampleOptions {
   readonly minP?: number;
   /** Keeps this many of the most likely tokens. Default 0: all. */
   readonly topK?: number;
-  /** Random key; the global random state unless given. */
+  /** Random key, or one for each row (rows, 2); the global random state unless given. */
   readonly key?: TensorLike;
 }
 

@@ -5,7 +5,7 @@
  */
 
 import { Scratch } from "../schedule/execute.ts";
-import { MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { rebuilder } from "./compile.ts";
@@ -13,13 +13,14 @@ import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
+import type { Shape } from "../graph/shape.ts";
 
-export { MAX_STEPS };
+export { FastPathFailure, MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array): Tensor {
+export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
   const bytes = new Uint8Array(values.slice().buffer);
-  return wrap(makeNode("data", [], [values.length], int32, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
 }
 
 /** The values of a {@link visible} array now. What steps up to a finished ticket wrote is there. */
@@ -49,6 +50,11 @@ export class Trace<S> implements Disposable {
   /** The traced step over the arrays of a state. */
   bind(state: S): StateLoop {
     return this.#trace.bind(tensorsOf(state).map(nodeOf));
+  }
+
+  /** Does what takes time in the first {@link Trace.bind} ahead, on another thread. */
+  prepare(): Promise<void> {
+    return this.#trace.prepare();
   }
 
   /** Ends the trace; loops over it go on. */
@@ -82,7 +88,10 @@ export class Loop<S> implements Disposable {
     return this.#loop.run(times);
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   done(ticket?: number): Promise<void> {
     return this.#loop.done(ticket);
   }
@@ -123,7 +132,18 @@ export class Traces implements Disposable {
    * is traced for all. Without a key the step is traced for this loop alone.
    */
   loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
-    if (key === undefined) return new Loop(state, step);
+    return new Loop(state, key === undefined ? step : this.#trace(key, state, step));
+  }
+
+  /**
+   * Traces a step ahead of a {@link Traces.loop} with the same key over a state of these shapes and dtypes, which is not evaluated. On a
+   * GPU its kernels are then compiled on another thread; the promise says when they are.
+   */
+  prepare<S>(key: string, state: S, step: (state: S) => S): Promise<void> {
+    return this.#trace(key, state, step).prepare();
+  }
+
+  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
     const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
     const id = [key, JSON.stringify(options), ...shapes].join(" ");
     const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
@@ -134,10 +154,10 @@ export class Traces implements Disposable {
       unused[Symbol.dispose]();
       this.#kept.delete(oldest);
     }
-    return new Loop(state, trace);
+    return trace;
   }
 
-  /** Ends all traces. */
+  /** Ends all traces; loops over them go on. */
   [Symbol.dispose](): void {
     for (const trace of this.#kept.values()) trace[Symbol.dispose]();
     this.#kept.clear();

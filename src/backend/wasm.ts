@@ -1,5 +1,5 @@
 /**
- * The CPU device: runs Plans with the WASM executor, in linear memory of at most 4 GiB.
+ * The CPU device: runs Plans with the WASM executor, in linear memory.
  *
  * Work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it to the end, `waitAsync` in
  * slices of a few milliseconds between which the event loop turns. Frees and writes that touch queued work take their place
@@ -13,16 +13,21 @@
 
 import { RuntimeError } from "../../ffi/error.ts";
 import { environment } from "../../ffi/library.ts";
-import { instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
+import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
-/** Chunks of work between two looks at the clock; each takes a few microseconds, a millisecond at most. */
-const SLICE_CHUNKS = 16;
+/**
+ * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
+ * at once follows what the last work took.
+ */
+const BUDGET = { least: 64, most: 1024 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
+/** Plans count the bytes of a buffer in 32 bits. */
+const MOST_OFFSET = 2 ** 32;
 /** Most threads: what is read from memory is shared by all of them. */
 const MOST_THREADS = 16;
 
@@ -85,9 +90,11 @@ function threadCount(): number {
 
 class WasmBackend implements Backend {
   readonly name = "wasm";
-  readonly description = "CPU (WebAssembly SIMD, 4 GiB of memory at most)";
+  readonly description: string;
   readonly limits: BackendLimits;
   readonly #runtime: WasmRuntime;
+  /** What linear memory may take: as far as it can grow, and of the machine's memory all there is and what was free. */
+  readonly #most: { readonly total: number; readonly available: number };
   readonly #exact = environment("VKMX_EXACT") === "1";
   #workers: number; // still to be started
   readonly #buffers = new Map<BufferHandle, BufferRow>(); // a buffer's handle is its address
@@ -98,17 +105,23 @@ class WasmBackend implements Backend {
   #nextPlan = 1;
   #slotBlock = 0; // linear memory that slot addresses are passed in
   #slotCapacity = 0;
+  #budget: number = BUDGET.least; // between two looks at the clock
   #profiling = false;
   #lost: unknown; // the trap that left the module in an unknown state
 
   constructor(runtime: WasmRuntime, threads: number) {
     this.#runtime = runtime;
     this.#workers = runtime.shared ? threads - 1 : 0;
+    const limit = runtime.memory("limit");
+    const { total, available } = hostMemory() ?? { total: limit, available: limit };
+    this.#most = { total: Math.min(limit, total), available: Math.min(limit, available) };
+    this.description = `CPU (WebAssembly SIMD, ${Math.round(limit / 2 ** 30)} GiB of memory at most)`;
     this.limits = {
-      maxBufferBytes: runtime.memory("limit") - 256,
+      maxBufferBytes: Math.min(limit, MOST_OFFSET) - 256,
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,
+      concurrent: false,
       subgroup: 1,
     };
   }
@@ -164,6 +177,11 @@ class WasmBackend implements Backend {
     this.#runtime.readFile(buffer + byteOffset, path, fileOffset, bytes);
   }
 
+  /** A Plan is words here: nothing takes time. */
+  prepare(_words: Uint32Array): Promise<void> {
+    return Promise.resolve();
+  }
+
   compile(words: Uint32Array): PlanHandle {
     const address = this.#block(Math.max(4, words.byteLength), "internal");
     this.#runtime.bytes.set(new Uint8Array(words.buffer, words.byteOffset, words.byteLength), address);
@@ -189,11 +207,12 @@ class WasmBackend implements Backend {
     if (slots.length !== row.slots) {
       throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
     }
-    const state = new Uint32Array(RUN_WORDS + slots.length);
+    const state = new Uint32Array(RUN_WORDS + 2 * slots.length);
+    const addresses = new Float64Array(state.buffer, 4 * RUN_WORDS);
     const used: { lastUse: number }[] = [row];
     slots.forEach((slot, i) => {
       used.push(this.#range(slot.buffer, slot.byteOffset, 0, "run"));
-      state[RUN_WORDS + i] = slot.buffer + slot.byteOffset;
+      addresses[i] = slot.buffer + slot.byteOffset;
     });
     this.#reserveSlots(state.length);
     let ticket = this.#submitted;
@@ -226,12 +245,12 @@ class WasmBackend implements Backend {
   }
 
   memory(): MemoryInfo {
-    const runtime = this.#runtime;
+    const active = this.#runtime.memory("active");
     return {
-      active: runtime.memory("active"),
-      peak: runtime.memory("peak"),
-      total: runtime.memory("limit"),
-      available: runtime.memory("available"),
+      active,
+      peak: this.#runtime.memory("peak"),
+      total: this.#most.total,
+      available: Math.max(0, this.#most.available - active),
     };
   }
 
@@ -246,6 +265,12 @@ class WasmBackend implements Backend {
   profileRead(plan: PlanHandle): Float64Array {
     return this.#plan(plan, "profileRead").nanoseconds;
   }
+
+  barriers(): number {
+    return 0;
+  }
+
+  save(): void {}
 
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
@@ -294,13 +319,17 @@ class WasmBackend implements Backend {
     const { bytes } = this.#runtime;
     const run = this.#slotBlock;
     bytes.set(new Uint8Array(state.buffer), run);
-    const budget = times || deadline === Infinity ? 0xffffffff : SLICE_CHUNKS;
+    const sliced = !times && deadline !== Infinity;
+    let start = performance.now();
     for (let next = state[0]; next < plan.dispatches;) {
-      const start = times ? performance.now() : 0;
       const at = next;
+      const budget = sliced ? this.#budget : 0xffffffff;
       next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
-      if (times) times[at] = (performance.now() - start) * 1e6;
-      if (deadline !== Infinity && performance.now() >= deadline) break;
+      const now = performance.now();
+      if (times) times[at] = (now - start) * 1e6;
+      if (sliced) this.#budget = budgetAfter(this.#budget, now - start);
+      if (now >= deadline) break;
+      start = now;
     }
     state.set(new Uint32Array(bytes.buffer, run, RUN_WORDS));
     if (times && state[0] === plan.dispatches) plan.nanoseconds = times;
@@ -336,11 +365,12 @@ class WasmBackend implements Backend {
       address = this.#runtime.alloc(bytes, kind);
     }
     if (address) return address;
-    const { active, total } = this.memory();
+    const { active } = this.memory();
+    const limit = this.#runtime.memory("limit");
     throw new RuntimeError(
       "out-of-memory",
       "alloc",
-      `wasm cannot allocate ${megabytes(bytes)}: ${megabytes(active)} of at most ${megabytes(total)} in use; ` +
+      `wasm cannot allocate ${megabytes(bytes)}: ${megabytes(active)} of at most ${megabytes(limit)} in use; ` +
         "use a smaller model or context, or a Vulkan device",
     );
   }
@@ -379,6 +409,12 @@ class WasmBackend implements Backend {
       `the WASM device is gone: ${(this.#lost as Error).message ?? this.#lost}`,
     );
   }
+}
+
+/** Work to do at once after `budget` of it took some time: about a quarter of a slice. */
+function budgetAfter(budget: number, milliseconds: number): number {
+  if (milliseconds > SLICE_MS / 2) return Math.max(BUDGET.least, budget / 2);
+  return milliseconds < SLICE_MS / 8 ? Math.min(BUDGET.most, budget * 2) : budget;
 }
 
 function megabytes(bytes: number): string {

@@ -83,7 +83,10 @@ export interface OpAttrs {
    * which must not be used again.
    */
   sliceUpdate: { readonly starts: readonly number[]; readonly steps: readonly number[]; readonly donate: boolean };
-  /** inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits. */
+  /**
+   * inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits; or
+   * (rows, axes.length), where each row along the first axis begins at a start of its own.
+   */
   dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean };
   /** inputs (x, start): a slice of the output's shape beginning at start along axes. */
   dynamicSlice: { readonly axes: readonly number[] };

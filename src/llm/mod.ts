@@ -25,6 +25,13 @@ export {
   streamGenerate,
 } from "./generate.ts";
 export {
+  batchGenerate,
+  type BatchGenerateOptions,
+  type BatchResponse,
+  type BatchToken,
+  streamBatchGenerate,
+} from "./batch.ts";
+export {
   type LogitsProcessor,
   makeLogitsProcessors,
   makeSampler,

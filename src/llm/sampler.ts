@@ -30,7 +30,7 @@ export interface SamplerOptions {
   readonly repetitionContextSize?: number;
 }
 
-/** (logits (B, V), key for this draw) → (B,) uint32 token ids. */
+/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
 export interface Sampler {
   (logits: Tensor, key: Tensor): Tensor;
   /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
@@ -39,7 +39,7 @@ export interface Sampler {
   readonly graph?: string;
 }
 
-/** (recent token ids (n,), logits (B, V)) → logits. */
+/** (recent token ids (n,) or (B, n), logits (B, V)) → logits. */
 export interface LogitsProcessor {
   (tokens: Tensor, logits: Tensor): Tensor;
   /** Names the graph that it builds, see {@link Sampler}. */
@@ -79,7 +79,7 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
 }
 
 /** The processors that the options ask for, in the order in which they run. */
-export function makeLogitsProcessors(options: SamplerOptions = {}): LogitsProcessor[] {
+export function makeLogitsProcessors(options: Pick<SamplerOptions, "repetitionPenalty"> = {}): LogitsProcessor[] {
   const { repetitionPenalty: penalty = 1 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
   if (penalty === 1) return [];
@@ -88,15 +88,15 @@ export function makeLogitsProcessors(options: SamplerOptions = {}): LogitsProces
 }
 
 /** Number of recent tokens that the processors look at. */
-export function repetitionContext(options: SamplerOptions): number {
+export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">): number {
   const { repetitionContextSize: size = 20 } = options;
   check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
   return size;
 }
 
 function penalizeRepetition(tokens: Tensor, logits: Tensor, penalty: number): Tensor {
-  const [rows] = logits.shape;
-  const indices = mx.broadcastTo(tokens.reshape([1, tokens.shape[0]]), [rows, tokens.shape[0]]);
+  const recent = tokens.shape[tokens.ndim - 1];
+  const indices = mx.broadcastTo(tokens.reshape([-1, recent]), [logits.shape[0], recent]);
   const seen = mx.takeAlongAxis(logits, indices, -1);
   const lowered = mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
   return mx.putAlongAxis(logits, indices, lowered, -1);

@@ -36,17 +36,27 @@ export class Executable implements Disposable {
   #plan: PlanHandle | undefined;
   #arena: Storage | undefined;
 
-  /** Takes its arena now, or with `borrows` is given one whenever it is bound. */
+  /** Compiles the Plan and takes its arena now, or with `borrows` compiles when it is first bound, and is given an arena each time. */
   constructor(backend: Backend, lowered: Lowered, borrows: boolean = false) {
     this.#backend = backend;
     this.lowered = lowered;
     try {
       if (lowered.arenaBytes > 0 && !borrows) this.#arena = new Storage(backend, lowered.arenaBytes);
-      if (lowered.words) this.#plan = backend.compile(lowered.words);
+      if (!borrows) this.#compile();
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
     }
+  }
+
+  #compile(): void {
+    const { words } = this.lowered;
+    if (words) this.#plan ??= profiler.host("compiling", () => this.#backend.compile(words));
+  }
+
+  /** Does ahead what takes time when it is first bound. */
+  async prepare(): Promise<void> {
+    if (this.lowered.words && this.#plan === undefined) await this.#backend.prepare(this.lowered.words);
   }
 
   /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */
@@ -70,14 +80,16 @@ export class Executable implements Disposable {
 
   /** The slots of a Plan without results: the same for every run over the same parameters and arena. */
   bind(parameters: readonly Node[], arena?: Storage): readonly Slot[] {
+    this.#compile();
     return this.#slots(this.#bind(parameters, [], arena), parameters);
   }
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
   submit(slots: readonly Slot[], times: number = 1): number {
-    if (this.#plan === undefined) return 0;
-    const ticket = this.#backend.run(this.#plan, slots, times);
-    profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
+    const plan = this.#plan;
+    if (plan === undefined) return 0;
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));
+    profiler.record(this.#backend, plan, ticket, this.lowered.sources, times);
     return ticket;
   }
 

@@ -11,10 +11,13 @@ import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
 import { stored } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
+import { checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
 import { backendOf, realize } from "./realize.ts";
 import type { Storage } from "./storage.ts";
+
+export { FastPathFailure } from "./fast.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
@@ -88,6 +91,11 @@ export class StateTrace implements Disposable {
     return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
   }
 
+  /** Does ahead what takes time when it is first bound. */
+  prepare(): Promise<void> {
+    return this.#executable.prepare();
+  }
+
   #release(): void {
     if (--this.#users === 0) this.#executable[Symbol.dispose]();
   }
@@ -136,9 +144,14 @@ export class StateLoop implements Disposable {
     return this.#ticket;
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   async done(ticket: number = this.#ticket): Promise<void> {
     if (ticket !== 0) await this.#backend.waitAsync(ticket);
+    const { status } = this.#executable.lowered;
+    if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }
 
   /** Ends the loop; the state stays with its owners. */

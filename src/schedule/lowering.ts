@@ -9,12 +9,13 @@
 
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
-import type { Dtype } from "../graph/dtype.ts";
+import { type Dtype, uint32 } from "../graph/dtype.ts";
 import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
-import type { Storage } from "./storage.ts";
+import type { DispatchSource } from "./profile.ts";
+import { Storage } from "./storage.ts";
 
 /** What a slot is bound to when the Plan runs. */
 export type SlotSource =
@@ -66,8 +67,16 @@ export class Lowering {
   readonly slots: SlotSource[] = [];
   /** First and last dispatch that touches each slot. */
   readonly uses: { first: number; last: number }[] = [];
+  /** Storage that only this Plan uses; the Lowering holds a reference of each. */
+  readonly kept: Storage[] = [];
+  /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
+  status: Storage | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Where each dispatch comes from. */
+  readonly sources: DispatchSource[] = [];
+  #op: DispatchSource["op"] = "layout";
+  #region: string | undefined;
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
@@ -86,10 +95,37 @@ export class Lowering {
     this.builder = new PlanBuilder(backend.limits.maxGrid);
   }
 
+  /** Says what the next dispatches are for: an op, and the region that it belongs to. */
+  from(op: DispatchSource["op"], region?: string): void {
+    this.#op = op;
+    this.#region = region;
+  }
+
+  /** Whether the Plan will run more than once, by somebody who looks at its status. */
+  get repeats(): boolean {
+    return this.#capturesStorage;
+  }
+
   /** A fresh intermediate, contiguous. */
   temporary(shape: Shape, dtype: Dtype): Value {
     const slot = this.#newSlot({ kind: "temporary", bytes: Math.max(4, sizeOf(shape) * dtype.bytes) });
     return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  }
+
+  /** Memory that keeps its content from run to run, zero at first; where the host can look in when `visible`. */
+  keep(bytes: number, visible = false): Value {
+    const storage = new Storage(this.backend, bytes, visible);
+    this.kept.push(storage);
+    this.backend.write(storage.buffer, 0, new Uint8Array(bytes));
+    const shape = [bytes / 4];
+    return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
+  }
+
+  /** Memory of a status word, see {@link Lowering.status}. */
+  keepStatus(): Value {
+    const value = this.keep(4, true);
+    this.status = this.kept[this.kept.length - 1];
+    return value;
   }
 
   /** The slot of device memory that exists already; one slot per storage. */
@@ -126,23 +162,35 @@ export class Lowering {
   emit(
     kernel: KernelName,
     buffers: readonly (Value | undefined)[],
-    d: Omit<Dispatch, "kernel" | "buffers" | "spec"> & {
+    d: Omit<Dispatch, "kernel" | "buffers" | "spec" | "table"> & {
       readonly spec: Readonly<Record<string, number>>;
       readonly threads?: number;
+      readonly table?: readonly (readonly Value[])[];
     },
   ): void {
     if (d.workgroups === 0) return;
     const plain = buffers.map((value) => value && this.plain(value));
+    const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
     const at = this.builder.dispatches;
-    const bindings = plain.map((value): Binding | undefined => {
-      if (!value) return undefined;
+    const bind = (value: Value): Binding => {
       const use = this.uses[value.slot];
       if (use.first < 0) use.first = at;
       use.last = at;
       return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
-    });
+    };
+    const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    this.builder.add({ kernel, buffers: bindings, spec, push: d.push, workgroups: d.workgroups, disjoint: d.disjoint });
+    const { push, workgroups, disjoint } = d;
+    this.builder.add({
+      kernel,
+      buffers: bindings,
+      spec,
+      push,
+      table: rows?.map((row) => row.map(bind)),
+      workgroups,
+      disjoint,
+    });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
 
   /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */

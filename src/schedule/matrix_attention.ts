@@ -26,11 +26,11 @@ export interface AttentionKernel {
 /** Attention by size of a head, and by queries: the first one whose `upTo` is not passed. */
 export const ATTENTIONS: Readonly<Record<number, readonly (AttentionKernel & { readonly upTo: number })[]>> = {
   64: [
-    { upTo: 1023, rows: 64, kernel: "coopmat_attention_64x64" },
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_64x64" },
     { upTo: Infinity, rows: 128, kernel: "coopmat_attention_64x128" },
   ],
   128: [
-    { upTo: 1023, rows: 64, kernel: "coopmat_attention_128x64" },
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_128x64" },
     { upTo: Infinity, rows: 128, kernel: "coopmat_attention_128x128" },
   ],
 };

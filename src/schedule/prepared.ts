@@ -12,6 +12,7 @@ import type { Slot } from "../backend/backend.ts";
 import type { Dtype } from "../graph/dtype.ts";
 import { isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { Lowering, type Value } from "./lowering.ts";
+import { profiler } from "./profile.ts";
 import { Storage } from "./storage.ts";
 
 /** How to make a layout. */
@@ -137,7 +138,7 @@ export function runPrepared(l: Lowering): void {
   try {
     const plan = backend.compile(own.builder.finish(own.slots.length, (slot) => slot));
     try {
-      backend.run(plan, own.slots.map(slotOf));
+      profiler.record(backend, plan, backend.run(plan, own.slots.map(slotOf)), own.sources);
     } finally {
       backend.release(plan);
     }

@@ -15,6 +15,7 @@ import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
 import { isPackedWhole, packedRows } from "./packed.ts";
+import { emitSample, pushOf, samples } from "./sampling.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -259,9 +260,6 @@ function headsOf(l: Lowering, value: Value): Value {
 
 /** Threads of a workgroup on devices where wider ones pay. */
 const WIDE_THREADS = 256;
-/** Threads of a workgroup of sample there. */
-const SAMPLE_THREADS = 1024;
-
 /** Most threads of a workgroup of reduce. */
 const REDUCE_THREADS = 1024;
 
@@ -327,14 +325,23 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dynamicSliceUpdate(l, node, [base, update, start]) {
     const { axes, donate } = attrsOf(node, "dynamicSliceUpdate");
     const out = writable(l, node, base, donate);
-    l.copy(update, view(out, update.shape, out.strides), {
-      dynamic: {
-        side: "out",
-        start: l.contiguous(start),
-        strides: axes.map((a) => out.strides[a]),
-        limits: axes.map((a) => base.shape[a] - update.shape[a]),
-      },
-    });
+    const at = l.contiguous(start);
+    const write = (from: Value, to: Value, first: number, disjoint: boolean): void =>
+      l.copy(from, to, {
+        disjoint,
+        dynamic: {
+          side: "out",
+          start: view(at, [axes.length], [1], at.offset + first),
+          strides: axes.map((a) => out.strides[a]),
+          limits: axes.map((a) => base.shape[a] - update.shape[a]),
+        },
+      });
+    if (start.shape.length < 2) write(update, view(out, update.shape, out.strides), 0, false);
+    else {
+      const [rows, ...rest] = update.shape;
+      const row = (v: Value, i: number): Value => view(v, rest, v.strides.slice(1), v.offset + i * v.strides[0]);
+      for (let i = 0; i < rows; i++) write(row(update, i), row(out, i), i * axes.length, i > 0);
+    }
     return out;
   },
   dynamicSlice(l, node, [x, start]) {
@@ -467,15 +474,18 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   },
   attention,
   sample(l, node, [logits, uniforms]) {
-    const attrs = attrsOf(node, "sample");
+    const choice = attrsOf(node, "sample");
     const out = l.temporary(node.shape, node.dtype);
-    const push = rowsOf(logits.shape);
-    const { threads, maxThreads } = l.backend.limits;
-    l.emit("sample", [l.contiguous(logits), uniforms && l.contiguous(uniforms), out], {
-      threads: threads < WIDE_THREADS ? threads : Math.min(SAMPLE_THREADS, maxThreads), // one workgroup walks a whole row
+    const [rows, cols] = logits.shape;
+    const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
+    if (samples(l.backend, cols)) {
+      emitSample(l, choice, ...inputs, out);
+      return out;
+    }
+    l.emit("sample", [...inputs, out], {
       spec: { DTYPE_IN: logits.dtype.code },
-      push: { ...push, temperature: attrs.temperature, top_p: attrs.topP, min_p: attrs.minP, top_k: attrs.topK },
-      workgroups: push.rows,
+      push: { ...pushOf(choice, rows, cols), bests: 0, log_size: 0, recent_size: 0 },
+      workgroups: rows,
     });
     return out;
   },

@@ -8,7 +8,7 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { cacheBlocks } from "../../array/cache.ts";
+import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
 import { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
@@ -180,7 +180,7 @@ export class Model {
       batch,
       heads: kvHeads,
       headDim,
-      dtype: this.#weights.dtype,
+      dtype: cacheDtype(this.#weights.tensors, this.#weights.dtype),
       blocks: batch === 1 ? this.#blocksOfCache() : undefined,
       limit: maxPositionEmbeddings,
     });
