@@ -140,7 +140,7 @@ typedef struct Recording {
     VkCommandBuffer commands;
     VkQueryPool queries;
     uint64_t *places; // of the slots, see place_of in commands.c
-    Range *tables;   // addresses of all dispatches that have a table; NULL: none does
+    Range *tables;    // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
     uint32_t barriers;
     bool valid;

@@ -10,12 +10,11 @@
 // `lengths` is the number of keys that count, limited to kv_len: one int32 (HAS_LENGTHS 1) or one for each batch row (2); without it
 // all do. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, those of one block of all
 // positions together; a block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16.
-// THREADS must be 256. Workgroups: batch * kv_heads * ceil(q_len * heads / kv_heads / (128 / KEY_GROUPS)), folded over (x, y).
+// THREADS must be 256. Workgroups: (kv_heads, ceil(q_len * GROUP / (128 / KEY_GROUPS)), batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
 #extension GL_KHR_shader_subgroup_shuffle : require
-#extension GL_KHR_shader_subgroup_vote : require
 #define BUFFERS 5
 #define PUSH CoopmatAttentionPush
 #include "common.glsl"
@@ -27,6 +26,7 @@ layout(constant_id = 4) const uint CAUSAL = 1;
 layout(constant_id = 5) const uint HAS_LENGTHS = 0;
 layout(constant_id = 6) const uint K_BLOCK = HEAD_DIM;
 layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
+layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
 
 #include "vector.glsl"
 
@@ -54,7 +54,7 @@ shared uvec4 beside[KEY_GROUPS > 1 ? 256 : 64];
 MATRIX_A queries[BLOCKS];
 MATRIX_SUM outputs[BLOCKS];
 uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits
-uint batch, kv_head, row0, rows, heads_each, kv_length, row_group, key_group;
+uint batch, kv_head, row0, rows, kv_length, row_group, key_group;
 uint64_t k_address, v_address;
 
 uint64_t row_address(uint64_t address, int strides[3], uint head, uint position, uint dtype) {
@@ -64,7 +64,7 @@ uint64_t row_address(uint64_t address, int strides[3], uint head, uint position,
 // Head and position of a row; those beyond the end repeat the last one.
 uvec2 row_place(uint row) {
     uint r = min(row, rows - 1);
-    return uvec2(kv_head * heads_each + r % heads_each, r / heads_each);
+    return uvec2(kv_head * GROUP + r % GROUP, r / GROUP);
 }
 
 // Keys that a row sees.
@@ -120,16 +120,22 @@ void store_keys() {
 
 // ---- queries and rows -------------------------------------------------------------------------------------------------
 
-// Also brings the lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
-uvec3 load_queries() {
+#define QUERY_LOADS (ROWS * EIGHTS / WORKERS)
+#define QUERY(i) (gl_LocalInvocationIndex + (i) * WORKERS)
+
+void load_queries(out uvec4 raw[QUERY_LOADS]) {
     float scale = pc.p.scale * 1.4426950408889634; // exp2 below
-    [[unroll]] for (uint i = 0; i < ROWS * EIGHTS / WORKERS; i++) {
-        uint f = gl_LocalInvocationIndex + i * WORKERS;
-        uvec2 place = row_place(row0 + f / EIGHTS);
+    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) {
+        uvec2 place = row_place(row0 + QUERY(i) / EIGHTS);
         vec4 a, b;
-        load8(row_address(pc.address[0], pc.p.q_strides, place.x, place.y, DTYPE_Q), f % EIGHTS * 8, DTYPE_Q, a, b);
-        tile[f / EIGHTS * STRIDE + f % EIGHTS] = halves(a * scale, b * scale);
+        load8(row_address(pc.address[0], pc.p.q_strides, place.x, place.y, DTYPE_Q), QUERY(i) % EIGHTS * 8, DTYPE_Q, a, b);
+        raw[i] = halves(a * scale, b * scale);
     }
+}
+
+// Makes matrices of them, and gives the lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
+uvec3 spread_queries(uvec4 raw[QUERY_LOADS]) {
+    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) tile[QUERY(i) / EIGHTS * STRIDE + QUERY(i) % EIGHTS] = raw[i];
     if (gl_LocalInvocationIndex < 64) beside[gl_LocalInvocationIndex] = floatBitsToUint(vec4(gl_LocalInvocationIndex * 4) + vec4(0, 1, 2, 3));
     barrier();
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) coopMatLoad(queries[i], tile, row_group * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
@@ -211,23 +217,22 @@ void store_half(uint part) {
 }
 
 void main() {
-    heads_each = pc.p.heads / pc.p.kv_heads;
-    rows = pc.p.q_len * heads_each;
-    uint pairs = pc.p.batch * pc.p.kv_heads, tiles = (rows + ROWS - 1) / ROWS, group = flat_workgroup();
-    if (group >= pairs * tiles) return;
-    batch = group % pairs / pc.p.kv_heads;
-    kv_head = group % pairs % pc.p.kv_heads;
-    row0 = (tiles - 1 - group / pairs) * ROWS; // the longest first
+    rows = pc.p.q_len * GROUP;
+    batch = gl_WorkGroupID.z;
+    kv_head = gl_WorkGroupID.x;
+    row0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * ROWS; // the longest first
     row_group = gl_SubgroupID % ROW_GROUPS;
     key_group = gl_SubgroupID / ROW_GROUPS;
+    if (row0 >= rows) return;
+    uvec4 raw[QUERY_LOADS];
+    load_queries(raw); // they do not wait for the length, as the keys do
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
     v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
-
     load_keys(0);
-    uvec3 own = load_queries();
+    uvec3 own = spread_queries(raw);
     uint first_row = row0 + row_group * 16, end = row_limit(row0 + ROWS - 1);
-    uint least = row_limit(first_row), own_end = row_limit(first_row + 15);
+    uint least = row_limit(first_row);
     uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
     vec2 most = vec2(LOWEST), sum = vec2(0.0);
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = MATRIX_SUM(0.0);
@@ -238,7 +243,6 @@ void main() {
         barrier();
         load_keys(first + KEYS);
         uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
-        if (from >= own_end) continue; // for all of the subgroup
 
         MATRIX_SUM scores[SCORES];
         [[unroll]] for (uint j = 0; j < SCORES; j++) scores[j] = MATRIX_SUM(0.0);
@@ -262,13 +266,11 @@ void main() {
             [[unroll]] for (uint e = 0; e < 8; e++) now[e / 4] = max(now[e / 4], scores[j][e]);
         }
         now = vec2(row_max(now.x), row_max(now.y));
-        if (subgroupAny(now != most)) { // seldom, after the first keys
-            vec2 shrink = exp2(most - now);
-            most = now;
-            sum *= shrink;
-            MATRIX_SUM factor = by_row(shrink);
-            [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
-        }
+        vec2 shrink = exp2(most - now);
+        most = now;
+        sum *= shrink;
+        MATRIX_SUM factor = by_row(shrink);
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
             MATRIX_A weights;
             [[unroll]] for (uint e = 0; e < 8; e++) {

@@ -213,9 +213,6 @@ struct SumSplitsPush {
 // Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by
 // side, those of keys and values in blocks with a stride from block to block.
 struct CoopmatAttentionPush {
-    uint batch;
-    uint heads;
-    uint kv_heads;
     uint q_len;
     uint kv_len;
     float scale;

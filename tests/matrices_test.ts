@@ -352,7 +352,6 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const strides = (block: number): number[] => [kvHeads * held * dim, held * dim, block];
   const scale = 1 / Math.sqrt(dim);
   const each = heads / kvHeads;
-  const groups = batch * kvHeads * Math.ceil(qLen * each / rows);
   runKernel(backend, kernel, {
     spec: {
       THREADS: 256,
@@ -363,11 +362,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       HAS_LENGTHS: capacity === undefined ? 0 : batch > 1 ? 2 : 1,
       K_BLOCK: blocks[0],
       V_BLOCK: blocks[1],
+      GROUP: each,
     },
     push: {
-      batch,
-      heads,
-      kv_heads: kvHeads,
       q_len: qLen,
       kv_len: held,
       scale,
@@ -385,7 +382,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
       ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
       out,
     },
-    grid: [Math.min(groups, 5), Math.ceil(groups / 5), 1],
+    grid: [kvHeads, Math.ceil(qLen * each / rows), batch],
   });
   const expected = new Float64Array(q.length);
   const weights = new Float64Array(kvLen);

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x91a148af;
+export const ABI_HASH = 0xec75c576;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -592,7 +592,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -607,7 +607,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -622,7 +622,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -637,7 +637,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
@@ -1390,9 +1390,6 @@ export const PUSH = {
     { name: "count", type: "u32", count: 1 },
   ],
   CoopmatAttentionPush: [
-    { name: "batch", type: "u32", count: 1 },
-    { name: "heads", type: "u32", count: 1 },
-    { name: "kv_heads", type: "u32", count: 1 },
     { name: "q_len", type: "u32", count: 1 },
     { name: "kv_len", type: "u32", count: 1 },
     { name: "scale", type: "f32", count: 1 },

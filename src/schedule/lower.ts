@@ -185,8 +185,8 @@ function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOp
     for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
     return lowered;
   } finally {
-    for (const storage of l.kept) storage.release();
     runPrepared(l);
+    for (const storage of l.kept) storage.release();
     graph.release();
   }
 }

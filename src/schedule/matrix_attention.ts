@@ -26,11 +26,11 @@ export interface AttentionKernel {
 /** Attention by size of a head, and by queries: the first one whose `upTo` is not passed. */
 export const ATTENTIONS: Readonly<Record<number, readonly (AttentionKernel & { readonly upTo: number })[]>> = {
   64: [
-    { upTo: 1023, rows: 64, kernel: "coopmat_attention_64x64" },
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_64x64" },
     { upTo: Infinity, rows: 128, kernel: "coopmat_attention_64x128" },
   ],
   128: [
-    { upTo: 1023, rows: 64, kernel: "coopmat_attention_128x64" },
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_128x64" },
     { upTo: Infinity, rows: 128, kernel: "coopmat_attention_128x128" },
   ],
 };
@@ -91,12 +91,10 @@ export function emitMatrixAttention(
       HAS_LENGTHS: a.lengths === undefined ? 0 : sizeOf(a.lengths.shape) === 1 ? 1 : 2,
       K_BLOCK: keys.blocks?.size ?? dim,
       V_BLOCK: values.blocks?.size ?? dim,
+      GROUP: heads / kvHeads,
     },
     threads: THREADS,
     push: {
-      batch,
-      heads,
-      kv_heads: kvHeads,
       q_len: queries,
       kv_len: rows,
       scale: a.scale,
@@ -107,7 +105,7 @@ export function emitMatrixAttention(
       k_block_stride: keys.blocks?.stride ?? 0,
       v_block_stride: values.blocks?.stride ?? 0,
     },
-    workgroups: batch * kvHeads * Math.ceil(queries * heads / kvHeads / choice.rows),
+    workgroups: [kvHeads, Math.ceil(queries * heads / kvHeads / choice.rows), batch],
   });
   return out;
 }
