@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xe4f22973;
+export const ABI_HASH = 0x703b1539;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

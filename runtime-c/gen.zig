@@ -231,21 +231,21 @@ fn wasmTable(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     const w = &out.writer;
     try w.writeAll(note ++ "\n#include \"kernel_table.h\"\n\n");
     for (t.kernels) |k| {
-        if (k.chunks) {
+        if (k.chunks > 0) {
             try w.print("void k_{s}(const Call *call, uint32_t first, uint32_t last);\nuint32_t chunks_{s}(const Call *call);\n", .{ k.name, k.name });
         } else if (k.wasm) try w.print("void k_{s}(const Call *call);\n", .{k.name});
     }
     try w.writeAll("\nconst KernelRow kernel_table[] = {\n");
     for (t.kernels) |k| {
-        if (k.chunks) {
+        if (k.chunks > 0) {
             try w.print("    {{NULL, chunks_{s}, k_{s}, ", .{ k.name, k.name });
         } else if (k.wasm) {
             try w.print("    {{k_{s}, NULL, NULL, ", .{k.name});
         } else {
-            try w.writeAll("    {NULL, NULL, NULL, 0, 0, 0, 0},\n");
+            try w.writeAll("    {NULL, NULL, NULL, 0, 0, 0, 0, 0},\n");
             continue;
         }
-        try w.print("{d}, {d}, {d}, {d}}},\n", .{ k.buffers.len, mask(k.buffers, "optional"), k.spec.len, t.block(k.push).words() });
+        try w.print("{d}, {d}, {d}, {d}, {d}}},\n", .{ k.chunks, k.buffers.len, mask(k.buffers, "optional"), k.spec.len, t.block(k.push).words() });
     }
     try tableEnd(w, t);
     return out.written();

@@ -16,7 +16,7 @@ pub const Kernel = struct {
     spec: []const []const u8,
     needs: []const u8,
     wasm: bool,
-    chunks: bool = false,
+    chunks: u8 = 0,
     /// Buffers that a dispatch has many of: rows of a table of addresses, which stands behind `buffers`.
     columns: []const []const u8 = &.{},
 

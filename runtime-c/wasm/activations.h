@@ -15,7 +15,6 @@ typedef struct Activations {
     float *steps, *sums;
 } Activations;
 
-INLINE f4 f4_abs(f4 x) { return (f4)((u4)x & 0x7fffffffu); }
 INLINE float f4_greatest(f4 v) {
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;
@@ -24,8 +23,19 @@ INLINE float f4_greatest(f4 v) {
 // Step of a group of values whose largest magnitude is `most`.
 INLINE float step_of(float most, float levels) { return most > 1e-30f && most < 3e38f ? most / levels : 1; }
 
-// x / step rounded to integers: adding 1.5 * 2^23 leaves the integer in the low bits.
-INLINE i4 round_to_ints(f4 x) { return (i4)(x + 0x1.8p23f) - 0x4b400000; }
+// A constant that stays in a register: engines load one that they can see anew for every use.
+INLINE u4 held(uint32_t x) {
+    u4 v = {x, x, x, x};
+#ifdef __wasm__
+    __asm__("" : "+r"(v));
+#endif
+    return v;
+}
+
+enum { ROUNDING = 0x4b400000 };
+
+// x rounded to integers: adding `magic` = 1.5 * 2^23 leaves the integer in the low bits.
+INLINE i4 round_to_ints(f4 x, u4 magic) { return (i4)(x + (f4)magic) - (i4)magic; }
 
 INLINE u4 narrow4(i4 a, i4 b, i4 c, i4 d) {
 #ifdef __wasm_simd128__
@@ -41,23 +51,26 @@ INLINE u4 narrow4(i4 a, i4 b, i4 c, i4 d) {
 // Step of a group of values. *poison is 0, or NaN where a value is infinite or NaN: those have no integers, and reach the
 // product through the sum.
 INLINE float group_step(const float *x, uint32_t group, bool precise, float *poison) {
-    f4 most = {0}, zeros = {0};
-    for (uint32_t i = 0; i < group; i += 4) {
-        f4 v = f4_load(x + i);
-        most = f4_max(f4_abs(v), most);
-        zeros += v * 0;
+    u4 magnitude = held(0x7fffffffu);
+    f4 zero = (f4)held(0), most[2] = {{0}}, zeros[2] = {{0}};
+    for (uint32_t i = 0; i < group; i += 8) {
+        for (uint32_t j = 0; j < 2; j++) {
+            f4 v = f4_load(x + i + 4 * j);
+            most[j] = f4_max((f4)((u4)v & magnitude), most[j]);
+            zeros[j] += v * zero;
+        }
     }
-    *poison = f4_sum(zeros);
-    return step_of(f4_greatest(most), precise ? 32512.0f : 127.0f);
+    *poison = f4_sum(zeros[0] + zeros[1]);
+    return step_of(f4_greatest(f4_max(most[0], most[1])), precise ? 32512.0f : 127.0f);
 }
 
 // Sixteen values over `step` as bytes: hi in the first vector, lo in the second; or the first alone. Adds them to `sum`.
-INLINE void quantize16(const float *x, float inverse, bool precise, u4 bytes[2], i4 *sum) {
+INLINE void quantize16(const float *x, f4 inverse, u4 magic, i4 half, bool precise, u4 bytes[2], i4 *sum) {
     i4 v[4], hi[4];
     for (uint32_t j = 0; j < 4; j++) {
-        v[j] = round_to_ints(f4_load(x + 4 * j) * inverse);
+        v[j] = round_to_ints(f4_load(x + 4 * j) * inverse, magic);
         *sum += v[j];
-        hi[j] = precise ? (v[j] + 128) >> 8 : v[j];
+        hi[j] = precise ? (v[j] + half) >> 8 : v[j];
         v[j] -= hi[j] << 8;
     }
     bytes[0] = narrow4(hi[0], hi[1], hi[2], hi[3]);
@@ -67,12 +80,15 @@ INLINE void quantize16(const float *x, float inverse, bool precise, u4 bytes[2],
 // A single row.
 INLINE void quantize_row(const Activations *to, const float *x, uint32_t k, uint32_t group, bool precise) {
     int8_t *q = to->q;
+    u4 magic = held(ROUNDING);
+    i4 half = (i4)held(128);
     for (uint32_t g = 0; g < k / group; g++, x += group) {
         float poison, step = group_step(x, group, precise, &poison);
+        f4 inverse = f4_splat(1 / step);
         i4 sum = {0};
         for (uint32_t i = 0; i < group; i += 16) {
             u4 bytes[2];
-            quantize16(x + i, 1 / step, precise, bytes, &sum);
+            quantize16(x + i, inverse, magic, half, precise, bytes, &sum);
             int8_t *at = precise ? q + i / SPAN * 2 * SPAN + i % SPAN : q + i;
             *(u4_unaligned *)at = bytes[0];
             if (precise) *(u4_unaligned *)(at + SPAN) = bytes[1];
@@ -87,12 +103,15 @@ INLINE void quantize_row(const Activations *to, const float *x, uint32_t k, uint
 INLINE void quantize_block_row(const Activations *to, uint32_t r, const float *x, uint32_t k, uint32_t group,
                                bool precise) {
     int32_t *q = (int32_t *)to->q + r;
+    u4 magic = held(ROUNDING);
+    i4 half = (i4)held(128);
     for (uint32_t g = 0; g < k / group; g++, x += group) {
         float poison, step = group_step(x, group, precise, &poison);
+        f4 inverse = f4_splat(1 / step);
         i4 sum = {0};
         for (uint32_t i = 0; i < group; i += 16, q += 16) {
             u4 bytes[2];
-            quantize16(x + i, 1 / step, precise, bytes, &sum);
+            quantize16(x + i, inverse, magic, half, precise, bytes, &sum);
             for (uint32_t j = 0; j < 4; j++) q[4 * j] = (int32_t)bytes[0][j];
             if (precise) for (uint32_t j = 0; j < 4; j++) q[k + 4 * j] = (int32_t)bytes[1][j];
         }

@@ -27,10 +27,12 @@ typedef struct Block {
     float scratch[KEYS][STRIDE];
 } Block;
 
-// Rows of a piece of k or v, `stride` floats apart: in place where they are float32 and need no padding, else in scratch.
+// Rows of a piece of k or v, `stride` floats apart, a multiple of 4 of them: in place where they are float32 and need no
+// padding, else in scratch.
 typedef struct Piece {
     const float *rows;
     ptrdiff_t stride;
+    uint32_t keys;
 } Piece;
 
 INLINE uint32_t padded(uint32_t dim) { return (dim + 3) & ~3u; }
@@ -41,19 +43,20 @@ static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t 
     return data + at * (ptrdiff_t)DTYPE_BYTES(b->call->spec[4]);
 }
 
-// Rows first..first+count-1 of k or v as floats; the rest of the piece is 0, so that it adds nothing.
+// Rows first..first+count-1 of k or v as floats; rows that fill up the piece are 0, so that they add nothing.
 static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
                         uint32_t count, float scratch[KEYS][STRIDE]) {
     uint32_t dtype = b->call->spec[4];
     ptrdiff_t bytes = DTYPE_BYTES(dtype);
     from = row_of(b, from, strides, first);
-    if (dtype == DTYPE_F32 && dim % 4 == 0 && count == KEYS) return (Piece){(const float *)from, strides[2]};
-    for (uint32_t j = 0; j < KEYS; j++, from += strides[2] * bytes) {
+    if (dtype == DTYPE_F32 && dim % 4 == 0 && count == KEYS) return (Piece){(const float *)from, strides[2], KEYS};
+    uint32_t keys = padded(count);
+    for (uint32_t j = 0; j < keys; j++, from += strides[2] * bytes) {
         if (j < count && b->split) b->magnitudes = load_split(scratch[j], (const uint16_t *)from, dim, b->magnitudes);
         else if (j < count) load_run(scratch[j], from, 0, dim, dtype);
         for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
     }
-    return (Piece){scratch[0], STRIDE};
+    return (Piece){scratch[0], STRIDE, keys};
 }
 
 // Two rows against four keys: eight sums in registers. Rows beyond the block compute on stale values that nothing
@@ -61,7 +64,7 @@ static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, u
 static void score_piece(Block *b, Piece k, uint32_t dim) {
     for (uint32_t i = 0; i < b->rows; i += 2) {
         const float *q = b->q[i];
-        for (uint32_t j = 0; j < KEYS; j += 4) {
+        for (uint32_t j = 0; j < k.keys; j += 4) {
             f4 s[2][4] = {{{0}}};
             const float *row = k.rows + j * k.stride;
             for (uint32_t d = 0; d < dim; d += 4) {
@@ -147,7 +150,7 @@ INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint
         o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + STRIDE + d + 4 * c);
     }
     const float *row = v.rows + d;
-    for (uint32_t j = 0; j < KEYS; j += 4) {
+    for (uint32_t j = 0; j < v.keys; j += 4) {
         f4 w0 = f4_load(weights + j), w1 = f4_load(weights + KEYS + j);
 #pragma clang loop unroll(full)
         for (uint32_t n = 0; n < 4; n++, row += v.stride) {

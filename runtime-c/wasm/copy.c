@@ -26,7 +26,7 @@ static void copy_run(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptrd
 }
 
 // Rows along the last dimension of a chunk.
-static uint32_t grain(const struct CopyPush *p, uint32_t cols) { return chunk_grain(p->count / cols, 8192 / cols + 1, 1); }
+static uint32_t grain(const struct CopyPush *p, uint32_t cols) { return chunk_grain(p->count / cols, cols, 1); }
 
 static uint32_t columns(const struct CopyPush *p) {
     uint32_t cols = p->shape[used_dims(p->shape, DIMS) - 1];

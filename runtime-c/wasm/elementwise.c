@@ -5,7 +5,7 @@
 // Indices are 32 bits: up to 2^31 elements.
 
 #include "../../shaders/math.h"
-#include "kernel.h"
+#include "simd.h"
 #include "strided.h"
 
 #define BLOCK 512u
@@ -23,9 +23,11 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define float_result ((Float *)out)[i]
 #define int_result ((Int *)out)[i]
 #define uint_result out[i]
+// Two vectors at a time: engines load a constant anew for every place that uses it.
 #define LOOP(function, Type, arity, result, body)                                                                     \
     static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) {            \
         (void)pb, (void)pc;                                                                                           \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             OPERANDS_##arity(Type) result = body;                                                                     \
         }                                                                                                             \
@@ -54,12 +56,17 @@ static const struct {
 
 #define ROUNDING(function, x_to_result)                                                                               \
     static void function(Uint *r, uint32_t n) {                                                                       \
+        _Pragma("clang loop interleave_count(2)")                                                                     \
         for (uint32_t i = 0; i < n; i++) {                                                                            \
             const Uint x = r[i];                                                                                      \
             r[i] = x_to_result;                                                                                       \
         }                                                                                                             \
     }
-ROUNDING(round_f16, float_bits(f16_value(f16_bits(bits_float(x)))))
+static void round_f16(Uint *r, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) f4_store((float *)r + i, f4_from_f16(f16_from_f4(f4_load((float *)r + i))));
+    for (; i < n; i++) r[i] = float_bits(f16_value(f16_bits(bits_float(r[i]))));
+}
 ROUNDING(round_bf16, bf16_bits(bits_float(x)) << 16)
 ROUNDING(wrap_i8, (Uint)(int8_t)x)
 ROUNDING(wrap_i16, (Uint)(int16_t)x)
@@ -72,7 +79,7 @@ static void (*const ROUND[3][2])(Uint *r, uint32_t n) = {
 // ---- loads and stores ---------------------------------------------------------------------------------------------
 
 // `n` elements from `from` on, `stride` elements apart.
-static void load_run(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, uint32_t n, uint32_t dtype) {
+static void load_strided(Uint *restrict to, const uint8_t *from, ptrdiff_t stride, uint32_t n, uint32_t dtype) {
     const ptrdiff_t step = stride * (ptrdiff_t)DTYPE_BYTES(dtype);
     if (stride == 0) {
         const Uint x = load_bits(from, 0, dtype);
@@ -110,7 +117,7 @@ static void store_block(uint8_t *out, uint32_t first, const Uint *restrict r, ui
         STORE(DTYPE_U8)
         case DTYPE_I16:
         STORE(DTYPE_U16)
-        STORE(DTYPE_F16)
+        case DTYPE_F16: store_halves((uint16_t *)to, (const float *)r, n); break;
         STORE(DTYPE_BF16)
         default:
         STORE(DTYPE_U32)
@@ -132,7 +139,7 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
     if (!in->strides) {
         const uint8_t *from = in->data + (size_t)first * bytes;
         if (bytes == 4) return (const Uint *)from;
-        load_run(block, from, 1, n, in->dtype);
+        load_strided(block, from, 1, n, in->dtype);
         return block;
     }
     for (uint32_t done = 0; done < n;) {
@@ -140,25 +147,28 @@ static const Uint *load_input(Input *in, Uint *block, uint32_t first, uint32_t n
         const uint8_t *from = in->data + in->place.offset * (ptrdiff_t)bytes;
         place_advance(&in->place, run, dims, shape, in->strides);
         if (run == n && bytes == 4 && in->strides[dims - 1] == 1) return (const Uint *)from;
-        load_run(block + done, from, in->strides[dims - 1], run, in->dtype);
+        load_strided(block + done, from, in->strides[dims - 1], run, in->dtype);
         done += run;
     }
     return block;
 }
 
-// Elements of a chunk: whole blocks, enough for some microseconds.
-static uint32_t grain(const struct ElementwisePush *p) { return chunk_grain(p->count, 2 * BLOCK, BLOCK); }
+// Elements of a chunk: whole blocks, enough for a microsecond or two.
+static uint32_t grain_of(const Call *call) {
+    PUSH(ElementwisePush);
+    return chunk_grain(p->count, call->spec[6] > 1 ? 4 : 1, BLOCK);
+}
 
 uint32_t chunks_elementwise(const Call *call) {
     PUSH(ElementwisePush);
-    return chunk_count(p->count, grain(p));
+    return chunk_count(p->count, grain_of(call));
 }
 
 void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     PUSH(ElementwisePush);
     const uint32_t dtype_out = call->spec[4], contiguous = call->spec[5], steps = call->spec[6];
     const uint32_t *words = call->spec + 7;
-    const uint32_t begin = chunk * grain(p), end = chunk_end(last_chunk, grain(p), p->count);
+    const uint32_t grain = grain_of(call), begin = chunk * grain, end = chunk_end(last_chunk, grain, p->count);
 
     Uint blocks[9][BLOCK] __attribute__((aligned(64)));
     const Uint *registers[9];
@@ -184,7 +194,9 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             const Uint *c = registers[word >> 20 & 15u];
             Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
             ROWS[domain][id].run(to, a, b, c, n);
-            if (rounding) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
+            // What is stored as the dtype that it rounds to is rounded then.
+            const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
+            if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);
         }
         if (!in_place) store_block(out, first, registers[steps ? 4 + steps : 0], n, dtype_out);
     }

@@ -8,6 +8,7 @@ typedef struct KernelRow {
     void (*run)(const Call *call); // NULL: cut into chunks, or Vulkan only
     uint32_t (*chunks)(const Call *call);
     void (*run_chunks)(const Call *call, uint32_t first, uint32_t last);
+    uint8_t weight; // of a chunk in the budget of a slice
     uint8_t buffers;
     uint8_t optional; // bit i: buffer i may be absent (NULL)
     uint8_t spec;

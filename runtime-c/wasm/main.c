@@ -99,9 +99,10 @@ typedef struct Run {
 } Run;
 
 // What a kernel that cannot be cut takes from the budget of a slice.
-enum { WHOLE = 4 };
+enum { WHOLE = 16 };
 
-// Runs up to dispatch last - 1, or until about `budget` chunks are done; returns the next dispatch. *run says where to go on.
+// Runs up to dispatch last - 1, or until chunks of about `budget` weight are done; returns the next dispatch. *run says
+// where to go on.
 uint32_t EXPORT(vk_plan_run)(double words_at, double run_at, uint32_t last, uint32_t budget) {
     const uint32_t *words = pointer(words_at);
     Run *run = pointer(run_at);
@@ -117,10 +118,10 @@ uint32_t EXPORT(vk_plan_run)(double words_at, double run_at, uint32_t last, uint
             d.kernel->run(&call);
             spent += WHOLE;
         } else {
-            uint32_t chunks = d.kernel->chunks(&call), left = budget - spent;
+            uint32_t weight = d.kernel->weight, left = (budget - spent - 1) / weight + 1, chunks = d.kernel->chunks(&call);
             uint32_t end = chunks - run->chunk > left ? run->chunk + left : chunks;
             pool_run(d.kernel->run_chunks, &call, run->chunk, end);
-            spent += end - run->chunk;
+            spent += (end - run->chunk) * weight;
             run->chunk = end;
             if (end < chunks) break;
         }

@@ -6,9 +6,9 @@
 
 enum {
     PART_CODES = 0, // and 1 scales, 2 biases
-    LEAST_CHUNK = 1 << 17, // multiplications that are worth another thread: about 3 us
+    LEAST_CHUNK = 1 << 16, // multiplications that are worth another thread: about 2 us
     MOST_CHUNKS = 64,      // of one matrix-vector product, unless they grow longer than this:
-    LONGEST_CHUNK = 1 << 22,
+    LONGEST_CHUNK = 1 << 20,
     BLOCK_ROWS = 128, // rows of x that stay in the cache
 };
 

@@ -28,7 +28,7 @@ typedef struct Range {
     uint32_t end;
 } Range;
 
-enum { MOST_RANGES = 64 };
+enum { MOST_RANGES = 64, BATCHES = 8 };
 
 typedef struct Shared {
     _Alignas(64) _Atomic uint32_t fork;
@@ -49,9 +49,12 @@ static void take_chunks(uint32_t thread) {
     for (uint32_t i = 0; i < shared.ranges; i++) {
         Range *range = &shared.range[(thread + i) % shared.ranges];
         for (;;) {
-            uint32_t chunk = atomic_fetch_add_explicit(&range->next, 1, memory_order_relaxed);
-            if (chunk >= range->end) break;
-            shared.run_chunks(shared.call, chunk, chunk + 1);
+            // Several at once while there are many left, single ones at the end, where threads wait for each other.
+            uint32_t next = atomic_load_explicit(&range->next, memory_order_relaxed);
+            uint32_t count = next < range->end ? 1 + (range->end - next) / BATCHES : 1;
+            uint32_t first = atomic_fetch_add_explicit(&range->next, count, memory_order_relaxed);
+            if (first >= range->end) break;
+            shared.run_chunks(shared.call, first, min_u32(first + count, range->end));
         }
     }
 }

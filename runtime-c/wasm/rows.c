@@ -6,7 +6,7 @@
 enum { RUN = 512 };
 
 // Rows of a chunk.
-static uint32_t row_grain(uint32_t rows, uint32_t cols) { return chunk_grain(rows, 4096 / (cols + 1) + 1, 1); }
+static uint32_t row_grain(uint32_t rows, uint32_t cols) { return chunk_grain(rows, cols, 1); }
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
@@ -76,6 +76,11 @@ static void round_run(float *x, size_t n, uint32_t dtype) {
     if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
 }
 
+// y = x * scale * weight; the dtype is a constant at every call.
+INLINE void scale_row(float *y, const float *x, float scale, const uint8_t *weight, size_t cols, uint32_t dtype) {
+    for (size_t i = 0; i < cols; i += 4) f4_store(y + i, f4_load(x + i) * scale * f4_load_as(weight, i, dtype));
+}
+
 uint32_t chunks_rms_norm(const Call *call) {
     PUSH(RmsNormPush);
     return chunk_count(p->rows, row_grain(p->rows, p->cols));
@@ -102,6 +107,14 @@ void k_rms_norm(const Call *call, uint32_t chunk, uint32_t last) {
             squares += v * v;
         }
         float scale = 1.0f / m_sqrt(squares / (float)cols + p->eps);
+        if (has_weight && dtype == DTYPE_F32 && dtype_out == DTYPE_F32 && cols % 4 == 0) {
+            const float *from = (const float *)call->buffer[0] + base;
+            float *to = (float *)call->buffer[2] + base;
+            if (dtype_weight == DTYPE_F32) scale_row(to, from, scale, call->buffer[1], cols, DTYPE_F32);
+            else if (dtype_weight == DTYPE_BF16) scale_row(to, from, scale, call->buffer[1], cols, DTYPE_BF16);
+            else scale_row(to, from, scale, call->buffer[1], cols, DTYPE_F16);
+            continue;
+        }
         for (i = 0; i < cols; i += RUN) {
             size_t n = min_u32(RUN, (uint32_t)(cols - i));
             load_floats(x, call->buffer[0], base + i, n, dtype);
@@ -152,7 +165,7 @@ static void rotate(const Call *call, const uint8_t *x, size_t to, size_t first, 
 }
 
 // A chunk is some positions of one batch row.
-static uint32_t rope_grain(const struct RopePush *p) { return chunk_grain(p->seq, 4096 / (p->heads * p->dims + 1) + 1, 1); }
+static uint32_t rope_grain(const struct RopePush *p) { return chunk_grain(p->seq, p->heads * p->dims, 1); }
 
 uint32_t chunks_rope(const Call *call) {
     PUSH(RopePush);

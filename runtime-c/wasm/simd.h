@@ -108,6 +108,35 @@ INLINE f4 f4_from_f16(u4 h) {
     return (f4)((u4)value | special | (h & 0x8000u) << 16);
 }
 
+// The inverse, rounded to nearest even: f16_bits of kernel.h in four lanes.
+INLINE u4 f16_from_f4(f4 x) {
+    u4 all = (u4)x, u = all & 0x7fffffffu;
+    u4 subnormal = (u4)((f4)u + 0.5f) - 0x3f000000u;
+    u4 half = (u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13;
+    u4 is_small = (u4)((i4)u < 0x38800000), is_large = (u4)((i4)u >= 0x477ff000), is_nan = (u4)((i4)u > 0x7f800000);
+    half = (subnormal & is_small) | (half & ~is_small);
+    half = (half & ~is_large) | (is_large & 0x7c00u);
+    return (all >> 16 & 0x8000u) | half | (is_nan & 0x200u);
+}
+
+// Eight lanes of 16 bits.
+INLINE u16x8 narrow_halves(u4 a, u4 b) {
+#ifdef __wasm_simd128__
+    return (u16x8)__builtin_wasm_narrow_u_i16x8_i32x4((i4)a, (i4)b);
+#else
+    return __builtin_shufflevector((u16x8)a, (u16x8)b, 0, 2, 4, 6, 8, 10, 12, 14);
+#endif
+}
+
+INLINE void store_halves(uint16_t *to, const float *from, size_t n) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        u4 a = f16_from_f4(f4_load(from + i)), b = f16_from_f4(f4_load(from + i + 4));
+        *(u16x8_unaligned *)(to + i) = narrow_halves(a, b);
+    }
+    for (; i < n; i++) to[i] = (uint16_t)f16_bits(from[i]);
+}
+
 // Four consecutive floats of a float dtype.
 INLINE f4 f4_load_as(const uint8_t *a, size_t i, uint32_t dtype) {
     if (dtype == DTYPE_F32) return f4_load((const float *)a + i);

@@ -20,10 +20,10 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
 /**
- * Least and most chunks of work between two looks at the clock. A chunk takes a few microseconds, a millisecond at most; how
- * many are taken at once follows what the last ones took.
+ * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
+ * at once follows what the last work took.
  */
-const SLICE_CHUNKS = { least: 16, most: 32 } as const;
+const BUDGET = { least: 64, most: 1024 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
 /** Plans count the bytes of a buffer in 32 bits. */
@@ -105,7 +105,7 @@ class WasmBackend implements Backend {
   #nextPlan = 1;
   #slotBlock = 0; // linear memory that slot addresses are passed in
   #slotCapacity = 0;
-  #chunks: number = SLICE_CHUNKS.least; // between two looks at the clock
+  #budget: number = BUDGET.least; // between two looks at the clock
   #profiling = false;
   #lost: unknown; // the trap that left the module in an unknown state
 
@@ -323,11 +323,11 @@ class WasmBackend implements Backend {
     let start = performance.now();
     for (let next = state[0]; next < plan.dispatches;) {
       const at = next;
-      const budget = sliced ? this.#chunks : 0xffffffff;
+      const budget = sliced ? this.#budget : 0xffffffff;
       next = this.#runtime.runPlan(plan.words, run, times ? at + 1 : plan.dispatches, budget);
       const now = performance.now();
       if (times) times[at] = (now - start) * 1e6;
-      if (sliced) this.#chunks = chunksAfter(this.#chunks, now - start);
+      if (sliced) this.#budget = budgetAfter(this.#budget, now - start);
       if (now >= deadline) break;
       start = now;
     }
@@ -411,10 +411,10 @@ class WasmBackend implements Backend {
   }
 }
 
-/** Chunks to take at once after `chunks` of them took some time: about a quarter of a slice. */
-function chunksAfter(chunks: number, milliseconds: number): number {
-  if (milliseconds > SLICE_MS / 2) return Math.max(SLICE_CHUNKS.least, chunks / 2);
-  return milliseconds < SLICE_MS / 8 ? Math.min(SLICE_CHUNKS.most, chunks * 2) : chunks;
+/** Work to do at once after `budget` of it took some time: about a quarter of a slice. */
+function budgetAfter(budget: number, milliseconds: number): number {
+  if (milliseconds > SLICE_MS / 2) return Math.max(BUDGET.least, budget / 2);
+  return milliseconds < SLICE_MS / 8 ? Math.min(BUDGET.most, budget * 2) : budget;
 }
 
 function megabytes(bytes: number): string {
