@@ -69,6 +69,7 @@ const GREEDY = [128, 1024, 3500].map((prompt) => decode(prompt));
 const CASES: readonly Case[] = [
   ...GREEDY,
   decode(128, { name: "decode @128, sampled", sampled: true }),
+  decode(128, { name: "decode @128, 8 sequences, total", rows: 8 }),
   ...[64, 512, 2048].map(prefill),
 ];
 
