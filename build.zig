@@ -148,7 +148,7 @@ fn compileShaders(b: *Build) []const Shader {
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
-        if (!std.mem.eql(u8, kernel.needs, "coopmat") or compiles(b, glslc)) {
+        if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });

@@ -118,7 +118,7 @@ async function measure(dir: string, device: string, work: Work): Promise<Figures
   for (let i = 0; i < work.runs; i++) runs.push(await run(model, work.prompt, work.tokens));
   const figures: Figures = {
     device,
-    description: mx.devices().find(({ name }) => name === device)!.description,
+    description: mx.deviceInfo(device).description,
     load_s,
     prompt_tps: work.prompt.length / median(runs.map((r) => r.prompt_s)),
     generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),

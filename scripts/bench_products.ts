@@ -45,8 +45,9 @@ const CANDIDATES: readonly TileShape[] = [
   [128, 8, 2, 2],
   [128, 16, 2, 2],
   [256, 16, 2, 2],
-].map(([threads, side, rowQuads, columnQuads]) => ({ threads, side, rowQuads, columnQuads }));
-
+].flatMap(([threads, side, rowQuads, columnQuads]) =>
+  [16, 32].map((depth) => ({ threads, side, rowQuads, columnQuads, depth, unroll: 16 }))
+);
 const VECTOR_THREADS = [32, 64, 128, 256];
 const VECTOR_COLUMNS = [1, 2, 4, 8];
 /** Rows up to which few rows are tried. */
@@ -133,15 +134,17 @@ function time(backend: Backend, { m, n, k }: Product, how: Rows | Tiling): numbe
 }
 
 function describe({ shape, splits }: Tiling): string {
-  const { threads, side, rowQuads, columnQuads } = shape;
-  return `${tileRows(shape)}x${tileColumns(shape)} (${threads} ${side} ${rowQuads} ${columnQuads}) split ${splits}`;
+  const { threads, rowQuads, columnQuads, depth } = shape;
+  return `${tileRows(shape)}x${tileColumns(shape)} x${depth}, ${threads} threads, ${4 * rowQuads}x${
+    4 * columnQuads
+  }, split ${splits}`;
 }
 
 function report(p: Product, what: string, times: readonly number[]): number {
   const us = times.reduce((a, b) => a + b, 0);
   const rate = 2 * p.m * p.n * p.k / us / 1e6;
   console.log(
-    `${p.name.padEnd(8)} ${String(p.m).padStart(5)} rows  ${what.padEnd(36)} ${us.toFixed(2).padStart(9)} us ${
+    `${p.name.padEnd(8)} ${String(p.m).padStart(5)} rows  ${what.padEnd(40)} ${us.toFixed(2).padStart(9)} us ${
       rate.toFixed(2).padStart(7)
     } TFLOP/s`,
   );
@@ -155,9 +158,9 @@ if (import.meta.main) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
       if (m <= MOST_FEW) {
-        const few = { ...vectorShape(backend, m), each: m };
+        const few = { ...vectorShape(backend, m, n, true), each: m };
         report(p, `few rows, ${few.rows} at once`, time(backend, p, few));
-        if (m > 1) report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1), each: 1 }));
+        if (m > 1) report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1, n, true), each: 1 }));
         if (SEARCH) {
           const shapes = VECTOR_THREADS.flatMap((threads) => VECTOR_COLUMNS.map((columns) => ({ threads, columns })));
           // A workgroup's sums lie in shared memory.
@@ -173,7 +176,7 @@ if (import.meta.main) {
       if (!SEARCH) continue;
       const shapes = CANDIDATES.filter((shape) => tileRows(shape) <= Math.max(32, 2 * m) && tileRows(shape) * 16 >= m);
       const found = shapes.flatMap((shape) =>
-        [1, 2, 4, 8].map((splits) => cut(shape, 1, m, n, k, splits)).filter(({ workgroups, splits }) =>
+        [1, 2, 4, 8, 16].map((splits) => cut(shape, 1, m, n, k, splits)).filter(({ workgroups, splits }) =>
           splits === 1 || workgroups <= 2048
         )
       ).map((tiling) => ({ tiling, times: time(backend, p, tiling) }));

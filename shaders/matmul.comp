@@ -16,7 +16,9 @@ layout(constant_id = 3) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 4) const uint SIDE = 8;
 layout(constant_id = 5) const uint ROW_QUADS = 1;
 layout(constant_id = 6) const uint COLUMN_QUADS = 1;
-layout(constant_id = 7) const uint SPLITS = 1;
+layout(constant_id = 7) const uint DEPTH = 16;
+layout(constant_id = 8) const uint UNROLL = 4;
+layout(constant_id = 9) const uint SPLITS = 1;
 
 #define TILE_FLOAT DTYPE_IS_FLOAT(DTYPE_OUT)
 #include "tile.glsl"

@@ -20,7 +20,9 @@ layout(constant_id = 6) const uint TRANSPOSE = 1;
 layout(constant_id = 7) const uint SIDE = 8;
 layout(constant_id = 8) const uint ROW_QUADS = 1;
 layout(constant_id = 9) const uint COLUMN_QUADS = 1;
-layout(constant_id = 10) const uint SPLITS = 1;
+layout(constant_id = 10) const uint DEPTH = 16;
+layout(constant_id = 11) const uint UNROLL = 4;
+layout(constant_id = 12) const uint SPLITS = 1;
 
 #define TILE_FLOAT true
 #include "tile.glsl"

@@ -5,7 +5,8 @@
 // memory) while they multiply the present ones, which lie in shared memory as [depth][line], so that every value is loaded,
 // converted and dequantized once a tile. SIDE threads lie along a row of the tile and THREADS / SIDE along a column, 8 x 4
 // of them beside each other; SIDE is a multiple of 8, THREADS / SIDE of 4. Values are the 32 bits of a register, TILE_FLOAT
-// tells which arithmetic they mean.
+// tells which arithmetic they mean. DEPTH is a multiple of 8 and of UNROLL, the steps that are compiled in a row: many keep a
+// GPU's arithmetic busy, few compile fast where a CPU does the work.
 //
 // A shader defines tile_fetch (eights of the slices at a depth into registers) and tile_fill (registers to shared memory).
 // With SPLITS > 1 that many workgroups share the depth of a tile and leave as many results, which sum_splits adds up.
@@ -15,7 +16,6 @@
 const uint ROW_SIDE = THREADS / SIDE;
 const uint TILE_ROWS = 4u * ROW_QUADS * ROW_SIDE;
 const uint TILE_COLUMNS = 4u * COLUMN_QUADS * SIDE;
-const uint DEPTH = 16u;
 const uint A_EIGHTS = (TILE_ROWS * DEPTH / 8u + THREADS - 1u) / THREADS; // a thread's, of a slice
 const uint B_EIGHTS = (TILE_COLUMNS * DEPTH / 8u + THREADS - 1u) / THREADS;
 const uint SLICE_B = DEPTH * TILE_ROWS / 4u;
@@ -73,11 +73,10 @@ void put_eight(uint slice, uint lines, uvec2 place, bool along_depth, Eight e) {
 
 // ---- the product ----------------------------------------------------------------------------------------------------
 
-// Loops unroll four steps and no more: enough to overlap loads, and a driver compiles them in a fraction of the time.
 void tile_multiply() {
     uint row = thread_row(), column = thread_column();
-    for (uint first = 0; first < DEPTH; first += 4u) {
-        [[unroll]] for (uint step = 0; step < 4u; step++) {
+    for (uint first = 0; first < DEPTH; first += UNROLL) {
+        [[unroll]] for (uint step = 0; step < UNROLL; step++) {
             uvec4 a[ROW_QUADS], b[COLUMN_QUADS];
             [[unroll]] for (uint i = 0; i < ROW_QUADS; i++) {
                 a[i] = slices[(first + step) * (TILE_ROWS / 4u) + i * ROW_SIDE + row];

@@ -2,8 +2,9 @@
  * matmul and matvec on every device, one dispatch each, against float64 loops. Bounds are normalised mean squared errors.
  */
 
+import { assert } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
-import { tileColumns, tileRows, type TileShape } from "../src/schedule/tiles.ts";
+import { tileColumns, tileRows, TILES, type TileShape, VECTORS } from "../src/schedule/tiles.ts";
 import { kernelTest as test } from "./harness.ts";
 import {
   BF16,
@@ -176,5 +177,13 @@ test("matmul() takes results of several tiles in both directions", (backend) => 
       const types = [F32, F16, F32] as const;
       product(backend, "matmul", { batchShape: [], m: rows + 3, n: columns + 5, k: 50, types, swapped }, how);
     }
+  }
+});
+
+Deno.test("tiles and few rows stay within 32 KiB of shared memory", () => {
+  for (const shape of TILES) assert(4 * shape.depth * (tileRows(shape) + tileColumns(shape)) <= 32768);
+  for (const { upTo, threads, columns } of VECTORS) {
+    const values = upTo * columns, parts = Math.max(1, Math.floor(threads / values));
+    assert(4 * values * (threads + parts) <= 32768, `${upTo} rows, ${threads} threads`);
   }
 });

@@ -51,7 +51,7 @@ export const random = (n: number, scale = 1): Float64Array =>
 /** Sizes of workgroups. */
 export const THREADS = [64, 256] as const;
 
-/** Parts of products of few rows that workgroups make. */
+/** Parts of products of few rows that workgroups make; all rows at once, or fewer. */
 export const VECTOR_HOWS: readonly How[] = [
   { threads: 64, columns: 4 },
   { threads: 128, columns: 4, rows: 3 },
@@ -90,13 +90,13 @@ export function tileHows(backend: Backend): How[] {
 
 /** Specialisation constants and workgroups of a tiled product. */
 export function tiled(
-  { threads, side = 8, rowQuads = 1, columnQuads = 1, splits = 1 }: How,
+  { threads, side = 8, rowQuads = 1, columnQuads = 1, depth = 16, unroll = 4, splits = 1 }: How,
   batch: number,
   m: number,
   n: number,
   k: number,
 ): { readonly spec: Readonly<Record<string, number>>; readonly workgroups: number; readonly splits: number } {
-  const tiling = cut({ threads, side, rowQuads, columnQuads }, batch, m, n, k, splits);
+  const tiling = cut({ threads, side, rowQuads, columnQuads, depth, unroll }, batch, m, n, k, splits);
   return { spec: { THREADS: threads, ...tileSpec(tiling) }, workgroups: tiling.workgroups, splits };
 }
 

@@ -127,7 +127,15 @@ function infoOf({ open: _open, rank: _rank, ...info }: Row): DeviceInfo {
   return info;
 }
 
-/** One device by name, also behind a mask; throws a RuntimeError with code "device" or "unavailable" as opening it would. */
+/**
+ * One device by name, also behind a mask; throws a RuntimeError with code "device" or "unavailable" as opening it would.
+ *
+ * @example
+ * ```ts
+ * import { deviceInfo } from "./devices.ts";
+ * deviceInfo("wasm").description;
+ * ```
+ */
 export function deviceInfo(name: string): DeviceInfo {
   return infoOf(rowOf(name, "deviceInfo"));
 }

@@ -16,8 +16,6 @@ import type { Dispatch } from "./plan.ts";
 import { FEW_ROWS, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
-/** Columns that a workgroup of matvec makes where b is not contiguous along k. */
-const EIGHT = 8;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -97,9 +95,8 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
     b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
   };
   if (m <= FEW_ROWS) {
-    const { rows, threads, columns: most } = vectorShape(l.backend, m);
     const alongK = push.b_strides[0] === 1;
-    const columns = alongK ? most : EIGHT;
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, alongK);
     l.emit("matvec", [a, b, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
@@ -138,7 +135,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
   if (transpose && m <= FEW_ROWS) {
-    const { rows, threads, columns } = vectorShape(l.backend, m);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, true);
     l.emit("quantized_matvec", [...operands, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },

@@ -8,12 +8,15 @@
 
 import type { Backend } from "../backend/backend.ts";
 
-/** A tile: 4 * rowQuads x 4 * columnQuads outputs a thread, `side` threads along a row. */
+/** A tile: 4 * rowQuads x 4 * columnQuads outputs a thread, `side` threads along a row, `depth` of k at a time. */
 export interface TileShape {
   readonly threads: number;
   readonly side: number;
   readonly rowQuads: number;
   readonly columnQuads: number;
+  readonly depth: number;
+  /** Steps of depth in a row of code. */
+  readonly unroll: number;
 }
 
 /** How a product is cut. */
@@ -24,8 +27,6 @@ export interface Tiling {
   readonly workgroups: number;
 }
 
-/** Depth of one step; a split has whole steps. */
-const STEP = 16;
 /** Fewer workgroups than SPLIT_BELOW are split along the depth, until there are SPLIT_TO or MOST_SPLITS or LEAST_STEPS is reached. */
 const SPLIT_BELOW = 128;
 const SPLIT_TO = 256;
@@ -34,10 +35,10 @@ const LEAST_STEPS = 8;
 
 /** The first row whose threads a device offers and whose `upTo` rows of the product are not passed. */
 export const TILES: readonly (TileShape & { readonly upTo: number })[] = [
-  { upTo: 32, threads: 128, side: 16, rowQuads: 1, columnQuads: 2 },
-  { upTo: 128, threads: 256, side: 16, rowQuads: 1, columnQuads: 2 },
-  { upTo: Infinity, threads: 256, side: 16, rowQuads: 2, columnQuads: 2 },
-  { upTo: Infinity, threads: 64, side: 8, rowQuads: 1, columnQuads: 1 },
+  { upTo: 32, threads: 128, side: 16, rowQuads: 1, columnQuads: 2, depth: 32, unroll: 16 },
+  { upTo: 128, threads: 256, side: 16, rowQuads: 1, columnQuads: 2, depth: 32, unroll: 16 },
+  { upTo: Infinity, threads: 256, side: 16, rowQuads: 2, columnQuads: 2, depth: 16, unroll: 16 },
+  { upTo: Infinity, threads: 64, side: 8, rowQuads: 1, columnQuads: 1, depth: 16, unroll: 4 },
 ];
 
 /** A workgroup's part of a product of few rows. */
@@ -46,21 +47,42 @@ export interface VectorShape {
   readonly columns: number;
 }
 
-/** By rows that share one reading of the weights: the first one whose `upTo` is not passed and whose threads a device offers. */
-export const VECTORS: readonly (VectorShape & { readonly upTo: number })[] = [
-  { upTo: 8, threads: 128, columns: 4 },
-  { upTo: 8, threads: 64, columns: 4 },
+/** A row of the table of few rows. */
+export interface VectorRow extends VectorShape {
+  /** Whether the weights are contiguous along k; else columns come in eights. */
+  readonly alongK: boolean;
+  /** Rows that share one reading of the weights, at most. */
+  readonly upTo: number;
+  /** Columns of all batches, at most. */
+  readonly outputs: number;
+}
+
+/** The first row that fits and whose threads a device offers. Few columns leave a GPU idle unless many threads share each. */
+export const VECTORS: readonly VectorRow[] = [
+  { alongK: true, upTo: 2, outputs: 2048, threads: 256, columns: 4 },
+  { alongK: true, upTo: 8, outputs: 2048, threads: 128, columns: 4 },
+  { alongK: true, upTo: 1, outputs: Infinity, threads: 128, columns: 8 },
+  { alongK: true, upTo: 2, outputs: Infinity, threads: 64, columns: 8 },
+  { alongK: true, upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
+  { alongK: false, upTo: 2, outputs: Infinity, threads: 256, columns: 8 },
+  { alongK: false, upTo: 8, outputs: Infinity, threads: 64, columns: 8 },
 ];
 
 /** Rows up to which a product takes the kernels for few rows, eight at a time. */
 export const FEW_ROWS = 8;
 const ROWS_AT_ONCE = 8;
 
-/** How few rows are cut: rows that share one reading of the weights, threads and columns of a workgroup. */
-export function vectorShape(backend: Backend, m: number): VectorShape & { readonly rows: number } {
+/** How `m` rows are cut: rows that share one reading of the weights, threads and columns of a workgroup. */
+export function vectorShape(
+  backend: Backend,
+  m: number,
+  outputs: number,
+  alongK: boolean,
+): VectorShape & { readonly rows: number } {
   const rows = Math.max(1, Math.ceil(m / Math.ceil(m / ROWS_AT_ONCE)));
-  const row = VECTORS.find(({ upTo, threads }) => rows <= upTo && threads <= backend.limits.threads) ?? VECTORS.at(-1)!;
-  return { rows, threads: row.threads, columns: row.columns };
+  const fitting = VECTORS.filter((row) => row.alongK === alongK && rows <= row.upTo && outputs <= row.outputs);
+  const { threads, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
+  return { rows, threads, columns };
 }
 
 /** Rows of the result that a tile has. */
@@ -74,14 +96,15 @@ export function tileColumns({ side, columnQuads }: TileShape): number {
 }
 
 /** Specialisation constants of a tiling. */
-export function tileSpec({ shape, splits }: Tiling): Record<"SIDE" | "ROW_QUADS" | "COLUMN_QUADS" | "SPLITS", number> {
-  return { SIDE: shape.side, ROW_QUADS: shape.rowQuads, COLUMN_QUADS: shape.columnQuads, SPLITS: splits };
+export function tileSpec({ shape, splits }: Tiling): Readonly<Record<string, number>> {
+  const { side, rowQuads, columnQuads, depth, unroll } = shape;
+  return { SIDE: side, ROW_QUADS: rowQuads, COLUMN_QUADS: columnQuads, DEPTH: depth, UNROLL: unroll, SPLITS: splits };
 }
 
 /** Cuts `batch` products (m, k) x (k, n) into tiles of one shape; `splits` as is best unless given. */
 export function cut(shape: TileShape, batch: number, m: number, n: number, k: number, splits?: number): Tiling {
   const tiles = batch * Math.ceil(m / tileRows(shape)) * Math.ceil(n / tileColumns(shape));
-  const steps = Math.floor(Math.ceil(k / STEP) / LEAST_STEPS);
+  const steps = Math.floor(Math.ceil(k / shape.depth) / LEAST_STEPS);
   const parts = splits ??
     (tiles >= SPLIT_BELOW ? 1 : Math.max(1, Math.min(MOST_SPLITS, Math.ceil(SPLIT_TO / tiles), steps)));
   return { shape, splits: parts, workgroups: parts * tiles };
