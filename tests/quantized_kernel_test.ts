@@ -9,7 +9,7 @@ import { tileColumns, tileRows, type TileShape } from "../src/schedule/tiles.ts"
 import { kernelTest as test, runKernel } from "./harness.ts";
 import { quantizeGroup } from "./oracle.ts";
 import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "./product_values.ts";
-import { tiled, tileHows, type Type, vector, VECTOR_HOWS } from "./product_values.ts";
+import { SMALL_TILE, tiled, tileHows, type Type, vector, VECTOR_HOWS } from "./product_values.ts";
 
 const BITS = [2, 3, 4, 5, 6, 8] as const;
 const GROUPS = [32, 64, 128] as const;
@@ -238,10 +238,9 @@ test("quantized_matmul() matches plain loops for every width and group, both way
   const kernel = "quantized_matmul";
   for (const bits of BITS) {
     for (const group of GROUPS) {
-      for (const how of group === 64 && bits === 4 ? tileHows(backend) : tileHows(backend).slice(-1)) {
-        quantizedProduct(backend, kernel, { m: 9, n: 70, k: 128, bits, group }, how);
-        quantizedProduct(backend, kernel, { m: 9, n: 128, k: 45, bits, group, transpose: false }, how);
-      }
+      quantizedProduct(backend, kernel, { m: 9, n: 70, k: 128, bits, group }, SMALL_TILE);
+      if (group !== 64) continue;
+      quantizedProduct(backend, kernel, { m: 9, n: 128, k: 45, bits, group, transpose: false }, SMALL_TILE);
     }
   }
 });
@@ -249,15 +248,18 @@ test("quantized_matmul() matches plain loops for every width and group, both way
 test("quantized_matmul() takes mixed dtypes, odd rows and batches", (backend) => {
   const kernel = "quantized_matmul";
   for (const how of tileHows(backend)) {
-    for (const transpose of [true, false]) {
-      for (const types of how.threads === 64 && !how.splits ? MIXED : [MIXED[2]]) {
-        quantizedProduct(backend, kernel, { m: 67, n: 160, k: 96, bits: 4, group: 32, types, transpose }, how);
+    for (const transpose of how === SMALL_TILE ? [true, false] : [true]) {
+      for (const types of how === SMALL_TILE ? MIXED : [MIXED[2]]) {
+        const sizes = { m: 67, n: 160, k: 96, bits: 4, group: 32 };
+        quantizedProduct(backend, kernel, { ...sizes, types, transpose }, how);
       }
-      for (const m of [0, 1, 33]) {
-        for (const wBatch of [1, 2]) {
-          const sizes = { batch: 2, wBatch, m, n: 64, k: 64, bits: 8, group: 64 };
-          quantizedProduct(backend, kernel, { ...sizes, transpose }, how);
-        }
+    }
+  }
+  for (const transpose of [true, false]) {
+    for (const m of [0, 1, 33]) {
+      for (const wBatch of [1, 2]) {
+        const sizes = { batch: 2, wBatch, m, n: 64, k: 64, bits: 8, group: 64 };
+        quantizedProduct(backend, kernel, { ...sizes, transpose }, SMALL_TILE);
       }
     }
   }
@@ -266,7 +268,9 @@ test("quantized_matmul() takes mixed dtypes, odd rows and batches", (backend) =>
 test("quantized_matmul() takes results of several tiles in both directions", (backend) => {
   for (const how of tileHows(backend)) {
     const m = tileRows(how as TileShape) + 3, columns = tileColumns(how as TileShape) + 32;
-    quantizedProduct(backend, "quantized_matmul", { m, n: columns + 5, k: 160, bits: 4, group: 32 }, how);
-    quantizedProduct(backend, "quantized_matmul", { m, n: columns, k: 77, bits: 6, group: 32, transpose: false }, how);
+    const sizes = { m, bits: 4, group: 32, types: MIXED[2] };
+    quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns + 5, k: 160 }, how);
+    if (how !== SMALL_TILE) continue;
+    quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns, k: 77, transpose: false }, how);
   }
 });
