@@ -158,9 +158,11 @@ if (import.meta.main) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
       if (m <= MOST_FEW) {
-        const few = { ...vectorShape(backend, m, n, true), each: m };
+        const few = { ...vectorShape(backend, m, n, k, true), each: m };
         report(p, `few rows, ${few.rows} at once`, time(backend, p, few));
-        if (m > 1) report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1, n, true), each: 1 }));
+        if (m > 1) {
+          report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1, n, k, true), each: 1 }));
+        }
         if (SEARCH) {
           const shapes = VECTOR_THREADS.flatMap((threads) => VECTOR_COLUMNS.map((columns) => ({ threads, columns })));
           // A workgroup's sums lie in shared memory.

@@ -96,7 +96,7 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
   };
   if (m <= FEW_ROWS) {
     const alongK = push.b_strides[0] === 1;
-    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, alongK);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
     l.emit("matvec", [a, b, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
@@ -135,7 +135,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
   if (transpose && m <= FEW_ROWS) {
-    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, true);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
     l.emit("quantized_matvec", [...operands, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },

@@ -72,16 +72,26 @@ export const VECTORS: readonly VectorRow[] = [
 export const FEW_ROWS = 8;
 const ROWS_AT_ONCE = 8;
 
-/** How `m` rows are cut: rows that share one reading of the weights, threads and columns of a workgroup. */
+/** Fewest threads of a workgroup: a subgroup of most GPUs. */
+const LEAST_THREADS = 32;
+
+/**
+ * How a product of `m` rows and depth `k` is cut: rows that share one reading of the weights, threads and columns of a workgroup.
+ * `outputs` counts the columns of all batches.
+ */
 export function vectorShape(
   backend: Backend,
   m: number,
   outputs: number,
+  k: number,
   alongK: boolean,
 ): VectorShape & { readonly rows: number } {
   const rows = Math.max(1, Math.ceil(m / Math.ceil(m / ROWS_AT_ONCE)));
   const fitting = VECTORS.filter((row) => row.alongK === alongK && rows <= row.upTo && outputs <= row.outputs);
-  const { threads, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
+  const { threads: most, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
+  const loads = alongK ? k / 8 : k;
+  let threads = most;
+  while (threads > LEAST_THREADS && threads / 2 >= loads) threads /= 2; // the others would have nothing to read
   return { rows, threads, columns };
 }
 
