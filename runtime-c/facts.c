@@ -208,7 +208,7 @@ static bool mask_limit(Facts *out, const char *name, size_t length, uint32_t val
 static bool mask_feature(Facts *out, const char *name, size_t length) {
     for (size_t i = 0; i < COUNT(OPTIONAL); i++) {
         if (strlen(OPTIONAL[i].name) != length || memcmp(OPTIONAL[i].name, name, length) != 0) continue;
-        out->features &= ~(1u << i);
+        out->hidden |= 1u << i;
         return true;
     }
     return false;
@@ -235,6 +235,7 @@ static int32_t apply_mask(const char *mask, Facts *out) {
     }
     out->core.limits.maxComputeWorkGroupCount[1] = smallest(out->core.limits.maxComputeWorkGroupCount[1], out->core.limits.maxComputeWorkGroupCount[0]);
     out->core.limits.maxComputeWorkGroupSize[0] = smallest(out->core.limits.maxComputeWorkGroupSize[0], out->core.limits.maxComputeWorkGroupInvocations);
+    out->features &= ~out->hidden;
     for (size_t i = 0; i < COUNT(RESTING); i++)
         if (!(out->features >> RESTING[i].base & 1)) out->features &= ~(1u << RESTING[i].feature);
     return VKRT_OK;
@@ -303,6 +304,7 @@ int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
         if (OPTIONAL[i].offset && *member(&chain, OPTIONAL[i].offset)) out->features |= 1u << i;
     TRY(apply_mask(mask, out));
     read_coopmat(physical, out);
+    out->features &= ~out->hidden;
     VkSubgroupFeatureFlags arithmetic = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     if (!(out->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (out->v11.subgroupSupportedOperations & arithmetic) != arithmetic)
         lacks(out, "subgroup arithmetic in compute shaders");

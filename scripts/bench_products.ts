@@ -2,9 +2,9 @@
  * Products without matrix units: `deno run -A scripts/bench_products.ts [--rows=1,2,4,8,64,512] [--bits=4] [--dense] [--search]`.
  *
  * Times quantized_matvec for few rows at once, the same row by row, and quantized_matmul as lowering cuts it (or matvec
- * and matmul over bfloat16 weights with `--dense`), over the shapes of Qwen3-0.6B, 28 layers of weights read in turns so that
- * none stays in a cache. `--search` times every shape and split of a list. What is fastest belongs into
- * src/schedule/tiles.ts.
+ * and matmul over bfloat16 weights with `--dense`), over the shapes of Qwen3-0.6B, with enough weights read in turns that
+ * none stay in a cache; `--only=head,down` chooses shapes. `--search` times every shape and split of a list. What is fastest
+ * belongs into src/schedule/tiles.ts.
  *
  * @module
  */
@@ -17,16 +17,20 @@ import { cut, tileColumns, tileRows, type TileShape, tileSpec, type Tiling, tili
 import { type VectorShape, vectorShape } from "../src/schedule/tiles.ts";
 import { AFFINE, Bench, HALVES } from "./plan_bench.ts";
 
-const LAYERS = 28;
+/** Bytes of weights that are read in turns, more than caches hold, in at most so many matrices. */
+const BYTES = 1 << 27;
+const MOST_MATRICES = 64;
 const GROUP = 128;
+const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}=`))?.split("=")[1];
 const SHAPES = [
   { name: "q k v", n: 4096, k: 1024 },
   { name: "o", n: 1024, k: 2048 },
   { name: "gate up", n: 6144, k: 1024 },
   { name: "down", n: 1024, k: 3072 },
+  { name: "head", n: 151936, k: 1024 },
 ] as const;
+const ONLY = flag("only")?.split(",");
 
-const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}=`))?.split("=")[1];
 const ROWS = (flag("rows") ?? "1,2,3,4,6,8,9,12,16,32,64,128,512,2048").split(",").map(Number);
 const BITS = Number(flag("bits") ?? 4);
 const DENSE = Deno.args.includes("--dense");
@@ -67,24 +71,25 @@ interface Rows extends VectorShape {
   readonly each: number;
 }
 
-/** Microseconds of a product of `m` rows with the weights of each layer. */
+/** Microseconds of a product of `m` rows with weights read in turns. */
 function time(backend: Backend, { m, n, k }: Product, how: Rows | Tiling): number[] {
   using bench = new Bench(backend);
   const { l } = bench;
+  const matrices = Math.min(MOST_MATRICES, Math.ceil(BYTES / (DENSE ? 2 * n * k : n * k * BITS / 8)));
   const x = bench.array([m, k], float16, HALVES);
   const out = bench.array([m, n], float16, 0);
   const splits = "splits" in how ? how.splits : 1;
   const parts = splits > 1 ? bench.array([splits, m, n], float32, 0) : out;
   const codes = bench.array(
-    DENSE ? [LAYERS, n * k / 2] : [LAYERS, n * k * BITS / 32],
+    DENSE ? [matrices, n * k / 2] : [matrices, n * k * BITS / 32],
     uint32,
     DENSE ? HALVES : undefined,
   );
-  const affine = bench.array([2, LAYERS, n * k / GROUP / 2], uint32, AFFINE);
+  const affine = bench.array([2, matrices, n * k / GROUP / 2], uint32, AFFINE);
   const at = (v: Value, elements: number): Value => ({ ...v, offset: elements });
   const row = (v: Value, i: number): Value => at(v, i * v.strides[0]);
-  for (let i = 0; i < LAYERS; i++) {
-    const scales = [0, 1].map((part) => at(affine, (part * LAYERS + i) * affine.strides[1]));
+  for (let i = 0; i < matrices; i++) {
+    const scales = [0, 1].map((part) => at(affine, (part * matrices + i) * affine.strides[1]));
     const weights = DENSE ? [row(codes, i)] : [row(codes, i), ...scales];
     const spec: Record<string, number> = DENSE
       ? { DTYPE_A: float16.code, DTYPE_B: bfloat16.code, DTYPE_OUT: parts.dtype.code }
@@ -154,7 +159,7 @@ function report(p: Product, what: string, times: readonly number[]): number {
 if (import.meta.main) {
   const backend = getBackend();
   console.log(`${backend.name}: ${backend.description}; ${DENSE ? "bfloat16" : `${BITS} bits`}`);
-  for (const { name, n, k } of SHAPES) {
+  for (const { name, n, k } of SHAPES.filter(({ name }) => ONLY?.includes(name) ?? true)) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
       if (m <= MOST_FEW) {

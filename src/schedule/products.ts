@@ -13,9 +13,11 @@ import { matrixProduct } from "./matrices.ts";
 import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";
-import { FEW_ROWS, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
+import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
+/** Rows from which on a product takes cooperative matrices where there are any. */
+const MATRIX_ROWS = 9;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -94,8 +96,8 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
     a_strides: [rowStride, a.strides[a.strides.length - 1]],
     b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
   };
-  if (m <= FEW_ROWS) {
-    const alongK = push.b_strides[0] === 1;
+  const alongK = push.b_strides[0] === 1;
+  if (isFewRows(m, alongK)) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
     l.emit("matvec", [a, b, out], {
       threads,
@@ -119,7 +121,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const lead = node.shape.slice(0, -2);
   const packed = transpose && packedMatrix([w, scales, biases]);
   if (packed) return packedProduct(l, node, x, packed);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > FEW_ROWS) {
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] >= MATRIX_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
@@ -134,7 +136,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
-  if (transpose && m <= FEW_ROWS) {
+  if (transpose && isFewRows(m, true)) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
     l.emit("quantized_matvec", [...operands, out], {
       threads,

@@ -27,16 +27,15 @@ export interface Tiling {
   readonly workgroups: number;
 }
 
-/** Fewer workgroups than SPLIT_BELOW are split along the depth, until there are SPLIT_TO or MOST_SPLITS or LEAST_STEPS is reached. */
-const SPLIT_BELOW = 128;
-const SPLIT_TO = 256;
-const MOST_SPLITS = 8;
-const LEAST_STEPS = 8;
+/** The depth is split until there are about so many workgroups, MOST_SPLITS is reached or parts would be less deep than LEAST_DEPTH. */
+const SPLIT_TO = 384;
+const MOST_SPLITS = 16;
+const LEAST_DEPTH = 128;
 
 /** The first row whose threads a device offers and whose `upTo` rows of the product are not passed. */
 export const TILES: readonly (TileShape & { readonly upTo: number })[] = [
-  { upTo: 32, threads: 128, side: 16, rowQuads: 1, columnQuads: 2, depth: 32, unroll: 16 },
-  { upTo: 128, threads: 256, side: 16, rowQuads: 1, columnQuads: 2, depth: 32, unroll: 16 },
+  { upTo: 64, threads: 256, side: 16, rowQuads: 1, columnQuads: 1, depth: 32, unroll: 16 },
+  { upTo: 1024, threads: 128, side: 8, rowQuads: 2, columnQuads: 2, depth: 16, unroll: 16 },
   { upTo: Infinity, threads: 256, side: 16, rowQuads: 2, columnQuads: 2, depth: 16, unroll: 16 },
   { upTo: Infinity, threads: 64, side: 8, rowQuads: 1, columnQuads: 1, depth: 16, unroll: 4 },
 ];
@@ -68,9 +67,14 @@ export const VECTORS: readonly VectorRow[] = [
   { alongK: false, upTo: 8, outputs: Infinity, threads: 64, columns: 8 },
 ];
 
-/** Rows up to which a product takes the kernels for few rows, eight at a time. */
-export const FEW_ROWS = 8;
 const ROWS_AT_ONCE = 8;
+/** Rows up to which a product takes the kernels for few rows where weights are contiguous along k; else ROWS_AT_ONCE. */
+const FEW_ROWS = 32;
+
+/** Whether a product of `m` rows takes the kernels for few rows. */
+export function isFewRows(m: number, alongK: boolean): boolean {
+  return m <= (alongK ? FEW_ROWS : ROWS_AT_ONCE);
+}
 
 /** Fewest threads of a workgroup: a subgroup of most GPUs. */
 const LEAST_THREADS = 32;
@@ -114,9 +118,8 @@ export function tileSpec({ shape, splits }: Tiling): Readonly<Record<string, num
 /** Cuts `batch` products (m, k) x (k, n) into tiles of one shape; `splits` as is best unless given. */
 export function cut(shape: TileShape, batch: number, m: number, n: number, k: number, splits?: number): Tiling {
   const tiles = batch * Math.ceil(m / tileRows(shape)) * Math.ceil(n / tileColumns(shape));
-  const steps = Math.floor(Math.ceil(k / shape.depth) / LEAST_STEPS);
-  const parts = splits ??
-    (tiles >= SPLIT_BELOW ? 1 : Math.max(1, Math.min(MOST_SPLITS, Math.ceil(SPLIT_TO / tiles), steps)));
+  const most = Math.min(MOST_SPLITS, Math.floor(k / LEAST_DEPTH), Math.round(SPLIT_TO / tiles));
+  const parts = splits ?? Math.max(1, most);
   return { shape, splits: parts, workgroups: parts * tiles };
 }
 
