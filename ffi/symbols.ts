@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xef7d215d;
+export const ABI_HASH = 0xe4f22973;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -41,7 +41,9 @@ export interface DeviceInfo {
 
 /** Kernels that a device lacks for one reason. */
 export interface MissingKernels {
+  /** What the device lacks. */
   readonly reason: string;
+  /** Their names. */
   readonly kernels: readonly string[];
 }
 

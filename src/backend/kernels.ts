@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xef7d215d;
+export const ABI_HASH = 0xe4f22973;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -174,7 +174,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "MatmulPush",
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
     needs: "",
     wasm: true,
   },
@@ -245,7 +245,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "QuantizedMatmulPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "SPLITS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
     needs: "",
     wasm: true,
   },
