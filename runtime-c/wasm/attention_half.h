@@ -69,7 +69,8 @@ INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, 
     return most;
 }
 
-// out += weights . v for two rows, whose weights hold the factor: four rows of v at a time, whole, so that memory is read as it lies.
+// out += weights . v for two rows, whose weights hold the factor. Four rows of v at a time, whole, so that memory is read
+// as it lies.
 INLINE u16x8 add_halves(float *out, uint32_t out_stride, const uint16_t *v, ptrdiff_t stride, uint32_t dim,
                         uint32_t keys, const float *weights, uint32_t weight_stride, u16x8 most) {
     for (uint32_t j = 0; j < keys; j += 4, v += 4 * stride) {
