@@ -148,7 +148,7 @@ fn compileShaders(b: *Build) []const Shader {
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
-        if (!std.mem.eql(u8, kernel.needs, "coopmat") or compiles(b, glslc)) {
+        if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
@@ -237,14 +237,18 @@ fn vulkanHeaders(b: *Build) LazyPath {
     return missing.getDirectory();
 }
 
-/// Which of the two WASM modules: `alone` has a memory of its own, `threads` takes shared memory that its instances work on.
+/// Which of the two WASM modules: `alone` has a memory of its own with addresses of 32 bits, which every engine knows;
+/// `threads` takes shared memory that its instances work on, with addresses of 64 bits.
 const Threads = enum { alone, threads };
 
 /// A reactor without imports but memory: exported functions.
 fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     const Feature = std.Target.wasm.Feature;
     const target = b.resolveTargetQuery(.{
-        .cpu_arch = .wasm32,
+        .cpu_arch = switch (threads) {
+            .alone => .wasm32,
+            .threads => .wasm64,
+        },
         .os_tag = .freestanding,
         .cpu_features_add = std.Target.wasm.featureSet(switch (threads) {
             .alone => &[_]Feature{ .simd128, .relaxed_simd, .bulk_memory },
@@ -260,7 +264,10 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
     kernels_wasm.export_memory = threads == .alone;
     kernels_wasm.import_memory = threads == .threads;
     kernels_wasm.shared_memory = threads == .threads;
-    kernels_wasm.max_memory = 1 << 32;
+    kernels_wasm.max_memory = switch (threads) {
+        .alone => 4 << 30,
+        .threads => 16 << 30,
+    };
     kernels_wasm.stack_size = 1 << 20;
     return kernels_wasm.getEmittedBin();
 }

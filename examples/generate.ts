@@ -40,6 +40,7 @@ const FLAGS = {
   "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
   "no-think": { help: "switch thinking off; implies --chat" },
   "device": { value: "NAME", help: "vulkan:0, vulkan:1, …, wasm (default: VKMX_DEVICE, else the best one)" },
+  "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "json": { help: "print one JSON object at the end instead of streaming text" },
   "help": { help: "show this text" },
 } as const satisfies Flags;
@@ -93,12 +94,17 @@ await runMain(async () => {
   const messages: mx.lm.ChatMessage[] = [{ role: "user", content: prompt }];
   if (values.system !== undefined) messages.unshift({ role: "system", content: values.system });
 
-  let run = await generate(model, tokenizer, chat ? messages : prompt, options, values);
-  const silent = run.text === "" && run.last.finishReason === "stop";
-  if (silent && values.model === undefined && !chat && !values.raw) {
-    run = await generate(model, tokenizer, messages, options, values);
-  }
+  let run!: Run;
+  const work = async (): Promise<void> => {
+    run = await generate(model, tokenizer, chat ? messages : prompt, options, values);
+    const silent = run.text === "" && run.last.finishReason === "stop";
+    if (silent && values.model === undefined && !chat && !values.raw) {
+      run = await generate(model, tokenizer, messages, options, values);
+    }
+  };
+  const profile = values.profile ? await mx.profile(work, { device }) : await work();
   report(run, values, loadSeconds, device);
+  if (profile) note(`${mx.describeProfile(profile)}\n`);
   model[Symbol.dispose]();
   return run.last.finishReason === "abort" ? 130 : 0;
 });

@@ -20,10 +20,11 @@ export const VERSION = "0.1.0";
 const RELEASES: Readonly<Record<string, string>> = {};
 const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/`;
 
-/** The functions as they are called: the generated table, and the wait once more on a thread of its own. */
+/** The functions as they are called: the generated table, and those that may take long once more on a thread of their own. */
 const FUNCTIONS = {
   ...SYMBOLS,
   wait_async: { ...SYMBOLS.vkrt_wait, name: "vkrt_wait", nonblocking: true },
+  prepare_async: { ...SYMBOLS.vkrt_plan_prepare, name: "vkrt_plan_prepare", nonblocking: true },
 } as const satisfies Deno.ForeignLibraryInterface;
 
 /** An open library and where it came from. */

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xcfacee69;
+export const ABI_HASH = 0x91a148af;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -77,20 +77,24 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-   * driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels, …, and
-   * "unusable": reason when it lacks something. */
+   * driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
+   * reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open. */
   vkrt_device_info: {
     parameters: [
       "u32", // index
+      "buffer", // mask
       "buffer", // text
       "u32", // capacity
     ],
     result: "i32",
   },
-  /** Opens physical device `index`. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs. */
+  /** Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
+   * one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
+   * commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs. */
   vkrt_device_open: {
     parameters: [
       "u32", // index
+      "buffer", // mask
       "buffer", // cache_dir
       "buffer", // device
     ],
@@ -98,6 +102,14 @@ export const SYMBOLS = {
   },
   /** Waits for the device, frees everything it owns, saves the pipeline cache. */
   vkrt_device_close: {
+    parameters: [
+      "u32", // device
+    ],
+    result: "i32",
+  },
+  /** Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+   * without closing. That it cannot be written is no failure. */
+  vkrt_pipelines_save: {
     parameters: [
       "u32", // device
     ],
@@ -188,6 +200,15 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
+  /** Creates the pipelines of a Plan that is to come, so that vkrt_plan_new finds them. The words must stay until it returns. */
+  vkrt_plan_prepare: {
+    parameters: [
+      "u32", // device
+      "buffer", // words
+      "u32", // count
+    ],
+    result: "i32",
+  },
   /** Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing. */
   vkrt_buffer_peek: {
     parameters: [
@@ -243,6 +264,16 @@ export const SYMBOLS = {
       "u32", // plan
       "buffer", // nanoseconds
       "u32", // capacity
+      "buffer", // count
+    ],
+    result: "i32",
+  },
+  /** Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+   * apart do not count. */
+  vkrt_plan_barriers: {
+    parameters: [
+      "u32", // device
+      "u32", // plan
       "buffer", // count
     ],
     result: "i32",

@@ -30,6 +30,8 @@ export interface VulkanDeviceInfo {
   readonly subgroup: number;
   readonly subgroupMin: number;
   readonly subgroupMax: number;
+  /** Threads of a subgroup in kernels that ask for 32; where those cannot be had, of the smallest one. */
+  readonly lanes: number;
   readonly heapBytes: number;
   readonly maxAllocation: number;
   readonly maxGrid: readonly [number, number, number];
@@ -39,8 +41,8 @@ export interface VulkanDeviceInfo {
   /** Nanoseconds a tick; 0 where there are no timestamps. */
   readonly timestampPeriod: number;
   readonly features: readonly string[];
-  /** Kernels of the table that cannot run here. */
-  readonly missingKernels: readonly string[];
+  /** Kernels of the table that cannot run here, and why. */
+  readonly missingKernels: Readonly<Record<string, string>>;
   /** Why the device cannot be opened; absent when it can. */
   readonly unusable?: string;
 }
@@ -76,15 +78,17 @@ export function listVulkanDevices(): VulkanDeviceInfo[] {
   const library = openLibrary();
   const count = new Uint32Array(1);
   check(library.symbols.vkrt_device_count(count), "vkrt_device_count", () => lastError(library, 0));
-  return Array.from({ length: count[0] }, (_, index) => {
-    const bytes = new Uint8Array(INFO_BYTES);
-    check(
-      library.symbols.vkrt_device_info(index, bytes, bytes.length),
-      "vkrt_device_info",
-      () => lastError(library, 0),
-    );
-    return JSON.parse(text(bytes)) as VulkanDeviceInfo;
-  });
+  return Array.from({ length: count[0] }, (_, index) => vulkanDeviceInfo(index));
+}
+
+/** What there is to know of physical device `index` behind a mask as {@link VulkanDevice} takes it. */
+export function vulkanDeviceInfo(index: number, mask: string = ""): VulkanDeviceInfo {
+  const library = openLibrary();
+  const call = "vkrt_device_info";
+  const bytes = new Uint8Array(INFO_BYTES);
+  const status = library.symbols.vkrt_device_info(index, cString(mask, call), bytes, bytes.length);
+  check(status, call, () => lastError(library, 0));
+  return JSON.parse(text(bytes)) as VulkanDeviceInfo;
 }
 
 /** Number of validation messages since the library was loaded, and the texts that are kept. */
@@ -110,12 +114,20 @@ export class VulkanDevice implements Disposable {
   readonly #out = new Uint32Array(1);
   readonly #ticket = new BigUint64Array(1);
 
-  /** Opens physical device `index`; `cacheFolder` ("" for none) keeps compiled pipelines. */
-  constructor(index: number, cacheFolder: string) {
+  /**
+   * Opens physical device `index`; `cacheFolder` ("" for none) keeps compiled pipelines. `mask` hides what the device has:
+   * features by the names in {@link VulkanDeviceInfo} and lower limits such as "maxThreads=128", separated by commas.
+   */
+  constructor(index: number, cacheFolder: string, mask: string = "") {
     this.#library = openLibrary();
     const call = "vkrt_device_open";
-    const folder = cString(cacheFolder, call);
-    check(this.#library.symbols.vkrt_device_open(index, folder, this.#out), call, () => lastError(this.#library, 0));
+    const status = this.#library.symbols.vkrt_device_open(
+      index,
+      cString(mask, call),
+      cString(cacheFolder, call),
+      this.#out,
+    );
+    check(status, call, () => lastError(this.#library, 0));
     this.#handle = this.#out[0];
   }
 
@@ -202,6 +214,12 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
+  /** Makes the pipelines of a Plan on another thread, so that {@link planNew} of the same words takes no time. */
+  async planPrepare(words: Uint32Array<ArrayBuffer>): Promise<void> {
+    const symbols = this.#symbols;
+    this.#check(await symbols.prepare_async(this.#handle, words, words.length), "vkrt_plan_prepare");
+  }
+
   /** Submits a Plan, `times` times in a row; `slots` holds 4 words a slot. Returns its ticket. */
   planRun(plan: number, slots: Uint32Array<ArrayBuffer>, times: number = 1): number {
     const symbols = this.#symbols;
@@ -250,6 +268,17 @@ export class VulkanDevice implements Disposable {
       () => symbols.vkrt_profile_read(this.#handle, plan, out, out.length, this.#out),
     );
     return out.subarray(0, this.#out[0]);
+  }
+
+  /** Barriers in the newest recording of a Plan. */
+  planBarriers(plan: number): number {
+    this.#check(this.#symbols.vkrt_plan_barriers(this.#handle, plan, this.#out), "vkrt_plan_barriers");
+    return this.#out[0];
+  }
+
+  /** Writes compiled pipelines to the cache folder, where there are new ones. */
+  savePipelines(): void {
+    this.#check(this.#symbols.vkrt_pipelines_save(this.#handle), "vkrt_pipelines_save");
   }
 
   /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */

@@ -1,8 +1,9 @@
 /**
  * The WASM executor as an object: instantiates the committed module, types its exports, keeps views of linear memory.
  *
- * There are two modules of the same kernels. One has a memory of its own; the other works on shared memory, together with
- * workers that each instantiate it again. Memory grows, so views of it are asked for at each use.
+ * There are two modules of the same kernels. One has a memory of its own, of 4 GiB at most; the other works on shared memory
+ * of up to 16 GiB, together with workers that each instantiate it again. Memory grows, so views of it are asked for at each
+ * use.
  *
  * @module
  */
@@ -33,13 +34,13 @@ interface WasmThreads extends WasmExports {
   vk_pool_stop(): void;
 }
 
-/** Words in front of the slot addresses of a run: struct Run of main.c. */
+/** Words in front of the slot addresses of a run, which are f64: struct Run of main.c. */
 export const RUN_WORDS = 4;
 
 /** Stack of a worker. */
 const STACK_BYTES = 1 << 20;
-/** Most memory of a module, in pages of 64 KiB. */
-const MAX_PAGES = 65536;
+/** Most shared memory, in pages of 64 KiB: 16 GiB. */
+const MAX_PAGES = 1n << 18n;
 
 /** What workers share with the thread that drives them. */
 interface Shared {
@@ -51,7 +52,7 @@ interface Shared {
 /** What a block of linear memory is for: buffers count in the memory figures, internal blocks do not. */
 export const WASM_MEMORY = { buffer: 0, internal: 1 } as const;
 
-const FIGURES = { active: 0, peak: 1, limit: 2, available: 3 } as const;
+const FIGURES = { active: 0, peak: 1, limit: 2 } as const;
 
 // Texts of the codes in runtime-c/wasm/main.c.
 const PLAN_STATUSES = 8;
@@ -121,8 +122,7 @@ export class WasmRuntime {
 
   /** Address of a block aligned to 64 bytes, or 0 when memory cannot grow enough. */
   alloc(bytes: number, kind: keyof typeof WASM_MEMORY): number {
-    if (bytes > 0xffffffff) return 0;
-    return this.#exports.vk_alloc(bytes, WASM_MEMORY[kind]) >>> 0;
+    return this.#exports.vk_alloc(bytes, WASM_MEMORY[kind]);
   }
 
   /** Frees a block that {@link alloc} gave. */
@@ -192,8 +192,14 @@ export class WasmRuntime {
   }
 }
 
+/** Memory of the machine in bytes; undefined where asking is not permitted. */
+export function hostMemory(): { readonly total: number; readonly available: number } | undefined {
+  const permission = { name: "sys", kind: "systemMemoryInfo" } as const;
+  return Deno.permissions.querySync(permission).state === "granted" ? Deno.systemMemoryInfo() : undefined;
+}
+
 const READ_BYTES = 64 << 20; // one read call
-const INITIAL_PAGES = 32; // what the module's data and stack need, and a little more
+const INITIAL_PAGES = 32n; // what the module's data and stack need, and a little more
 
 const compiled: { alone?: WebAssembly.Module; threads?: WebAssembly.Module } = {};
 
@@ -236,14 +242,16 @@ export function instantiateWasm(shared = false, quads?: boolean): WasmRuntime {
   return new WasmRuntime(exports, threads);
 }
 
-/** The module for several threads; undefined where the engine has no shared memory. */
+/** The module for several threads; undefined where the engine has no shared memory or no addresses of 64 bits. */
 function instantiateShared(): Shared | undefined {
-  const module = compile("threads");
   try {
-    const memory = new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: MAX_PAGES, shared: true });
+    const module = compile("threads");
+    const size = { initial: INITIAL_PAGES, maximum: MAX_PAGES, shared: true, address: "i64" };
+    const memory = new WebAssembly.Memory(size as unknown as WebAssembly.MemoryDescriptor); // the type knows 32 bits only
     const { exports } = new WebAssembly.Instance(module, { env: { memory } });
     return { exports: exports as unknown as WasmThreads, module, memory };
-  } catch {
+  } catch (error) {
+    if (error instanceof RuntimeError) throw error;
     return undefined;
   }
 }

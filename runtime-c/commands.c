@@ -1,8 +1,9 @@
 // Recording, submitting and replaying Plans.
 //
-// A Plan keeps a few recordings, one for each binding of its slots that it met lately. A recording is self-contained: it
-// begins with a barrier against everything submitted before and ends with one for the host where the host can see a slot,
-// so recordings may be replayed in any order, also while they are still running.
+// A Plan keeps a few recordings, one for each set of places that its slots were bound to lately; other buffers at the same
+// addresses are the same places. A recording is self-contained: it begins with a barrier against everything submitted before
+// and ends with one for the host where the host can see a slot, so recordings may be replayed in any order, also while they
+// are still running.
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static Recording *take_retired(Device *d) {
 
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
-    free(r->slots);
+    free(r->places);
     *r = (Recording){.commands = r->commands};
 }
 
@@ -83,6 +84,8 @@ static int32_t recording_new(Device *d, Recording **out) {
 }
 
 void recording_retire(Device *d, Recording *recording) {
+    if (recording->tables) range_free(d, recording->tables);
+    recording->tables = NULL;
     recording->next = d->retired;
     d->retired = recording;
 }
@@ -104,68 +107,116 @@ typedef struct Binding {
     Range *range;
 } Binding;
 
-static void push_block(const Dispatch *dispatch, const Binding *bindings, uint32_t *block, uint32_t *used) {
-    uint32_t n = dispatch->kernel->buffers;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = dispatch->buffers[2 * i];
-        bool absent = slot == PLAN_NO_SLOT;
-        uint64_t address = absent ? 0 : bindings[slot].address + dispatch->buffers[2 * i + 1];
-        memcpy(block + 2 * i, &address, sizeof address);
-        used[i] = absent ? PLAN_NO_SLOT : bindings[slot].hazard;
-    }
-    memcpy(block + 2 * n, dispatch->push, 4u * dispatch->kernel->push_words);
+static uint64_t address_of(const uint32_t *pair, const Binding *bindings) {
+    return pair[0] == PLAN_NO_SLOT ? 0 : bindings[pair[0]].address + pair[1];
 }
 
-static void record_dispatches(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards) {
+static Use use_of(const uint32_t *pair, const Binding *bindings, bool read, bool write) {
+    return (Use){.slot = pair[0] == PLAN_NO_SLOT ? PLAN_NO_SLOT : bindings[pair[0]].hazard, .read = read, .write = write};
+}
+
+// The push constants of a dispatch. Its table of addresses is written where `table` bytes of the recording's tables are taken.
+static uint32_t push_block(const Dispatch *dispatch, const Binding *bindings, const Recording *r, uint32_t *table, uint32_t *block) {
+    const KernelRow *row = dispatch->kernel;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < row->buffers; i++, at += 2) {
+        uint64_t address = address_of(dispatch->buffers + 2 * i, bindings);
+        memcpy(block + at, &address, sizeof address);
+    }
+    if (row->columns > 0) {
+        uint64_t address = range_address(r->tables) + *table;
+        memcpy(block + at, &address, sizeof address);
+        at += 2;
+    }
+    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++, *table += 8) {
+        uint64_t address = address_of(dispatch->table + 2 * i, bindings);
+        memcpy(range_mapped(r->tables) + *table, &address, sizeof address);
+    }
+    memcpy(block + at, dispatch->push, 4u * row->push_words);
+    return 4 * (at + row->push_words);
+}
+
+// What a dispatch reads and writes; `uses` has room for it.
+static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *uses) {
+    const KernelRow *row = dispatch->kernel;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < row->buffers; i++) uses[n++] = use_of(dispatch->buffers + 2 * i, bindings, row->reads >> i & 1, row->writes >> i & 1);
+    for (uint32_t i = 0; i < dispatch->rows * row->columns; i++) {
+        uint32_t column = i % row->columns;
+        uses[n++] = use_of(dispatch->table + 2 * i, bindings, row->column_reads >> column & 1, row->column_writes >> column & 1);
+    }
+    return n;
+}
+
+static void record_dispatches(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards, Use *uses) {
     VkPipeline bound = VK_NULL_HANDLE;
+    uint32_t table = 0;
     for (uint32_t i = 0; i < plan->dispatches; i++) {
         const Dispatch *dispatch = &plan->dispatch[i];
-        const KernelRow *row = dispatch->kernel;
-        uint32_t block[PUSH_BYTES / 4], used[PLAN_MAX_BUFFERS];
-        push_block(dispatch, bindings, block, used);
-        bool barrier = hazards_next(hazards, used, row->buffers, row->reads, row->writes, dispatch->disjoint);
+        uint32_t block[PUSH_BYTES / 4];
+        uint32_t bytes = push_block(dispatch, bindings, r, &table, block);
+        bool barrier = hazards_next(hazards, uses, uses_of(dispatch, bindings, uses), dispatch->disjoint);
         if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
             commands_barrier(d, r->commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
+        r->barriers += barrier;
         if (dispatch->pipeline != bound) {
             bound = dispatch->pipeline;
             d->vk.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
         }
-        d->vk.CmdPushConstants(r->commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, row->buffers * 8u + row->push_words * 4u, block);
+        d->vk.CmdPushConstants(r->commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, bytes, block);
         profile_mark(d, r->commands, r, 2 * i);
         d->vk.CmdDispatch(r->commands, dispatch->grid[0], dispatch->grid[1], dispatch->grid[2]);
         profile_mark(d, r->commands, r, 2 * i + 1);
     }
 }
 
+// Memory for the tables of addresses that the host may write: what was there before is no longer read.
+static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
+    if (plan->table_entries == 0) return VKRT_OK;
+    TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, &r->tables));
+    return device_wait(d, r->tables->last_use, PATIENCE_MS);
+}
+
 static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *bindings) {
+    TRY(tables_new(d, plan, r));
     Hazards hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1};
-    if (!hazards.slots) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    Use *uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *uses);
+    if (!hazards.slots || !uses) {
+        free(hazards.slots);
+        free(uses);
+        return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    }
     int32_t status = commands_begin(d, r->commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
     if (status == VKRT_OK) {
         bool host = false;
         for (uint32_t i = 0; i < plan->slots; i++) host = host || (bindings[i].range && bindings[i].range->chunk->mapped);
         commands_barrier(d, r->commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
         profile_reset(d, r->commands, r, plan->dispatches);
-        record_dispatches(d, plan, r, bindings, &hazards);
+        record_dispatches(d, plan, r, bindings, &hazards, uses);
+        r->barriers += 1 + host;
         if (host) commands_barrier(d, r->commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
         status = VK(d, EndCommandBuffer, r->commands);
     }
     free(hazards.slots);
+    free(uses);
     return status;
 }
 
 // ---- running --------------------------------------------------------------------------------------------------------
 
+// What a recording knows of a slot: its address, 0 where no dispatch uses it, and in the lowest bit whether the host sees it.
+static uint64_t place_of(const Binding *binding) { return binding->address | (binding->range && binding->range->chunk->mapped ? 1 : 0); }
+
 // Two slots bound to the same place are one for hazards: each takes the number of the first such slot, found by hashing.
-static int32_t find_aliases(Device *d, const Plan *plan, const uint32_t *slots, Binding *bindings) {
+static int32_t find_aliases(Device *d, const Plan *plan, Binding *bindings) {
     uint32_t places = 16;
     while (places < plan->slots * 2) places *= 2;
     uint32_t *table = calloc(places, sizeof *table); // slot + 1; 0: empty
     if (!table) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     for (uint32_t i = 0; i < plan->slots; i++) {
-        const uint32_t *slot = slots + 4 * i;
-        uint32_t at = (slot[0] * 2654435761u ^ slot[1] * 2246822519u ^ slot[2]) >> 7 & (places - 1);
-        while (table[at] && memcmp(slots + 4 * (table[at] - 1), slot, 12) != 0) at = (at + 1) & (places - 1);
+        uint64_t address = bindings[i].address;
+        uint32_t at = (uint32_t)((address >> 2) * 0x9e3779b97f4a7c15u >> 32) & (places - 1);
+        while (table[at] && bindings[table[at] - 1].address != address) at = (at + 1) & (places - 1);
         if (!table[at]) table[at] = i + 1;
         bindings[i].hazard = table[at] - 1;
     }
@@ -190,9 +241,10 @@ static int32_t bind(Device *d, const Plan *plan, const uint32_t *slots, Binding 
     return VKRT_OK;
 }
 
-static bool fits(const Device *d, const Plan *plan, const Recording *r, const uint32_t *slots) {
-    return r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0) &&
-           memcmp(r->slots, slots, 16 * (size_t)plan->slots) == 0;
+static bool fits(const Device *d, const Plan *plan, const Recording *r, const Binding *bindings) {
+    bool same = r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0);
+    for (uint32_t i = 0; same && i < plan->slots; i++) same = r->places[i] == place_of(&bindings[i]);
+    return same;
 }
 
 // Moves recording `i` to the front.
@@ -204,7 +256,7 @@ static Recording *promote(Plan *plan, uint32_t i) {
 }
 
 // A recording for a new binding; the least recently used one makes room, and its command buffer serves again once it is done.
-static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Binding *bindings, Recording **out) {
+static int32_t recording_make(Device *d, Plan *plan, Binding *bindings, Recording **out) {
     uint32_t last = 0;
     while (last < RECORDINGS - 1 && plan->recordings[last]) last++;
     if (plan->recordings[last]) {
@@ -214,12 +266,11 @@ static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Bind
     }
     TRY(recording_new(d, &plan->recordings[last]));
     Recording *r = promote(plan, last);
-    size_t bytes = 16 * (size_t)plan->slots;
-    r->slots = malloc(bytes + 1);
-    if (!r->slots) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    if (bytes) memcpy(r->slots, slots, bytes);
+    r->places = malloc(8 * (size_t)plan->slots + 1);
+    if (!r->places) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    for (uint32_t i = 0; i < plan->slots; i++) r->places[i] = place_of(&bindings[i]);
     if (d->profile && plan->dispatches > 0) TRY(profile_prepare(d, r, plan->dispatches));
-    TRY(find_aliases(d, plan, slots, bindings));
+    TRY(find_aliases(d, plan, bindings));
     TRY(record(d, plan, r, bindings));
     r->valid = true;
     *out = r;
@@ -233,12 +284,13 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, u
     int32_t status = bind(d, plan, slots, bindings);
     Recording *r = NULL;
     for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
-        if (fits(d, plan, plan->recordings[i], slots)) r = promote(plan, i);
-    if (status == VKRT_OK && !r) status = recording_make(d, plan, slots, bindings, &r);
+        if (fits(d, plan, plan->recordings[i], bindings)) r = promote(plan, i);
+    if (status == VKRT_OK && !r) status = recording_make(d, plan, bindings, &r);
     if (status == VKRT_OK) status = device_submit(d, r->commands, times, &r->ticket);
     if (status == VKRT_OK) {
         for (uint32_t i = 0; i < plan->slots; i++)
             if (bindings[i].range) bindings[i].range->last_use = r->ticket;
+        if (r->tables) r->tables->last_use = r->ticket;
         if (r->queries) plan->profiled = r;
         *ticket = r->ticket;
     }

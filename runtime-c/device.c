@@ -201,20 +201,19 @@ static void destroy(Device *d) {
     free(d);
 }
 
-int32_t device_open(uint32_t index, const char *cache_dir, Device **out) {
+int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out) {
     if (index >= runtime.physical_count)
         return fail(NULL, VKRT_ERROR_ARGUMENT, "there is no device %u; Vulkan shows %u", index, runtime.physical_count);
     Device *d = calloc(1, sizeof *d);
     if (!d) return fail(NULL, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     lock_init(&d->error_lock);
     d->physical = runtime.physical[index];
-    facts_read(d->physical, &d->facts);
+    int32_t status = facts_read(d->physical, mask, &d->facts);
     uint32_t seed = runtime.opened++ * 37; // handles of one device are not those of another
     handles_init(&d->buffers, 1, seed);
     handles_init(&d->plans, 2, seed);
     read_switches(d);
-    int32_t status = VKRT_OK;
-    if (d->facts.unusable[0])
+    if (status == VKRT_OK && d->facts.unusable[0])
         status = fail(NULL, VKRT_ERROR_UNAVAILABLE, "%s lacks %s", d->facts.core.deviceName, d->facts.unusable);
     if (status == VKRT_OK) status = create_device(d);
     if (status == VKRT_OK) {

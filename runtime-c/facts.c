@@ -11,6 +11,7 @@
 #include "runtime.h"
 
 #define MAX_EXTENSIONS 1024
+#define LANES 32 // threads of a subgroup that kernels with shuffles and matrices want
 #define AT(member) offsetof(FeatureChain, member)
 
 typedef struct FeatureRow {
@@ -32,13 +33,13 @@ static const FeatureRow REQUIRED[] = {
     {"subgroupSizeControl", AT(v13.subgroupSizeControl)},
     {"computeFullSubgroups", AT(v13.computeFullSubgroups)},
     {"maintenance4", AT(v13.maintenance4)},
+    {"shaderIntegerDotProduct", AT(v13.shaderIntegerDotProduct)},
 };
 
 // In the order of the FEATURE_* bits; an offset of 0 marks a property, which facts_read sets by itself.
 static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_FLOAT16] = {"float16", AT(v12.shaderFloat16)},
     [FEATURE_INT64_ATOMICS] = {"int64Atomics", AT(v12.shaderBufferInt64Atomics)},
-    [FEATURE_INTEGER_DOT] = {"integerDotProduct", AT(v13.shaderIntegerDotProduct)},
     [FEATURE_FLOAT_ATOMIC_ADD] = {"floatAtomicAdd", AT(atomic_float.shaderBufferFloat32AtomicAdd)},
     [FEATURE_COOPMAT] = {"coopmat", AT(coopmat.cooperativeMatrix)},
     [FEATURE_COOPMAT2] = {"coopmat2", AT(coopmat2.cooperativeMatrixWorkgroupScope)},
@@ -46,6 +47,21 @@ static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_BFLOAT16_COOPMAT] = {"bfloat16Coopmat", AT(bfloat16.shaderBFloat16CooperativeMatrix)},
     [FEATURE_INTEGER_DOT_FAST] = {"integerDotProductAccelerated", 0},
     [FEATURE_COOPMAT_KERNELS] = {"coopmatKernels", 0},
+    [FEATURE_SHUFFLE] = {"shuffle", 0},
+};
+
+// Features that mean nothing without another one.
+static const struct { uint32_t feature, base; } RESTING[] = {
+    {FEATURE_COOPMAT2, FEATURE_COOPMAT},
+    {FEATURE_BFLOAT16_COOPMAT, FEATURE_COOPMAT},
+    {FEATURE_BFLOAT16_COOPMAT, FEATURE_BFLOAT16},
+};
+
+// Limits that a mask may lower.
+static const struct { const char *name; size_t offset; } LIMITS[] = {
+    {"maxThreads", offsetof(Facts, core.limits.maxComputeWorkGroupInvocations)},
+    {"sharedBytes", offsetof(Facts, core.limits.maxComputeSharedMemorySize)},
+    {"maxGrid", offsetof(Facts, core.limits.maxComputeWorkGroupCount[0])},
 };
 
 // Members that go with an optional feature and are enabled beside it where present.
@@ -69,6 +85,8 @@ static const struct { const char *name; size_t offset; uint32_t feature; VkStruc
 };
 #define EXTENSION_COUNT (sizeof EXTENSIONS / sizeof *EXTENSIONS)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static uint32_t smallest(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static VkBool32 *member(FeatureChain *chain, size_t offset) { return (VkBool32 *)(void *)((char *)chain + offset); }
 
@@ -114,6 +132,9 @@ static void read_properties(VkPhysicalDevice physical, Facts *out) {
     runtime.vk.GetPhysicalDeviceProperties2(physical, &properties);
     out->v11.pNext = out->v12.pNext = out->v13.pNext = NULL;
     out->core = properties.properties;
+    out->subgroup_min = out->v13.minSubgroupSize;
+    out->subgroup_max = out->v13.maxSubgroupSize;
+    if (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) out->features |= 1u << FEATURE_SHUFFLE;
     out->largest_alloc = out->v11.maxMemoryAllocationSize < m4.maxBufferSize ? out->v11.maxMemoryAllocationSize : m4.maxBufferSize;
     if (out->v13.integerDotProduct4x8BitPackedSignedAccelerated) out->features |= 1u << FEATURE_INTEGER_DOT_FAST;
 }
@@ -157,8 +178,78 @@ static void lacks(Facts *out, const char *format, ...) {
     va_end(arguments);
 }
 
+// ---- masks ----------------------------------------------------------------------------------------------------------
+
+// Whether pipelines can be given subgroups of that size.
+static bool subgroup_choice(const Facts *facts, uint32_t size) {
+    return size >= facts->v13.minSubgroupSize && size <= facts->v13.maxSubgroupSize && (facts->v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+}
+
+// Subgroups of a size that cannot be had are emulated by larger ones, of whose threads kernels take some for neighbours.
+static bool mask_subgroup(Facts *out, uint32_t size) {
+    if (size == 0 || (size & (size - 1)) || size > out->v13.maxSubgroupSize) return false;
+    if (subgroup_choice(out, size)) out->subgroup_forced = size;
+    else if (size > out->v13.minSubgroupSize) return false;
+    out->subgroup_min = out->subgroup_max = size;
+    return true;
+}
+
+static bool mask_limit(Facts *out, const char *name, size_t length, uint32_t value) {
+    for (size_t i = 0; i < COUNT(LIMITS); i++) {
+        if (strlen(LIMITS[i].name) != length || memcmp(LIMITS[i].name, name, length) != 0) continue;
+        uint32_t *limit = (uint32_t *)(void *)((char *)out + LIMITS[i].offset);
+        if (value == 0 || value > *limit) return false;
+        *limit = value;
+        return true;
+    }
+    return length == strlen("subgroup") && memcmp(name, "subgroup", length) == 0 && mask_subgroup(out, value);
+}
+
+static bool mask_feature(Facts *out, const char *name, size_t length) {
+    for (size_t i = 0; i < COUNT(OPTIONAL); i++) {
+        if (strlen(OPTIONAL[i].name) != length || memcmp(OPTIONAL[i].name, name, length) != 0) continue;
+        out->hidden |= 1u << i;
+        return true;
+    }
+    return false;
+}
+
+static int32_t refuse_word(const char *word, int length, const Facts *facts) {
+    char names[512];
+    size_t used = 0;
+    for (size_t i = 0; i < COUNT(OPTIONAL); i++) used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", OPTIONAL[i].name);
+    for (size_t i = 0; i < COUNT(LIMITS); i++) used += (size_t)snprintf(names + used, sizeof names - used, "%s=, ", LIMITS[i].name);
+    return fail(NULL, VKRT_ERROR_ARGUMENT, "%s cannot do without \"%.*s\"; there are %ssubgroup=, each limit below its own", facts->core.deviceName, length, word, names);
+}
+
+static int32_t apply_mask(const char *mask, Facts *out) {
+    for (const char *word = mask; word && *word;) {
+        size_t length = strcspn(word, ",");
+        const char *equals = memchr(word, '=', length);
+        char *end = NULL;
+        bool known = equals ? mask_limit(out, word, (size_t)(equals - word), (uint32_t)strtoul(equals + 1, &end, 10)) && end == word + length
+                            : mask_feature(out, word, length);
+        if (!known)
+            return refuse_word(word, (int)length, out);
+        word += length + (word[length] == ',');
+    }
+    out->core.limits.maxComputeWorkGroupCount[1] = smallest(out->core.limits.maxComputeWorkGroupCount[1], out->core.limits.maxComputeWorkGroupCount[0]);
+    out->core.limits.maxComputeWorkGroupSize[0] = smallest(out->core.limits.maxComputeWorkGroupSize[0], out->core.limits.maxComputeWorkGroupInvocations);
+    out->features &= ~out->hidden;
+    for (size_t i = 0; i < COUNT(RESTING); i++)
+        if (!(out->features >> RESTING[i].base & 1)) out->features &= ~(1u << RESTING[i].feature);
+    return VKRT_OK;
+}
+
+uint32_t facts_subgroup(const Facts *facts, bool lanes) {
+    if (facts->subgroup_forced) return facts->subgroup_forced;
+    return lanes && facts->v13.minSubgroupSize < facts->v13.maxSubgroupSize && subgroup_choice(facts, LANES) ? LANES : 0;
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
 #define COOPMAT_SHAPES 256
-#define COOPMAT_SHARED 36864 // bytes of shared memory that the largest of these kernels takes
+#define COOPMAT_SHARED 40960 // bytes of shared memory that the largest of these kernels takes
 
 // Whether the device multiplies 16x16x16 float16 matrices with float32 sums in a subgroup.
 static bool has_half_matrices(VkPhysicalDevice physical) {
@@ -184,21 +275,21 @@ static bool has_half_matrices(VkPhysicalDevice physical) {
 
 // Those kernels also compute in float16, exchange values in subgroups of 32 and stage tiles in shared memory.
 static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
-    uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16;
-    bool fixed = out->v13.minSubgroupSize == 32 && out->v13.maxSubgroupSize == 32;
-    bool chosen = out->v13.minSubgroupSize <= 32 && out->v13.maxSubgroupSize >= 32 && (out->v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
-    if ((out->features & wanted) == wanted && (fixed || chosen) && (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+    uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16 | 1u << FEATURE_SHUFFLE;
+    bool fixed = out->subgroup_min == LANES && out->subgroup_max == LANES, chosen = facts_subgroup(out, true) == LANES;
+    if ((out->features & wanted) == wanted && (fixed || chosen) &&
+        (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) &&
         out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_half_matrices(physical))
         out->features |= 1u << FEATURE_COOPMAT_KERNELS;
 }
 
-void facts_read(VkPhysicalDevice physical, Facts *out) {
+int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
     memset(out, 0, sizeof *out);
     runtime.vk.GetPhysicalDeviceProperties(physical, &out->core);
     uint32_t version = out->core.apiVersion;
     if (version < VK_API_VERSION_1_3) {
         lacks(out, "Vulkan 1.3 (its driver has %u.%u)", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
-        return; // the structs below do not exist there
+        return VKRT_OK; // the structs below do not exist there
     }
     uint32_t present = 0;
     read_extensions(physical, out, &present);
@@ -212,11 +303,14 @@ void facts_read(VkPhysicalDevice physical, Facts *out) {
         if (!*member(&chain, REQUIRED[i].offset)) lacks(out, "%s", REQUIRED[i].name);
     for (size_t i = 0; i < COUNT(OPTIONAL); i++)
         if (OPTIONAL[i].offset && *member(&chain, OPTIONAL[i].offset)) out->features |= 1u << i;
+    TRY(apply_mask(mask, out));
     read_coopmat(physical, out);
+    out->features &= ~out->hidden;
     VkSubgroupFeatureFlags arithmetic = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     if (!(out->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (out->v11.subgroupSupportedOperations & arithmetic) != arithmetic)
         lacks(out, "subgroup arithmetic in compute shaders");
     if (out->core.limits.maxPushConstantsSize < PUSH_BYTES) lacks(out, "%d bytes of push constants", PUSH_BYTES);
+    return VKRT_OK;
 }
 
 // The companions cannot be read from Facts, so the device is asked again for exactly the structs that will be enabled.
@@ -291,7 +385,9 @@ void facts_json(const Facts *f, char *text, uint32_t capacity) {
     uint32_t version = f->core.apiVersion;
     put(&t, "\"apiVersion\":\"%u.%u.%u\",", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version), VK_API_VERSION_PATCH(version));
     put(&t, "\"vendorId\":%u,\"deviceId\":%u,\"unified\":%s,", f->core.vendorID, f->core.deviceID, f->unified ? "true" : "false");
-    put(&t, "\"subgroup\":%u,\"subgroupMin\":%u,\"subgroupMax\":%u,", f->v11.subgroupSize, f->v13.minSubgroupSize, f->v13.maxSubgroupSize);
+    put(&t, "\"subgroup\":%u,\"subgroupMin\":%u,\"subgroupMax\":%u,", f->v11.subgroupSize, f->subgroup_min, f->subgroup_max);
+    uint32_t lanes = facts_subgroup(f, true);
+    put(&t, "\"lanes\":%u,", lanes ? smallest(lanes, f->subgroup_max) : f->subgroup_min);
     put(&t, "\"heapBytes\":%llu,\"maxAllocation\":%llu,", (unsigned long long)f->heap_bytes, (unsigned long long)f->largest_alloc);
     put(&t, "\"maxGrid\":[%u,%u,%u],", limits->maxComputeWorkGroupCount[0], limits->maxComputeWorkGroupCount[1], limits->maxComputeWorkGroupCount[2]);
     put(&t, "\"maxThreads\":%u,\"sharedBytes\":%u,", limits->maxComputeWorkGroupInvocations, limits->maxComputeSharedMemorySize);
@@ -299,10 +395,12 @@ void facts_json(const Facts *f, char *text, uint32_t capacity) {
     put(&t, "\"features\":[");
     for (size_t i = 0, n = 0; i < COUNT(OPTIONAL); i++)
         if (f->features >> i & 1) put(&t, "%s\"%s\"", n++ ? "," : "", OPTIONAL[i].name);
-    put(&t, "],\"missingKernels\":[");
-    for (uint32_t i = 0, n = 0; i < kernel_count; i++)
-        if (kernel_missing(&kernel_table[i], f)) put(&t, "%s\"%s\"", n++ ? "," : "", kernel_table[i].name);
-    put(&t, "]");
+    put(&t, "],\"missingKernels\":{");
+    for (uint32_t i = 0, n = 0; i < kernel_count; i++) {
+        const char *reason = kernel_missing(&kernel_table[i], f);
+        if (reason) put(&t, "%s\"%s\":\"%s\"", n++ ? "," : "", kernel_table[i].name, reason);
+    }
+    put(&t, "}");
     if (f->unusable[0]) put(&t, ",\"unusable\":\"lacks %s\"", f->unusable);
     put(&t, "}");
 }

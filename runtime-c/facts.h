@@ -12,7 +12,6 @@
 enum {
     FEATURE_FLOAT16,
     FEATURE_INT64_ATOMICS,
-    FEATURE_INTEGER_DOT,
     FEATURE_FLOAT_ATOMIC_ADD,
     FEATURE_COOPMAT,
     FEATURE_COOPMAT2,
@@ -20,6 +19,7 @@ enum {
     FEATURE_BFLOAT16_COOPMAT,
     FEATURE_INTEGER_DOT_FAST,
     FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
+    FEATURE_SHUFFLE,         // in subgroups
     FEATURE_COUNT,
 };
 
@@ -47,16 +47,24 @@ typedef struct Facts {
     uint32_t family;        // queue family with compute
     uint32_t timestamp_bits;
     uint32_t features; // FEATURE_* bits
+    uint32_t hidden;   // those that a mask takes away
+    uint32_t subgroup_min, subgroup_max; // threads of a subgroup, as kernels may rely on them
+    uint32_t subgroup_forced;            // all pipelines get subgroups of so many threads; 0: as the driver likes
     bool unified;      // the host sees all device memory
     bool memory_budget;
     bool portability_subset;
     char unusable[256]; // reason; "" where the device serves
 } Facts;
 
-void facts_read(VkPhysicalDevice physical, Facts *out);
+// `mask` hides what the device has, so that it looks like a lesser one: features as facts_json names them and limits as
+// name=value, separated by commas; "" or NULL hides nothing. VKRT_ERROR_ARGUMENT where it says anything else.
+int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out);
 
 // Fills `chain` with what a device is opened with, and `extensions` (at least 8) with the names that go with it.
 void facts_enable(VkPhysicalDevice physical, const Facts *facts, FeatureChain *chain, const char **extensions, uint32_t *count);
+
+// Threads of a subgroup that a pipeline has to ask for, 0: none. Kernels with `lanes` are written for 32.
+uint32_t facts_subgroup(const Facts *facts, bool lanes);
 
 // The JSON of vkrt_device_info.
 void facts_json(const Facts *facts, char *text, uint32_t capacity);

@@ -63,6 +63,8 @@ const kernels_head =
     \\  readonly id: number;
     \\  /** In push order. */
     \\  readonly buffers: readonly KernelBuffer[];
+    \\  /** Buffers of a row of the table of addresses; empty where the kernel has none. */
+    \\  readonly columns: readonly KernelBuffer[];
     \\  /** Name of the push block in {@link PUSH}. */
     \\  readonly push: string;
     \\  /** Names of the specialisation constants in constant-id order. */
@@ -107,11 +109,14 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     try w.writeAll("/** Every kernel by name. */\nexport const KERNELS = {\n");
     for (t.kernels, 0..) |kernel, id| {
         try w.print("  {s}: {{\n    id: {d},\n    buffers: [\n", .{ kernel.name, id });
-        for (kernel.buffers) |text| {
-            const b = tables.Buffer.parse(text).?;
-            try w.print("      {{ name: \"{s}\", read: {}, write: {}, optional: {} }},\n", .{ b.name, b.read, b.write, b.optional });
+        try bufferRows(w, kernel.buffers);
+        try w.writeAll("    ],\n    columns: [");
+        if (kernel.columns.len > 0) {
+            try w.writeAll("\n");
+            try bufferRows(w, kernel.columns);
+            try w.writeAll("    ");
         }
-        try w.print("    ],\n    push: \"{s}\",\n    spec: [", .{kernel.push});
+        try w.print("],\n    push: \"{s}\",\n    spec: [", .{kernel.push});
         for (kernel.spec, 0..) |name, i| try w.print("{s}\"{s}\"", .{ if (i > 0) ", " else "", name });
         try w.print("],\n    needs: \"{s}\",\n    wasm: {},\n  }},\n", .{ kernel.needs, kernel.wasm });
     }
@@ -137,6 +142,13 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     try w.writeAll("\n// shaders/plan.h\n\n");
     for (t.plan) |c| try w.print("/** {s} of plan.h. */\nexport const {s} = 0x{x};\n", .{ c.name, c.name, @as(u64, @intCast(c.value)) });
     return out.written();
+}
+
+fn bufferRows(w: *Writer, list: []const []const u8) !void {
+    for (list) |text| {
+        const b = tables.Buffer.parse(text).?;
+        try w.print("      {{ name: \"{s}\", read: {}, write: {}, optional: {} }},\n", .{ b.name, b.read, b.write, b.optional });
+    }
 }
 
 const symbols_head =
@@ -233,7 +245,7 @@ fn wasmTable(arena: std.mem.Allocator, t: Tables) ![]const u8 {
             try w.writeAll("    {NULL, NULL, NULL, 0, 0, 0, 0, 0},\n");
             continue;
         }
-        try w.print("{d}, {d}, {d}, {d}, {d}}},\n", .{ k.chunks, k.buffers.len, mask(k, "optional"), k.spec.len, t.block(k.push).words() });
+        try w.print("{d}, {d}, {d}, {d}, {d}}},\n", .{ k.chunks, k.buffers.len, mask(k.buffers, "optional"), k.spec.len, t.block(k.push).words() });
     }
     try tableEnd(w, t);
     return out.written();
@@ -244,9 +256,9 @@ fn tableEnd(w: *Writer, t: Tables) !void {
 }
 
 /// Bit i: the named property of buffer i.
-fn mask(kernel: tables.Kernel, comptime property: []const u8) u32 {
+fn mask(buffers: []const []const u8, comptime property: []const u8) u32 {
     var bits: u32 = 0;
-    for (kernel.buffers, 0..) |text, i| bits |= @as(u32, @intFromBool(@field(tables.Buffer.parse(text).?, property))) << @intCast(i);
+    for (buffers, 0..) |text, i| bits |= @as(u32, @intFromBool(@field(tables.Buffer.parse(text).?, property))) << @intCast(i);
     return bits;
 }
 
@@ -266,8 +278,10 @@ fn spirvTable(arena: std.mem.Allocator, io: std.Io, t: Tables, files: []const []
     for (t.kernels, 0..) |k, i| {
         try w.print("    {{\"{s}\", ", .{k.name});
         if (std.mem.eql(u8, files[3 * i + 1], "-")) try w.writeAll("NULL, 0") else try w.print("(const uint32_t *)(const void *)spirv_{s}, sizeof spirv_{s}", .{ k.name, k.name });
-        try w.print(", {d}, {d}, {d}, {d}, {d}, {d}, {d}}},\n", .{
-            k.buffers.len, mask(k, "read"), mask(k, "write"), mask(k, "optional"), k.spec.len, t.block(k.push).words(), tables.needBits(k),
+        try w.print(", {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}}},\n", .{
+            k.buffers.len, mask(k.buffers, "read"),   mask(k.buffers, "write"),  mask(k.buffers, "optional"),
+            k.columns.len, mask(k.columns, "read"),   mask(k.columns, "write"),  k.spec.len,
+            t.block(k.push).words(), tables.needBits(k),
         });
     }
     try tableEnd(w, t);

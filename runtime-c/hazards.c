@@ -11,19 +11,19 @@ static bool conflicts(const Hazards *h, const SlotHazard *slot, bool reads, bool
     return read && writes;
 }
 
-bool hazards_next(Hazards *h, const uint32_t *used, uint32_t buffers, uint32_t reads, uint32_t writes, bool disjoint) {
+bool hazards_next(Hazards *h, const Use *uses, uint32_t count, bool disjoint) {
     if (!disjoint) h->run = h->dispatch;
     bool barrier = false;
-    for (uint32_t i = 0; i < buffers && !barrier; i++) {
-        if (used[i] == PLAN_NO_SLOT) continue;
-        barrier = conflicts(h, &h->slots[used[i]], reads >> i & 1, writes >> i & 1, disjoint);
+    for (uint32_t i = 0; i < count && !barrier; i++) {
+        if (uses[i].slot == PLAN_NO_SLOT) continue;
+        barrier = conflicts(h, &h->slots[uses[i].slot], uses[i].read, uses[i].write, disjoint);
     }
     if (barrier) h->epoch++;
-    for (uint32_t i = 0; i < buffers; i++) {
-        if (used[i] == PLAN_NO_SLOT) continue;
-        SlotHazard *slot = &h->slots[used[i]];
-        if (reads >> i & 1) slot->read = h->epoch;
-        if ((writes >> i & 1) && slot->written != h->epoch) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (uses[i].slot == PLAN_NO_SLOT) continue;
+        SlotHazard *slot = &h->slots[uses[i].slot];
+        if (uses[i].read) slot->read = h->epoch;
+        if (uses[i].write && slot->written != h->epoch) {
             slot->written = h->epoch;
             slot->first_writer = h->dispatch;
         }

@@ -17,8 +17,13 @@ typedef struct Hazards {
     uint32_t run;      // first dispatch of the run of disjoint writers that the last one belongs to
 } Hazards;
 
-// Takes the next dispatch: `used[i]` is the slot of buffer i (PLAN_NO_SLOT: none), `reads` and `writes` its access bits.
-// True: a barrier must stand in front of it.
-bool hazards_next(Hazards *hazards, const uint32_t *used, uint32_t buffers, uint32_t reads, uint32_t writes, bool disjoint);
+// A buffer of a dispatch.
+typedef struct Use {
+    uint32_t slot; // PLAN_NO_SLOT: none
+    bool read, write;
+} Use;
+
+// Takes the next dispatch. True: a barrier must stand in front of it.
+bool hazards_next(Hazards *hazards, const Use *uses, uint32_t count, bool disjoint);
 
 #endif

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a kernel needs beyond the baseline, as `needs` in kernels.zon names it.
-enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_FLOAT_ATOMICS = 8 };
+// What a kernel needs beyond the baseline, as `needs` in kernels.zon names it; NEEDS_WASM: it has no shader.
+enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_FLOAT_ATOMICS = 8, NEEDS_WASM = 16 };
 
 typedef struct KernelRow {
     const char *name;
@@ -17,6 +17,8 @@ typedef struct KernelRow {
     uint16_t reads;     // bit i: buffer i is read
     uint16_t writes;    // bit i: buffer i is written
     uint16_t optional;  // bit i: buffer i may be absent (address 0)
+    uint8_t columns;    // buffers in a row of a table, whose address stands behind theirs; 0: no table
+    uint32_t column_reads, column_writes;
     uint8_t spec;       // specialisation constants, ids 0..spec-1, 4 bytes each; 0 is the workgroup size
     uint8_t push_words; // 4-byte words of the push block
     uint8_t needs;      // NEEDS_* bits

@@ -1,5 +1,6 @@
-// Pipelines: a kernel of the table with its specialisation constants, made once and kept. What the driver compiled is
-// saved in a file for the next run, named by the device's cache UUID and the ABI hash; a damaged file is ignored.
+// Pipelines: a kernel of the table with its specialisation constants, made once and kept. A driver takes tens of milliseconds for
+// one, so those that a Plan lacks are made by several threads. What the driver compiled is saved in a file for the next run, named
+// by the device's cache UUID and the ABI hash; a damaged file is ignored.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "runtime.h"
 
 #define CACHE_MAGIC 0x43504b56u // "VKPC"
+#define MOST_THREADS 16
 
 typedef struct CacheHeader {
     uint32_t magic, abi, bytes, checksum;
@@ -47,15 +49,17 @@ static int32_t cache_new(Device *d) {
     };
     int32_t status = VK(d, CreatePipelineCache, d->device, &info, NULL, &d->pipelines.cache);
     free(file);
+    if (status == VKRT_OK && sound) status = VK(d, GetPipelineCacheData, d->device, d->pipelines.cache, &d->pipelines.saved, NULL);
     return status;
 }
 
-// A cache that cannot be written costs time at the next start and nothing else.
-static void cache_save(Device *d) {
+// A cache that cannot be written costs time at the next start and nothing else. Pipelines that came out of it leave its size.
+void pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (!p->cache || !p->path || !p->changed || atomic_load(&d->lost)) return;
-    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX) return;
+    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return;
+    p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
     if (!file) return;
     if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, file + sizeof(CacheHeader)) == VKRT_OK) {
@@ -68,6 +72,7 @@ static void cache_save(Device *d) {
 
 int32_t pipelines_init(Device *d, const char *cache_dir) {
     Pipelines *p = &d->pipelines;
+    lock_init(&p->lock);
     p->modules = calloc(kernel_count, sizeof *p->modules);
     if (!p->modules) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = PUSH_BYTES};
@@ -83,11 +88,11 @@ int32_t pipelines_init(Device *d, const char *cache_dir) {
 
 void pipelines_deinit(Device *d) {
     Pipelines *p = &d->pipelines;
-    cache_save(d);
+    pipelines_save(d);
     for (uint32_t b = 0; b < PIPELINE_BUCKETS; b++) {
         for (Pipeline *entry = p->buckets[b], *next; entry; entry = next) {
             next = entry->next;
-            d->vk.DestroyPipeline(d->device, entry->pipeline, NULL);
+            if (entry->pipeline) d->vk.DestroyPipeline(d->device, entry->pipeline, NULL);
             free(entry);
         }
     }
@@ -102,8 +107,8 @@ void pipelines_deinit(Device *d) {
 // ---- pipelines ------------------------------------------------------------------------------------------------------
 
 const char *kernel_missing(const KernelRow *row, const Facts *facts) {
-    if ((row->needs & NEEDS_SHUFFLE) && !(facts->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT))
-        return "the device has no shuffles in subgroups";
+    if (row->needs & NEEDS_WASM) return "only the CPU path has it";
+    if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
     if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
     if ((row->needs & NEEDS_FLOAT_ATOMICS) && !(facts->features >> FEATURE_FLOAT_ATOMIC_ADD & 1)) return "the device has no float atomics";
     if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
@@ -125,21 +130,18 @@ static int32_t module_get(Device *d, uint32_t kernel, VkShaderModule *out) {
     return VKRT_OK;
 }
 
-static int32_t create(Device *d, Pipeline *entry) {
+static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, VkPipeline *out) {
     const KernelRow *row = &kernel_table[entry->kernel];
-    VkShaderModule module;
-    TRY(module_get(d, entry->kernel, &module));
     VkSpecializationMapEntry map[PLAN_MAX_SPEC];
     for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
     VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
     bool lanes = row->needs & (NEEDS_COOPMAT | NEEDS_SHUFFLE); // written for subgroups of 32 where those can be had
-    bool full = lanes || (entry->spec[0] % d->facts.v11.subgroupSize == 0 && entry->spec[0] % d->facts.v13.maxSubgroupSize == 0);
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = 32,
+        .requiredSubgroupSize = facts_subgroup(&d->facts, lanes),
     };
-    bool chosen = lanes && d->facts.v13.minSubgroupSize < d->facts.v13.maxSubgroupSize && d->facts.v13.minSubgroupSize <= 32 &&
-                  d->facts.v13.maxSubgroupSize >= 32 && (d->facts.v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    uint32_t chosen = subgroup.requiredSubgroupSize;
+    bool full = entry->spec[0] % (chosen ? chosen : d->facts.v13.maxSubgroupSize) == 0;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {
@@ -154,29 +156,98 @@ static int32_t create(Device *d, Pipeline *entry) {
         .layout = d->pipelines.layout,
         .basePipelineIndex = -1,
     };
-    d->pipelines.changed = true;
-    return VK(d, CreateComputePipelines, d->device, d->pipelines.cache, 1, &info, NULL, &entry->pipeline);
+    return VK(d, CreateComputePipelines, d->device, d->pipelines.cache, 1, &info, NULL, out);
 }
 
-int32_t pipeline_get(Device *d, uint32_t kernel, const uint32_t *spec, VkPipeline *out) {
-    size_t bytes = 4u * kernel_table[kernel].spec;
-    Pipeline **bucket = &d->pipelines.buckets[(fnv1a(spec, bytes) ^ kernel * 31) % PIPELINE_BUCKETS];
+// The entry of a dispatch, which may have no pipeline yet.
+static int32_t find_entry(Device *d, const Dispatch *dispatch, Pipeline **out) {
+    uint32_t kernel = (uint32_t)(dispatch->kernel - kernel_table);
+    size_t bytes = 4u * dispatch->kernel->spec;
+    Pipeline **bucket = &d->pipelines.buckets[(fnv1a(dispatch->spec, bytes) ^ kernel * 31) % PIPELINE_BUCKETS];
     for (Pipeline *entry = *bucket; entry; entry = entry->next) {
-        if (entry->kernel != kernel || memcmp(entry->spec, spec, bytes) != 0) continue;
-        *out = entry->pipeline;
+        if (entry->kernel != kernel || memcmp(entry->spec, dispatch->spec, bytes) != 0) continue;
+        *out = entry;
         return VKRT_OK;
     }
     Pipeline *entry = calloc(1, sizeof *entry);
     if (!entry) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     entry->kernel = kernel;
-    memcpy(entry->spec, spec, bytes);
-    int32_t status = create(d, entry);
-    if (status != VKRT_OK) {
-        free(entry);
-        return status;
-    }
+    memcpy(entry->spec, dispatch->spec, bytes);
     entry->next = *bucket;
-    *bucket = entry;
-    *out = entry->pipeline;
+    *out = *bucket = entry;
     return VKRT_OK;
+}
+
+// Entries without a pipeline, and the next one that a thread should take.
+typedef struct Missing {
+    Device *d;
+    Pipeline **entries;
+    uint32_t count;
+    _Atomic uint32_t next;
+    _Atomic int32_t status;
+} Missing;
+
+static int32_t make_one(Device *d, Pipeline *entry) {
+    Pipelines *p = &d->pipelines;
+    VkShaderModule module = VK_NULL_HANDLE;
+    lock_acquire(&p->lock);
+    int32_t status = module_get(d, entry->kernel, &module);
+    lock_release(&p->lock);
+    VkPipeline made = VK_NULL_HANDLE;
+    if (status == VKRT_OK) status = create(d, entry, module, &made);
+    if (status != VKRT_OK) return status;
+    lock_acquire(&p->lock);
+    if (!entry->pipeline) {
+        entry->pipeline = made;
+        made = VK_NULL_HANDLE;
+    }
+    lock_release(&p->lock);
+    if (made) d->vk.DestroyPipeline(d->device, made, NULL); // another thread was faster
+    return VKRT_OK;
+}
+
+static void make_some(void *argument) {
+    Missing *missing = argument;
+    for (uint32_t i; (i = atomic_fetch_add(&missing->next, 1)) < missing->count;) {
+        int32_t status = make_one(missing->d, missing->entries[i]);
+        if (status != VKRT_OK) atomic_store(&missing->status, status);
+    }
+}
+
+static int32_t make_all(Missing *missing) {
+    Thread threads[MOST_THREADS];
+    uint32_t started = 0, wanted = processor_count();
+    if (wanted > missing->count) wanted = missing->count;
+    if (wanted > MOST_THREADS) wanted = MOST_THREADS;
+    while (started + 1 < wanted && thread_start(&threads[started], make_some, missing)) started++;
+    make_some(missing);
+    for (uint32_t i = 0; i < started; i++) thread_join(&threads[i]);
+    return atomic_load(&missing->status);
+}
+
+// The entries of all dispatches in `entries`, and those without a pipeline once each in `missing`.
+static int32_t find_entries(Device *d, const Dispatch *dispatches, uint32_t count, Pipeline **entries, Missing *missing) {
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(find_entry(d, &dispatches[i], &entries[i]));
+        bool known = entries[i]->pipeline != VK_NULL_HANDLE;
+        for (uint32_t m = 0; !known && m < missing->count; m++) known = missing->entries[m] == entries[i];
+        if (!known) missing->entries[missing->count++] = entries[i];
+    }
+    return VKRT_OK;
+}
+
+// Fills in the pipelines of dispatches.
+int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count) {
+    Pipeline **entries = malloc(2 * sizeof *entries * ((size_t)count + 1));
+    if (!entries) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    Missing missing = {.d = d, .entries = entries + count + 1};
+    lock_acquire(&d->pipelines.lock);
+    int32_t status = find_entries(d, dispatches, count, entries, &missing);
+    lock_release(&d->pipelines.lock);
+    if (status == VKRT_OK) status = make_all(&missing);
+    lock_acquire(&d->pipelines.lock);
+    for (uint32_t i = 0; status == VKRT_OK && i < count; i++) dispatches[i].pipeline = entries[i]->pipeline;
+    lock_release(&d->pipelines.lock);
+    free(entries);
+    return status;
 }

@@ -17,7 +17,7 @@ static int32_t check_counts(const Reader *r, uint32_t number, const KernelRow *r
     if (buffers != row->buffers || spec != row->spec || push != row->push_words)
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s takes %u buffers, %u constants and %u push words: found %u, %u and %u", number, row->name,
                     row->buffers, row->spec, row->push_words, buffers, spec, push);
-    if (row->buffers > PLAN_MAX_BUFFERS || row->spec > PLAN_MAX_SPEC || row->buffers * 8u + row->push_words * 4u > PUSH_BYTES)
+    if (row->buffers > PLAN_MAX_BUFFERS || row->spec > PLAN_MAX_SPEC || row->buffers * 8u + (row->columns > 0) * 8u + row->push_words * 4u > PUSH_BYTES)
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s passes the limits of a Plan", number, row->name);
     if (PLAN_DISPATCH_WORDS + buffers * 2 + spec + push > r->count - r->at)
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s) runs past the end of the Plan", number, row->name);
@@ -55,6 +55,21 @@ static int32_t check_buffers(const Reader *r, uint32_t number, const KernelRow *
     return VKRT_OK;
 }
 
+// The table behind a dispatch whose kernel has columns.
+static int32_t read_table(Reader *r, uint32_t number, Dispatch *out) {
+    const KernelRow *row = out->kernel;
+    uint32_t rows = r->at < r->count ? r->words[r->at++] : PLAN_MAX_ROWS + 1;
+    if (rows > PLAN_MAX_ROWS || 2u * rows * row->columns > r->count - r->at)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): its table runs past the end of the Plan or has more than %u rows", number, row->name, PLAN_MAX_ROWS);
+    out->rows = rows;
+    out->table = r->words + r->at;
+    for (uint32_t i = 0; i < rows * row->columns; i++)
+        if (out->table[2 * i] >= r->slots)
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): entry %u of its table is in slot %u of %u", number, row->name, i, out->table[2 * i], r->slots);
+    r->at += 2u * rows * row->columns;
+    return VKRT_OK;
+}
+
 // Checks the dispatch at r->at, fills `out` but for its pipeline, and steps behind it.
 static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     if (r->count - r->at < PLAN_DISPATCH_WORDS) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u runs past the end of the Plan", number);
@@ -74,14 +89,14 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     TRY(check_buffers(r, number, row, out->buffers));
     TRY(check_threads(r, number, row, out->spec));
     r->at += PLAN_DISPATCH_WORDS + 2u * row->buffers + row->spec + row->push_words;
-    return VKRT_OK;
+    return row->columns > 0 ? read_table(r, number, out) : VKRT_OK;
 }
 
-static void note_reach(Plan *plan, const Dispatch *dispatch) {
-    for (uint32_t i = 0; i < dispatch->kernel->buffers; i++) {
-        uint32_t slot = dispatch->buffers[2 * i];
+static void note_reach(Plan *plan, const uint32_t *pairs, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = pairs[2 * i];
         if (slot == PLAN_NO_SLOT) continue;
-        uint64_t reach = (uint64_t)dispatch->buffers[2 * i + 1] + 1;
+        uint64_t reach = (uint64_t)pairs[2 * i + 1] + 1;
         if (reach > plan->reach[slot]) plan->reach[slot] = reach;
     }
 }
@@ -89,15 +104,15 @@ static void note_reach(Plan *plan, const Dispatch *dispatch) {
 // All of the Plan is checked before the first pipeline is made.
 static int32_t read_plan(Reader *r, Plan *plan) {
     for (uint32_t i = 0; i < plan->dispatches; i++) {
-        TRY(read_dispatch(r, i, &plan->dispatch[i]));
-        note_reach(plan, &plan->dispatch[i]);
+        Dispatch *dispatch = &plan->dispatch[i];
+        TRY(read_dispatch(r, i, dispatch));
+        uint32_t entries = dispatch->rows * dispatch->kernel->columns;
+        note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
+        note_reach(plan, dispatch->table, entries);
+        plan->table_entries += entries;
     }
     if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);
-    for (uint32_t i = 0; i < plan->dispatches; i++) {
-        Dispatch *dispatch = &plan->dispatch[i];
-        TRY(pipeline_get(r->d, (uint32_t)(dispatch->kernel - kernel_table), dispatch->spec, &dispatch->pipeline));
-    }
-    return VKRT_OK;
+    return pipelines_make(r->d, plan->dispatch, plan->dispatches);
 }
 
 static int32_t check_header(Device *d, const uint32_t *words, uint32_t count) {
@@ -129,6 +144,14 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
     if (status != VKRT_OK) plan_free(d, plan);
     else *out = plan;
     return status;
+}
+
+// Makes the pipelines of a Plan and forgets the rest. May run beside other calls.
+int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count) {
+    Plan *plan;
+    TRY(plan_new(d, words, count, &plan));
+    plan_free(d, plan);
+    return VKRT_OK;
 }
 
 void plan_free(Device *d, Plan *plan) {

@@ -18,6 +18,29 @@
 void lock_init(Lock *lock) { InitializeSRWLock(lock); }
 void lock_acquire(Lock *lock) { AcquireSRWLockExclusive(lock); }
 void lock_release(Lock *lock) { ReleaseSRWLockExclusive(lock); }
+
+static DWORD WINAPI thread_main(void *thread) {
+    ((Thread *)thread)->work(((Thread *)thread)->argument);
+    return 0;
+}
+
+bool thread_start(Thread *thread, void (*work)(void *), void *argument) {
+    *thread = (Thread){.work = work, .argument = argument};
+    thread->handle = CreateThread(NULL, 0, thread_main, thread, 0, NULL);
+    return thread->handle != NULL;
+}
+
+void thread_join(Thread *thread) {
+    WaitForSingleObject(thread->handle, INFINITE);
+    CloseHandle(thread->handle);
+}
+
+uint32_t processor_count(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return (uint32_t)info.dwNumberOfProcessors;
+}
+
 uint64_t clock_milliseconds(void) { return GetTickCount64(); }
 void sleep_milliseconds(uint32_t milliseconds) { Sleep(milliseconds); }
 
@@ -95,6 +118,23 @@ static unsigned long process_id(void) { return GetCurrentProcessId(); }
 void lock_init(Lock *lock) { pthread_mutex_init(lock, NULL); }
 void lock_acquire(Lock *lock) { pthread_mutex_lock(lock); }
 void lock_release(Lock *lock) { pthread_mutex_unlock(lock); }
+
+static void *thread_main(void *thread) {
+    ((Thread *)thread)->work(((Thread *)thread)->argument);
+    return NULL;
+}
+
+bool thread_start(Thread *thread, void (*work)(void *), void *argument) {
+    *thread = (Thread){.work = work, .argument = argument};
+    return pthread_create(&thread->handle, NULL, thread_main, thread) == 0;
+}
+
+void thread_join(Thread *thread) { pthread_join(thread->handle, NULL); }
+
+uint32_t processor_count(void) {
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 ? (uint32_t)count : 1;
+}
 
 uint64_t clock_milliseconds(void) {
     struct timespec now;

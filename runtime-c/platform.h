@@ -25,6 +25,20 @@ void lock_init(Lock *lock);
 void lock_acquire(Lock *lock);
 void lock_release(Lock *lock);
 
+// Threads that run `work(argument)`; thread_start answers false where there are no more.
+typedef struct Thread {
+    void (*work)(void *);
+    void *argument;
+#if defined(_WIN32)
+    HANDLE handle;
+#else
+    pthread_t handle;
+#endif
+} Thread;
+bool thread_start(Thread *thread, void (*work)(void *), void *argument);
+void thread_join(Thread *thread);
+uint32_t processor_count(void);
+
 uint64_t clock_milliseconds(void);
 void sleep_milliseconds(uint32_t milliseconds);
 

@@ -108,19 +108,20 @@ typedef struct Transfer {
 typedef struct Pipeline {
     uint32_t kernel;
     uint32_t spec[PLAN_MAX_SPEC];
-    VkPipeline pipeline;
+    VkPipeline pipeline;   // none while it is being made, or when that failed
     struct Pipeline *next; // in its bucket
 } Pipeline;
 
 #define PIPELINE_BUCKETS 256
 
 typedef struct Pipelines {
+    Lock lock; // of what follows: vkrt_plan_prepare runs beside other calls
     VkPipelineLayout layout;
     VkPipelineCache cache;
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
     char *path; // of the cache file; NULL: none
-    bool changed;
+    size_t saved; // bytes of the cache when it was read or written
 } Pipelines;
 
 typedef struct Dispatch {
@@ -130,14 +131,18 @@ typedef struct Dispatch {
     VkPipeline pipeline;
     uint32_t grid[3];
     bool disjoint;
+    uint32_t rows;         // of the table of addresses
+    const uint32_t *table; // its pairs {slot, byte offset}, row by row
 } Dispatch;
 
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
     VkQueryPool queries;
-    uint32_t *slots; // 4 words a slot
+    uint64_t *places; // of the slots, see place_of in commands.c
+    Range *tables;   // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
+    uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
 } Recording;
@@ -148,6 +153,7 @@ typedef struct Plan {
     uint32_t *words;
     uint32_t slots, dispatches;
     Dispatch *dispatch;
+    uint32_t table_entries; // of all dispatches together
     uint64_t *reach; // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;
@@ -222,7 +228,7 @@ bool device_fault(Device *d, const char *call);
     } while (0)
 
 // device.c
-int32_t device_open(uint32_t index, const char *cache_dir, Device **out);
+int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
@@ -249,12 +255,14 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
 
 // pipelines.c
 int32_t pipelines_init(Device *d, const char *cache_dir);
+void pipelines_save(Device *d);
 void pipelines_deinit(Device *d);
-int32_t pipeline_get(Device *d, uint32_t kernel, const uint32_t *spec, VkPipeline *out);
+int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count);
 const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can
 
 // plan.c
 int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out);
+int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count);
 void plan_free(Device *d, Plan *plan);
 
 // commands.c

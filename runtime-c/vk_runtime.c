@@ -71,7 +71,7 @@ int32_t vkrt_device_count(uint32_t *out) {
     return status;
 }
 
-int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity) {
+int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity) {
     current_call = __func__;
     TRY(need(NULL, text, "text"));
     if (capacity == 0) return fail(NULL, VKRT_ERROR_ARGUMENT, "capacity is 0");
@@ -81,31 +81,31 @@ int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity) {
         status = fail(NULL, VKRT_ERROR_ARGUMENT, "there is no device %u; Vulkan shows %u", index, runtime.physical_count);
     if (status == VKRT_OK) {
         Facts facts;
-        facts_read(runtime.physical[index], &facts);
-        facts_json(&facts, text, capacity);
+        status = facts_read(runtime.physical[index], mask, &facts);
+        if (status == VKRT_OK) facts_json(&facts, text, capacity);
     }
     lock_release(&runtime.lock);
     return status;
 }
 
-static int32_t open_locked(uint32_t index, const char *cache_dir, uint32_t *device) {
+static int32_t open_locked(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device) {
     TRY(instance_open());
     if (runtime.devices.kind == 0) handles_init(&runtime.devices, 3, 0);
     if (runtime.devices.live >= MAX_DEVICES) return fail(NULL, VKRT_ERROR_ARGUMENT, "%d devices are open already", MAX_DEVICES);
     Device *d;
-    TRY(device_open(index, cache_dir, &d));
+    TRY(device_open(index, mask, cache_dir, &d));
     *device = handle_new(&runtime.devices, d);
     if (*device) return VKRT_OK;
     device_close(d);
     return fail(NULL, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
 }
 
-int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device) {
+int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device) {
     current_call = __func__;
     TRY(need(NULL, device, "device"));
     *device = 0;
     lock_acquire(&runtime.lock);
-    int32_t status = open_locked(index, cache_dir, device);
+    int32_t status = open_locked(index, mask, cache_dir, device);
     lock_release(&runtime.lock);
     return status;
 }
@@ -245,6 +245,17 @@ int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, ui
     return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
 }
 
+int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count) {
+    current_call = __func__;
+    Device *d;
+    TRY(device_find(device, &d, true));
+    int32_t status = device_alive(d);
+    if (status == VKRT_OK && count > 0) status = need(d, words, "words");
+    if (status == VKRT_OK) status = plan_prepare(d, words, count);
+    atomic_fetch_sub(&d->waiters, 1);
+    return status;
+}
+
 int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket) {
     Device *d;
     TRY(enter(__func__, device, &d));
@@ -300,6 +311,23 @@ int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, u
     TRY(plan_find(d, plan, &p));
     if (capacity > 0) TRY(need(d, nanoseconds, "nanoseconds"));
     return profile_read(d, p, nanoseconds, capacity, count);
+}
+
+int32_t vkrt_pipelines_save(uint32_t device) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    pipelines_save(d);
+    return VKRT_OK;
+}
+
+int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, count, "count"));
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    *count = p->recordings[0] ? p->recordings[0]->barriers : 0;
+    return VKRT_OK;
 }
 
 // ---- counters -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 //   - handles are u32 (index + generation); a stale one is VKRT_ERROR_HANDLE, never a crash; 0 is never a handle;
 //   - memory is the caller's; (NULL, 0) is a legal empty range; nothing is kept past the call; no callbacks, no structs by value;
 //   - libvulkan is opened at the first vkrt_device_count, so the library loads on a machine without Vulkan and says so;
-//   - calls on one device must not overlap, except vkrt_wait, which may run on another thread.
+//   - calls on one device must not overlap, except vkrt_wait and vkrt_plan_prepare, which may run on other threads.
 
 #ifndef VK_RUNTIME_H
 #define VK_RUNTIME_H
@@ -50,15 +50,21 @@ VKRT_API uint32_t vkrt_abi(void);
 VKRT_API int32_t vkrt_device_count(uint32_t *out);
 
 // JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
-// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels, …, and
-// "unusable": reason when it lacks something.
-VKRT_API int32_t vkrt_device_info(uint32_t index, char *text, uint32_t capacity);
+// driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
+// reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open.
+VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity);
 
-// Opens physical device `index`. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
-VKRT_API int32_t vkrt_device_open(uint32_t index, const char *cache_dir, uint32_t *device);
+// Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
+// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
+// commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
 // Waits for the device, frees everything it owns, saves the pipeline cache.
 VKRT_API int32_t vkrt_device_close(uint32_t device);
+
+// Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
+// without closing. That it cannot be written is no failure.
+VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
 // The message of the last failure on `device` (0: of calls without a device).
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
@@ -84,6 +90,9 @@ VKRT_API int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t off
 // Checks a Plan, creates its pipelines and keeps it. The words may go away after the call.
 VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan);
 
+// Creates the pipelines of a Plan that is to come, so that vkrt_plan_new finds them. The words must stay until it returns.
+VKRT_API int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count);
+
 // Reads a VKRT_BUFFER_HOST buffer as it is, without waiting: what finished tickets wrote is there, later work may be writing.
 VKRT_API int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
 
@@ -100,6 +109,10 @@ VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms
 // of `plan` in nanoseconds, one f64 a dispatch, and their number.
 VKRT_API int32_t vkrt_profile(uint32_t device, uint32_t on);
 VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
+
+// Barriers in the newest recording of `plan`, those at its ends included; 0 before it ran. Those that only keep timed dispatches
+// apart do not count.
+VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
 // appended to the last error of device 0.

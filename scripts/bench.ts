@@ -46,11 +46,9 @@ interface Figures {
 /** Where the time of a phase went. */
 interface Phase {
   readonly phase: "prompt" | "decode";
-  readonly tokens: number;
-  readonly kernels: readonly mx.KernelTime[];
-  readonly kernels_ms: number;
-  /** Time outside of kernels: building and lowering a graph for every step, which the generation loop need not. */
-  readonly host_ms: number;
+  readonly tokens_in: number;
+  readonly tokens_out: number;
+  readonly profile: mx.Profile;
 }
 
 /** Tokens to prompt with and to generate. */
@@ -120,7 +118,7 @@ async function measure(dir: string, device: string, work: Work): Promise<Figures
   for (let i = 0; i < work.runs; i++) runs.push(await run(model, work.prompt, work.tokens));
   const figures: Figures = {
     device,
-    description: mx.devices().find(({ name }) => name === device)!.description,
+    description: mx.deviceInfo(device).description,
     load_s,
     prompt_tps: work.prompt.length / median(runs.map((r) => r.prompt_s)),
     generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),
@@ -139,39 +137,36 @@ async function run(
 ): Promise<{ prompt_s: number; decode_s: number }> {
   using cache = model.makeCache();
   const started = performance.now();
-  let first = 0;
-  const steps = mx.lm.generateStep(prompt, model, {
-    cache,
-    maxTokens: tokens + 1,
-    sampler: mx.lm.makeSampler(),
-    processors: [],
-    contextSize: 0,
-    prefillStepSize: 2048,
-  });
-  for await (const _ of steps) first ||= performance.now();
-  return { prompt_s: (first - started) / 1000, decode_s: (performance.now() - first) / 1000 };
+  const [first, ...times] = await generate(model, cache, prompt, tokens + 1);
+  return { prompt_s: (first - started) / 1000, decode_s: (times[times.length - 1] - first) / 1000 };
 }
 
-/** Both phases with every kernel timed. */
+/** Generates `count` tokens greedily and gives the time of each. */
+async function generate(
+  model: mx.lm.LanguageModel,
+  cache: mx.lm.KvCache,
+  prompt: readonly number[],
+  count: number,
+): Promise<number[]> {
+  const sampler = mx.lm.makeSampler();
+  const settings = { cache, maxTokens: count, sampler, processors: [], contextSize: 0, prefillStepSize: 2048 };
+  const times: number[] = [];
+  for await (const _ of mx.lm.generateStep(prompt, model, settings)) times.push(performance.now());
+  return times;
+}
+
+/** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
 async function profile(model: mx.lm.LanguageModel, { prompt, tokens }: Work): Promise<Phase[]> {
   using cache = model.makeCache();
-  const step = async (ids: readonly number[], logits: boolean): Promise<void> => {
-    using token = mx.tidy(() => mx.argmax(model.forward(mx.array([ids], mx.int32), cache), -1));
-    await mx.asyncEval(logits ? [token, cache.state] : cache.state);
+  const phase = async (name: Phase["phase"], ids: readonly number[], count: number): Promise<Phase> => {
+    return {
+      phase: name,
+      tokens_in: ids.length,
+      tokens_out: count,
+      profile: await mx.profile(() => generate(model, cache, ids, count)),
+    };
   };
-  const phase = async (name: Phase["phase"], count: number, fn: () => Promise<void>): Promise<Phase> => {
-    const started = performance.now();
-    const kernels = await mx.profile(fn);
-    const all = performance.now() - started;
-    const kernels_ms = kernels.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0) / 1e6;
-    return { phase: name, tokens: count, kernels, kernels_ms, host_ms: all - kernels_ms };
-  };
-  return [
-    await phase("prompt", prompt.length, () => step(prompt, false)),
-    await phase("decode", tokens, async () => {
-      for (let i = 0; i < tokens; i++) await step([prompt[i % prompt.length]], true);
-    }),
-  ];
+  return [await phase("prompt", prompt, 1), await phase("decode", prompt.slice(-1), tokens)];
 }
 
 function median(values: readonly number[]): number {
@@ -190,11 +185,6 @@ function describe(figures: Figures): string {
   return `${columns.join(" ")}   ${description}\n${profile.map(describePhase).join("")}`;
 }
 
-function describePhase({ phase, tokens, kernels, kernels_ms, host_ms }: Phase): string {
-  const row = (name: string, calls: string, ms: number): string =>
-    `  ${name.padEnd(20)} ${calls.padStart(8)} ${ms.toFixed(2).padStart(10)} ms ${
-      (100 * ms / (kernels_ms + host_ms)).toFixed(1).padStart(6)
-    } %\n`;
-  const rows = kernels.map(({ kernel, calls, nanoseconds }) => row(kernel, String(calls), nanoseconds / 1e6));
-  return `\n  ${phase}, ${tokens} tokens\n${rows.join("")}${row("host", "", host_ms)}\n`;
+function describePhase({ phase, tokens_in, tokens_out, profile }: Phase): string {
+  return `\n${phase}: ${tokens_in} tokens in, ${tokens_out} out\n${mx.describeProfile(profile)}\n`;
 }

@@ -1,18 +1,23 @@
 /**
  * `deno task test`: sets the machine up, runs the tests, and closes with the line "N passed, N failed".
+ * `deno task test:gpu`: runs them on one real device, the best one or `--device=NAME`, and lists what was skipped there.
  *
- * Arguments go to `deno test`: file names, `--filter`, … Vulkan runs under the validation layers, with synchronization
- * checks, where they are installed.
+ * Other arguments go to `deno test`: file names, `--filter`, … Software Vulkan runs under the validation layers, with
+ * synchronization checks, where they are installed. On a GPU each file is a process of its own, a few at a time: compiling
+ * pipelines in many processes at once can exhaust a driver.
  *
  * @module
  */
 
+import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
 import { setup } from "./setup.ts";
-import { exists, run, TOOLS } from "./tools.ts";
+import { exists, ROOT, run, TOOLS } from "./tools.ts";
 
 const LAYER = "VkLayer_khronos_validation.json";
 const LAYER_FOLDERS = ["/usr/share", "/usr/local/share", "/etc", "/opt/homebrew/share"];
+/** Most processes that use a GPU at once. */
+const PROCESSES = 3;
 
 /** Environment that switches the validation layers on; empty where they are not installed. */
 async function validation(): Promise<Record<string, string>> {
@@ -28,24 +33,84 @@ async function validation(): Promise<Record<string, string>> {
   };
 }
 
-/** Counts of a JUnit report; a run that ended before any test is one failure. */
-async function counts(report: string, ok: boolean): Promise<{ readonly passed: number; readonly failed: number }> {
-  const text = await Deno.readTextFile(report).catch(() => "");
-  const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
-  const number = (name: string): number => Number(new RegExp(` ${name}="(\\d+)"`).exec(head)?.[1] ?? 0);
-  const skipped = text.match(/<skipped/g)?.length ?? 0;
-  const failed = number("failures") + number("errors");
-  return { passed: number("tests") - failed - skipped, failed: failed === 0 && !ok ? 1 : failed };
+/** What a run of `deno test` gave. */
+interface Counts {
+  readonly passed: number;
+  readonly failed: number;
+  /** Names of tests that were ignored. */
+  readonly skipped: readonly string[];
 }
 
-if (import.meta.main) {
-  await setup();
-  const report = `${TOOLS}/junit.xml`;
-  await Deno.mkdir(TOOLS, { recursive: true });
+/** Runs `deno test` on files or all tests; a run that ended before any test is one failure. */
+async function test(
+  name: string,
+  args: readonly string[],
+  env: Record<string, string>,
+  show: boolean,
+): Promise<Counts> {
+  const report = `${TOOLS}/junit-${name}.xml`;
   await Deno.remove(report).catch(() => {});
-  const command = [Deno.execPath(), "test", "-A", ...await importArguments(), `--junit-path=${report}`, ...Deno.args];
-  const { ok } = await run(command, { env: await validation(), show: true });
-  const { passed, failed } = await counts(report, ok);
+  const command = [Deno.execPath(), "test", "-A", ...await imports, `--junit-path=${report}`, ...args];
+  const { ok, stdout, stderr } = await run(command, { env, show });
+  const text = await Deno.readTextFile(report).catch(() => "");
+  await Deno.remove(report).catch(() => {});
+  const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
+  const number = (key: string): number => Number(new RegExp(` ${key}="(\\d+)"`).exec(head)?.[1] ?? 0);
+  const cases = text.matchAll(/<testcase name="([^"]*)"[^>]*>\s*<skipped/g);
+  const skipped = Array.from(cases, ([, title]) => title.replaceAll("&quot;", '"').replaceAll("&gt;", ">"));
+  const failed = number("failures") + number("errors");
+  if (!ok && !show) console.log(`${stdout}\n${stderr}`);
+  return {
+    passed: number("tests") - failed - skipped.length,
+    failed: failed === 0 && !ok ? 1 : failed,
+    skipped,
+  };
+}
+
+/** Runs every file by itself on one device. */
+async function testDevice(device: string, args: readonly string[]): Promise<Counts> {
+  const flags = args.filter((arg) => arg.startsWith("-"));
+  const named = args.filter((arg) => !arg.startsWith("-"));
+  const all = Array.from(Deno.readDirSync(`${ROOT}tests`), ({ name }) => `tests/${name}`);
+  const files = named.length > 0 ? named : all.filter((name) => name.endsWith("_test.ts")).sort();
+  const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device };
+  const total = { passed: 0, failed: 0, skipped: [] as string[] };
+  const work = async (): Promise<void> => {
+    for (let file = files.shift(); file; file = files.shift()) {
+      const start = performance.now();
+      const name = file.replaceAll(/.*\/|_test\.ts$/g, "");
+      const { passed, failed, skipped } = await test(name, [...flags, file], env, false);
+      const seconds = ((performance.now() - start) / 1000).toFixed(1);
+      console.log(`${file}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds} s)`);
+      total.passed += passed;
+      total.failed += failed;
+      total.skipped.push(...skipped.map((title) => `${file}: ${title}`));
+    }
+  };
+  await Promise.all(Array.from({ length: PROCESSES }, work));
+  if (total.skipped.length > 0) console.log(`skipped on ${device}:\n  ${total.skipped.sort().join("\n  ")}`);
+  return total;
+}
+
+/** The best GPU of this machine. */
+async function bestGpu(): Promise<string> {
+  const { defaultDevice, devices } = await import("../src/backend/devices.ts"); // looks for the library: after setup
+  const name = defaultDevice();
+  if (devices().some((d) => d.name === name && d.type !== "cpu" && d.type !== "wasm")) return name;
+  throw new Error("test: this machine has no GPU that vkmx can use; deno task devices says why");
+}
+
+const imports = importArguments();
+
+if (import.meta.main) {
+  const gpu = Deno.args.find((arg) => arg === "--gpu" || arg.startsWith("--device="));
+  const args = Deno.args.filter((arg) => arg !== "--gpu" && !arg.startsWith("--device="));
+  if (!gpu || findLibrary() === undefined) await setup(); // a machine that runs a GPU need not be one that builds
+  await Deno.mkdir(TOOLS, { recursive: true });
+  const device = gpu === "--gpu" ? await bestGpu() : gpu?.split("=")[1];
+  const { passed, failed } = device
+    ? await testDevice(device, args)
+    : await test("all", args, await validation(), true);
   console.log(`${passed} passed, ${failed} failed`);
   Deno.exit(failed > 0 ? 1 : 0);
 }

@@ -5,7 +5,7 @@
 //   scores    a thread a key: its dot products with all queries
 //   softmax   a subgroup a query: running maximum and sum, scores become weights
 //   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
-// Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows, clamped to 0..kv_len.
+// Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2), clamped to 0..kv_len.
 // Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
 // V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
 // over (x, y).
@@ -199,7 +199,7 @@ void main() {
     head = group / blocks % pc.p.heads;
     batch = group / blocks / pc.p.heads;
     uint kv_head = head / (pc.p.heads / pc.p.kv_heads);
-    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
+    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
     v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
     k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * DTYPE_BYTES(DTYPE_KV)) % 16 == 0;

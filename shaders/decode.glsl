@@ -9,7 +9,15 @@
 // the scores, the sums of squares that q and k are normalised by. SUMS says what a sum is:
 //
 //   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
-//   2  float32, fastest; the order of additions, and so the last bits, may differ from run to run
+//   2  float32; the order of additions, and so the last bits, may differ from run to run
+//   3  as 0 with equal results, and the low bits count the additions: a reader sees whether a sum is complete
+//
+// Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
+// workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
+//
+// With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode_layers.comp, and a workgroup waits for sums by
+// looking at them again and again. What workgroups exchange then goes past the caches, and each layer has sums of its own,
+// four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
 //
 // Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
 // go through the 4x8-bit integer dot product. Weights are MLX's 4-bit codes, where a word masked by 0x0f0f0f0f holds the
@@ -19,12 +27,21 @@
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_spirv_intrinsics : require
-#if SUMS == 0
+#if SUMS == 0 || SUMS == 3
 #extension GL_EXT_shader_atomic_int64 : require
 #elif SUMS == 2
 #extension GL_EXT_shader_atomic_float : require
 #endif
+#ifdef POLL
+#extension GL_KHR_memory_scope_semantics : require
+#pragma use_vulkan_memory_model
+#define EXCHANGED volatile devicecoherent
+#else
+#define EXCHANGED
 #define PUSH DecodePush
+#define LAYER pc.p.layer
+#define ADDRESS(which) pc.address[which]
+#endif
 #include "common.glsl"
 
 layout(constant_id = 1) const uint HIDDEN = 1024;
@@ -45,9 +62,15 @@ layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer We
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
-#if SUMS == 0
+layout(buffer_reference, std430, buffer_reference_align = 4) EXCHANGED buffer Shared1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) EXCHANGED buffer Shared2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) EXCHANGED buffer Shared4 { uvec4 v[]; };
+#if SUMS == 0 || SUMS == 3
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 #endif
+
+// Products that are added to something are written as fma, so that all forms of these kernels round alike: a compiler may join
+// x * y + z or not, differently in each.
 
 // Signed 4x8-bit dot product.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
@@ -62,6 +85,19 @@ const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
 const uint WARPS = THREADS / 32;
 const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
 
+const uint GROUPS = HIDDEN / GROUP;
+
+// The sequence that a workgroup serves.
+#ifndef SEQUENCE
+#ifdef POLL
+#define SEQUENCE 0u
+#else
+#define SEQUENCE gl_WorkGroupID.y
+#endif
+#endif
+
+uint kv_head() { return gl_WorkGroupID.x / SLICES; }
+uint slice() { return gl_WorkGroupID.x % SLICES; }
 uint thread() { return gl_LocalInvocationID.x; }
 uint lane() { return gl_LocalInvocationID.x & 31u; }
 uint warp() { return gl_LocalInvocationID.x >> 5; }
@@ -129,27 +165,49 @@ float lane_sum8(float a[8]) {
 #define Sum uvec2
 #endif
 
-// The state of one token, in this order: the position, the cosine and sine of each pair of features, the residual before (even and odd layers in turns) and after attention,
-// sums of squares, the new key, scores. schedule/decoder.ts computes the same size.
+// The state of one token, in this order: the position, the cosine and sine of each pair of features, the residual before each
+// layer, the residual after attention, and for each layer sums of squares, the new key and value, scores. Layers take turns
+// with as many places as there are. schedule/decoder.ts computes the same size.
+const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
+const uint TURNS = SUMS == 3 ? 4u : 1u;
 const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES;
 const uint HEADER_BYTES = 256u + HEAD_DIM * 4u;
 const uint SQUARES = KV_HEADS * (HEADS + 1u);
-uint64_t state_position() { return pc.address[0]; }
-uint64_t state_turns() { return pc.address[0] + 256u; }
-uint64_t state_before(uint parity) { return pc.address[0] + HEADER_BYTES + (parity & 1u) * RESIDUAL_BYTES; }
-uint64_t state_after() { return pc.address[0] + HEADER_BYTES + 2u * RESIDUAL_BYTES; }
-uint64_t state_squares() { return pc.address[0] + HEADER_BYTES + 3u * RESIDUAL_BYTES; }
-uint64_t state_key() { return state_squares() + (SQUARES * 8u + 255u) / 256u * 256u; }
-uint64_t state_scores() { return state_key() + KV_HEADS * HEAD_DIM * 4u; }
+const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
+const uint NEW_BYTES = KV_HEADS * HEAD_DIM * 8u;
+uint64_t turn_bytes() { return SQUARE_BYTES + NEW_BYTES + uint64_t(KV_HEADS * PAIRS * 8u) * pc.p.capacity; }
+uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * (HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + TURNS * turn_bytes()); }
+uint64_t state_position() { return state(); }
+uint64_t state_turns() { return state() + 256u; }
+uint64_t state_before(uint layer) { return state() + HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES; }
+uint64_t state_after(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES; }
+uint64_t state_squares(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * turn_bytes(); }
 
+// The sequence's part of a cache.
+#define CACHE(which) (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
+// 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
+uint64_t state_new(uint layer) { return state_squares(layer) + SQUARE_BYTES; }
+uint64_t state_scores(uint layer) { return state_new(layer) + NEW_BYTES; }
+
+#ifdef POLL
+uint the_position;
+uint position() { return the_position; }
+#else
 uint position() { return U32s(state_position()).v[0]; }
+#endif
 
-#if SUMS == 0
-// In 2^-32: scaling by a power of two is exact, and so is what the conversion keeps.
-float sum_value(Sum s) { return float(int64_t(pack64(s))) * (1.0 / 4294967296.0); }
-Sum sum_of(float x) { return unpack32(uint64_t(int64_t(x * 4294967296.0))); }
-Sum sum_plus(Sum a, Sum b) { return unpack32(pack64(a) + pack64(b)); }
+#if SUMS == 0 || SUMS == 3
+// In 2^-24: scaling by a power of two is exact.
+#define SUM_STEPS 16777216.0
 void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(U64s(sums).v[i], pack64(s)); }
+Sum sum_plus(Sum a, Sum b) { return unpack32(pack64(a) + pack64(b)); }
+#endif
+#if SUMS == 0
+float sum_value(Sum s) { return float(int64_t(pack64(s))) * (1.0 / SUM_STEPS); }
+Sum sum_of(float x) { return unpack32(uint64_t(int64_t(roundEven(x * SUM_STEPS)))); }
+#elif SUMS == 3
+float sum_value(Sum s) { return float(int64_t(pack64(s)) >> 8) * (1.0 / SUM_STEPS); }
+Sum sum_of(float x) { return unpack32((uint64_t(int64_t(roundEven(x * SUM_STEPS))) << 8) + 1ul); }
 #elif SUMS == 1
 // Sixteenths in the high word, what is left in 2^-24 in the low one: room for 2,048 additions.
 float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 16777216.0, float(int(s.y)) * 0.0625); }
@@ -173,9 +231,35 @@ Sum sum_load(uint64_t sums, uint i) { return F32s(sums).v[i]; }
 void sum_store(uint64_t sums, uint i, Sum s) { F32s(sums).v[i] = s; }
 #define NO_SUM 0.0
 #else
-Sum sum_load(uint64_t sums, uint i) { return U32x2s(sums).v[i]; }
-void sum_store(uint64_t sums, uint i, Sum s) { U32x2s(sums).v[i] = s; }
+Sum sum_load(uint64_t sums, uint i) { return Shared2(sums).v[i]; }
+void sum_store(uint64_t sums, uint i, Sum s) { Shared2(sums).v[i] = s; }
 #define NO_SUM uvec2(0)
+#endif
+
+// Mean squares of q and k are kept in finer steps than the residual.
+#define SQUARE_STEPS 64.0
+
+// ---- waiting ------------------------------------------------------------------------------------------------------------
+
+#if SUMS == 3
+const uint ADDITIONS = WORKGROUPS; // to a residual
+// Additions still to come, modulo 256.
+uint sum_missing(Sum s, uint additions) { return (s.x ^ additions) & 255u; }
+// A sum as a part of another, and a value as a complete sum.
+Sum sum_carried(Sum s) { return uvec2(s.x & ~255u, s.y); }
+Sum sum_whole(float x) { return sum_plus(sum_of(x), uvec2(ADDITIONS - 1u, 0)); }
+#else
+Sum sum_carried(Sum s) { return s; }
+Sum sum_whole(float x) { return sum_of(x); }
+#endif
+
+#ifdef POLL
+// Counts a look that came too early. After too many of them something is wrong: the status says so, and everybody leaves.
+bool give_up(inout uint looks) {
+    if (++looks >= pc.p.patience) Shared1(pc.address[STATUS]).v[0] = 1u;
+    else if ((looks & 63u) != 0u) return false;
+    return Shared1(pc.address[STATUS]).v[0] != 0u;
+}
 #endif
 
 // Row i of the four that a thread of a projection makes: 32 threads add to neighbouring sums at once. The projections' weights
@@ -189,23 +273,39 @@ Sum residual_sum(uint64_t residual, uint row) {
     return s;
 }
 
-// Features 4 * quad to 4 * quad + 3.
+// Features 4 * quad to 4 * quad + 3, once they are complete.
 vec4 residual_quad(uint64_t residual, uint quad) {
 #if SUMS == 2
     vec4 s = F32x4s(residual).v[quad];
     [[unroll]] for (uint c = 1; c < COPIES; c++) s += F32x4s(residual).v[c * QUADS + quad];
     return s;
 #else
-    uvec4 a = U32x4s(residual).v[2u * quad], b = U32x4s(residual).v[2u * quad + 1u];
-    Sum s0 = a.xy, s1 = a.zw, s2 = b.xy, s3 = b.zw;
+    Sum s0, s1, s2, s3;
+#ifdef POLL
+    // 32 threads look at one of their sums first: looks and additions meet in the same cache lines.
+    uint looks = 0u, row = min((quad & ~31u) * 4u + (gl_WorkGroupID.x * 4u & 127u), HIDDEN - 1u);
+    while (sum_missing(residual_sum(residual, row), ADDITIONS) != 0u && !give_up(looks));
+    looks = 0u;
+    for (;;) {
+#endif
+    uvec4 a = Shared4(residual).v[2u * quad], b = Shared4(residual).v[2u * quad + 1u];
+    s0 = a.xy;
+    s1 = a.zw;
+    s2 = b.xy;
+    s3 = b.zw;
     [[unroll]] for (uint c = 1; c < COPIES; c++) {
-        a = U32x4s(residual).v[2u * (c * QUADS + quad)];
-        b = U32x4s(residual).v[2u * (c * QUADS + quad) + 1u];
+        a = Shared4(residual).v[2u * (c * QUADS + quad)];
+        b = Shared4(residual).v[2u * (c * QUADS + quad) + 1u];
         s0 = sum_plus(s0, a.xy);
         s1 = sum_plus(s1, a.zw);
         s2 = sum_plus(s2, b.xy);
         s3 = sum_plus(s3, b.zw);
     }
+#ifdef POLL
+        uint missing = sum_missing(s0, ADDITIONS) | sum_missing(s1, ADDITIONS) | sum_missing(s2, ADDITIONS) | sum_missing(s3, ADDITIONS);
+        if (missing == 0u || give_up(looks)) break;
+    }
+#endif
     return vec4(sum_value(s0), sum_value(s1), sum_value(s2), sum_value(s3));
 #endif
 }
@@ -227,7 +327,7 @@ void load_carry(uint64_t from, inout Carry c) {
         uint quad = thread() + n * THREADS;
         [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = NO_SUM;
         if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x)
-            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = residual_sum(from, row_of(quad, i));
+            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = sum_carried(residual_sum(from, row_of(quad, i)));
     }
 }
 
@@ -243,19 +343,30 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
 
 // ---- scores: two heads to 8 bytes, in 2^-12 or float32 ------------------------------------------------------------------
 
-// As many parts as there are slices, of at most this much, stay within 32 bits.
+// As many parts as there are slices, of at most this much, stay within the bits of a score: 32, or 29 beside a count of 6.
+#if SUMS == 3
+#define SCORE_LIMIT (65000.0 / float(SLICES))
+#else
 #define SCORE_LIMIT (520000.0 / float(SLICES))
+#endif
 
-uint64_t scores_of(uint kv_head, uint pair) { return state_scores() + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
+uint64_t scores_of(uint layer, uint kv_head, uint pair) { return state_scores(layer) + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
 
 void score_add(uint64_t scores, uint at, vec2 s) {
 #if SUMS == 2
     atomicAdd(F32s(scores).v[2u * at], s.x);
     atomicAdd(F32s(scores).v[2u * at + 1u], s.y);
 #else
-    ivec2 k = ivec2(roundEven(clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0));
+    vec2 steps = clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0;
+    ivec2 k = ivec2(steps + mix(vec2(0.5), vec2(-0.5), lessThan(steps, vec2(0))));
 #if SUMS == 0
     atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 32) + int64_t(k.x)));
+#elif SUMS == 3
+    atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 35) + (int64_t(k.x) << 6) + 1l));
+#ifdef POLL
+    // Larger scores need the 32 bits of SUMS 0.
+    if (any(greaterThan(abs(s), vec2(SCORE_LIMIT)))) Shared1(pc.address[STATUS]).v[0] = 2u;
+#endif
 #else
     atomicAdd(U32s(scores).v[2u * at], uint(k.x));
     atomicAdd(U32s(scores).v[2u * at + 1u], uint(k.y));
@@ -268,15 +379,44 @@ vec2 score_value(uvec2 w) {
     return uintBitsToFloat(w);
 #elif SUMS == 0
     return vec2(int(w.x), int(w.y) + int(w.x >> 31)) * (1.0 / 4096.0);
+#elif SUMS == 3
+    int x = int((w.y << 29) | ((w.x >> 6) << 3)) >> 3;
+    return vec2(x, (int(w.y) >> 3) + int(uint(x) >> 31)) * (1.0 / 4096.0);
 #else
     return vec2(int(w.x), int(w.y)) * (1.0 / 4096.0);
 #endif
+}
+
+#ifdef POLL
+bool score_complete(uvec2 w) { return (w.x & 63u) == SLICES; }
+#endif
+
+// Zeroes this workgroup's share of what nobody reads any more when the third phase of a layer is past its own sums.
+void clear_behind(uint layer, uint now) {
+#if SUMS == 3
+    if (layer > 0u) {
+        residual_clear(state_before(layer - 1u));
+        residual_clear(state_after(layer - 1u));
+    }
+#else
+    residual_clear(state_before(layer));
+#endif
+    if (slice() == 0u && thread() <= HEADS) sum_store(state_squares(layer), kv_head() * (HEADS + 1u) + thread(), NO_SUM);
+    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++)
+        [[dont_unroll]] for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS)
+            Shared2(scores_of(layer, kv_head(), pair)).v[p] = uvec2(0);
 }
 
 // ---- values of 16 or 32 bits --------------------------------------------------------------------------------------------
 
 vec2 pair_value(uint w, uint dtype) {
     return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
+}
+
+float rounded_as(float x, uint dtype) {
+    if (dtype == DTYPE_F16) return f16_value(f16_bits(x));
+    if (dtype == DTYPE_BF16) return bf16_value(bf16_bits(x));
+    return x;
 }
 
 // Elements 4i to 4i + 3.
@@ -286,7 +426,32 @@ vec4 load_quad(uint64_t address, uint i, uint dtype) {
     return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
 }
 
+// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits.
+const uint QUAD_WORDS = DTYPE_KV == DTYPE_F32 ? 2u : 1u;
+vec4 quad_value(uvec2 w, uvec2 next) {
+    if (DTYPE_KV == DTYPE_F32) return uintBitsToFloat(uvec4(w, next));
+    return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
+}
+
+// Where sums have to be waited for, all else is asked for before them; without POLL what is needed late comes after them.
+#ifdef POLL
+#define PLAIN(call)
+#define POLLED(call) call
+#else
+#define PLAIN(call) call
+#define POLLED(call)
+#endif
+
+// The last position whose first loads are worth their way: without POLL the token's own is not known in time.
+#ifdef POLL
+#define REACH(now) (now)
+#else
+#define REACH(now) (pc.p.capacity - 1u)
+#endif
+
 const float STEPS_16BIT = 32512.0;
+// A float that has no bits behind the point: what is added to it is rounded, and lies in its low bits in two's complement.
+const float WHOLE = 12582912.0;
 
 // ---- blocks of 8 activations, one to a lane, times one word of codes a row --------------------------------------------------
 
@@ -303,7 +468,7 @@ Blocks blocks_make(float x) {
         q.sum += lane_xor(q.sum, m);
     }
     most = max(most, 1e-20);
-    uint k = uint(int(roundEven(x * (STEPS_16BIT / most))));
+    uint k = floatBitsToUint(fma(x, STEPS_16BIT / most, WHOLE));
     uint shift = 8u * ((lane() & 7u) >> 1);
     q.low = (k & 255u) << shift;
     q.high = (((k + 128u) >> 8) & 255u) << shift;
@@ -331,7 +496,7 @@ float block_dot(uint codes, uint affine, Block b) {
     uint even = codes & 0x0f0f0f0fu, odd = (codes >> 4) & 0x0f0f0f0fu;
     int high = dot4(even, b.high[0], 0) + dot4(odd, b.high[1], 0);
     int low = dot4(even, b.low[0], 0) + dot4(odd, b.low[1], 0);
-    return sb.x * b.scale * float(high * 256 + low) + sb.y * b.sum;
+    return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
 }
 vec4 block_dot4(uvec4 codes, uvec4 affine, Block b) {
     return vec4(block_dot(codes.x, affine.x, b), block_dot(codes.y, affine.y, b), block_dot(codes.z, affine.z, b), block_dot(codes.w, affine.w, b));

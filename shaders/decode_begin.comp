@@ -2,7 +2,7 @@
 // Opens a token: the state's residual becomes the embedding of the token, or a given vector; all other sums become 0, and
 // the turns of its position are computed once for all layers.
 //
-// Any grid; thread t handles every so many quads of features and words of the sums.
+// Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the sums.
 
 #define BUFFERS 8
 #define SUMS_ANY
@@ -13,14 +13,10 @@ layout(constant_id = 13) const uint DTYPE_X = DTYPE_F32; // what the embedding i
 
 const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
 
-float rounded(float x) {
-    if (DTYPE_X == DTYPE_F16) return f16_value(f16_bits(x));
-    if (DTYPE_X == DTYPE_BF16) return bf16_value(bf16_bits(x));
-    return x;
-}
+float rounded(float x) { return rounded_as(x, DTYPE_X); }
 
 vec4 embedding(uint quad) {
-    uint token = min(U32s(pc.address[IDS]).v[0], pc.p.vocabulary - 1u);
+    uint token = min(U32s(pc.address[IDS]).v[SEQUENCE], pc.p.vocabulary - 1u);
     uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / 8u) + (quad >> 1)] >> ((quad & 1u) * 16u);
     uint group = token * (HIDDEN / GROUP) + quad * 4u / GROUP;
     float scale = rounded(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded(load_float(pc.address[BIASES], group, DTYPE_W));
@@ -30,7 +26,7 @@ vec4 embedding(uint quad) {
 
 void main() {
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
-    uint now = min(uint(max(I32s(pc.address[INDEX]).v[0], 0)), pc.p.capacity - 1u);
+    uint now = min(uint(max(I32s(pc.address[INDEX]).v[SEQUENCE], 0)), pc.p.capacity - 1u);
     if (first == 0u) U32s(state_position()).v[0] = now;
     // The last workgroup, which has the least to do otherwise.
     bool turns = gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x;
@@ -42,15 +38,16 @@ void main() {
         F32x2s(state_turns()).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
     }
     for (uint quad = first; quad < QUADS; quad += step) {
-        vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], quad, DTYPE_X) : embedding(quad);
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_of(x[i]));
+        vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(quad);
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_whole(x[i]));
     }
     for (uint i = first; i < HIDDEN * (COPIES - 1u); i += step) sum_store(state_before(0u), HIDDEN + i, NO_SUM);
     for (uint i = first; i < HIDDEN * COPIES; i += step) {
-        sum_store(state_before(1u), i, NO_SUM);
-        sum_store(state_after(), i, NO_SUM);
+        [[unroll]] for (uint n = 1; n < BEFORE_TURNS; n++) sum_store(state_before(n), i, NO_SUM);
+        [[unroll]] for (uint n = 0; n < TURNS; n++) sum_store(state_after(n), i, NO_SUM);
     }
-    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(), i, NO_SUM);
+    // Those of the last layer, where each clears the one before; the memory of those was zero from the start.
+    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(LAYER), i, NO_SUM);
     for (uint row = 0; row < KV_HEADS * PAIRS; row++)
-        for (uint i = first; i <= now; i += step) U32x2s(state_scores()).v[row * pc.p.capacity + i] = uvec2(0);
+        for (uint i = first; i <= now; i += step) U32x2s(state_scores(LAYER)).v[row * pc.p.capacity + i] = uvec2(0);
 }

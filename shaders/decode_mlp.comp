@@ -1,115 +1,12 @@
 #version 460
-// The third phase of a layer: y = x / rms(x) * w; h = silu(G y) * (U y) for some features; their columns of the down
-// projection times h, added to the next layer's residual with the residual before. Also zeroes what the next layer adds to.
-//
-// A workgroup handles BLOCKS consecutive blocks of 8 features (the last ones may have fewer); 32 lanes make the gate and up
-// rows of one feature of each block. Scales and biases of gate and up come packed, [feature][group][gate, up]; codes of the
-// down projection transposed, [feature / 8][row], its scales and biases packed, [group][row].
+// The third phase of a layer, as decode_mlp.glsl says.
 
 #define BUFFERS 7
 #include "decode.glsl"
 #include "decode_rows.glsl"
 
-const uint STATE = 0u, NORM = 1u, GATE = 2u, UP = 3u, AFFINE = 4u, DOWN = 5u, DOWN_AFFINE = 6u;
+const uint STATE = 0u, MLP_NORM = 1u, GATE = 2u, UP = 3u, MLP_AFFINE = 4u, DOWN = 5u, DOWN_AFFINE = 6u;
 
-const uint ALL_BLOCKS = INTERMEDIATE / 8u;
-const uint BLOCKS = (ALL_BLOCKS + WORKGROUPS - 1u) / WORKGROUPS;
-const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u; // 4 blocks at a time: 8 rows, or 32 features
-const uint GROUPS = HIDDEN / GROUP;
-const uint AHEAD = BLOCKS < 4u ? BLOCKS : 4u; // words of the down projection that are asked for early
+#include "decode_mlp.glsl"
 
-shared float hidden[BLOCK_ROUNDS * 32u];
-
-struct Weights { uvec4 codes[8]; uvec2 affine[4]; };
-
-// Rows of 4 blocks from `block` on.
-Weights load_weights(uint round, uint chunk) {
-    Weights w;
-    uint at = min(chunk, CHUNKS - 1u);
-    [[unroll]] for (uint i = 0; i < 4u; i++) {
-        if (4u * round + i >= BLOCKS) break;
-        uint block = min(gl_WorkGroupID.x * BLOCKS + 4u * round + i, ALL_BLOCKS - 1u);
-        uint feature = block * 8u + warp();
-        w.codes[2u * i] = Weights4(pc.address[GATE]).v[feature * CHUNKS + at];
-        w.codes[2u * i + 1u] = Weights4(pc.address[UP]).v[feature * CHUNKS + at];
-        w.affine[i] = Weights2(pc.address[AFFINE]).v[feature * GROUPS + at * 32u / GROUP];
-    }
-    return w;
-}
-
-void main() {
-    uint first = gl_WorkGroupID.x * BLOCKS;
-    Weights w = load_weights(0u, lane());
-    Rows rows;
-    load_norm(pc.address[NORM], rows);
-    load_residual(state_after(), rows);
-    Carry carry;
-    load_carry(state_after(), carry);
-    uvec4 codes[AHEAD], affine[AHEAD];
-    [[unroll]] for (uint b = 0; b < AHEAD; b++) {
-        uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
-        codes[b] = Weights4(pc.address[DOWN]).v[block * QUADS + quad];
-        affine[b] = Weights4(pc.address[DOWN_AFFINE]).v[block * 8u / GROUP * QUADS + quad];
-    }
-    uint now = position();
-
-    norm_to_shared(rows);
-    float scale = norm_scale();
-    [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
-        float sums[8];
-        [[unroll]] for (uint i = 0; i < 8u; i++) sums[i] = 0.0;
-        if (round > 0u) w = load_weights(round, lane());
-        [[unroll]] for (uint chunks = 0; chunks < CHUNK_ROUNDS; chunks++) {
-            uint chunk = lane() + 32u * chunks;
-            Weights next;
-            if (chunks + 1u < CHUNK_ROUNDS) next = load_weights(round, chunk + 32u);
-            if (chunk < CHUNKS) {
-                Chunk c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++) {
-                    if (4u * round + i >= BLOCKS) break;
-                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.affine[i].x, c);
-                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.affine[i].y, c);
-                }
-            }
-            if (chunks + 1u < CHUNK_ROUNDS) w = next;
-        }
-        float x = lane_sum8(sums) * scale; // gate of block lane / 8 in its first 4 lanes, up in the others
-        float up = lane_xor(x, 4u);
-        uint block = 4u * round + (lane() >> 3);
-        bool there = block < BLOCKS && first + block < ALL_BLOCKS;
-        if ((lane() & 7u) == 0u) hidden[block * 8u + warp()] = there ? x / (1.0 + exp(-x)) * up : 0.0;
-    }
-    barrier();
-
-    vec4 out_rows[QUAD_ROUNDS];
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) out_rows[n] = vec4(0);
-    [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
-        Blocks q = blocks_make(hidden[round * 32u + lane()]);
-        [[unroll]] for (uint i = 0; i < 4u; i++) {
-            uint b = 4u * round + i;
-            if (b >= BLOCKS) break;
-            Block block = block_get(q, i);
-            uint at = min(first + b, ALL_BLOCKS - 1u);
-            [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
-                uint quad = thread() + n * THREADS;
-                if (quad >= QUADS) break;
-                uvec4 c, a;
-                if (n == 0u && b < AHEAD) {
-                    c = codes[b];
-                    a = affine[b];
-                } else {
-                    c = Weights4(pc.address[DOWN]).v[at * QUADS + quad];
-                    a = Weights4(pc.address[DOWN_AFFINE]).v[at * 8u / GROUP * QUADS + quad];
-                }
-                out_rows[n] += block_dot4(c, a, block);
-            }
-        }
-    }
-    residual_add(state_before(pc.p.layer + 1u), out_rows, carry);
-
-    residual_clear(state_before(pc.p.layer));
-    uint kv_head = gl_WorkGroupID.x / SLICES, slice = gl_WorkGroupID.x % SLICES;
-    if (slice == 0u && thread() <= HEADS) sum_store(state_squares(), kv_head * (HEADS + 1u) + thread(), NO_SUM);
-    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++)
-        [[dont_unroll]] for (uint p = slice * THREADS + thread(); p <= now; p += SLICES * THREADS) U32x2s(scores_of(kv_head, pair)).v[p] = uvec2(0);
-}
+void main() { mlp(); }

@@ -39,7 +39,7 @@ void norm_to_shared(Rows r) {
         uint quad = thread() + n * THREADS;
         squares += dot(r.x[n], r.x[n]);
         vec4 v = r.x[n] * r.w[n];
-        float s = v.x + v.y + v.z + v.w;
+        float s = dot(r.x[n], r.w[n]);
         vec4 a = abs(v);
         float most = max(1e-20, max(max(a.x, a.y), max(a.z, a.w)));
         [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) {
@@ -47,7 +47,7 @@ void norm_to_shared(Rows r) {
             s += lane_xor(s, m);
             if (n + 1u == QUAD_ROUNDS) squares += lane_xor(squares, m);
         }
-        uvec4 k = uvec4(ivec4(roundEven(v * (STEPS_16BIT / most))));
+        uvec4 k = floatBitsToUint(fma(v, vec4(STEPS_16BIT / most), vec4(WHOLE)));
         uint low = interleave(bytes_of(k));
         uint high = interleave(bytes_of((k + 128u) >> 8));
         uint chunk = quad >> 3, word = quad & 7u;
@@ -66,7 +66,7 @@ void norm_to_shared(Rows r) {
 float norm_scale() {
     float squares = 0.0;
     [[unroll]] for (uint i = 0; i < WARPS; i++) squares += warp_squares[i];
-    return inversesqrt(squares * (1.0 / float(HIDDEN)) + pc.p.eps);
+    return inversesqrt(fma(squares, 1.0 / float(HIDDEN), pc.p.eps));
 }
 
 struct Chunk { uvec4 high[2], low[2]; float scale, sum; };
@@ -92,5 +92,5 @@ float chunk_dot(uvec4 codes, uint affine, Chunk c) {
         high += dot4(even, c.high[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.high[i >> 1][2u * (i & 1u) + 1u], 0);
         low += dot4(even, c.low[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.low[i >> 1][2u * (i & 1u) + 1u], 0);
     }
-    return sb.x * c.scale * float(high * 256 + low) + sb.y * c.sum;
+    return fma(sb.x * c.scale, float(high * 256 + low), sb.y * c.sum);
 }

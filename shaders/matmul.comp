@@ -1,9 +1,9 @@
 #version 460
 // matmul: out[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]; a and b strided, out contiguous.
 //
-// A workgroup makes one TILE x TILE tile. THREADS is 64 (TILE 32) or 256 (TILE 64).
-// Workgroups: batch * ceil(m / TILE) * ceil(n / TILE), folded over (x, y).
-// Floats accumulate in float32, integers modulo 2^32. a and b are both float types or both integers.
+// A workgroup makes one tile (tile.glsl). Workgroups: SPLITS * batch * ceil(m / TILE_ROWS) * ceil(n / TILE_COLUMNS), folded
+// over (x, y); with SPLITS > 1 out is (SPLITS, batch, m, n). Floats accumulate in float32, integers modulo 2^32. a and b
+// are both float types or both integers.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -13,39 +13,53 @@
 layout(constant_id = 1) const uint DTYPE_A = DTYPE_F32;
 layout(constant_id = 2) const uint DTYPE_B = DTYPE_F32;
 layout(constant_id = 3) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 4) const uint SIDE = 8;
+layout(constant_id = 5) const uint ROW_QUADS = 1;
+layout(constant_id = 6) const uint COLUMN_QUADS = 1;
+layout(constant_id = 7) const uint DEPTH = 16;
+layout(constant_id = 8) const uint UNROLL = 4;
+layout(constant_id = 9) const uint SPLITS = 1;
 
 #define TILE_FLOAT DTYPE_IS_FLOAT(DTYPE_OUT)
 #include "tile.glsl"
 #include "matmul.glsl"
 
-// Neighbouring threads read neighbouring elements of memory, whichever dimension that is.
-void load_slice(uint row0, uint column0, uint depth0) {
-    bool a_along_k = abs(pc.p.a_strides[1]) <= abs(pc.p.a_strides[0]);
-    bool b_along_n = abs(pc.p.b_strides[1]) <= abs(pc.p.b_strides[0]);
-    for (uint first = gl_LocalInvocationID.x; first < TILE * DEPTH; first += 4 * THREADS) {
-        [[unroll]] for (uint step = 0; step < 4; step++) {
-            uint i = first + step * THREADS;
-            uint row = a_along_k ? i / DEPTH : i % TILE, depth = a_along_k ? i % DEPTH : i / TILE;
-            bool inside = row0 + row < pc.p.m && depth0 + depth < pc.p.k;
-            tile_put_a(row, depth, inside ? a_bits(row0 + row, depth0 + depth) : 0u);
-            uint column = b_along_n ? i % TILE : i / DEPTH;
-            depth = b_along_n ? i / TILE : i % DEPTH;
-            inside = column0 + column < pc.p.n && depth0 + depth < pc.p.k;
-            tile_put_b(depth, column, inside ? b_bits(depth0 + depth, column0 + column) : 0u);
-        }
+Tile tile;
+Operand a, b;
+Eight a_eights[A_EIGHTS], b_eights[B_EIGHTS];
+
+void tile_fetch(uint depth0) {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
+        a_eights[i] = fetch_eight(a, DTYPE_A, tile.row0 + place.x, depth0 + place.y);
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
+        b_eights[i] = fetch_eight(b, DTYPE_B, tile.column0 + place.x, depth0 + place.y);
+    }
+}
+
+void tile_fill() {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
+        put_eight(0, TILE_ROWS, place, a.along_depth, unpacked(a_eights[i], DTYPE_A));
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
+        put_eight(SLICE_B, TILE_COLUMNS, place, b.along_depth, unpacked(b_eights[i], DTYPE_B));
     }
 }
 
 void main() {
-    uint across = (pc.p.n + TILE - 1) / TILE, down = (pc.p.m + TILE - 1) / TILE;
     uint group = flat_workgroup();
-    if (group >= pc.p.batch * across * down) return;
-    find_operands(group / (across * down));
-    uint row0 = group / across % down * TILE, column0 = group % across * TILE;
-    tile_clear();
-    for (uint depth0 = 0; depth0 < pc.p.k; depth0 += DEPTH) {
-        load_slice(row0, column0, depth0);
-        tile_multiply();
-    }
-    tile_store(operand_out, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);
+    if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
+    tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
+    find_operands(tile.batch);
+    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k,
+                   abs(pc.p.a_strides[1]) <= abs(pc.p.a_strides[0]));
+    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k,
+                   abs(pc.p.b_strides[0]) <= abs(pc.p.b_strides[1]));
+    tile_product(tile.split, pc.p.k);
+    uint64_t part = uint64_t(tile.split * pc.p.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
+    tile_store(operand_out + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);
 }

@@ -1,10 +1,9 @@
 #version 460
-// matvec: matmul for few rows of a (m <= 8 or so): streams b, each workgroup making 16 neighbouring columns of every
-// row.
+// matvec: matmul for few rows of a (m <= 8 or so): streams b once for ROWS rows at a time.
 //
-// b contiguous along k (weights stored (n, k)): a subgroup takes four columns, its lanes stride along k, 16 bytes a
-// load where alignment allows. Otherwise threads lie 16 along n and THREADS / 16 along k, and shared memory joins the
-// slices of k. Any THREADS that is a multiple of 16 up to 1024. Workgroups: batch * ceil(n / 16), folded over (x, y).
+// A workgroup makes COLUMNS neighbouring columns, its threads lie along k (few_rows.glsl). ALONG_K 1: b is contiguous along k
+// (weights stored (n, k)), a thread reads eights of k. ALONG_K 0, COLUMNS 8: a thread reads eights of columns. Workgroups:
+// batch * ceil(n / COLUMNS), folded over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -14,80 +13,58 @@
 layout(constant_id = 1) const uint DTYPE_A = DTYPE_F32;
 layout(constant_id = 2) const uint DTYPE_B = DTYPE_F32;
 layout(constant_id = 3) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 4) const uint ROWS = 1;
+layout(constant_id = 5) const uint COLUMNS = 4;
+layout(constant_id = 6) const uint ALONG_K = 1;
 
+#define SUM_FLOAT DTYPE_IS_FLOAT(DTYPE_OUT)
+#include "eights.glsl"
 #include "matmul.glsl"
-#include "vector.glsl"
+#include "few_rows.glsl"
 
-const uint COLUMNS = 16u;
-const bool FLOATS = DTYPE_IS_FLOAT(DTYPE_OUT);
-
-shared uint partial[THREADS];
-
-uint multiply_add(uint a, uint b, uint sum) {
-    return FLOATS ? floatBitsToUint(fma(uintBitsToFloat(a), uintBitsToFloat(b), uintBitsToFloat(sum))) : a * b + sum;
-}
-
-uint add(uint a, uint b) { return FLOATS ? floatBitsToUint(uintBitsToFloat(a) + uintBitsToFloat(b)) : a + b; }
-
-// Four columns of one row, float types, b contiguous along k.
-void dot_columns(uint row, uint column) {
-    uint64_t a = element_address(operand_a, int(row) * pc.p.a_strides[0], DTYPE_BYTES(DTYPE_A)), b[4];
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        b[j] = element_address(operand_b, int(min(column + j, pc.p.n - 1)) * pc.p.b_strides[1], DTYPE_BYTES(DTYPE_B));
+// Rows and columns beyond the last repeat it; their sums are not stored.
+void add_along_k(Operand a, Operand b, uint row0, uint column0) {
+    uint last_row = pc.p.m - 1u, last_column = pc.p.n - 1u, whole = a.wide && b.wide ? pc.p.k / 8u * 8u : 0u;
+    for (uint depth = gl_LocalInvocationID.x * 8u; depth < whole; depth += THREADS * 8u) {
+        Eight rows[ROWS], columns[COLUMNS];
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++) columns[j] = load_eight(b, DTYPE_B, min(column0 + j, last_column), depth);
+        [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = load_eight(a, DTYPE_A, min(row0 + i, last_row), depth);
+        [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = unpacked(rows[i], DTYPE_A);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_eights(rows, unpacked(columns[j], DTYPE_B), j);
     }
-    bool wide = pc.p.a_strides[1] == 1 && aligned16(a) && aligned16(b[0] | b[1] | b[2] | b[3]);
-    uint whole = wide ? pc.p.k / 8 * 8 : 0;
-    vec4 sum = vec4(0);
-    for (uint k = gl_SubgroupInvocationID * 8; k < whole; k += gl_SubgroupSize * 8) {
-        vec4 a0, a1, b0, b1;
-        load8(a, k, DTYPE_A, a0, a1);
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-            load8(b[j], k, DTYPE_B, b0, b1);
-            sum[j] += dot(a0, b0) + dot(a1, b1);
-        }
-    }
-    for (uint k = whole + gl_SubgroupInvocationID; k < pc.p.k; k += gl_SubgroupSize) {
-        float x = uintBitsToFloat(a_bits(row, k));
-        [[unroll]] for (uint j = 0; j < 4; j++) sum[j] = fma(x, load_float(b[j], k, DTYPE_B), sum[j]);
-    }
-    sum = subgroupAdd(sum);
-    if (subgroupElect()) {
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-            if (column + j < pc.p.n) store_float(operand_out, row * pc.p.n + column + j, DTYPE_OUT, sum[j]);
+    for (uint depth = whole + gl_LocalInvocationID.x; depth < pc.p.k; depth += THREADS) {
+        uint x[ROWS];
+        [[unroll]] for (uint i = 0; i < ROWS; i++) x[i] = a_bits(min(row0 + i, last_row), depth);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
+            uint w = b_bits(depth, min(column0 + j, last_column));
+            [[unroll]] for (uint i = 0; i < ROWS; i++) sums[i * COLUMNS + j] = multiply_add(x[i], w, sums[i * COLUMNS + j]);
         }
     }
 }
 
-// Sixteen columns of one row by all threads.
-void add_rows(uint row, uint column0) {
-    uint column = column0 + gl_LocalInvocationID.x % COLUMNS, slices = THREADS / COLUMNS;
-    uint sum = 0;
-    if (column < pc.p.n) {
-        for (uint k = gl_LocalInvocationID.x / COLUMNS; k < pc.p.k; k += slices) {
-            sum = multiply_add(a_bits(row, k), b_bits(k, column), sum);
+void add_along_n(Operand b, uint row0, uint column0) {
+    for (uint depth = gl_LocalInvocationID.x; depth < pc.p.k; depth += THREADS) {
+        Eight w = unpacked(fetch_eight(b, DTYPE_B, column0, depth), DTYPE_B);
+        [[unroll]] for (uint i = 0; i < ROWS; i++) {
+            uint x = a_bits(min(row0 + i, pc.p.m - 1u), depth);
+            [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
+                sums[i * COLUMNS + j] = multiply_add(x, j < 4u ? w.first[j % 4u] : w.second[j % 4u], sums[i * COLUMNS + j]);
+            }
         }
-    }
-    barrier(); // the row before has read partial
-    partial[gl_LocalInvocationID.x] = sum;
-    barrier();
-    if (gl_LocalInvocationID.x < COLUMNS && column < pc.p.n) {
-        for (uint slice = 1; slice < slices; slice++) sum = add(sum, partial[slice * COLUMNS + gl_LocalInvocationID.x]);
-        store_bits(operand_out, row * pc.p.n + column, DTYPE_OUT, sum);
     }
 }
 
 void main() {
-    uint across = (pc.p.n + COLUMNS - 1) / COLUMNS, group = flat_workgroup();
+    uint across = (pc.p.n + COLUMNS - 1u) / COLUMNS, group = flat_workgroup();
     if (group >= pc.p.batch * across) return;
     find_operands(group / across);
     uint column0 = group % across * COLUMNS;
-    if (FLOATS && pc.p.b_strides[0] == 1) {
-        for (uint row = 0; row < pc.p.m; row++) {
-            for (uint j = gl_SubgroupID * 4; j < COLUMNS && column0 + j < pc.p.n; j += gl_NumSubgroups * 4) {
-                dot_columns(row, column0 + j);
-            }
-        }
-    } else {
-        for (uint row = 0; row < pc.p.m; row++) add_rows(row, column0);
+    Operand a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k, true);
+    Operand b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k, ALONG_K == 1);
+    for (uint row0 = 0; row0 < pc.p.m; row0 += ROWS) {
+        [[unroll]] for (uint i = 0; i < VALUES; i++) sums[i] = 0;
+        if (ALONG_K == 1) add_along_k(a, b, row0, column0);
+        else add_along_n(b, row0, column0);
+        store_sums(operand_out, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);
     }
 }

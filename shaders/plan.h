@@ -7,6 +7,8 @@
 //             buffers x {slot, byte offset}       slot PLAN_NO_SLOT: the kernel sees address 0
 //             spec words x value                  in the order of kernels.zon
 //             push words x value                  the block of push.h
+//             rows                                where the kernel has columns in kernels.zon, and then
+//             rows x columns x {slot, byte offset}
 //
 // A run binds each slot to {buffer, byte offset, bytes}. Two bindings of one slot touch the same memory and two slots never
 // do, so hazards (who reads and who writes is in kernels.zon) are tracked per slot.
@@ -19,8 +21,10 @@
 #define PLAN_DISPATCH_WORDS 5
 #define PLAN_NO_SLOT 0xffffffffu
 #define PLAN_MAX_BUFFERS 12
-#define PLAN_MAX_SPEC 16
+#define PLAN_MAX_SPEC 20
 #define PLAN_MAX_PUSH 32
+#define PLAN_MAX_COLUMNS 32
+#define PLAN_MAX_ROWS 256
 
 // Writes of this dispatch do not overlap those of the dispatch before it, although both write the same slot. Consecutive
 // flagged dispatches form a run with the one before them, and all writes of a run are disjoint.

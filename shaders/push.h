@@ -156,7 +156,8 @@ struct SortPush {
     uint pass_j;
 };
 
-// Token choice from logits (rows, cols), cols <= 262,144, THREADS >= 64; see sample.comp for the filters.
+// Token choice from logits (rows, cols), cols <= 262,144; see sample.glsl for the filters and the last three, which only
+// its kernels know: entries of `best` a row, and the sizes of two rings a row.
 struct SamplePush {
     uint rows;
     uint cols;
@@ -164,6 +165,9 @@ struct SamplePush {
     float top_p;
     float min_p;
     uint top_k;
+    uint bests;
+    uint log_size;
+    uint recent_size;
 };
 
 // Asks how the driver lays out cooperative matrices; `capacity` words may be written.
@@ -171,15 +175,34 @@ struct CoopmatMapPush {
     uint capacity;
 };
 
-// Quantized w (n, k) to fragment order.
+// Multiplications of each sum, and subgroups that write theirs.
+struct CoopmatPeakPush {
+    uint steps;
+    uint count;
+};
+
+// Quantized w (n, k) to fragment order. Block i < blocks of 16 columns becomes block first + i * step, so that several matrices lie side by
+// side or in turns; blocks past n are padding.
 struct CoopmatRepackPush {
     uint n;
     uint k;
+    uint blocks;
+    uint first;
+    uint step;
 };
 
-// Rows of x and out; the sizes of w are specialisation constants.
+// Rows of x and out; the sizes of w are specialisation constants. scale: of the result where that is silu(gate) * up.
 struct CoopmatMatmulPush {
     uint m;
+    float scale;
+};
+
+// Rows of x, batch * seq of them; rows that a cache of keys and values has room for.
+struct CoopmatHeadsPush {
+    uint m;
+    uint seq;
+    uint capacity;
+    float eps;
 };
 
 // Elements of the result; their number of parts is a specialisation constant.
@@ -187,7 +210,8 @@ struct SumSplitsPush {
     uint count;
 };
 
-// Attention of many queries; strides of q, k, v and out are those of batch, head and position, the last one is 1.
+// Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by
+// side, those of keys and values in blocks with a stride from block to block.
 struct CoopmatAttentionPush {
     uint batch;
     uint heads;
@@ -199,6 +223,32 @@ struct CoopmatAttentionPush {
     int k_strides[3];
     int v_strides[3];
     int out_strides[3];
+    int k_block_stride;
+    int v_block_stride;
+};
+
+// Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
+struct AddNormPush {
+    uint rows;
+    float scale; // of the parts that are added
+    float eps;
+};
+
+// Turns of rotary embedding; see RopePush.
+struct RopeTablePush {
+    uint seq;
+    uint rope_dims;
+    int offset;
+    float scale;
+    float log2_base;
+};
+
+// Rows of q, k and v, batch * seq of them, and the rows that a cache has room for.
+struct RopeAppendPush {
+    uint rows;
+    uint seq;
+    uint capacity;
+    float eps;
 };
 
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.
@@ -213,10 +263,19 @@ struct DecodePush {
     float log2_base;
 };
 
-// Entries of what decode_head leaves, and of the log.
-struct DecodePickPush {
-    uint count;
-    uint log_size;
+// Many layers of a token at once: the fields of DecodePush, and which phases of how many layers from `layer` on.
+struct DecodeLayersPush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float eps;
+    float head_eps;
+    float score_scale;
+    float rope_scale;
+    float log2_base;
+    uint layers;
+    uint phases;      // bits: qkv, attend, mlp
+    uint patience;    // looks at a sum that is not complete before the dispatch is given up
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.

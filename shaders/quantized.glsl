@@ -11,15 +11,21 @@ float code_value(uint code) { return uintBitsToFloat(0x3f800000u | code << (23u 
 float code_scale(float scale) { return scale * float(1u << BITS); }
 float code_bias(float scale, float bias) { return bias - code_scale(scale); }
 
-// Codes 8 * part .. 8 * part + 7 of the 32 that start at `words`, as 8 * BITS bits.
-uvec2 codes8(uint64_t words, uint part) {
-    uint bit = part * 8u * BITS, word = bit / 32u, shift = bit % 32u;
-    uint low = U32s(words).v[word];
-    if (shift + 8u * BITS <= 32u) return uvec2(low >> shift, 0);
-    uint high = U32s(words).v[word + 1u];
-    if (shift == 0u) return uvec2(low, high);
-    return uvec2(low >> shift | high << (32u - shift), high >> shift);
+// The one or two words that hold codes 8 * part .. 8 * part + 7 of the 32 that start at `words`.
+uvec2 words8(uint64_t words, uint part) {
+    uint bit = part * 8u * BITS, word = bit / 32u;
+    if (bit % 32u + 8u * BITS <= 32u) return uvec2(U32s(words).v[word], 0);
+    return uvec2(U32s(words).v[word], U32s(words).v[word + 1u]);
 }
+
+// How far those codes lie from the lowest bit, and they as 8 * BITS bits. A shift is 0 where codes fill whole words.
+uint shift8(uint part) { return BITS % 4u == 0u ? 0u : part * 8u * BITS % 32u; }
+uvec2 shifted8(uvec2 words, uint shift) {
+    if (BITS % 4u == 0u) return words;
+    return shift == 0u ? words : uvec2(words.x >> shift | words.y << (32u - shift), words.y >> shift);
+}
+
+uvec2 codes8(uint64_t words, uint part) { return shifted8(words8(words, part), shift8(part)); }
 
 // Code i of those eight.
 uint code_at(uvec2 codes, uint i) {

@@ -2,9 +2,9 @@
 // quantized_matmul: out[batch][m][n] = x[batch] (m, k) times w: w (n, k) packed along k (TRANSPOSE 1) or (k, n) packed
 // along n.
 //
-// A workgroup makes one TILE x TILE tile: each slice of w is dequantized once into shared memory and used by all rows
-// of the tile. THREADS is 64 (TILE 32) or 256 (TILE 64). Workgroups: batch * ceil(m / TILE) * ceil(n / TILE), folded
-// over (x, y).
+// A workgroup makes one tile (tile.glsl): codes are dequantized on their way to shared memory and used by all rows of the
+// tile. Workgroups: SPLITS * batch * ceil(m / TILE_ROWS) * ceil(n / TILE_COLUMNS), folded over (x, y); with SPLITS > 1 out
+// is (SPLITS, batch, m, n).
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 5
@@ -17,70 +17,60 @@ layout(constant_id = 3) const uint DTYPE_X = DTYPE_F32;
 layout(constant_id = 4) const uint DTYPE_SCALES = DTYPE_F32;
 layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 6) const uint TRANSPOSE = 1;
+layout(constant_id = 7) const uint SIDE = 8;
+layout(constant_id = 8) const uint ROW_QUADS = 1;
+layout(constant_id = 9) const uint COLUMN_QUADS = 1;
+layout(constant_id = 10) const uint DEPTH = 16;
+layout(constant_id = 11) const uint UNROLL = 4;
+layout(constant_id = 12) const uint SPLITS = 1;
 
 #define TILE_FLOAT true
 #include "tile.glsl"
 #include "quantized.glsl"
+#include "codes.glsl"
 
-uint64_t x_address, w_address, scales_address, biases_address;
+Tile tile;
+Operand x;
+Matrix w;
+Eight x_eights[A_EIGHTS];
+Codes w_codes[B_EIGHTS];
 
-void load_x_slice(uint row0, uint depth0) {
-    for (uint first = gl_LocalInvocationID.x; first < TILE * DEPTH; first += 4 * THREADS) {
-        [[unroll]] for (uint step = 0; step < 4; step++) {
-            uint i = first + step * THREADS, row = i / DEPTH, depth = i % DEPTH;
-            float x = 0.0; // k is a multiple of 32 only when w is packed along it
-            if (row0 + row < pc.p.m && depth0 + depth < pc.p.k) {
-                x = load_float(x_address, (row0 + row) * pc.p.k + depth0 + depth, DTYPE_X);
-            }
-            tile_put_a(row, depth, floatBitsToUint(x));
-        }
+// Of the packed dimension, eight neighbours are inside or outside together.
+Codes fetch_codes(uint column, uint depth) {
+    if (column >= pc.p.n || depth >= pc.p.k) return NO_CODES;
+    return TRANSPOSE == 1 ? codes_at(w, column, pc.p.k, depth) : codes_at(w, depth, pc.p.n, column);
+}
+
+void tile_fetch(uint depth0) {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, true);
+        x_eights[i] = fetch_eight(x, DTYPE_X, tile.row0 + place.x, depth0 + place.y);
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, TRANSPOSE == 1);
+        w_codes[i] = fetch_codes(tile.column0 + place.x, depth0 + place.y);
     }
 }
 
-// Eight codes a thread and step. Of the packed dimension, eight neighbours are inside or outside together.
-void load_w_slice(uint column0, uint depth0) {
-    for (uint i = gl_LocalInvocationID.x; i < TILE * DEPTH / 8; i += THREADS) {
-        uint packed_eights = (TRANSPOSE == 1 ? DEPTH : TILE) / 8;
-        uint along = i % packed_eights * 8, line = i / packed_eights;
-        uint column = TRANSPOSE == 1 ? line : along, depth = TRANSPOSE == 1 ? along : line;
-        uvec2 codes = uvec2(0);
-        float scale = 0.0, bias = 0.0;
-        if (column0 + column < pc.p.n && depth0 + depth < pc.p.k) {
-            uint row = TRANSPOSE == 1 ? column0 + column : depth0 + depth, columns = TRANSPOSE == 1 ? pc.p.k : pc.p.n;
-            uint first = TRANSPOSE == 1 ? depth0 + depth : column0 + column;
-            uint64_t chunk = uint64_t(row) * (columns / 32) + first / 32;
-            uint group = row * (columns / GROUP) + first / GROUP;
-            codes = codes8(w_address + chunk * (4 * BITS), first / 8 % 4);
-            float s = load_float(scales_address, group, DTYPE_SCALES);
-            scale = code_scale(s);
-            bias = code_bias(s, load_float(biases_address, group, DTYPE_SCALES));
-        }
-        [[unroll]] for (uint j = 0; j < 8; j++) {
-            uint w = floatBitsToUint(fma(scale, code_value(code_at(codes, j)), bias));
-            if (TRANSPOSE == 1) tile_put_b(depth + j, column, w);
-            else tile_put_b(depth, column + j, w);
-        }
+void tile_fill() {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, true);
+        put_eight(0, TILE_ROWS, place, true, unpacked(x_eights[i], DTYPE_X));
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, TRANSPOSE == 1);
+        put_eight(SLICE_B, TILE_COLUMNS, place, TRANSPOSE == 1, dequantized(w_codes[i]));
     }
 }
 
 void main() {
-    uint across = (pc.p.n + TILE - 1) / TILE, down = (pc.p.m + TILE - 1) / TILE;
     uint group = flat_workgroup();
-    if (group >= pc.p.batch * across * down) return;
-    uint batch = group / (across * down);
-    uint64_t index = uint64_t(pc.p.w_batch == 1 ? 0 : batch), elements = index * (uint64_t(pc.p.n) * pc.p.k);
-    uint64_t scales = elements / GROUP * DTYPE_BYTES(DTYPE_SCALES);
-    x_address = pc.address[0] + uint64_t(batch) * (pc.p.m * pc.p.k * DTYPE_BYTES(DTYPE_X));
-    w_address = pc.address[1] + elements / 8 * BITS;
-    scales_address = pc.address[2] + scales;
-    biases_address = pc.address[3] + scales;
-    uint64_t result = pc.address[4] + uint64_t(batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
-    uint row0 = group / across % down * TILE, column0 = group % across * TILE;
-    tile_clear();
-    for (uint depth0 = 0; depth0 < pc.p.k; depth0 += DEPTH) {
-        load_x_slice(row0, depth0);
-        load_w_slice(column0, depth0);
-        tile_multiply();
-    }
-    tile_store(result, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);
+    if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
+    tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
+    uint64_t x_address = pc.address[0] + uint64_t(tile.batch) * (pc.p.m * pc.p.k * DTYPE_BYTES(DTYPE_X));
+    x = operand_of(x_address, DTYPE_X, int(pc.p.k), 1, pc.p.m, pc.p.k, true);
+    w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(pc.p.w_batch == 1 ? 0 : tile.batch) * pc.p.n * pc.p.k);
+    tile_product(tile.split, pc.p.k);
+    uint64_t part = uint64_t(tile.split * pc.p.batch + tile.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
+    tile_store(pc.address[4] + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);
 }

@@ -66,10 +66,11 @@ uvec2 fold_share(uint op, int base, float shift) {
     uvec2 part[4];
     for (uint u = 0; u < 4u; u++) part[u] = uvec2(neutral, 0xffffffffu);
     for (uint first = gl_LocalInvocationID.x; first < pc.p.cols; first += 4u * THREADS) {
-        for (uint u = 0; u < 4u; u++) {
-            uint i = first + u * THREADS;
+        uint loaded[4]; // all under way before the first is needed
+        [[unroll]] for (uint u = 0; u < 4u; u++) loaded[u] = element(base, min(first + u * THREADS, pc.p.cols - 1u));
+        [[unroll]] for (uint u = 0; u < 4u; u++) {
+            uint i = first + u * THREADS, bits = loaded[u];
             if (i >= pc.p.cols) continue;
-            uint bits = element(base, i);
             if (IS_ARG) {
                 uint key = extreme_key(OP, bits, DTYPE_IN);
                 if (part[u].y == 0xffffffffu || key > part[u].x) part[u] = uvec2(key, i);

@@ -36,6 +36,9 @@ FN float token_weight(float logit, float most, float inverse) { return m_exp((lo
 
 // Linear bins of the distance from the maximum, an eighth each, the last one open: bin 0 holds the largest logits.
 #define SAMPLE_BINS 256
+// Logits that a workgroup of a GPU looks at, and the words of its scratch memory that must be zero beforehand (sample.glsl).
+#define SAMPLE_SLICE 1024
+#define SAMPLE_CLEARED (4 * SAMPLE_BINS + 1)
 
 FN uint distance_bin(float logit, float most) {
     float d = (most - logit) * 8.0f;

@@ -37,15 +37,25 @@ function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const qs = layout(heads, qLen, dim);
   const ks = layout(kvHeads, kvLen, dim);
   const vs = layout(kvHeads, kvLen, vDim);
+  const length = c.length === undefined ? kvLen : Math.min(kvLen, Math.max(0, c.length));
   const q = Q.pack(random(batch * heads * qLen * (dim + gap), 3));
-  const k = Kv.pack(random(batch * kvHeads * kvLen * (dim + gap)));
-  const v = Kv.pack(random(batch * kvHeads * kvLen * (vDim + gap)));
+  // Rows beyond the length hold NaN: nothing may look at them.
+  const rows = (strides: readonly number[], d: number): Float64Array => {
+    const all = random(batch * kvHeads * kvLen * (d + gap));
+    for (let i = 0; i < batch * kvHeads * (kvLen - length); i++) {
+      const [pair, row] = [Math.floor(i / (kvLen - length)), length + i % (kvLen - length)];
+      const at = Math.floor(pair / kvHeads) * strides[0] + pair % kvHeads * strides[1] + row * strides[2];
+      all.fill(NaN, at, at + d);
+    }
+    return all;
+  };
+  const k = Kv.pack(rows(ks, dim));
+  const v = Kv.pack(rows(vs, vDim));
   const ms = c.broadcastMask ? [0, 0, 0, 1] : [heads * qLen * kvLen, qLen * kvLen, kvLen, 1];
   const maskSize = c.broadcastMask ? kvLen : batch * heads * qLen * kvLen;
   const kept = Uint8Array.from({ length: maskSize }, () => next() < 0.7 ? 1 : 0);
   if (!c.broadcastMask && mask !== "none") kept.fill(0, 0, kvLen); // the first row sees nothing
   const added = Float32Array.from(kept, (x) => x ? next() : -Infinity);
-  const length = c.length === undefined ? kvLen : Math.min(kvLen, Math.max(0, c.length));
   const [qv, kv, vv] = [Q.values(q), Kv.values(k), Kv.values(v)];
   const scale = 1 / Math.sqrt(dim);
   const expected = new Float64Array(batch * heads * qLen * vDim);
@@ -186,6 +196,15 @@ test("attention() gives 0 where no key is left", (backend) => {
   attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 0, dim: 8 }, 64);
   for (const length of [0, -5]) attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 6, dim: 8, length }, 64);
   attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 6, dim: 8, length: 99 }, 64); // clamped to kv_len
+});
+
+test("attention() gives each of the last queries the keys up to its own", (backend) => {
+  const causal = { heads: 4, kvHeads: 2, dim: 16, mask: "causal" } as const;
+  attention(backend, { ...causal, qLen: 5, kvLen: 64, length: 37 }, 64);
+  attention(backend, { ...causal, batch: 2, qLen: 13, kvLen: 90, length: 80, gap: 2 }, 64);
+  attention(backend, { ...causal, qLen: 9, kvLen: 9, length: 9, interleaved: true }, 64);
+  attention(backend, { ...causal, qLen: 6, kvLen: 20, length: 4 }, 64); // the first two see nothing
+  attention(backend, { ...causal, qLen: 3, kvLen: 8, length: 99, types: [BF16, BF16, BF16] }, 64);
 });
 
 test("attention() walks over a long cache", (backend) => {

@@ -10,39 +10,35 @@ import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
+import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
+import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
-import { profiler } from "../src/schedule/profile.ts";
 import { testDevices } from "./devices.ts";
+import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 import { nmse } from "./oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
-const SUMS = ["u64", "i32", "f32"] as const;
+/** How sums are made and waited for: with barriers, and in the kernels that wait by themselves, one phase to a dispatch. */
+const FORMS = [
+  { sums: "u64", fast: "barriers" },
+  { sums: "i32", fast: "barriers" },
+  { sums: "f32", fast: "barriers" },
+  { sums: "u64", fast: "steps" },
+] as const;
 /** Tokens of a golden continuation that a test compares. */
 const SOME = 12;
 
-/** Runs with regions on or off, and one kind of sums. */
-async function decoding<T>(regions: "on" | "off", sums: typeof SUMS[number], body: () => T | Promise<T>): Promise<T> {
+/** Runs with other options of the scheduler. */
+async function decoding<T>(change: Partial<typeof options>, body: () => T | Promise<T>): Promise<T> {
   const before = { ...options };
-  Object.assign(options, { regions, sums });
+  Object.assign(options, { regions: "on" }, change);
   try {
     return await body();
   } finally {
     Object.assign(options, before);
-  }
-}
-
-/** Kernels that `body` ran. */
-async function kernelsOf(device: string, body: () => Promise<void>): Promise<string[]> {
-  const backend = mx.withDevice(device, getBackend);
-  profiler.enable(backend, true);
-  try {
-    await body();
-    return profiler.rows().map(({ kernel }) => kernel);
-  } finally {
-    profiler.enable(backend, false);
   }
 }
 
@@ -108,13 +104,115 @@ async function steps(
   return { logits, cache: rows };
 }
 
+/** Sizes of the rings of recent tokens and of all tokens. */
+const RINGS = [5, 16];
+
+/**
+ * Tokens of sampled steps behind an empty cache, and the state at the end. `apart` has something else read the token, so that
+ * the end of the step runs op by op on the same logits.
+ */
+async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apart: boolean): Promise<number[]> {
+  const count = 6;
+  const cache = model.makeCache();
+  cache.reserve(count);
+  const sampler = makeSampler({ ...settings, seed: 5 });
+  const processors = makeLogitsProcessors(settings);
+  const state = {
+    token: mx.array([[11]], mx.int32),
+    position: mx.array([0], mx.int32),
+    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
+    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
+    log: mx.zeros([1, RINGS[1]], mx.int32),
+    doubled: apart ? mx.zeros([1], mx.int32) : undefined,
+    keys: cache.keys,
+    values: cache.values,
+  };
+  using loop = new Loop(state, ({ token, position, key, recent, log, keys, values }) => {
+    const step = new StepCache(keys, values, position);
+    let logits = model.forward(token, step).reshape([1, -1]);
+    for (const process of processors) logits = process(recent!, logits);
+    const [stays, draw] = key
+      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
+      : [undefined, position];
+    const next = sampler(logits, draw).astype(mx.int32);
+    const after = mx.add(position, 1);
+    const ring = (array: mx.Tensor, size: number): mx.Tensor =>
+      mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
+    return {
+      token: next.reshape([1, 1]),
+      position: after,
+      key: stays,
+      recent: recent && ring(recent, RINGS[0]),
+      log: ring(log, RINGS[1]),
+      doubled: apart ? mx.multiply(next, 2) : undefined,
+      keys: step.keys,
+      values: step.values,
+    };
+  });
+  loop.run(2);
+  for (let i = 2; i < count; i++) loop.run();
+  await loop.done();
+  const { token, position, key, recent, log } = state;
+  const found = [token, position, key, recent, log].flatMap((x) => x ? [...x.reshape(-1).tolist() as number[]] : []);
+  mx.dispose([token, position, key, recent, log, state.doubled].filter((x) => x !== undefined));
+  cache.dispose();
+  return found;
+}
+
+const SETTINGS: readonly SamplerOptions[] = [
+  { temp: 1 },
+  { temp: 0.6, topK: 20, topP: 0.95 },
+  { temp: 0.9, topK: 1 },
+  { temp: 1, topK: 1_000_000, topP: 1 },
+  { temp: 1.5, topP: 0.7 },
+  { temp: 1, minP: 0.3 },
+  { temp: 1, topK: 700, topP: 0.9, minP: 0.05, repetitionPenalty: 1.3 },
+  { temp: 0.7, repetitionPenalty: 0.5 },
+  { repetitionPenalty: 1.8 },
+  {},
+];
+
 for (const device of DEVICES) {
-  for (const sums of SUMS) {
-    Deno.test(`fused decoding with ${sums} sums gives the reference continuations on ${device}`, async () => {
+  for (const dtype of [mx.float32, mx.bfloat16]) {
+    Deno.test(`the fused end of a step chooses what sampling op by op does from ${dtype.name} logits on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      const shape = {
+        hidden: 128,
+        intermediate: 64,
+        layers: 1,
+        heads: 2,
+        kvHeads: 1,
+        headDim: 32,
+        tied: true,
+        vocab: 4099,
+      };
+      await writeModel(`${folder}/model`, shape, { groupSize: 32 });
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
+      mx.setDefaultDevice(device);
+      await decoding({ sums: "u64", fast: "barriers" }, async () => {
+        for (const settings of SETTINGS) {
+          const expected = await sampledSteps(model, settings, true);
+          let found: number[] = [];
+          const kernels = await kernelsOf(device, async () => {
+            found = await sampledSteps(model, settings, false);
+          });
+          assertEquals(found, expected, JSON.stringify(settings));
+          for (const kernel of kernels) {
+            assert(!/^random|^element|^scatter|^gather|^reduce|^sample_best/.test(kernel), kernel);
+          }
+        }
+      });
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+
+  for (const { sums, fast } of FORMS) {
+    Deno.test(`fused decoding with ${sums} sums and ${fast} gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-      await decoding("on", sums, async () => {
+      await decoding({ sums, fast }, async () => {
         const kernels = await kernelsOf(device, async () => {
-          for (const { prompt, greedy } of sums === "u64" ? GOLDEN : GOLDEN.slice(0, 1)) {
+          for (const { prompt, greedy } of sums === "u64" && fast === "barriers" ? GOLDEN : GOLDEN.slice(0, 1)) {
             const found: number[] = [];
             const most = Math.min(SOME, greedy.length);
             for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: most })) {
@@ -123,8 +221,9 @@ for (const device of DEVICES) {
             assertEquals(found, greedy.slice(0, most));
           }
         });
-        for (const phase of ["qkv", "attend", "mlp", "head"]) {
-          assert(kernels.includes(`decode_${phase}_${sums}`), String(kernels));
+        const phases = ["qkv", "attend", "mlp", "head"].map((phase) => `decode_${phase}_${sums}`);
+        for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_head_poll"]) {
+          assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }
       });
       model[Symbol.dispose]();
@@ -172,19 +271,115 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, { groupSize, dtype });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: activations });
       mx.setDefaultDevice(device);
-      const expected = await decoding("off", "u64", () => steps(model, shape, context, 2));
-      for (const sums of SUMS) {
-        const found = await decoding("on", sums, () => steps(model, shape, context, 2));
+      const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 2));
+      let exact: number[] | undefined;
+      // Compiling the kernel of all layers takes a software device long: the shape with the most paths in it must do.
+      const forms = FORMS.filter(({ fast }) => fast === "barriers" || context > 1000);
+      for (const { sums, fast } of forms) {
+        const found = await decoding({ sums, fast }, () => steps(model, shape, context, 2));
         const limit = activations === mx.float32 ? 1e-6 : activations === mx.float16 ? 1e-5 : 5e-4;
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= limit, `${sums} ${what}: NMSE ${error}`);
+          assert(error <= limit, `${sums} ${fast} ${what}: NMSE ${error}`);
         }
+        if (sums === "u64") assertEquals(found.logits, exact ??= found.logits);
       }
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });
   }
+
+  Deno.test(`decoding in one dispatch that fails goes on with the same tokens on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const backend = mx.withDevice(device, getBackend);
+    const tokens = async (change: Partial<typeof options>): Promise<number[]> => {
+      const found: number[] = [];
+      // Everything that a restart must bring back: position, random numbers, recent tokens.
+      const settings = { maxTokens: SOME, temp: 0.8, seed: 3, repetitionPenalty: 1.2 };
+      await decoding(change, async () => {
+        for await (const r of mx.lm.streamGenerate(model, tokenizer, GOLDEN[0].prompt, settings)) found.push(r.token);
+      });
+      return found;
+    };
+    const expected = await tokens({ fast: "barriers" });
+    const lines: string[] = [];
+    const log = console.error;
+    console.error = (line: string) => lines.push(line);
+    try {
+      // Workgroups of a software device do not run together, and one look is never enough on any device.
+      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
+      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
+    } finally {
+      console.error = log;
+      forgive(backend);
+    }
+    assertEquals(lines, [
+      `vkmx: ${device}: decoding in one dispatch failed (a workgroup waited for too long); it goes on with barriers`,
+    ]);
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`one dispatch for all layers is used where a test of the device allows it on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const backend = mx.withDevice(device, getBackend);
+    const folder = await Deno.makeTempDir();
+    const before = Deno.env.get("VKMX_CACHE");
+    Deno.env.set("VKMX_CACHE", folder);
+    try {
+      for (const round of ["tested", "known"]) {
+        forgive(backend);
+        await decoding({ fast: "try", patience: 256 }, async () => {
+          const { prompt, greedy } = GOLDEN[0];
+          const found: number[] = [];
+          const kernels = await kernelsOf(device, async () => {
+            for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 3 })) found.push(r.token);
+          });
+          assertEquals(found, greedy.slice(0, 3), round);
+          if (backend.limits.concurrent) assert(kernels.has("decode_layers"), round);
+        });
+        assertEquals([...Deno.readDirSync(folder)].filter(({ name }) => name.startsWith("finding-")).length, 1, round);
+      }
+    } finally {
+      if (before === undefined) Deno.env.delete("VKMX_CACHE");
+      else Deno.env.set("VKMX_CACHE", before);
+      await Deno.remove(folder, { recursive: true });
+      forgive(backend);
+      model[Symbol.dispose]();
+    }
+  });
+
+  Deno.test(`fused decoding repeats itself bit by bit on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    const { concurrent } = mx.withDevice(device, getBackend).limits;
+    // The shape of Qwen3-0.6B where workgroups can run together; the embedded model, whose kernels are compiled, elsewhere.
+    const shape = {
+      hidden: 1024,
+      intermediate: 3072,
+      layers: 28,
+      heads: 16,
+      kvHeads: 8,
+      headDim: 128,
+      tied: true,
+      vocab,
+    };
+    if (concurrent) await writeModel(`${folder}/model`, shape, { groupSize: 128 });
+    const { model, tokenizer } = await mx.lm.load(concurrent ? `${folder}/model` : TINY_DIR, { device });
+    mx.setDefaultDevice(device);
+    const run = (fast: typeof options.fast): Promise<number[]> =>
+      decoding({ sums: "u64", fast }, async () => {
+        if (concurrent) return (await steps(model, shape, 300, 24)).logits;
+        const found: number[] = [];
+        for await (const r of mx.lm.streamGenerate(model, tokenizer, "Once", { maxTokens: 3 })) found.push(r.token);
+        return found;
+      });
+    const expected = await run("barriers");
+    for (let i = 0; i < 20; i++) {
+      const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
+      assertEquals(await run(fast), expected, fast);
+    }
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
 
   Deno.test(`decoding what the kernels do not take is right all the same on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
@@ -192,12 +387,12 @@ for (const device of DEVICES) {
     await writeModel(`${folder}/model`, shape, { bits: 8, groupSize: 64 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
-    const expected = await decoding("off", "u64", () => steps(model, shape, 2, 2));
+    const expected = await decoding({ regions: "off" }, () => steps(model, shape, 2, 2));
     const kernels = await kernelsOf(device, async () => {
-      const found = await decoding("on", "u64", () => steps(model, shape, 2, 2));
+      const found = await decoding({ sums: "u64" }, () => steps(model, shape, 2, 2));
       assertEquals(found, expected);
     });
-    assert(!kernels.some((k) => k.startsWith("decode_")));
+    assert(![...kernels].some((k) => k.startsWith("decode_")));
     model[Symbol.dispose]();
     await Deno.remove(folder, { recursive: true });
   });

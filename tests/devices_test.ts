@@ -182,14 +182,43 @@ Deno.test("getBackend() refuses an unknown name with code device", () => {
   assertEquals(error.code, "device");
 });
 
-Deno.test("scripts/devices.ts prints a line a device and marks the default", async () => {
-  const { stdout } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", `${ROOT}scripts/devices.ts`],
+/** What scripts/devices.ts prints, and its exit code. */
+async function printDevices(...names: string[]): Promise<{ readonly lines: string[]; readonly code: number }> {
+  const { stdout, stderr, code } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", `${ROOT}scripts/devices.ts`, ...names],
     env: { NO_COLOR: "1", VKMX_DEVICE: "wasm" },
   }).output();
-  const lines = new TextDecoder().decode(stdout).trimEnd().split("\n");
-  assertEquals(lines.length, devices().length);
+  const decoder = new TextDecoder();
+  return { lines: (decoder.decode(stdout) + decoder.decode(stderr)).trimEnd().split("\n"), code };
+}
+
+Deno.test("scripts/devices.ts prints a line a device, marks the default, and says what is missing and why", async () => {
+  const { lines } = await printDevices();
+  assertEquals(lines.filter((line) => !line.startsWith("    ")).length, devices().length);
   assertMatch(lines.at(-1)!, /^\* wasm /);
+  for (const { missing = [] } of devices()) {
+    for (const { reason, kernels } of missing) assert(lines.includes(`    without ${kernels.join(", ")}: ${reason}`));
+  }
+});
+
+Deno.test({
+  ...NEEDS_LIBRARY,
+  ignore: !devices().some((d) => d.usable && d.type !== "wasm"),
+  name: "scripts/devices.ts and VKMX_EXPLAIN tell what a masked device does without",
+  fn: async () => {
+    const { name } = devices().find((d) => d.usable && d.type !== "wasm")!;
+    const { lines, code } = await printDevices(`${name}-shuffle`);
+    assertEquals(code, 0);
+    assert(
+      lines.some((line) => /^ {4}without .*decode_qkv_i32.*: the device has no shuffles/.test(line)),
+      String(lines),
+    );
+    const refused = await printDevices(`${name}-nonsense`);
+    assertEquals([refused.code, refused.lines.length], [1, 1]);
+    assertStringIncludes(refused.lines[0], '"nonsense"');
+    const { stderr } = await runCode(PRINT_BACKEND, { VKMX_DEVICE: `${name}-shuffle`, VKMX_EXPLAIN: "1" });
+    assertMatch(stderr, /vkmx: vulkan:\d+-shuffle: without .*decode_qkv_i32.*, because the device has no shuffles/);
+  },
 });
 
 // ---- backends -----------------------------------------------------------------------------------------------------------

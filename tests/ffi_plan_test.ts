@@ -5,6 +5,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
+import { VKRT_MAX_TIMES } from "../ffi/symbols.ts";
 import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
 import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT } from "../src/backend/kernels.ts";
 import {
@@ -57,6 +58,24 @@ deviceTest("planRun() replays with the same slots and records again for others",
     for (let i = 0; i < 7; i++) {
       assertEquals(bytesOf(device, outputs[(i + round) % 7], 4 * n), pattern(4 * n, i));
     }
+  }
+});
+
+deviceTest("planRun() runs a Plan several times in a row under one ticket", (device) => {
+  const n = 200, a = device.bufferNew(4 * n), b = device.bufferNew(4 * n);
+  const start = device.planNew(plan(1, arange(0, n, 0, 1)));
+  const shift = device.planNew(plan(2, copy(0, 1, n - 1, 4), copy(1, 0, n - 1))); // a moves one place to the front
+  device.planRun(start, slotsOf(a));
+  let shifted = 0;
+  for (const times of [1, 3, VKRT_MAX_TIMES, 2]) {
+    const ticket = device.planRun(shift, slotsOf(a, b), times);
+    assertEquals(device.planRun(shift, slotsOf(a, b), times), ticket + 1);
+    shifted += 2 * times;
+    const expected = Float32Array.from({ length: n }, (_, i) => Math.min(i + shifted, n - 1));
+    assertEquals(floatsOf(device, a, n), expected);
+  }
+  for (const times of [0, VKRT_MAX_TIMES + 1, 2 ** 32 - 1]) {
+    assertFails("argument", () => device.planRun(shift, slotsOf(a, b), times), `1 to ${VKRT_MAX_TIMES}`, `${times}`);
   }
 });
 
@@ -240,9 +259,45 @@ deviceTest("profileRead() gives one time a dispatch", (device, index) => {
   assertEquals(device.profileRead(p, 3), times);
 });
 
+deviceTest("planBarriers() counts what a run waits for, timed or not", (device, index) => {
+  const n = 16, [a, b, c] = [0, 1, 2].map(() => device.bufferNew(4 * n));
+  const barriers = (...dispatches: Parameters<typeof plan>[1][]): number => {
+    const p = device.planNew(plan(3, ...dispatches));
+    device.planRun(p, slotsOf(a, b, c));
+    return device.planBarriers(p);
+  };
+  const one = barriers(arange(0, n, 0, 1));
+  assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one); // neither needs the other
+  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(0, 2, n)), one + 1);
+  assertEquals(barriers(arange(0, n, 0, 1), copy(0, 1, n), copy(1, 2, n)), one + 2);
+  if (INFO[index].timestampPeriod === 0) return;
+  device.profile(true);
+  assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one);
+});
+
 // ---- the pipeline cache -----------------------------------------------------------------------------------------------------
 
 for (const index of INDICES) {
+  Deno.test(`a program that ends without closing vulkan:${index} leaves its pipelines in a file`, async () => {
+    const folder = Deno.makeTempDirSync();
+    const script = `${folder}/program.ts`;
+    const mod = new URL("../mod.ts", import.meta.url).href;
+    Deno.writeTextFileSync(script, `import * as mx from "${mod}"; mx.exp(mx.ones([4])).tolist(); Deno.exit(7);`);
+    const config = new URL("../deno.json", import.meta.url).pathname;
+    const env = { VKMX_CACHE: folder, VKMX_DEVICE: `vulkan:${index}` };
+    const args = ["run", "-A", "--no-check", "--no-lock", "--config", config, script];
+    const file = async (): Promise<Deno.FileInfo> => {
+      const { code, stderr } = await new Deno.Command(Deno.execPath(), { args, env }).output();
+      assertEquals(code, 7, new TextDecoder().decode(stderr));
+      const { name } = Array.from(Deno.readDirSync(folder)).find((entry) => entry.name.startsWith("pipelines-"))!;
+      return Deno.statSync(`${folder}/${name}`);
+    };
+    const first = await file();
+    assert(first.size > 16);
+    assertEquals((await file()).mtime, first.mtime); // nothing new: not written again
+    Deno.removeSync(folder, { recursive: true });
+  });
+
   Deno.test(`close() on vulkan:${index} keeps pipelines in a file, and a damaged one does no harm`, () => {
     const folder = Deno.makeTempDirSync();
     const cache = `${folder}/not/yet`;

@@ -135,7 +135,8 @@ Deno.test("streamGenerate() ends at maxTokens with the reason length", async () 
 Deno.test("streamGenerate() ends at the context limit with the reason length", async () => {
   const limited: mx.lm.LanguageModel = {
     config: { ...model.config, maxPositionEmbeddings: IDS.length + 3 },
-    forward: (tokens, cache) => model.forward(tokens, cache),
+    traces: model.traces,
+    forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
     makeCache: () => model.makeCache(),
     [Symbol.dispose]: () => {},
   };

@@ -20,6 +20,7 @@ import {
   PUSH,
   type PushField,
 } from "../src/backend/kernels.ts";
+import { profile } from "../src/schedule/profile.ts";
 import { testDevices } from "./devices.ts";
 
 /** What one dispatch needs. */
@@ -151,4 +152,10 @@ export function kernelTest(name: string, body: (backend: Backend) => void, kerne
       },
     });
   }
+}
+
+/** Names of the kernels that `body` runs on a device, each once. */
+export async function kernelsOf(device: string, body: () => Promise<void>): Promise<Set<string>> {
+  const { kernels } = await profile(body, { device, timed: false });
+  return new Set(kernels.map(({ kernel }) => kernel));
 }

@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
-import { Loop, peek, visible } from "../src/array/loop.ts";
+import { Loop, peek, Trace, Traces, visible } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { testDevices } from "./devices.ts";
 
@@ -155,6 +155,73 @@ deviceTest("Loop.dispose frees the step and leaves the state", () => {
   );
   loop[Symbol.dispose]();
   assertEquals(x.tolist(), [1]);
+});
+
+// ---- traces -----------------------------------------------------------------------------------------------------------------
+
+deviceTest("Trace runs over states of its shapes, and loops outlive it", () => {
+  type Two = { x: mx.Tensor; y: mx.Tensor };
+  const make = (a: number): Two => ({ x: stored([a, a]), y: stored([1, 2]) });
+  const step = ({ x, y }: Two): Two => ({ x: mx.matmul(mx.stack([x, y]), x), y: mx.add(y, mx.sum(x)) });
+  const [first, second] = [make(1), make(10)];
+  const trace = new Trace(first, step);
+  const loops = [new Loop(first, trace), new Loop(second, trace)];
+  assertThrows(
+    () => new Loop({ ...first, y: stored([1]) }, trace),
+    mx.ValueError,
+    "traced for (2,) float32: found (1,)",
+  );
+  trace[Symbol.dispose]();
+  for (const loop of [...loops, ...loops.toReversed()]) loop.run();
+  for (const loop of loops) loop[Symbol.dispose]();
+  assertEquals([first.x.tolist(), first.y.tolist()], [[13, 18], [8, 9]]);
+  assertEquals([second.x.tolist(), second.y.tolist()], [[40900, 4860], [251, 252]]);
+});
+
+deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be there", async () => {
+  const weights = { tensors: [stored([3])] };
+  let traced = 0;
+  using traces = new Traces(weights);
+  const step = ({ x }: { x: mx.Tensor }): { x: mx.Tensor } => {
+    traced++;
+    return { x: mx.add(mx.multiply(x, weights.tensors[0]), 1) };
+  };
+  const shape = { x: mx.zeros([2]) };
+  await Promise.all([1, 2].map(() => traces.prepare("step", shape, step)));
+  const state = { x: stored([1, 2]) };
+  using loop = traces.loop("step", state, step);
+  loop.run(2);
+  await traces.prepare("step", shape, step); // beside steps that run
+  assertEquals(state.x.tolist(), [13, 22]);
+  assertEquals([traced, traces.size], [1, 1]);
+  traces[Symbol.dispose]();
+});
+
+deviceTest("Traces keeps what was used last, and loops with one key share a trace", () => {
+  const weights = { tensors: [stored([2])] };
+  const state = { x: stored([1]) };
+  let traced = 0;
+  using traces = new Traces(weights);
+  const run = (key: string | undefined): void => {
+    using loop = traces.loop(key, state, ({ x }) => {
+      traced++;
+      return { x: mx.multiply(x, weights.tensors[0]) };
+    });
+    loop.run();
+  };
+  for (let i = 0; i < 3; i++) run("same");
+  assertEquals([traced, traces.size], [1, 1]);
+  for (let i = 0; i < 3; i++) run(undefined);
+  assertEquals([traced, traces.size], [4, 1]);
+  assertEquals(state.x.tolist(), [64]);
+  for (let i = 0; i < 100; i++) {
+    run(`${i}`);
+    run("same");
+  }
+  assertEquals(traced, 104);
+  assert(traces.size < 50, `${traces.size} traces`);
+  traces[Symbol.dispose]();
+  assertEquals(traces.size, 0);
 });
 
 // ---- compiled functions ---------------------------------------------------------------------------------------------------

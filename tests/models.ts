@@ -33,7 +33,7 @@ export function goldenLogits(i: number): Float32Array {
 export function tinySource(): TokenizerSource {
   const read = (name: string): string => Deno.readTextFileSync(new URL(name, TINY_DIR));
   return {
-    tokenizer: read("tokenizer.json"),
+    tokenizer: Deno.readFileSync(new URL("tokenizer.json", TINY_DIR)),
     config: read("tokenizer_config.json"),
     dir: "tiny-qwen3",
     vocabSize: 4096,
@@ -45,7 +45,7 @@ export function tinySource(): TokenizerSource {
 export async function qwen3Source(): Promise<TokenizerSource> {
   const { tokenizer, config } = await qwen3Tokenizer();
   return {
-    tokenizer: JSON.stringify(tokenizer),
+    tokenizer: new TextEncoder().encode(JSON.stringify(tokenizer)),
     config: JSON.stringify(config),
     dir: "qwen3",
     vocabSize: 151936,

@@ -5,9 +5,11 @@
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
 import type { HostArray } from "../src/graph/dtype.ts";
+import { tileColumns, tileRows, type TileShape } from "../src/schedule/tiles.ts";
 import { kernelTest as test, runKernel } from "./harness.ts";
 import { quantizeGroup } from "./oracle.ts";
-import { BF16, check, F16, F32, folded, next, random, rounded, THREADS, tiles, type Type } from "./product_values.ts";
+import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "./product_values.ts";
+import { SMALL_TILE, tiled, tileHows, type Type, vector, VECTOR_HOWS } from "./product_values.ts";
 
 const BITS = [2, 3, 4, 5, 6, 8] as const;
 const GROUPS = [32, 64, 128] as const;
@@ -128,16 +130,15 @@ interface QuantizedCase {
   readonly group: number;
   readonly types?: readonly [Type, Type, Type];
   readonly transpose?: boolean;
-  readonly rows?: number;
 }
 
 function quantizedProduct(
   backend: Backend,
   kernel: "quantized_matvec" | "quantized_matmul",
   c: QuantizedCase,
-  threads: number,
+  how: How,
 ): void {
-  const { batch = 1, wBatch = 1, m, n, k, bits, group, types = [F32, F32, F32], transpose = true, rows = 1 } = c;
+  const { batch = 1, wBatch = 1, m, n, k, bits, group, types = [F32, F32, F32], transpose = true } = c;
   const [X, S, Out] = types;
   const x = X.pack(random(batch * m * k));
   const xv = X.values(x);
@@ -151,27 +152,30 @@ function quantizedProduct(
       expected[i * n + j] = sum;
     }
   }
+  const few = kernel === "quantized_matvec";
+  const { spec: cutting, workgroups, splits } = few ? vector(how, batch, n) : tiled(how, batch, m, n, k);
   const spec = {
-    THREADS: threads,
+    ...cutting,
     BITS: bits,
     GROUP: group,
     DTYPE_X: X.code,
     DTYPE_SCALES: S.code,
     DTYPE_OUT: Out.code,
   };
-  const vector = kernel === "quantized_matvec";
   check(
     backend,
     kernel,
     {
-      spec: vector ? { ...spec, ROWS: rows } : { ...spec, TRANSPOSE: transpose ? 1 : 0 },
+      spec: few ? spec : { ...spec, TRANSPOSE: transpose ? 1 : 0 },
       push: { batch, m, n, k, w_batch: wBatch },
       buffers: { x, w: w.words, scales: w.scales, biases: w.biases },
-      grid: folded(vector ? batch * Math.ceil(n / (threads / 8)) : batch * tiles(threads, m, n)),
+      grid: folded(workgroups),
     },
     Out,
     expected,
-    JSON.stringify({ ...c, types: types.map((t) => t.name), threads }),
+    JSON.stringify({ ...c, types: types.map((t) => t.name), ...how }),
+    Out.bound,
+    splits,
   );
 }
 
@@ -184,29 +188,27 @@ const MIXED: readonly (readonly [Type, Type, Type])[] = [[F32, F32, F32], [F32, 
 test("quantized_matvec() matches plain loops for every width and group", (backend) => {
   for (const bits of BITS) {
     for (const group of GROUPS) {
-      for (const threads of group === 64 ? THREADS : [64]) {
-        quantizedProduct(backend, "quantized_matvec", { m: 1, n: 37, k: 384, bits, group }, threads);
-        quantizedProduct(backend, "quantized_matvec", { m: 5, n: 9, k: 128, bits, group, rows: 2 }, threads);
+      for (const how of group === 64 && bits === 4 ? VECTOR_HOWS : VECTOR_HOWS.slice(0, 1)) {
+        quantizedProduct(backend, "quantized_matvec", { m: 1, n: 37, k: 384, bits, group }, how);
+        quantizedProduct(backend, "quantized_matvec", { m: 5, n: 9, k: 128, bits, group }, how);
       }
     }
   }
 });
 
 test("quantized_matvec() takes mixed dtypes, rows and batches", (backend) => {
-  for (const types of MIXED) {
-    for (const bits of [4, 8]) {
-      quantizedProduct(backend, "quantized_matvec", { m: 1, n: 33, k: 256, bits, group: 64, types }, 64);
-      quantizedProduct(backend, "quantized_matvec", { m: 8, n: 18, k: 256, bits, group: 64, types, rows: 8 }, 64);
+  const kernel = "quantized_matvec";
+  for (const how of VECTOR_HOWS) {
+    for (const types of MIXED) {
+      for (const bits of how.rows ? [4] : [4, 8]) {
+        quantizedProduct(backend, kernel, { m: 1, n: 33, k: 256, bits, group: 64, types }, how);
+        quantizedProduct(backend, kernel, { m: 8, n: 18, k: 1056, bits, group: 32, types }, how);
+      }
     }
-  }
-  for (const m of [0, 1, 3]) {
-    for (const wBatch of [1, 3]) {
-      quantizedProduct(
-        backend,
-        "quantized_matvec",
-        { batch: 3, wBatch, m, n: 7, k: 64, bits: 4, group: 32, rows: 2 },
-        64,
-      );
+    for (const m of [0, 1, 3]) {
+      for (const wBatch of [1, 3]) {
+        quantizedProduct(backend, kernel, { batch: 3, wBatch, m, n: 7, k: 64, bits: 4, group: 32 }, how);
+      }
     }
   }
 });
@@ -221,7 +223,7 @@ test("quantized_matvec() copes with one large value in a group", (backend) => {
     backend,
     "quantized_matvec",
     {
-      spec: { BITS: 4, GROUP: 64, DTYPE_X: F32.code, DTYPE_SCALES: F32.code, DTYPE_OUT: F32.code, ROWS: 1 },
+      spec: { BITS: 4, GROUP: 64, DTYPE_X: F32.code, DTYPE_SCALES: F32.code, DTYPE_OUT: F32.code, ROWS: 1, COLUMNS: 4 },
       push: { batch: 1, m: 1, n: 4, k, w_batch: 1 },
       buffers: { x, w: w.words, scales: w.scales, biases: w.biases },
       grid: 1,
@@ -233,30 +235,42 @@ test("quantized_matvec() copes with one large value in a group", (backend) => {
 });
 
 test("quantized_matmul() matches plain loops for every width and group, both ways", (backend) => {
+  const kernel = "quantized_matmul";
   for (const bits of BITS) {
     for (const group of GROUPS) {
-      for (const threads of group === 64 ? [256] : [64]) {
-        quantizedProduct(backend, "quantized_matmul", { m: 9, n: 70, k: 128, bits, group }, threads);
-        quantizedProduct(backend, "quantized_matmul", { m: 9, n: 128, k: 45, bits, group, transpose: false }, threads);
-      }
+      quantizedProduct(backend, kernel, { m: 9, n: 70, k: 128, bits, group }, SMALL_TILE);
+      if (group !== 64) continue;
+      quantizedProduct(backend, kernel, { m: 9, n: 128, k: 45, bits, group, transpose: false }, SMALL_TILE);
     }
   }
 });
 
 test("quantized_matmul() takes mixed dtypes, odd rows and batches", (backend) => {
-  for (const transpose of [true, false]) {
-    for (const types of MIXED) {
-      quantizedProduct(backend, "quantized_matmul", { m: 67, n: 96, k: 160, bits: 4, group: 32, types, transpose }, 64);
-    }
-    for (const m of [0, 1, 33]) {
-      for (const wBatch of [1, 2]) {
-        quantizedProduct(
-          backend,
-          "quantized_matmul",
-          { batch: 2, wBatch, m, n: 64, k: 64, bits: 8, group: 64, transpose },
-          256,
-        );
+  const kernel = "quantized_matmul";
+  for (const how of tileHows(backend)) {
+    for (const transpose of how === SMALL_TILE ? [true, false] : [true]) {
+      for (const types of how === SMALL_TILE ? MIXED : [MIXED[2]]) {
+        const sizes = { m: 67, n: 160, k: 96, bits: 4, group: 32 };
+        quantizedProduct(backend, kernel, { ...sizes, types, transpose }, how);
       }
     }
+  }
+  for (const transpose of [true, false]) {
+    for (const m of [0, 1, 33]) {
+      for (const wBatch of [1, 2]) {
+        const sizes = { batch: 2, wBatch, m, n: 64, k: 64, bits: 8, group: 64 };
+        quantizedProduct(backend, kernel, { ...sizes, transpose }, SMALL_TILE);
+      }
+    }
+  }
+});
+
+test("quantized_matmul() takes results of several tiles in both directions", (backend) => {
+  for (const how of tileHows(backend)) {
+    const m = tileRows(how as TileShape) + 3, columns = tileColumns(how as TileShape) + 32;
+    const sizes = { m, bits: 4, group: 32, types: MIXED[2] };
+    quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns + 5, k: 160 }, how);
+    if (how !== SMALL_TILE) continue;
+    quantizedProduct(backend, "quantized_matmul", { ...sizes, n: columns, k: 77, transpose: false }, how);
   }
 });

@@ -1,9 +1,12 @@
 /** Kernels random_bits, sort_init, sort_pass, sort_finish and sample on every device: exact words, orders and tokens. */
 
 import { assert, assertEquals } from "@std/assert";
+import * as mx from "../mod.ts";
+import { nodeOf, wrap } from "../src/array/tensor.ts";
 import type { Backend } from "../src/backend/backend.ts";
 import type { Dtype } from "../src/graph/dtype.ts";
 import { bfloat16, float16, float32, hostBits, hostValue, hostView, int32, int8, uint32 } from "../src/graph/dtype.ts";
+import { makeNode } from "../src/graph/node.ts";
 import { kernelTest, runKernel } from "./harness.ts";
 import { generator } from "./oracle.ts";
 
@@ -194,6 +197,7 @@ interface Sampling {
   readonly topK?: number;
 }
 
+/** Tokens of rows of logits by op `sample`, whose kernels differ from device to device. */
 function sample(
   backend: Backend,
   dtype: Dtype,
@@ -201,19 +205,15 @@ function sample(
   cols: number,
   s: Sampling,
   uniforms?: number[],
-  threads = 64,
 ): number[] {
   const rows = logits.length / cols;
-  const input = hostView(dtype, new Uint8Array(logits.length * dtype.bytes));
-  for (let i = 0; i < logits.length; i++) input[i] = hostBits(dtype, logits[i]);
-  const out = new Uint32Array(rows);
-  runKernel(backend, "sample", {
-    spec: { THREADS: threads, DTYPE_IN: dtype.code },
-    push: { rows, cols, temperature: s.temperature, top_p: s.topP ?? 0, min_p: s.minP ?? 0, top_k: s.topK ?? 0 },
-    buffers: { logits: input, ...(uniforms ? { uniforms: Float32Array.from(uniforms) } : {}), out },
-    grid: rows,
-  });
-  return [...out];
+  const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0 };
+  return mx.withDevice(backend.name, () =>
+    mx.tidy(() => {
+      const inputs = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
+      if (uniforms) inputs.push(mx.array(Float32Array.from(uniforms)));
+      return wrap(makeNode("sample", inputs.map(nodeOf), [rows], uint32, attrs)).tolist() as number[];
+    }));
 }
 
 /** Indices that pass the filters, by sorting: likelier first, then the lower index. */
@@ -299,6 +299,24 @@ kernelTest("sample keeps ties by index and by value as documented", (backend) =>
   assertEquals(draw({ temperature: 1, minP: 0.3 }), new Set([1, 2, 3, 4, 5, 7]));
 });
 
+kernelTest("sample finds thresholds among hundreds of ties and of close logits", (backend) => {
+  const next = generator(41);
+  const uniforms = [0, 0.3, Math.fround(next()), 1 - 2 ** -24];
+  const flat = Float32Array.from({ length: 20_011 }, () => next() * 0.1); // all in one bin of the histogram
+  const stepped = Float32Array.from({ length: 20_011 }, () => Math.floor(next() * 12) / 4); // a dozen values
+  for (const logits of [flat, stepped]) {
+    for (const topK of [1, 300, 1900, 15_000]) {
+      for (const topP of [0, 1e-4, 0.2, 0.9]) {
+        const s = { temperature: 0.8, topK, topP };
+        const tokens = sample(backend, float32, uniforms.flatMap(() => [...logits]), logits.length, s, uniforms);
+        tokens.forEach((token, i) =>
+          assertDraw(logits, s, uniforms[i], token, `${JSON.stringify(s)} on ${backend.name}`)
+        );
+      }
+    }
+  }
+});
+
 kernelTest("sample takes the first largest logit at temperature 0 and without a finite maximum", (backend) => {
   const inf = Infinity;
   const rows = [[1, 5, 5, 0], [-3, -2, -2, -9], [1, NaN, 9, NaN], [1, inf, 0, inf], [-inf, -inf, -inf, -inf]];
@@ -317,7 +335,7 @@ kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {
     const held = logits.map((_, i) => Number(hostValue(dtype, input, i)));
     for (const s of [SAMPLINGS[0], SAMPLINGS[1], SAMPLINGS[2]]) {
       const uniform = Math.fround(next());
-      const [token] = sample(backend, dtype, held, cols, s, [uniform], 256);
+      const [token] = sample(backend, dtype, held, cols, s, [uniform]);
       assertDraw(held, s, uniform, token, `${JSON.stringify(s)} of ${dtype.name} on ${backend.name}`);
     }
     assertEquals(sample(backend, dtype, held, cols, { temperature: 0 }), [

@@ -1,5 +1,6 @@
 /**
- * The tokenizer against the published Qwen3 one and the reference ids of the embedded model; streaming decoding; stop strings.
+ * The tokenizer against ids of Hugging Face's tokenizers and the references of the embedded model; streaming decoding; stop
+ * strings.
  */
 
 import { assert, assertEquals, assertRejects } from "@std/assert";
@@ -28,6 +29,64 @@ Deno.test("encode() gives the ids of the published Qwen3 tokenizer", () => {
   ]);
   assertEquals(qwen3.vocabSize, 151669);
   assertEquals(qwen3.encode(""), []);
+});
+
+/** Made by golden/tokenizer_ids.py. */
+interface Reference {
+  readonly texts: readonly string[];
+  /** Ids of each text by the published Qwen3 tokenizer. */
+  readonly qwen3: readonly number[][];
+  /** And by that of the embedded model with fields changed; merges go in front of its own. */
+  readonly tiny: readonly { readonly change: Readonly<Record<string, unknown>>; readonly ids: readonly number[][] }[];
+}
+
+const REFERENCE: Reference = JSON.parse(
+  Deno.readTextFileSync(new URL("golden/tokenizer_ids.json", import.meta.url)),
+);
+
+/** The fields of a tokenizer.json that tests change. */
+interface TokenizerJson {
+  model: { vocab: Record<string, number>; merges: unknown[] };
+  [field: string]: unknown;
+}
+
+/** The embedded model's tokenizer with another tokenizer.json. */
+function changedTiny(change: (json: TokenizerJson) => void, write: (json: unknown) => string = JSON.stringify) {
+  const source = tinySource();
+  const json: TokenizerJson = JSON.parse(new TextDecoder().decode(source.tokenizer));
+  change(json);
+  return Tokenizer.load({ ...source, tokenizer: new TextEncoder().encode(write(json)) });
+}
+
+/** Ids of the reference texts. */
+const idsOf = (tokenizer: Tokenizer): number[][] => REFERENCE.texts.map((text) => tokenizer.encode(text));
+
+Deno.test("encode() gives the ids of Hugging Face's tokenizers for every kind of text", () => {
+  assertEquals(idsOf(qwen3), REFERENCE.qwen3);
+});
+
+for (const { change, ids } of REFERENCE.tiny) {
+  Deno.test(`encode() gives the ids of Hugging Face's tokenizers with ${Object.keys(change)[0] ?? "nothing"} changed`, async () => {
+    const tokenizer = await changedTiny((json) => {
+      for (const [path, value] of Object.entries(change)) {
+        const [field, inner] = path.split(".");
+        if (inner === "merges") json.model.merges.unshift(...value as unknown[]);
+        else if (inner) (json[field] as Record<string, unknown>)[inner] = value;
+        else json[field] = value;
+      }
+    });
+    assertEquals(idsOf(tokenizer), ids);
+  });
+}
+
+Deno.test("tokenizer.json may be written in other ways", async () => {
+  const same = async (tokenizer: Promise<Tokenizer>) => assertEquals(idsOf(await tokenizer), REFERENCE.tiny[0].ids);
+  await same(changedTiny(({ model }) => model.merges = model.merges.map((pair) => (pair as string[]).join(" "))));
+  await same(changedTiny((json) => json.model = Object.assign({ merges: [] }, json.model))); // merges before the vocabulary
+  const escaped = (json: unknown) =>
+    JSON.stringify(json).replace(/[^ -~]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  await same(changedTiny(() => {}, escaped));
+  await same(changedTiny(() => {}, (json) => `\r\n${JSON.stringify(json, null, "\t")} `));
 });
 
 Deno.test("encode() and decode() of the embedded model match its references", () => {
@@ -123,15 +182,28 @@ Deno.test("Tokenizer.load() refuses files that do not fit and names them", async
   const source = tinySource();
   const broken = (change: Partial<TokenizerSource>, message: string) =>
     assertRejects(() => Tokenizer.load({ ...source, ...change }), LlmError, message);
-  await broken({ vocabSize: 4000 }, "tokenizer.json has ids up to 4095 but the model has only 4000 embeddings");
+  await broken({ vocabSize: 4000 }, "tokenizer.json has ids up to 4088 but the model has only 4000 embeddings");
   await broken({ eosTokenIds: [9999] }, "eos_token_id 9999 is outside the vocabulary of 4096");
-  await broken({ tokenizer: source.tokenizer.slice(0, 1000) }, "tokenizer.json is not valid JSON");
-  await broken({ tokenizer: "[]" }, "tokenizer.json does not hold a JSON object");
-  await broken({ tokenizer: '{"model": {"type": "Unigram"}}' }, 'model.type is "Unigram"');
-  await broken(
-    { tokenizer: '{"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}' },
-    '"model.vocab" is missing',
+  const file = (text: string) => ({ tokenizer: new TextEncoder().encode(text) });
+  for (const end of [1, 1000, 20_000, 200_000, source.tokenizer.length - 1]) {
+    await broken({ tokenizer: source.tokenizer.slice(0, end) }, "tokenizer.json is not valid JSON");
+  }
+  await broken(file("[]"), "tokenizer.json does not hold a JSON object");
+  await broken(file('{"model": {"type": "Unigram"}}'), 'model.type is "Unigram"');
+  await broken(file('{"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}'), '"model.vocab" is missing');
+  const changed = (change: (json: TokenizerJson) => void, message: string) =>
+    assertRejects(() => changedTiny(change), LlmError, message);
+  await changed(({ model }) => delete model.vocab["Ġ"], "the vocabulary has no token for the byte 32");
+  await changed(
+    ({ model }) => model.merges.push(["x", "qqq"]),
+    'merge 3833 gives "xqqq", which is no token',
   );
+  await changed(({ model }) => model.merges.push("x"), "merge 3833");
+  await changed(({ model }) => model.merges.push(["x", "y", "z"]), "merge 3833");
+  await changed(({ model }) => model.vocab.x = 1.5, "is not valid JSON: expected");
+  await changed((json) => json.normalizer = { type: "Lowercase" }, 'normalizer "Lowercase" is not supported');
+  await changed((json) => json.pre_tokenizer = { type: "Whitespace" }, 'does not end with "ByteLevel"');
+  await changed((json) => json.added_tokens = [{ id: "x" }], '"added_tokens" is not a list of tokens');
   await broken({ config: "{" }, "tokenizer_config.json is not valid JSON");
   await broken({ chatTemplate: "{% if %}" }, "chat_template.jinja: chat_template:");
 });

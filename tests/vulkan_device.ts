@@ -21,11 +21,11 @@ export const THREADS = 64;
 export const F32 = 9;
 export const MIB = 2 ** 20;
 
-/** Opens a device with an environment that it reads while opening. */
-export function openWith(env: Record<string, string>, index: number, cache = ""): VulkanDevice {
+/** Opens a device with an environment that it reads while opening, behind a mask. */
+export function openWith(env: Record<string, string>, index: number, cache = "", mask = ""): VulkanDevice {
   for (const [name, value] of Object.entries(env)) Deno.env.set(name, value);
   try {
-    return new VulkanDevice(index, cache);
+    return new VulkanDevice(index, cache, mask);
   } finally {
     for (const name of Object.keys(env)) Deno.env.delete(name);
   }

@@ -1,5 +1,5 @@
-//! Compares a compiled shader with its row of kernels.zon: ids of spec constants, and the push constant block
-//! (addresses first, then the struct of push.h, equally large).
+//! Compares a compiled shader with its row of kernels.zon: ids of spec constants, the push constant block (addresses first,
+//! then the struct of push.h, equally large), and the capabilities, which must be those of every device or what `needs` names.
 //!
 //! Reads the SPIR-V words directly; names are not in an optimised module, so those are compared in the shader's text.
 
@@ -7,11 +7,47 @@ const std = @import("std");
 const tables = @import("tables.zig");
 const fail = tables.fail;
 
-const Op = enum(u16) { type_float = 22, type_int = 21, type_array = 28, type_struct = 30, type_pointer = 32, constant = 43, variable = 59, decorate = 71, member_decorate = 72, _ };
+const Op = enum(u16) { capability = 17, type_float = 22, type_int = 21, type_array = 28, type_struct = 30, type_pointer = 32, constant = 43, variable = 59, decorate = 71, member_decorate = 72, _ };
 const decoration_spec_id = 1;
 const decoration_offset = 35;
 const storage_push_constant = 9;
 const magic = 0x07230203;
+
+/// SPIR-V capabilities by what has to be there: "" for what facts.c requires of every device.
+const capabilities = [_]struct { u32, []const u8 }{
+    .{ 1, "" }, // Shader
+    .{ 11, "" }, // Int64
+    .{ 22, "" }, // Int16
+    .{ 39, "" }, // Int8
+    .{ 61, "" }, // GroupNonUniform
+    .{ 63, "" }, // GroupNonUniformArithmetic
+    .{ 4433, "" }, // StorageBuffer16BitAccess
+    .{ 4448, "" }, // StorageBuffer8BitAccess
+    .{ 5345, "" }, // VulkanMemoryModel
+    .{ 5346, "" }, // VulkanMemoryModelDeviceScope
+    .{ 5347, "" }, // PhysicalStorageBufferAddresses
+    .{ 6016, "" }, // DotProductInputAll
+    .{ 6017, "" }, // DotProductInput4x8Bit
+    .{ 6018, "" }, // DotProductInput4x8BitPacked
+    .{ 6019, "" }, // DotProduct
+    .{ 65, "shuffle" }, // GroupNonUniformShuffle
+    .{ 65, "coopmat" },
+    .{ 62, "coopmat" }, // GroupNonUniformVote
+    .{ 9, "coopmat" }, // Float16
+    .{ 6022, "coopmat" }, // CooperativeMatrixKHR
+    .{ 12, "int64_atomics" }, // Int64Atomics
+    .{ 6033, "float_atomics" }, // AtomicFloat32AddEXT
+};
+
+fn granted(kernel: tables.Kernel, capability: u32) bool {
+    for (capabilities) |row| {
+        if (row[0] != capability) continue;
+        if (row[1].len == 0) return true;
+        var names = std.mem.tokenizeScalar(u8, kernel.needs, ' ');
+        while (names.next()) |name| if (std.mem.eql(u8, name, row[1])) return true;
+    }
+    return false;
+}
 
 /// The module's instructions, indexed by result id.
 const Module = struct {
@@ -69,6 +105,10 @@ pub fn check(arena: std.mem.Allocator, t: tables.Tables, kernel: tables.Kernel, 
     }
 
     at = 5;
+    while (m.next(&at, .capability)) |i| if (!granted(kernel, i[1]))
+        fail("{s}: the shader uses SPIR-V capability {d}, which not every device has and \"{s}\" in needs does not ask for", .{ kernel.name, i[1], kernel.needs });
+
+    at = 5;
     while (m.next(&at, .decorate)) |i| if (i[2] == decoration_spec_id and i[3] >= kernel.spec.len)
         fail("{s}: the shader has constant_id {d}, kernels.zon lists {d} spec constants", .{ kernel.name, i[3], kernel.spec.len });
 
@@ -76,12 +116,12 @@ pub fn check(arena: std.mem.Allocator, t: tables.Tables, kernel: tables.Kernel, 
     while (m.next(&at, .variable)) |i| if (i[3] == storage_push_constant) {
         const block = definitions[i[1]].?[3];
         const members = definitions[block].?[2..];
-        const addresses = 8 * kernel.buffers.len;
+        const addresses = 8 * kernel.addresses();
         const expected = addresses + 4 * t.block(kernel.push).words();
         if (members.len != 2 or m.size(members[0]) != addresses or m.offset(block, 1) != addresses)
-            fail("{s}: the shader's push constants do not start with the {d} addresses of kernels.zon (BUFFERS)", .{ kernel.name, kernel.buffers.len });
+            fail("{s}: the shader's push constants do not start with the {d} addresses of kernels.zon (BUFFERS)", .{ kernel.name, kernel.addresses() });
         if (m.size(block) != expected)
-            fail("{s}: the shader's push constants have {d} bytes, {d} addresses and {s} have {d}", .{ kernel.name, m.size(block), kernel.buffers.len, kernel.push, expected });
+            fail("{s}: the shader's push constants have {d} bytes, {d} addresses and {s} have {d}", .{ kernel.name, m.size(block), kernel.addresses(), kernel.push, expected });
     };
     checkNames(kernel, shader);
 }

@@ -17,6 +17,13 @@ pub const Kernel = struct {
     needs: []const u8,
     wasm: bool,
     chunks: u8 = 0,
+    /// Buffers that a dispatch has many of: rows of a table of addresses, which stands behind `buffers`.
+    columns: []const []const u8 = &.{},
+
+    /// Addresses in the push constants.
+    pub fn addresses(kernel: Kernel) usize {
+        return kernel.buffers.len + @intFromBool(kernel.columns.len > 0);
+    }
 };
 
 /// A buffer of a kernel: "name:rw?" taken apart.
@@ -133,9 +140,11 @@ fn checkKernels(t: Tables) void {
     for (t.kernels, 0..) |kernel, i| {
         for (t.kernels[0..i]) |other| if (std.mem.eql(u8, other.name, kernel.name)) fail("kernels.zon: {s} is there twice", .{kernel.name});
         for (kernel.buffers) |b| if (Buffer.parse(b) == null) fail("kernels.zon: {s}: expected a buffer \"name:r|w|rw[?]\", found \"{s}\"", .{ kernel.name, b });
-        const bytes = kernel.buffers.len * 8 + t.block(kernel.push).words() * 4;
+        for (kernel.columns) |b| if (if (Buffer.parse(b)) |column| column.optional else true) fail("kernels.zon: {s}: expected a column \"name:r|w|rw\", found \"{s}\"", .{ kernel.name, b });
+        const bytes = kernel.addresses() * 8 + t.block(kernel.push).words() * 4;
         if (bytes > 128) fail("kernels.zon: {s}: addresses and {s} take {d} bytes of push constants, at most 128 are sure", .{ kernel.name, kernel.push, bytes });
         if (kernel.buffers.len > constant(t.plan, "PLAN_MAX_BUFFERS")) fail("kernels.zon: {s} has more than PLAN_MAX_BUFFERS buffers", .{kernel.name});
+        if (kernel.columns.len > constant(t.plan, "PLAN_MAX_COLUMNS")) fail("kernels.zon: {s} has more than PLAN_MAX_COLUMNS columns", .{kernel.name});
         if (kernel.spec.len > constant(t.plan, "PLAN_MAX_SPEC")) fail("kernels.zon: {s} has more than PLAN_MAX_SPEC spec constants", .{kernel.name});
         if (kernel.spec.len == 0 or !std.mem.eql(u8, kernel.spec[0], "THREADS")) fail("kernels.zon: {s}: the first spec constant must be THREADS", .{kernel.name});
         _ = needBits(kernel);
@@ -143,11 +152,11 @@ fn checkKernels(t: Tables) void {
 }
 
 /// What `needs` may name; position i is bit i of KernelRow.needs.
-const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics" };
+const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics", "wasm" };
 
 pub fn needBits(kernel: Kernel) u32 {
     var bits: u32 = 0;
-    var names = std.mem.tokenizeScalar(u8, kernel.needs, ' ');
+    var names = std.mem.tokenizeScalar(u8, if (kernel.file.len == 0) "wasm" else kernel.needs, ' ');
     next: while (names.next()) |name| {
         for (features, 0..) |feature, i| if (std.mem.eql(u8, name, feature)) {
             bits |= @as(u32, 1) << @intCast(i);

@@ -2,8 +2,9 @@
 //
 // Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
 // in pieces: each piece of k and v is converted to float32 once and used by all rows; running maxima and sums keep one
-// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows, clamped to
-// 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0.
+// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1)
+// or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing; a row
+// with no key left gives 0.
 
 #include "attention_half.h"
 
@@ -254,10 +255,7 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
     b.call = call;
     b.p = p;
     b.length = p->kv_len;
-    if (call->spec[8]) {
-        int32_t length = *(const int32_t *)call->buffer[4];
-        b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
-    }
+    uint32_t has_lengths = call->spec[8];
     uint32_t rows = rows_of(p), blocks = (rows + ROWS - 1) / ROWS, group = p->heads / p->kv_heads;
     __builtin_memset(b.scores, 0, sizeof b.scores);
     for (; chunk < last; chunk++) {
@@ -265,6 +263,10 @@ void k_attention(const Call *call, uint32_t chunk, uint32_t last) {
         b.kv_head = chunk / blocks % p->kv_heads;
         b.batch = chunk / blocks / p->kv_heads;
         b.rows = min_u32(ROWS, rows - first);
+        if (has_lengths) {
+            int32_t length = ((const int32_t *)call->buffer[4])[has_lengths == 2 ? b.batch : 0];
+            b.length = length < 0 ? 0 : min_u32((uint32_t)length, p->kv_len);
+        }
         for (uint32_t i = 0; i < b.rows; i++) {
             b.head[i] = b.kv_head * group + (first + i) % group;
             b.query[i] = (first + i) / group;

@@ -86,8 +86,12 @@ uint32_t EXPORT(vk_probe)(void) {
 // How packed products add up: by quads or by pairs.
 void EXPORT(vk_products)(uint32_t quads) { packed_quads = quads != 0; }
 
+// Addresses are f64 where JavaScript gives them, as in memory.c.
+static void *pointer(double address) { return (void *)(uintptr_t)address; }
+
 // Strict check of a Plan against the kernel table; must pass before vk_plan_run.
-int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
+int32_t EXPORT(vk_plan_check)(double words_at, uint32_t count) {
+    const uint32_t *words = pointer(words_at);
     if (count < PLAN_HEADER_WORDS || words[0] != PLAN_MAGIC || words[3] != count) return -PLAN_BAD_HEADER;
     uint32_t at = PLAN_HEADER_WORDS, dispatches = words[2], length = 0;
     for (uint32_t i = 0; i < dispatches; i++, at += length) {
@@ -101,7 +105,7 @@ int32_t EXPORT(vk_plan_check)(const uint32_t *words, uint32_t count) {
 typedef struct Run {
     uint32_t dispatch, word, chunk; // the next dispatch, where it lies, its next chunk
     uint32_t unused;
-    uint32_t slots[];
+    double slots[];
 } Run;
 
 // What a kernel that cannot be cut takes from the budget of a slice.
@@ -109,14 +113,16 @@ enum { WHOLE = 16 };
 
 // Runs up to dispatch last - 1, or until chunks of about `budget` weight are done; returns the next dispatch. *run says
 // where to go on.
-uint32_t EXPORT(vk_plan_run)(const uint32_t *words, Run *run, uint32_t last, uint32_t budget) {
+uint32_t EXPORT(vk_plan_run)(double words_at, double run_at, uint32_t last, uint32_t budget) {
+    const uint32_t *words = pointer(words_at);
+    Run *run = pointer(run_at);
     if (run->dispatch == 0 && run->chunk == 0) run->word = PLAN_HEADER_WORDS;
     for (uint32_t spent = 0; run->dispatch < last && spent < budget;) {
         Dispatch d = dispatch_at(words + run->word);
         Call call = {.spec = d.spec, .push = d.push};
         for (uint32_t b = 0; b < d.kernel->buffers; b++) {
             uint32_t slot = d.buffers[2u * b], offset = d.buffers[2u * b + 1u];
-            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)(uintptr_t)(run->slots[slot] + offset);
+            call.buffer[b] = slot == PLAN_NO_SLOT ? NULL : (uint8_t *)pointer(run->slots[slot]) + offset;
         }
         if (d.kernel->run) {
             d.kernel->run(&call);

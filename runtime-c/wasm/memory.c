@@ -14,7 +14,11 @@
 
 #define UNIT 64u
 #define PAGE 65536u
-#define MAX_PAGES 65536u
+#ifdef __wasm64__
+#define MAX_PAGES (1u << 18) // 16 GiB, the most that engines allow
+#else
+#define MAX_PAGES (1u << 16)
+#endif
 #define GROW_PAGES 256u // grow by at least 16 MiB; untouched pages cost nothing
 #define CLASSES 128u
 #define TRIES 16 // blocks of one class looked at before a larger class is taken
@@ -26,9 +30,9 @@ typedef struct Block {
     uint32_t before; // units of the block in front, 0 for the first
     uint32_t state;
     uint32_t kind;
-    uint32_t bytes; // as asked for
+    uint64_t bytes; // as asked for
     struct Block *next, *previous;
-    uint32_t unused[16 - 5 - 2 * sizeof(void *) / 4];
+    uint32_t unused[16 - 6 - 2 * sizeof(void *) / 4];
 } Block;
 _Static_assert(sizeof(Block) == UNIT, "a header is one unit");
 
@@ -96,7 +100,7 @@ static void give(Block *b) {
 // Makes [sentinel, end of memory) a free block and closes the row anew.
 static void extend(uint32_t pages) {
     Block *b = heap.end;
-    // In units, because the end of a full memory does not fit into 32 bits.
+    // In units, because the end of a full memory may not fit into a pointer.
     uint32_t end_unit = pages * (PAGE / UNIT), at = (uint32_t)((uintptr_t)b / UNIT);
     heap.end = b + (end_unit - 1u - at);
     *heap.end = (Block){.state = BLOCK_USED};
@@ -148,10 +152,13 @@ static Block *find(uint32_t units) {
     return NULL;
 }
 
-// Address of `bytes` (> 0) aligned to 64, not cleared; 0 when memory cannot grow enough. `kind` is one of MEMORY_*.
-uint32_t EXPORT(vk_alloc)(uint32_t bytes, uint32_t kind) {
+// Address of `size` bytes (> 0) aligned to 64, not cleared; 0 when memory cannot grow enough. `kind` is one of MEMORY_*.
+// Addresses and sizes are f64 because JavaScript takes u64 only as bigint.
+double EXPORT(vk_alloc)(double size, uint32_t kind) {
     if (!heap.first) heap_start();
-    uint32_t units = (uint32_t)(((uint64_t)bytes + UNIT - 1u) / UNIT) + 2u; // header, bytes, slack
+    if (!(size < (double)MAX_PAGES * PAGE)) return 0;
+    uint64_t bytes = (uint64_t)size;
+    uint32_t units = (uint32_t)((bytes + UNIT - 1u) / UNIT) + 2u; // header, bytes, slack
     Block *b = find(units);
     if (!b) {
         if (!grow(units)) return 0;
@@ -173,26 +180,26 @@ uint32_t EXPORT(vk_alloc)(uint32_t bytes, uint32_t kind) {
         heap.active += bytes;
         if (heap.active > heap.peak) heap.peak = heap.active;
     }
-    return (uint32_t)(uintptr_t)(b + 1);
+    return (double)(uintptr_t)(b + 1);
 }
 
 // 0, or -1 for an address that is no live block.
-int32_t EXPORT(vk_free)(uint32_t address) {
-    Block *b = (Block *)(uintptr_t)address - 1;
+int32_t EXPORT(vk_free)(double at) {
+    uintptr_t address = (uintptr_t)at;
+    Block *b = (Block *)address - 1;
     if (!heap.first || address % UNIT || b < heap.first || b >= heap.end || b->state != BLOCK_USED) return -1;
     if (b->kind == MEMORY_BUFFER) heap.active -= b->bytes;
     give(b);
     return 0;
 }
 
-// Figures in bytes (MEMORY_*), as f64 because JavaScript takes u64 only as bigint.
+// Figures in bytes (MEMORY_*).
 double EXPORT(vk_memory)(uint32_t figure) {
     uint64_t limit = (uint64_t)MAX_PAGES * PAGE - (uintptr_t)&__heap_base;
     switch (figure) {
         case MEMORY_ACTIVE: return (double)heap.active;
         case MEMORY_PEAK: return (double)heap.peak;
         case MEMORY_LIMIT: return (double)limit;
-        case MEMORY_AVAILABLE: return (double)(limit > heap.active ? limit - heap.active : 0);
         default: return 0;
     }
 }

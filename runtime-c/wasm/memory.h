@@ -8,6 +8,6 @@
 enum { MEMORY_BUFFER = 0, MEMORY_INTERNAL = 1 };
 
 // Figures of vk_memory.
-enum { MEMORY_ACTIVE = 0, MEMORY_PEAK, MEMORY_LIMIT, MEMORY_AVAILABLE };
+enum { MEMORY_ACTIVE = 0, MEMORY_PEAK, MEMORY_LIMIT };
 
 #endif

@@ -117,8 +117,9 @@ static __attribute__((noinline)) void work(void) {
 }
 
 // Turns the calling thread into a worker, on a stack of its own that ends at `stack`.
-void EXPORT(vk_worker)(uintptr_t stack) {
-    __asm__ volatile(".globaltype __stack_pointer, i32\n"
+void EXPORT(vk_worker)(double stack_at) {
+    uintptr_t stack = (uintptr_t)stack_at;
+    __asm__ volatile(".globaltype __stack_pointer, i64\n"
                      "local.get %0\n"
                      "global.set __stack_pointer" : : "r"(stack) : "memory");
     work();

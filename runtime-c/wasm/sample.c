@@ -1,4 +1,4 @@
-// Kernel sample; sample.comp defines the filters and the draw, sample.h the arithmetic that makes both choose the same
+// Kernel sample; sample.glsl defines the filters and the draw, sample.h the arithmetic that makes both choose the same
 // token.
 //
 // A vocabulary is walked in runs of RUN floats, of which most hold nothing that matters and are passed over by SIMD

@@ -1,5 +1,5 @@
 /**
- * The layout and the element type of a cache of keys and values that suit the device of a model.
+ * Caches of keys and values: the layout and the element type that suit the device of a model, and memory for them.
  *
  * @module
  */
@@ -7,7 +7,14 @@
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder.ts";
 import { backendOf } from "../schedule/realize.ts";
-import { nodeOf, type Tensor } from "./tensor.ts";
+import { makeNode } from "../graph/node.ts";
+import type { Shape } from "../graph/shape.ts";
+import { nodeOf, type Tensor, wrap } from "./tensor.ts";
+
+/** An array of whatever its memory holds, NaN among it: for rows that are written before they are read. */
+export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
+  return wrap(makeNode("data", [], shape, dtype, {}));
+}
 
 /** Features that should lie side by side in a cache for one sequence of a model with these sizes, on the device of its weights. */
 export function cacheBlocks(

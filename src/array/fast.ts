@@ -206,13 +206,17 @@ export interface AttentionOptions {
   /** Multiplies the scores, as a rule 1 / sqrt(D). */
   readonly scale: number;
   /**
-   * "causal": query i sees keys up to i + (number of keys) - Tq. A bool array keeps where true, a float array is added to
-   * the scores; both broadcast to (B, Hq, Tq, Tk). Null or nothing: all keys.
+   * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq, the number
+   * being `lengths` where that is given and Tk otherwise. A bool array keeps where true, a float array is added to the scores;
+   * both broadcast to (B, Hq, Tq, Tk). Null or nothing: all keys.
    */
   readonly mask?: null | "causal" | TensorLike;
   /** One more logit for each query head in the softmax, which gives no value: shape (Hq,). */
   readonly sinks?: TensorLike | null;
-  /** How many rows of k and v hold keys (int32): one for all, or one for each batch row. The rest is not looked at. */
+  /**
+   * How many rows of k and v hold keys (int32), limited to 0 … Tk: one for all, or one for each batch row. The rest is not looked
+   * at, whatever it holds.
+   */
   readonly lengths?: TensorLike | null;
 }
 
@@ -275,7 +279,7 @@ export function scaledDotProductAttention(
   const attrs: OpAttrs["attention"] = { scale: options.scale, mask: mode, hasLengths: lengths !== undefined };
   const sinks = options.sinks ?? null;
   const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
-  if (sinks === null && fits && (!lengths || sizeOf(lengths.shape) === 1)) {
+  if (sinks === null && fits) {
     return fused(
       "attention",
       inputs,
@@ -331,8 +335,14 @@ export function attentionComposite(
   let scores = matmul(op.multiply(grouped(q), attrs.scale), swapaxes(shared(k), -1, -2));
 
   const column = arange(0, kvLen, 1, int32);
-  const lengths = attrs.hasLengths ? reshape(inputs[inputs.length - 1], [-1, 1, 1, 1, 1]) : kvLen;
-  if (attrs.hasLengths) scores = op.where(op.less(column, lengths), scores, -Infinity);
+  let values = v;
+  let lengths: Tensor | number = kvLen;
+  if (attrs.hasLengths) {
+    lengths = op.clip(reshape(inputs[inputs.length - 1], [-1, 1, 1, 1, 1]), 0, kvLen);
+    const inside = op.less(column, lengths);
+    scores = op.where(inside, scores, -Infinity);
+    values = op.where(reshape(inside, [inside.shape[0], 1, kvLen, 1]), v, 0); // 0 times NaN would be NaN
+  }
   if (attrs.mask === "causal") {
     const last = op.add(reshape(arange(0, qLen, 1, int32), [qLen, 1]), op.subtract(lengths, qLen));
     scores = op.where(op.lessEqual(column, astype(last, int32)), scores, -Infinity);
@@ -351,7 +361,7 @@ export function attentionComposite(
   const weights = exp(op.subtract(scores, shift));
   let total = reduce.sum(weights, -1, true);
   if (sink) total = op.add(total, exp(op.subtract(sink, shift)));
-  const mixed = matmul(weights, shared(v));
+  const mixed = matmul(weights, shared(values));
   const result = op.divide(mixed, op.where(op.equal(total, 0), 1, total));
   return astype(reshape(result, [batch, heads, qLen, v.shape[3]]), dtype);
 }
@@ -366,7 +376,7 @@ export interface SampleOptions {
   readonly minP?: number;
   /** Keeps this many of the most likely tokens. Default 0: all. */
   readonly topK?: number;
-  /** Random key; the global random state unless given. */
+  /** Random key, or one for each row (rows, 2); the global random state unless given. */
   readonly key?: TensorLike;
 }
 

@@ -94,20 +94,28 @@ export function putAlongAxis(
   return axis === null ? wrap(reshapeNode(update, toNode("putAlongAxis", a).shape)) : wrap(update);
 }
 
-/** Node, whole-number axes and, when known on the host, numbers of the start of a slice. */
-function startOf(op: string, start: TensorLike, axes: readonly number[], shape: Shape): { at: number[]; node: Node } {
+/** Whole-number axes and the node of the start of a slice; with `rows`, it may hold a start for each of them. */
+function startOf(
+  op: string,
+  start: TensorLike,
+  axes: readonly number[],
+  shape: Shape,
+  rows?: number,
+): { at: number[]; node: Node } {
   const at = axes.map((axis) => axisOf(op, axis, shape));
   if (new Set(at).size !== at.length) {
     throw new ValueError(`${op}() expected distinct axes: found (${axes.join(", ")})`);
   }
   const node = toIndexNode(op, start);
-  if (sizeOf(node.shape) !== at.length) {
+  if (at.length > 3) throw new ValueError(`${op}() takes up to 3 axes: found ${at.length}`);
+  const perRow = node.shape.length === 2 && rows !== undefined && rows === shape[0] && node.shape[0] === rows &&
+    node.shape[1] === at.length && !at.includes(0);
+  if (!perRow && sizeOf(node.shape) !== at.length) {
     throw new ShapeError(
       `${op}() expected a start for each of ${at.length} axes: found shape ${formatShape(node.shape)}`,
     );
   }
-  if (at.length > 3) throw new ValueError(`${op}() takes up to 3 axes: found ${at.length}`);
-  return { at, node: reshapeNode(castNode(node, int32), [at.length]) };
+  return { at, node: perRow ? castNode(node, int32) : reshapeNode(castNode(node, int32), [at.length]) };
 }
 
 /**
@@ -144,7 +152,8 @@ export interface SliceUpdateOptions {
 
 /**
  * `a` with `update` written where it begins at `start` along `axes` and at 0 along the others. The start may be an array
- * that is only known on the device; it is clamped so that the update lies inside.
+ * that is only known on the device; it is clamped so that the update lies inside. With a start of shape (rows, axes.length), row
+ * i along the first axis of `a` and `update` begins at start i.
  */
 export function sliceUpdate(
   a: TensorLike,
@@ -155,7 +164,7 @@ export function sliceUpdate(
 ): Tensor {
   const node = toNode("sliceUpdate", a);
   const value = castNode(toNode("sliceUpdate", update, node.dtype), node.dtype);
-  const { at, node: from } = startOf("sliceUpdate", start, axes, node.shape);
+  const { at, node: from } = startOf("sliceUpdate", start, axes, node.shape, value.shape[0]);
   if (value.shape.length !== node.shape.length || value.shape.some((d, i) => d > node.shape[i])) {
     throw new ShapeError(`sliceUpdate() cannot write ${formatShape(value.shape)} into ${formatShape(node.shape)}`);
   }

@@ -34,6 +34,13 @@ export function keyOf(seed: number): Key {
   return [Math.floor(seed / 2 ** 32), seed >>> 0];
 }
 
+/** The state that is left of a key after a number of draws. */
+export function keyAfter(key: Key, draws: number): Key {
+  let state = key;
+  for (let i = 0; i < draws; i++) state = [threefry(state, [0, 2])[0], threefry(state, [1, 3])[0]];
+  return state;
+}
+
 /** The keys that MLX's global state hands out after `mx.random.seed(seed)`. */
 export class KeySequence {
   #state: Key;

@@ -4,24 +4,63 @@
  * @module
  */
 
-import { MAX_STEPS, peekNode, StateLoop } from "../schedule/loop.ts";
+import { Scratch } from "../schedule/execute.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { options } from "../schedule/options.ts";
+import { backendOf } from "../schedule/realize.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
+import type { Shape } from "../graph/shape.ts";
 
-export { MAX_STEPS };
+export { FastPathFailure, MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array): Tensor {
+export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
   const bytes = new Uint8Array(values.slice().buffer);
-  return wrap(makeNode("data", [], [values.length], int32, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
 }
 
 /** The values of a {@link visible} array now. What steps up to a finished ticket wrote is there. */
 export function peek(array: Tensor): Int32Array {
   return new Int32Array(peekNode(nodeOf(array)).buffer);
+}
+
+/** A step from state to state that was traced once; {@link Loop} runs it over a state. */
+export class Trace<S> implements Disposable {
+  readonly #trace: StateTrace;
+
+  /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
+  constructor(state: S, step: (state: S) => S, scratch?: Scratch) {
+    const build = rebuilder(state);
+    const trace = (parameters: readonly Node[]): readonly Node[] => {
+      let outputs: Node[] = [];
+      scoped(() => {
+        outputs = tensorsOf(step(build(parameters.map(wrap).values()) as S)).map(nodeOf);
+        for (const node of outputs) node.retain();
+      });
+      for (const node of outputs) node.handOn();
+      return outputs;
+    };
+    this.#trace = new StateTrace(tensorsOf(state).map(nodeOf), trace, scratch);
+  }
+
+  /** The traced step over the arrays of a state. */
+  bind(state: S): StateLoop {
+    return this.#trace.bind(tensorsOf(state).map(nodeOf));
+  }
+
+  /** Does what takes time in the first {@link Trace.bind} ahead, on another thread. */
+  prepare(): Promise<void> {
+    return this.#trace.prepare();
+  }
+
+  /** Ends the trace; loops over it go on. */
+  [Symbol.dispose](): void {
+    this.#trace[Symbol.dispose]();
+  }
 }
 
 /** State that lives on the device, and the step that advances it. */
@@ -31,21 +70,17 @@ export class Loop<S> implements Disposable {
   readonly #loop: StateLoop;
 
   /**
-   * Traces `step`, which returns a new state of the same structure, shapes and dtypes. The state's arrays stay their owner's;
-   * they must be contiguous, and from now on no other array may share their memory.
+   * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link Trace} already.
+   * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
    */
-  constructor(state: S, step: (state: S) => S) {
+  constructor(state: S, step: ((state: S) => S) | Trace<S>) {
     this.state = state;
-    const build = rebuilder(state);
-    this.#loop = new StateLoop(tensorsOf(state).map(nodeOf), (parameters) => {
-      let outputs: Node[] = [];
-      scoped(() => {
-        outputs = tensorsOf(step(build(parameters.map(wrap).values()) as S)).map(nodeOf);
-        for (const node of outputs) node.retain();
-      });
-      for (const node of outputs) node.handOn();
-      return outputs;
-    });
+    if (step instanceof Trace) {
+      this.#loop = step.bind(state);
+    } else {
+      using trace = new Trace(state, step);
+      this.#loop = trace.bind(state);
+    }
   }
 
   /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
@@ -53,7 +88,10 @@ export class Loop<S> implements Disposable {
     return this.#loop.run(times);
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   done(ticket?: number): Promise<void> {
     return this.#loop.done(ticket);
   }
@@ -61,5 +99,67 @@ export class Loop<S> implements Disposable {
   /** Frees the step; the state stays. */
   [Symbol.dispose](): void {
     this.#loop[Symbol.dispose]();
+  }
+}
+
+/** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
+const MOST_TRACES = 32;
+
+/** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
+export class Traces implements Disposable {
+  readonly #weights: { readonly tensors: readonly Tensor[] };
+  readonly #kept = new Map<string, Trace<unknown>>();
+  readonly #scratch = new Scratch();
+  #tiled: boolean | undefined;
+
+  /** For steps that read `weights`. */
+  constructor(weights: { readonly tensors: readonly Tensor[] }) {
+    this.#weights = weights;
+  }
+
+  /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
+  get tiled(): boolean {
+    return this.#tiled ??= backendOf(this.#weights.tensors.map(nodeOf)).limits.subgroup > 1;
+  }
+
+  /** Traces that are kept. */
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  /**
+   * A loop over `state`. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one
+   * is traced for all. Without a key the step is traced for this loop alone.
+   */
+  loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
+    return new Loop(state, key === undefined ? step : this.#trace(key, state, step));
+  }
+
+  /**
+   * Traces a step ahead of a {@link Traces.loop} with the same key over a state of these shapes and dtypes, which is not evaluated. On a
+   * GPU its kernels are then compiled on another thread; the promise says when they are.
+   */
+  prepare<S>(key: string, state: S, step: (state: S) => S): Promise<void> {
+    return this.#trace(key, state, step).prepare();
+  }
+
+  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
+    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
+    const id = [key, JSON.stringify(options), ...shapes].join(" ");
+    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
+    this.#kept.delete(id);
+    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
+    if (this.#kept.size > MOST_TRACES) {
+      const [[oldest, unused]] = this.#kept;
+      unused[Symbol.dispose]();
+      this.#kept.delete(oldest);
+    }
+    return trace;
+  }
+
+  /** Ends all traces; loops over them go on. */
+  [Symbol.dispose](): void {
+    for (const trace of this.#kept.values()) trace[Symbol.dispose]();
+    this.#kept.clear();
   }
 }

@@ -86,18 +86,27 @@ export {
   closeDevices,
   defaultDevice,
   type DeviceInfo,
+  deviceInfo,
   type DeviceMemory,
   deviceMemory,
   devices,
   getActiveMemory,
   getPeakMemory,
+  type MissingKernels,
   prepareDevices,
   resetPeakMemory,
   setDefaultDevice,
   withDevice,
 } from "../schedule/devices.ts";
 export { setFusion } from "../schedule/options.ts";
-export { type KernelTime, profile } from "../schedule/profile.ts";
+export {
+  describeProfile,
+  type KernelTime,
+  type Profile,
+  profile,
+  type ProfileOptions,
+  sumKernels,
+} from "../schedule/profile.ts";
 
 /** The ratio of a circle's circumference to its diameter. */
 export const pi: number = Math.PI;

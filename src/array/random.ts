@@ -35,10 +35,12 @@ function keyNode(key: Key): Node {
   return dataNode(new Uint8Array(Uint32Array.from(key).buffer), [2], uint32);
 }
 
-function keyArgument(name: string, value: TensorLike | null | undefined): Node {
+/** A key, or one for each of `rows`. */
+function keyArgument(name: string, value: TensorLike | null | undefined, rows?: number): Node {
   if (value === undefined || value === null) return nextKey();
   const node = toNode(name, value, uint32);
-  if (node.dtype !== uint32 || !sameShape(node.shape, [2])) {
+  const perRow = rows !== undefined && sameShape(node.shape, [rows, 2]);
+  if (node.dtype !== uint32 || !(perRow || sameShape(node.shape, [2]))) {
     throw new ShapeError(
       `${name}() expected a key, uint32 of shape (2,): found ${node.dtype.name} of shape ${formatShape(node.shape)}`,
     );
@@ -65,14 +67,17 @@ export function key(seed: number): Tensor {
   return wrap(keyNode(keyOf(seed)));
 }
 
-/** `num` independent keys (num, 2) out of one. */
+/** `num` independent keys (num, 2) out of one, or (rows, num, 2) out of each of (rows, 2). */
 export function split(key: TensorLike, num: number = 2): Tensor {
-  return bits([...toShape("split", num), 2], key);
+  const node = toNode("split", key, uint32);
+  const rows = node.shape.length === 2 ? [node.shape[0]] : [];
+  return bits([...rows, ...toShape("split", num), 2], wrap(node));
 }
 
-/** Random uint32 words. */
+/** Random uint32 words; with a key for each row (rows, 2), those of a row depend on its key alone. */
 export function bits(shape: number | Shape = [], key?: TensorLike): Tensor {
-  return make("randomBits", [keyArgument("bits", key)], toShape("bits", shape), uint32, {});
+  const to = toShape("bits", shape);
+  return make("randomBits", [keyArgument("bits", key, to[0])], to, uint32, {});
 }
 
 /** The largest value below 1 of each float type. */
@@ -104,7 +109,7 @@ export function uniform(
     );
   }
   return scoped(() => {
-    const word = op.divide(astype(bits(to, wrapKey("uniform", key)), float32), 2 ** 32);
+    const word = op.divide(astype(bits(to, wrap(keyArgument("uniform", key, to[0]))), float32), 2 ** 32);
     const unit = astype(op.minimum(word, BELOW_ONE[dtype.name]), dtype);
     if (low === 0 && high === 1) return unit;
     return op.add(op.multiply(op.subtract(wrap(hi), wrap(lo)), unit), wrap(lo));

@@ -46,6 +46,8 @@ export interface BackendLimits {
   readonly threads: number;
   /** Most threads of a workgroup. */
   readonly maxThreads: number;
+  /** Whether many workgroups of a dispatch are likely to run at the same time. */
+  readonly concurrent: boolean;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }
@@ -76,6 +78,8 @@ export interface Backend extends Disposable {
   load(buffer: BufferHandle, byteOffset: number, path: string, fileOffset: number, bytes: number): void;
   /** Checks and prepares a Plan. */
   compile(words: Uint32Array): PlanHandle;
+  /** Does what takes time in {@link Backend.compile} of the same words ahead, while other code runs. */
+  prepare(words: Uint32Array): Promise<void>;
   /** Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}); returns its ticket. */
   run(plan: PlanHandle, slots: readonly Slot[], times?: number): number;
   release(plan: PlanHandle): void;
@@ -89,6 +93,10 @@ export interface Backend extends Disposable {
   profile(on: boolean): void;
   /** Nanoseconds per dispatch of the last finished run of a Plan, in dispatch order; empty when not profiled. */
   profileRead(plan: PlanHandle): Float64Array;
+  /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 where runs have none. */
+  barriers(plan: PlanHandle): number;
+  /** Keeps on disk what the next start can use, such as compiled pipelines. */
+  save(): void;
   /** Buffers and Plans alive, for leak tests. */
   liveObjects(): { readonly buffers: number; readonly plans: number };
 }

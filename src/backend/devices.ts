@@ -4,13 +4,18 @@
  * Importing this opens nothing. The default is the best GPU, else WASM with one line that says why; software Vulkan drivers
  * run only when they are named. A device chosen by name, in a call or by VKMX_DEVICE, is used or refused, never replaced.
  *
+ * The name of a Vulkan device may go on with what to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices
+ * and workgroups of at most 128 threads. It is the same device otherwise; tests run the paths of lesser devices that way, and a
+ * feature that a driver gets wrong can be switched off.
+ *
  * @module
  */
 
 import { RuntimeError } from "../../ffi/error.ts";
 import { environment, findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
-import { listVulkanDevices, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import { listVulkanDevices, type VulkanDeviceInfo, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import type { Backend } from "./backend.ts";
+import { explain } from "./explain.ts";
 import { createVulkanBackend, describeVulkan } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
@@ -28,6 +33,16 @@ export interface DeviceInfo {
   readonly usable: boolean;
   /** Why it is not usable, or why it is taken only by name. */
   readonly reason?: string;
+  /** Kernels that it has to do without, so that others take their work. */
+  readonly missing?: readonly MissingKernels[];
+  /** Optional features that it has, as names of masked devices leave them out. */
+  readonly features?: readonly string[];
+}
+
+/** Kernels that a device lacks for one reason. */
+export interface MissingKernels {
+  readonly reason: string;
+  readonly kernels: readonly string[];
 }
 
 interface Row extends DeviceInfo {
@@ -50,15 +65,23 @@ const ONLY_BY_NAME = "a software driver: used only when named";
 let rows: readonly Row[] | undefined;
 let chosen: string | undefined;
 let toldFallback = false;
+let saves = false;
 const opened = new Map<string, Backend>();
 
-function vulkanRow(info: VulkanDeviceInfo, index: number): Row {
-  const name = `vulkan:${index}`;
+function missingOf(info: VulkanDeviceInfo): MissingKernels[] {
+  const groups = Object.entries(Object.groupBy(Object.entries(info.missingKernels), ([, reason]) => reason));
+  return groups.map(([reason, list]) => ({ reason, kernels: list!.map(([kernel]) => kernel) }));
+}
+
+function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): Row {
+  const name = `vulkan:${index}${mask && `-${mask.replaceAll(",", "-")}`}`;
   const rank = RANKS[info.type];
   const base = { name, description: describeVulkan(info), type: info.type };
   if (info.unusable) return { ...base, usable: false, reason: info.unusable, rank: 0 };
-  const open = (): Backend => createVulkanBackend(name, index, info);
-  return rank > 0 ? { ...base, usable: true, rank, open } : { ...base, usable: true, reason: ONLY_BY_NAME, rank, open };
+  const more = { missing: missingOf(info), features: info.features };
+  const open = (): Backend => createVulkanBackend(name, index, info, mask);
+  const row = { ...base, ...more, usable: true, rank, open };
+  return rank > 0 ? row : { ...row, reason: ONLY_BY_NAME };
 }
 
 function vulkanRows(): Row[] {
@@ -66,7 +89,7 @@ function vulkanRows(): Row[] {
     return { name: "vulkan:0", description: "Vulkan", type: "none", usable: false, reason, rank: 0 };
   };
   try {
-    const list = listVulkanDevices().map(vulkanRow);
+    const list = listVulkanDevices().map((info, index) => vulkanRow(info, index));
     return list.length > 0 ? list : [none("Vulkan shows no device; install the driver of the GPU")];
   } catch (error) {
     if (error instanceof RuntimeError) return [none(error.detail)];
@@ -97,17 +120,47 @@ function table(): readonly Row[] {
  * ```
  */
 export function devices(): DeviceInfo[] {
-  return table().map(({ name, description, type, usable, reason }) => ({ name, description, type, usable, reason }));
+  return table().map(infoOf);
+}
+
+function infoOf({ open: _open, rank: _rank, ...info }: Row): DeviceInfo {
+  return info;
+}
+
+/**
+ * One device by name, also behind a mask; throws a RuntimeError with code "device" or "unavailable" as opening it would.
+ *
+ * @example
+ * ```ts
+ * import { deviceInfo } from "./devices.ts";
+ * deviceInfo("wasm").description;
+ * ```
+ */
+export function deviceInfo(name: string): DeviceInfo {
+  return infoOf(rowOf(name, "deviceInfo"));
 }
 
 /** The row of a name; throws a RuntimeError that lists what is there. */
 function rowOf(name: string, call: string): Row & { readonly open: () => Backend } {
   if (name === WASM.name) return WASM; // asking for it opens no library
-  const row = table().find((r) => r.name === name);
+  const row = maskedRow(name, call) ?? table().find((r) => r.name === name);
   if (row?.open) return { ...row, open: row.open };
   const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");
   if (!row) throw new RuntimeError("device", call, `there is no device "${name}"; there are ${usable}`);
   throw new RuntimeError("unavailable", call, `${name} is not usable: ${row.reason}; there are ${usable}`);
+}
+
+/** The row of a name like "vulkan:0-coopmat-subgroup=8", undefined for other names. */
+function maskedRow(name: string, call: string): Row | undefined {
+  const [, index, mask] = /^vulkan:(\d+)-(.+)$/.exec(name) ?? [];
+  if (mask === undefined || !table().some((r) => r.name === `vulkan:${index}` && r.usable)) return undefined;
+  const words = mask.replaceAll("-", ",");
+  try {
+    return vulkanRow(vulkanDeviceInfo(Number(index), words), Number(index), words);
+  } catch (error) {
+    if (error instanceof RuntimeError) throw new RuntimeError("device", call, error.detail);
+    throw error;
+  }
 }
 
 /** The name that was chosen by {@link setDefaultDevice} or VKMX_DEVICE. */
@@ -181,8 +234,14 @@ export function getBackend(name: string | undefined = named()): Backend {
   }
 }
 
-function openRow(row: { readonly name: string; readonly open: () => Backend }): Backend {
+function openRow(row: Row & { readonly open: () => Backend }): Backend {
   const backend = row.open();
+  for (const { reason, kernels } of row.missing ?? []) {
+    explain(`${row.name}: without ${kernels.join(", ")}, because ${reason}`);
+  }
+  // Programs end without closing.
+  if (!saves) globalThis.addEventListener("unload", () => openBackends().forEach((open) => open.save()));
+  saves = true;
   opened.set(row.name, backend);
   return backend;
 }

@@ -22,15 +22,17 @@ import type { KernelName } from "./kernels.ts";
 const WAIT_MS = 1000;
 /** Milliseconds of looking before the wait moves to another thread, which costs more than most steps take. */
 const SPIN_MS = 2;
+/** Vendor id. */
+const NVIDIA = 0x10de;
 /** Grids are kept within what every device allows along every axis. */
 const MAX_GRID = 65535;
 
 /** Devices that were dropped without being disposed of. */
 const registry = new FinalizationRegistry<VulkanDevice>((device) => device.close());
 
-/** Opens physical device `index`, whose {@link VulkanDeviceInfo} is `info`, under a name. */
-export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo): Backend {
-  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder()), info);
+/** Opens physical device `index`, whose {@link VulkanDeviceInfo} behind `mask` is `info`, under a name. */
+export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo, mask: string): Backend {
+  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder(), mask), info);
 }
 
 /** One line about a device, its driver and Vulkan version. */
@@ -44,7 +46,7 @@ class VulkanBackend implements Backend {
   readonly description: string;
   readonly limits: BackendLimits;
   readonly #device: VulkanDevice;
-  readonly #missing: ReadonlySet<string>;
+  readonly #missing: VulkanDeviceInfo["missingKernels"];
   readonly #spin: number;
   readonly #dispatches = new Map<PlanHandle, number>();
   readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
@@ -58,16 +60,17 @@ class VulkanBackend implements Backend {
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
-      subgroup: info.subgroupMax >= 32 ? Math.max(info.subgroupMin, 32) : info.subgroupMin,
+      concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
+      subgroup: info.lanes,
     };
     this.#device = device;
-    this.#missing = new Set(info.missingKernels);
+    this.#missing = info.missingKernels;
     this.#spin = info.type === "cpu" ? 0 : SPIN_MS; // a CPU driver needs the time itself
     registry.register(this, device, this);
   }
 
   has(kernel: KernelName): boolean {
-    return !this.#missing.has(kernel);
+    return !(kernel in this.#missing);
   }
 
   alloc(bytes: number, visible: boolean = false): BufferHandle {
@@ -102,6 +105,10 @@ class VulkanBackend implements Backend {
     const plan = this.#device.planNew(words as Uint32Array<ArrayBuffer>);
     this.#dispatches.set(plan, words[2]);
     return plan;
+  }
+
+  prepare(words: Uint32Array): Promise<void> {
+    return this.#device.planPrepare(words as Uint32Array<ArrayBuffer>);
   }
 
   run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
@@ -163,6 +170,14 @@ class VulkanBackend implements Backend {
 
   profileRead(plan: PlanHandle): Float64Array {
     return this.#device.profileRead(plan, this.#dispatches.get(plan) ?? 0);
+  }
+
+  barriers(plan: PlanHandle): number {
+    return this.#device.planBarriers(plan);
+  }
+
+  save(): void {
+    this.#device.savePipelines();
   }
 
   liveObjects(): { readonly buffers: number; readonly plans: number } {

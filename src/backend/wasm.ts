@@ -1,5 +1,5 @@
 /**
- * The CPU device: runs Plans with the WASM executor, in linear memory of at most 4 GiB.
+ * The CPU device: runs Plans with the WASM executor, in linear memory.
  *
  * Work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it to the end, `waitAsync` in
  * slices of a few milliseconds between which the event loop turns. Frees and writes that touch queued work take their place
@@ -13,7 +13,7 @@
 
 import { RuntimeError } from "../../ffi/error.ts";
 import { environment } from "../../ffi/library.ts";
-import { instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
+import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
@@ -26,6 +26,8 @@ const SLICE_MS = 8;
 const BUDGET = { least: 64, most: 512 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
+/** Plans count the bytes of a buffer in 32 bits. */
+const MOST_OFFSET = 2 ** 32;
 /** Most threads: what is read from memory is shared by all of them. */
 const MOST_THREADS = 16;
 
@@ -65,8 +67,7 @@ type Work =
 
 /**
  * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set; `quads` as
- * {@link instantiateWasm} takes it. Throws a RuntimeError with
- * code "unavailable" where the engine lacks relaxed SIMD.
+ * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD.
  */
 export function createWasmBackend(threads: number = threadCount(), quads?: boolean): Backend {
   const runtime = instantiateWasm(threads > 1, quads);
@@ -89,9 +90,11 @@ function threadCount(): number {
 
 class WasmBackend implements Backend {
   readonly name = "wasm";
-  readonly description = "CPU (WebAssembly SIMD, 4 GiB of memory at most)";
+  readonly description: string;
   readonly limits: BackendLimits;
   readonly #runtime: WasmRuntime;
+  /** What linear memory may take: as far as it can grow, and of the machine's memory all there is and what was free. */
+  readonly #most: { readonly total: number; readonly available: number };
   readonly #exact = environment("VKMX_EXACT") === "1";
   #workers: number; // still to be started
   readonly #buffers = new Map<BufferHandle, BufferRow>(); // a buffer's handle is its address
@@ -109,11 +112,16 @@ class WasmBackend implements Backend {
   constructor(runtime: WasmRuntime, threads: number) {
     this.#runtime = runtime;
     this.#workers = runtime.shared ? threads - 1 : 0;
+    const limit = runtime.memory("limit");
+    const { total, available } = hostMemory() ?? { total: limit, available: limit };
+    this.#most = { total: Math.min(limit, total), available: Math.min(limit, available) };
+    this.description = `CPU (WebAssembly SIMD, ${Math.round(limit / 2 ** 30)} GiB of memory at most)`;
     this.limits = {
-      maxBufferBytes: runtime.memory("limit") - 256,
+      maxBufferBytes: Math.min(limit, MOST_OFFSET) - 256,
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,
+      concurrent: false,
       subgroup: 1,
     };
   }
@@ -169,6 +177,11 @@ class WasmBackend implements Backend {
     this.#runtime.readFile(buffer + byteOffset, path, fileOffset, bytes);
   }
 
+  /** A Plan is words here: nothing takes time. */
+  prepare(_words: Uint32Array): Promise<void> {
+    return Promise.resolve();
+  }
+
   compile(words: Uint32Array): PlanHandle {
     const address = this.#block(Math.max(4, words.byteLength), "internal");
     this.#runtime.bytes.set(new Uint8Array(words.buffer, words.byteOffset, words.byteLength), address);
@@ -194,11 +207,12 @@ class WasmBackend implements Backend {
     if (slots.length !== row.slots) {
       throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
     }
-    const state = new Uint32Array(RUN_WORDS + slots.length);
+    const state = new Uint32Array(RUN_WORDS + 2 * slots.length);
+    const addresses = new Float64Array(state.buffer, 4 * RUN_WORDS);
     const used: { lastUse: number }[] = [row];
     slots.forEach((slot, i) => {
       used.push(this.#range(slot.buffer, slot.byteOffset, 0, "run"));
-      state[RUN_WORDS + i] = slot.buffer + slot.byteOffset;
+      addresses[i] = slot.buffer + slot.byteOffset;
     });
     this.#reserveSlots(state.length);
     let ticket = this.#submitted;
@@ -231,12 +245,12 @@ class WasmBackend implements Backend {
   }
 
   memory(): MemoryInfo {
-    const runtime = this.#runtime;
+    const active = this.#runtime.memory("active");
     return {
-      active: runtime.memory("active"),
-      peak: runtime.memory("peak"),
-      total: runtime.memory("limit"),
-      available: runtime.memory("available"),
+      active,
+      peak: this.#runtime.memory("peak"),
+      total: this.#most.total,
+      available: Math.max(0, this.#most.available - active),
     };
   }
 
@@ -251,6 +265,12 @@ class WasmBackend implements Backend {
   profileRead(plan: PlanHandle): Float64Array {
     return this.#plan(plan, "profileRead").nanoseconds;
   }
+
+  barriers(): number {
+    return 0;
+  }
+
+  save(): void {}
 
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
@@ -345,11 +365,12 @@ class WasmBackend implements Backend {
       address = this.#runtime.alloc(bytes, kind);
     }
     if (address) return address;
-    const { active, total } = this.memory();
+    const { active } = this.memory();
+    const limit = this.#runtime.memory("limit");
     throw new RuntimeError(
       "out-of-memory",
       "alloc",
-      `wasm cannot allocate ${megabytes(bytes)}: ${megabytes(active)} of at most ${megabytes(total)} in use; ` +
+      `wasm cannot allocate ${megabytes(bytes)}: ${megabytes(active)} of at most ${megabytes(limit)} in use; ` +
         "use a smaller model or context, or a Vulkan device",
     );
   }

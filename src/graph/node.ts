@@ -50,9 +50,9 @@ export interface OpAttrs {
   stored: Record<never, never>;
   /**
    * A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does; to memory that the host can
-   * look into at any time when `visible`.
+   * look into at any time when `visible`. Without bytes its content is whatever the memory holds.
    */
-  data: { readonly bytes: Uint8Array; readonly visible?: boolean };
+  data: { readonly bytes?: Uint8Array; readonly visible?: boolean };
   /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian. */
   file: { readonly path: string; readonly byteOffset: number };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
@@ -83,7 +83,10 @@ export interface OpAttrs {
    * which must not be used again.
    */
   sliceUpdate: { readonly starts: readonly number[]; readonly steps: readonly number[]; readonly donate: boolean };
-  /** inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits. */
+  /**
+   * inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits; or
+   * (rows, axes.length), where each row along the first axis begins at a start of its own.
+   */
   dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean };
   /** inputs (x, start): a slice of the output's shape beginning at start along axes. */
   dynamicSlice: { readonly axes: readonly number[] };

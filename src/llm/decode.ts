@@ -1,18 +1,24 @@
 /**
- * The decode loop: one token per step, with everything that changes from token to token on the device.
+ * Reading a prompt and decoding: steps with everything that changes from one to the next on the device.
  *
- * A step embeds the last token, runs the model over the cache's buffers, chooses the next token and writes the new state in
- * place of the old. It is traced once per cache capacity; the host only submits it, several at a time on a fast device, and
- * reads the tokens from a log that it can see while later steps run.
+ * A step embeds tokens, runs the model over the cache's buffers, chooses the next token and writes the new state in place of the
+ * old. The prompt is a step of many tokens, or several where it is long; then one token a step. Steps are traced once per
+ * capacity of the cache, those of a prompt also once per number of rows, see {@link promptRows}; the model keeps the traces for
+ * later prompts. The host only submits steps, several at a time on a fast device, and reads the tokens from a log that it can
+ * see while later steps run.
+ *
+ * Decoders of several sequences that have read their prompts can be joined: then each sequence is a row of the state, at a position
+ * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { keyAfter } from "../array/keys.ts";
+import { FastPathFailure, type Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
-import { type KvCache, StepCache } from "./kv_cache.ts";
+import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./sampler.ts";
 
@@ -24,151 +30,440 @@ export interface DecodeOptions {
   readonly contextSize: number;
 }
 
-/** What changes from token to token. */
+/** A generated token. */
+export interface DecodedToken {
+  /** Number of its sequence. */
+  readonly sequence: number;
+  readonly token: number;
+}
+
+/** What changes from token to token; B sequences. */
 interface State {
-  /** int32 (1, 1): the token to feed. */
+  /** int32 (B, 1): the tokens to feed; anything before the end of the prompt was read. */
   readonly token: Tensor;
-  /** int32 (1,): its position. */
+  /** int32 (B,): their positions; before the end of the prompt that of the next token to read. */
   readonly position: Tensor;
-  /** uint32 (2,): state of the random numbers, where there are any. */
+  /** uint32 (B, 2): states of the random numbers, where there are any. */
   readonly key: Tensor | undefined;
-  /** int32 (contextSize,): the last tokens in a ring, the one to feed included, where a processor looks at them. */
+  /** int32 (B, contextSize): the last tokens in a ring, the one to feed included, where a processor looks at them. */
   readonly recent: Tensor | undefined;
-  /** int32 (LOG,): chosen tokens by position modulo its size. */
+  /** int32 (B, LOG): chosen tokens by position modulo its size. */
   readonly log: Tensor;
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
 }
+
+/** What reading tokens of a prompt needs besides. */
+interface Chunk {
+  /** int32 (rows,): the tokens, then padding. */
+  readonly ids: Tensor;
+  /** int32 (1,): index of the last token. */
+  readonly last: Tensor;
+}
+
+/** The state but for the cache. */
+type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
+
+/** A part of the state that a step of the prompt before its end changes. */
+type Filled = Pick<State, "position" | "keys" | "values">;
 
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
 const BATCH_MS = 10;
 
-/** Steps on their way to the device. */
-interface Batch {
-  readonly loop: Loop<State>;
-  readonly ticket: number;
-  readonly count: number;
+/** What the rows of a traced prompt are a multiple of, by tokens: the first one whose `upTo` is not passed. Kernels work in such tiles. */
+const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
+  { upTo: 16, rows: 8 },
+  { upTo: 256, rows: 32 },
+  { upTo: 1024, rows: 64 },
+  { upTo: Infinity, rows: 128 },
+];
+
+/** Rows of the step that reads `count` tokens on a device that computes in tiles: few numbers serve all prompts. */
+export function promptRows(count: number): number {
+  const { rows } = TILES.find(({ upTo }) => count <= upTo)!;
+  return Math.ceil(count / rows) * rows;
 }
 
-/** Generates tokens from a prompt that is in the cache but for its last token. */
+/** Steps on their way to the device. */
+interface Batch {
+  readonly count: number;
+  done(): Promise<void>;
+}
+
+/** A row of the state. */
+interface Row {
+  /** Number of its sequence. */
+  readonly sequence: number;
+  /** Position of the last token of its prompt. */
+  readonly last: number;
+  /** Most tokens to generate. */
+  readonly limit: number;
+  /** State of its random numbers before the first token, where there are any. */
+  readonly key: Sampler["key"];
+  /** The end of the prompt, as much of it as processors see, and what was generated. */
+  readonly tokens: number[];
+  ended: boolean;
+}
+
+/** Reads a prompt and generates the tokens behind it; of several sequences when joined. */
 export class Decoder implements Disposable {
   readonly #model: LanguageModel;
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
-  readonly #small: Pick<State, "token" | "position" | "key" | "recent" | "log">;
+  /** Names the graphs of steps, where they can be named. */
+  readonly #graph: string | undefined;
+  #small: Small;
+  #rows: Row[];
+  /** Tokens of the prompt that were not read yet. */
+  #prompt: readonly number[];
+  /** The step that read the end of the prompt and chose the first token. */
+  #opening: Batch | undefined;
   #loop: Loop<State> | undefined;
   #capacity = 0;
-  /** Loops of smaller caches, which steps may still run over. */
-  readonly #outgrown: Loop<State>[] = [];
+  /** Capacity whose growth was prepared, and when that is done. */
+  #prepared = 0;
+  #growth: Promise<void> | undefined;
+  /** Loops of the prompt and of smaller caches, whose steps may still run. */
+  readonly #ended: Disposable[] = [];
 
-  constructor(model: LanguageModel, cache: KvCache, prompt: readonly number[], options: DecodeOptions) {
+  /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
+  constructor(
+    model: LanguageModel,
+    cache: KvCache,
+    prompt: readonly number[],
+    limit: number,
+    options: DecodeOptions,
+    small?: Small,
+  ) {
     const { sampler, processors, contextSize } = options;
     this.#model = model;
     this.#cache = cache;
     this.#options = options;
-    const own = (array: Tensor): Tensor => {
-      untrack(array);
-      return array;
-    };
-    this.#small = {
-      token: own(mx.array([prompt.slice(-1)], mx.int32)),
+    this.#prompt = prompt;
+    const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
+    this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
+    const last = cache.offset + prompt.length - 1;
+    const tokens = prompt.slice(-Math.max(1, contextSize));
+    this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
+    this.#small = small ?? {
+      token: own(mx.array([[0]], mx.int32)),
       position: own(mx.array([cache.offset], mx.int32)),
-      key: sampler.key && own(mx.array([...sampler.key], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array(ring(prompt, cache.offset, contextSize), mx.int32)) : undefined,
-      log: own(visible(new Int32Array(LOG))),
+      key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
+      recent: processors.length > 0 ? own(mx.array([ring(prompt, last, contextSize)], mx.int32)) : undefined,
+      log: logOf([[]]),
     };
   }
 
   /**
-   * Yields up to `count` tokens; may be called once. The first comes as soon as it is there. On a fast device later ones come
-   * in batches, and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those
-   * that were yielded.
+   * One decoder of several sequences, numbered in the order of `decoders`. Those have been opened and have the same options but
+   * for the random key; they are given up and their caches emptied. The new one owns its cache.
    */
-  async *tokens(count: number): AsyncGenerator<number, void, void> {
-    const first = this.#cache.offset + 1;
+  static join(decoders: readonly Decoder[]): Decoder {
+    const [first] = decoders;
+    const all = decoders.map((decoder) => decoder.#small);
+    const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
+      arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
+    const small: Small = {
+      token: stack(all.map((s) => s.token))!,
+      position: stack(all.map((s) => s.position))!,
+      key: stack(all.map((s) => s.key)),
+      recent: stack(all.map((s) => s.recent)),
+      log: logOf(all.map((s) => [...peek(s.log)])),
+    };
+    mx.eval(...tensorsIn(small));
+    const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
+    const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
+    joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
+    joined.#opening = { count: 1, done: () => Promise.resolve() };
+    joined.#ended.push(cache);
+    for (const decoder of decoders) decoder[Symbol.dispose]();
+    return joined;
+  }
+
+  /** Tokens of the prompt that were not read yet. */
+  get unread(): number {
+    return this.#prompt.length;
+  }
+
+  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
+  async read(count: number): Promise<void> {
+    const chunk = this.#chunk(count);
+    const { position } = this.#small;
+    const state: Filled & Chunk = { ...chunk, position, keys: this.#cache.keys, values: this.#cache.values };
+    using loop = this.#trace("read", state, (now) => {
+      const cache = new StepCache(now.keys, now.values, now.position);
+      this.#model.forward(now.ids.reshape([1, -1]), cache, now.last);
+      const { keys, values } = cache;
+      return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
+    });
+    const ticket = loop.run();
+    this.#cache.advance(count);
+    await loop.done(ticket);
+    mx.dispose(chunk);
+  }
+
+  /**
+   * Reads the rest of the prompt and yields tokens until every sequence has ended, step by step and in the order of sequences
+   * within a step; may be called once. The first ones come as soon as they are there. On a fast device later ones come in batches,
+   * and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those that were yielded,
+   * of the longest sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
+   */
+  async *tokens(): AsyncGenerator<DecodedToken, void, void> {
+    const cache = this.#cache;
     const flight: Batch[] = [];
     let submitted = 0;
     let finished = 0;
     let yielded = 0;
     let size = 1;
-    let perToken = Infinity; // milliseconds
+    let perStep = Infinity; // milliseconds
     try {
-      while (finished < count) {
+      while (this.#rows.some((row) => !row.ended)) {
+        const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
+        const narrow = submitted > 0 && this.#hasIdleRows(submitted);
+        if (narrow && flight.length === 0) this.#dropEnded(submitted);
+        if (cache.offset === cache.capacity) await this.#growth;
         // One batch ahead, where that does not mean a long wait at the end.
-        const depth = perToken <= BATCH_MS ? 2 : 1;
-        while (flight.length < depth && submitted < count) {
-          const batch = this.#submit(Math.min(size, count - submitted));
+        const depth = perStep <= BATCH_MS ? 2 : 1;
+        // A row that stands at the end of the context is read, and dropped, before others go on.
+        const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
+        while (flight.length < depth && submitted < most && goesOn()) {
+          const batch = submitted === 0 ? this.#open() : this.#submit(Math.min(size, most - submitted));
           submitted += batch.count;
           flight.push(batch);
         }
+        if (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS) this.#prepareGrowth(most - submitted);
         const [batch] = flight;
         const started = performance.now();
-        await batch.loop.done(batch.ticket);
+        if (!await endsWell(batch)) {
+          for (const later of flight.splice(0)) await endsWell(later);
+          cache.trim(submitted - finished);
+          submitted = finished;
+          this.#restart(finished);
+          continue;
+        }
         const waited = (performance.now() - started) / batch.count;
         flight.shift();
         const log = peek(this.#small.log);
         const from = finished;
         finished += batch.count;
-        for (let i = from; i < finished; i++) {
-          yielded++;
-          yield log[(first + i) % LOG];
+        for (let step = from + 1; step <= finished; step++) {
+          for (const [i, row] of this.#rows.entries()) {
+            if (row.ended) continue;
+            const token = log[i * LOG + (row.last + step) % LOG];
+            yielded = step;
+            row.tokens.push(token);
+            row.ended = step === row.limit;
+            yield { sequence: row.sequence, token };
+          }
         }
-        // The first batch also waited for the prompt and for its own preparation; one that was done already tells nothing.
-        if (from > 0 && (perToken === Infinity || waited > perToken / 2)) perToken = waited;
-        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perToken)));
+        // The first batch is the prompt; one that was done already tells nothing.
+        if (from > 0 && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
+        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
-      for (const batch of flight) await batch.loop.done(batch.ticket);
-      this.#cache.trim(submitted - yielded);
+      for (const batch of flight) await endsWell(batch);
+      cache.trim(submitted - yielded);
     }
   }
 
-  /** Submits up to `most` steps: as many as the cache has room for before it grows. */
+  /** Goes back to the state behind the last good step, the one with number `steps`. */
+  #restart(steps: number): void {
+    const { sampler, processors, contextSize } = this.#options;
+    const rows = this.#rows;
+    this.#release();
+    this.#model.traces[Symbol.dispose](); // they hold what failed
+    this.#small = {
+      token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
+      position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
+      key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
+      recent: processors.length > 0
+        ? own(mx.array(rows.map(({ tokens, last }) => ring(tokens, last + steps, contextSize)), mx.int32))
+        : undefined,
+      log: logOf(rows.map(() => [])),
+    };
+    this.#capacity = 0;
+  }
+
+  /** Ends a sequence: no more tokens of it are yielded. */
+  end(sequence: number): void {
+    for (const row of this.#rows) row.ended ||= row.sequence === sequence;
+  }
+
+  /** Reads the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. */
+  async open(): Promise<void> {
+    await this.#open().done();
+  }
+
+  #open(): Batch {
+    return this.#opening ??= this.#readRest();
+  }
+
+  /** Submits the rest of the prompt. */
+  #readRest(): Batch {
+    const count = this.#prompt.length;
+    const chunk = this.#chunk(count);
+    const state: State & Chunk = { ...this.#state(), ...chunk };
+    const loop = this.#trace("prompt", state, (now) => {
+      const cache = new StepCache(now.keys, now.values, now.position);
+      const logits = this.#model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
+      return { ...now, ...this.#choose(now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
+    });
+    this.#cache.advance(count);
+    this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
+    const ticket = loop.run();
+    return { count: 1, done: () => loop.done(ticket) };
+  }
+
+  /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
+  #chunk(count: number): Chunk {
+    const ids = this.#prompt.slice(0, count);
+    this.#prompt = this.#prompt.slice(count);
+    const rows = this.#model.traces.tiled ? promptRows(count) : count;
+    this.#cache.reserve(count, rows);
+    const padded = Int32Array.from({ length: rows }, (_, i) => ids[Math.min(i, count - 1)]);
+    return { ids: own(mx.array(padded)), last: own(mx.array([count - 1], mx.int32)) };
+  }
+
+  /** Submits at most `most` steps: as many as the cache has room for before it grows. */
   #submit(most: number): Batch {
     const cache = this.#cache;
     cache.reserve(1);
-    if (this.#capacity !== cache.capacity) this.#trace();
+    if (this.#capacity !== cache.capacity) {
+      if (this.#loop) this.#ended.push(this.#loop);
+      this.#capacity = cache.capacity;
+      this.#loop = this.#trace("step", this.#state(), (now) => this.#step(now));
+    }
     const loop = this.#loop!;
-    const count = Math.min(most, cache.capacity - cache.offset);
+    const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
     cache.advance(count);
-    return { loop, ticket: loop.run(count), count };
+    const ticket = loop.run(count);
+    return { count, done: () => loop.done(ticket) };
   }
 
-  /** Frees the step and its state; the cache stays. */
+  /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
+  #prepareGrowth(left: number): void {
+    const cache = this.#cache;
+    if (this.#prepared === cache.capacity || this.#graph === undefined || cache.capacity - cache.offset >= left) return;
+    this.#prepared = cache.capacity;
+    const grown = cache.outgrown();
+    if (!grown) return;
+    const state: State = { ...this.#small, ...grown };
+    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now));
+    this.#growth = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+    mx.dispose(grown);
+  }
+
+  /** Whether half of the rows have ended, or one that has stands where the context ends for it but not for others. */
+  #hasIdleRows(submitted: number): boolean {
+    const ended = this.#rows.filter((row) => row.ended);
+    return 2 * ended.length >= this.#rows.length || ended.some((row) => row.last + submitted >= this.#cache.limit);
+  }
+
+  /** Goes on with the rows that have not ended. Nothing may be on its way. */
+  #dropEnded(submitted: number): void {
+    const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
+    this.#rows = kept.map((i) => this.#rows[i]);
+    this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
+    const { token, position, key, recent } = this.#small;
+    const rows = mx.array(kept, mx.int32);
+    const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
+    const small: Small = {
+      token: take(token),
+      position: take(position),
+      key: key && take(key),
+      recent: recent && take(recent),
+      log: logOf(kept.map(() => [])),
+    };
+    mx.eval(...tensorsIn(small), ...this.#cache.state);
+    rows[Symbol.dispose]();
+    this.#release();
+    this.#small = small;
+    this.#capacity = 0;
+  }
+
+  /** Frees the steps and their state; the cache stays. */
   [Symbol.dispose](): void {
-    for (const loop of this.#outgrown) loop[Symbol.dispose]();
+    for (const ended of this.#ended.splice(0)) ended[Symbol.dispose]();
+    this.#release();
+  }
+
+  #release(): void {
     this.#loop?.[Symbol.dispose]();
+    this.#loop = undefined;
     mx.dispose(this.#small);
   }
 
-  #trace(): void {
-    if (this.#loop) this.#outgrown.push(this.#loop);
-    this.#capacity = this.#cache.capacity;
-    const state: State = { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
-    this.#loop = new Loop(state, (now) => this.#step(now));
+  #state(): State {
+    return { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
   }
 
-  #step({ token, position, key, recent, log, keys, values }: State): State {
+  /** A loop over `state`, traced before where it may be. Prompts of any length, on devices where each row costs, are not worth keeping. */
+  #trace<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Loop<S> {
+    const { traces } = this.#model;
+    const keeps = this.#graph !== undefined && (kind === "step" || traces.tiled);
+    return traces.loop(keeps ? `${kind} ${this.#graph}` : undefined, state, step);
+  }
+
+  #step(state: State): State {
+    const cache = new StepCache(state.keys, state.values, state.position);
+    const logits = this.#model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
+    return this.#choose(state, logits, mx.add(state.position, 1), cache);
+  }
+
+  /** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
+  #choose({ position, key, recent, log }: State, logits: Tensor, after: Tensor, { keys, values }: StepCache): State {
     const { sampler, processors, contextSize } = this.#options;
-    const cache = new StepCache(keys, values, position);
-    let logits = this.#model.forward(token, cache).reshape([1, -1]);
+    const [rows] = logits.shape;
     for (const process of processors) logits = process(recent!, logits);
     // As MLX does with its global state: the first half stays, the second is for this draw.
-    const [stays, draw] = key ? mx.split(mx.random.split(key), 2).map((k) => k.reshape([2])) : [undefined, position];
+    const [stays, draw] = key
+      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
+      : [undefined, position];
     const next = sampler(logits, draw).astype(mx.int32);
-    const after = mx.add(position, 1);
+    const put = (ring: Tensor, size: number): Tensor => {
+      const at = mx.remainder(after, size).reshape([rows, 1]);
+      return mx.sliceUpdate(ring, next.reshape([rows, 1]), at, [1], { donate: true });
+    };
     return {
-      token: next.reshape([1, 1]),
+      token: next.reshape([rows, 1]),
       position: after,
       key: stays,
-      recent: recent && mx.sliceUpdate(recent, next, mx.remainder(after, contextSize), [0], { donate: true }),
-      log: mx.sliceUpdate(log, next, mx.remainder(after, LOG), [0], { donate: true }),
-      keys: cache.keys,
-      values: cache.values,
+      recent: recent && put(recent, contextSize),
+      log: put(log, LOG),
+      keys,
+      values,
     };
   }
+}
+
+/** Whether the steps of a batch ended well. */
+async function endsWell(batch: Batch): Promise<boolean> {
+  try {
+    await batch.done();
+    return true;
+  } catch (error) {
+    if (error instanceof FastPathFailure) return false;
+    throw error;
+  }
+}
+
+/** Takes an array out of the scopes of tidy(). */
+function own(array: Tensor): Tensor {
+  untrack(array);
+  return array;
+}
+
+function tensorsIn(small: Small): Tensor[] {
+  return Object.values(small).filter((array) => array !== undefined);
+}
+
+/** A log that begins with the given tokens of each row. */
+function logOf(rows: readonly (readonly number[])[]): Tensor {
+  const values = new Int32Array(rows.length * LOG);
+  rows.forEach((row, i) => values.set(row, i * LOG));
+  return own(visible(values, [rows.length, LOG]));
 }
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */

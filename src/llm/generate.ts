@@ -1,18 +1,18 @@
 /**
  * The generation loop: prompt in, tokens out, text on top.
  *
- * {@link generateStep} yields ids: it reads the prompt in chunks, evaluating the cache alone so that the head is never
- * computed for them, and then runs the decode loop of decode.ts. {@link streamGenerate} turns ids into text and decides
- * when to stop.
+ * {@link generateStep} yields ids: it has decode.ts read the prompt in chunks and run its loop. {@link streamGenerate} turns ids
+ * into text and decides when to stop.
  *
  * @module
  */
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
+import { untilAborted } from "./abort.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { Decoder } from "./decode.ts";
-import { StopStrings } from "./detokenizer.ts";
+import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -71,6 +71,8 @@ export interface GenerationResponse {
 
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
+/** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
+const ROOM = 256;
 
 /** Options of {@link generateStep}. */
 export interface StepOptions {
@@ -101,35 +103,50 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  await prefill(prompt, model, options);
-  using decoder = new Decoder(model, options.cache, prompt, options);
-  let turn = performance.now();
-  for await (const token of decoder.tokens(options.maxTokens)) {
-    if (performance.now() - turn > TURN_MS) {
-      await setImmediate(); // timers, signals and other tasks get their turn
-      turn = performance.now();
-    }
+  const { onPrompt } = options;
+  using decoder = await openPrompt(prompt, model, options);
+  let reading = true;
+  for await (const { token } of inTurns(decoder.tokens())) {
+    if (reading) onPrompt?.(prompt.length, prompt.length);
+    reading = false;
     yield token;
   }
 }
 
-/** Feeds all of the prompt but its last token. Only the cache is evaluated: the head and the last layer's tail never run. */
-async function prefill(
+/** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
+export async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
-  { cache, prefillStepSize, signal, onPrompt }: StepOptions,
-): Promise<void> {
-  const last = prompt.length - 1;
-  for (let at = 0; at < last;) {
-    signal?.throwIfAborted();
-    const end = Math.min(last, at + prefillStepSize);
-    mx.tidy(() => void model.forward(mx.array([prompt.slice(at, end)], mx.int32), cache));
-    await mx.asyncEval(...cache.state);
-    await setImmediate();
-    at = end;
-    onPrompt?.(at, prompt.length);
-  }
+  options: StepOptions,
+): Promise<Decoder> {
+  const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
+  cache.reserve(prompt.length, prompt.length + Math.min(maxTokens, ROOM));
+  const decoder = new Decoder(model, cache, prompt, maxTokens, options);
+  try {
+    while (decoder.unread > prefillStepSize) {
+      await decoder.read(prefillStepSize);
+      await setImmediate();
+      onPrompt?.(prompt.length - decoder.unread, prompt.length);
+      signal?.throwIfAborted();
+    }
+  } catch (error) {
+    decoder[Symbol.dispose]();
+    throw error;
+  }
+  return decoder;
+}
+
+/** The same values; timers, signals and other tasks get their turn between them. */
+export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
+  let turn = performance.now();
+  for await (const value of values) {
+    if (performance.now() - turn > TURN_MS) {
+      await setImmediate();
+      turn = performance.now();
+    }
+    yield value;
+  }
 }
 
 /**
@@ -159,39 +176,27 @@ export async function* streamGenerate(
   const processors = makeLogitsProcessors(options);
   const contextSize = repetitionContext(options);
   const ids = encodePrompt(model, tokenizer, prompt, options);
-  const room = model.config.maxPositionEmbeddings - (options.cache?.offset ?? 0) - ids.length;
-  if (room < 0) {
-    throw new LlmError(
-      "context",
-      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
-    );
-  }
-  const limit = Math.min(maxTokens, room + 1); // the last token need not be fed back
+  const limit = tokensFor(model, ids, options.cache?.offset ?? 0, maxTokens);
 
-  const stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
-  const decoder = tokenizer.decoder();
+  const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
   const started = performance.now();
   let first = 0;
   let count = 0;
+  const steps = generateStep(ids, model, {
+    ...options,
+    maxTokens: limit,
+    sampler,
+    processors,
+    contextSize,
+    cache,
+    prefillStepSize,
+  });
   try {
-    const steps: StepOptions = {
-      ...options,
-      maxTokens: limit,
-      sampler,
-      processors,
-      contextSize,
-      cache,
-      prefillStepSize,
-    };
-    for await (const token of generateStep(ids, model, steps)) {
+    for await (const token of untilAborted(steps, signal)) {
       const now = performance.now();
       if (++count === 1) first = now;
-      const eos = tokenizer.eosTokenIds.has(token);
-      const ended = eos || count === limit || signal?.aborted === true;
-      let text = stops.push((eos ? "" : decoder.push(token)) + (ended ? decoder.finish() : ""));
-      if (ended) text += stops.finish();
-      const finishReason = eos || stops.found ? "stop" : count === limit ? "length" : ended ? "abort" : null;
+      const { text, finishReason } = ending.push(token);
       yield {
         text,
         token,
@@ -205,8 +210,61 @@ export async function* streamGenerate(
       if (finishReason !== null) return;
     }
   } finally {
-    if (options.cache === undefined) cache.dispose();
+    const closed = steps.return().finally(() => {
+      if (options.cache === undefined) cache.dispose();
+    });
+    // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
+    if (count === 0 && signal?.aborted) closed.catch(() => {});
+    else await closed;
   }
+}
+
+/** The text of a sequence as its tokens come, and why it ends when it does. */
+export class Ending {
+  readonly #tokenizer: Tokenizer;
+  readonly #decoder: StreamDecoder;
+  readonly #stops: StopStrings;
+  readonly #limit: number;
+  readonly #signal: AbortSignal | undefined;
+  #count = 0;
+
+  /** Ends at an EOS token, a stop string, after `limit` tokens, or when the signal is aborted. */
+  constructor(tokenizer: Tokenizer, stop: string | readonly string[], limit: number, signal?: AbortSignal) {
+    this.#tokenizer = tokenizer;
+    this.#decoder = tokenizer.decoder();
+    this.#stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
+    this.#limit = limit;
+    this.#signal = signal;
+  }
+
+  /** Tokens so far. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Takes the next token. */
+  push(token: number): Pick<GenerationResponse, "text" | "finishReason"> {
+    const full = ++this.#count === this.#limit;
+    const eos = this.#tokenizer.eosTokenIds.has(token);
+    const ended = eos || full || this.#signal?.aborted === true;
+    const decoded = (eos ? "" : this.#decoder.push(token)) + (ended ? this.#decoder.finish() : "");
+    let text = this.#stops.push(decoded);
+    if (ended) text += this.#stops.finish();
+    const finishReason = eos || this.#stops.found ? "stop" : full ? "length" : ended ? "abort" : null;
+    return { text, finishReason };
+  }
+}
+
+/** Most tokens to generate behind a prompt that follows `offset` others. Throws where the context has no room for the prompt. */
+export function tokensFor(model: LanguageModel, ids: readonly number[], offset: number, maxTokens: number): number {
+  const room = model.config.maxPositionEmbeddings - offset - ids.length;
+  if (room < 0) {
+    throw new LlmError(
+      "context",
+      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
+    );
+  }
+  return Math.min(maxTokens, room + 1); // the last token need not be fed back
 }
 
 /**
@@ -228,7 +286,13 @@ export async function generate(
   return text;
 }
 
-function encodePrompt(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): number[] {
+/** The tokens of a prompt. */
+export function encodePrompt(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: ChatOptions,
+): number[] {
   const ids = typeof prompt === "string"
     ? tokenizer.encode(prompt)
     : isConversation(prompt)
@@ -247,11 +311,13 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
   return typeof prompt[0] === "object";
 }
 
-function perSecond(count: number, milliseconds: number): number {
+/** A rate. */
+export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
 }
 
-function checkCount(name: string, value: number): void {
+/** Throws unless a count is a positive integer, or without end. */
+export function checkCount(name: string, value: number): void {
   if (value !== Infinity && !(Number.isSafeInteger(value) && value >= 1)) {
     throw new LlmError("option", `${name} is ${value}, expected a positive integer`);
   }

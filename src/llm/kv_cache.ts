@@ -3,13 +3,15 @@
  *
  * Every layer owns two preallocated buffers whose rows are written in place: (B, H, D / block, capacity, block), because fused
  * decoding reads a few features of all positions at once; with blocks of D it is the plain layout. Capacity comes in steps
- * of 256 and doubles when it is outgrown. A {@link StepCache} shows the same buffers to a single-token step whose position is an
- * int32 array on the device: its graph is the same for every token until the capacity changes.
+ * of 256 and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A
+ * {@link StepCache} shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for
+ * every step of as many tokens until the capacity changes.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
+import { uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/scope.ts";
 import { LlmError } from "./error.ts";
@@ -38,13 +40,13 @@ export interface KeysValues {
   readonly keys: Tensor;
   /** (B, H, rows, D) */
   readonly values: Tensor;
-  /** int32 (1,): valid rows; `undefined` when all are. */
+  /** int32 (B,): valid rows; `undefined` when all are. */
   readonly lengths: Tensor | undefined;
 }
 
 /** Where a forward pass leaves its keys and values. */
 export interface Cache {
-  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (1,). */
+  /** Opens a pass over `count` more tokens; returns the position of the first: a number, or int32 (B,). */
   begin(count: number): number | Tensor;
   /** Appends the keys and values (B, H, T, D) of one layer. The last layer closes the pass. */
   update(layer: number, keys: Tensor, values: Tensor): KeysValues;
@@ -58,7 +60,7 @@ function steps(tokens: number): number {
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
 export class KvCache implements Cache {
-  readonly #options: KvCacheOptions;
+  #options: KvCacheOptions;
   #keys: Tensor[] = [];
   #values: Tensor[] = [];
   #capacity = 0;
@@ -71,9 +73,31 @@ export class KvCache implements Cache {
     this.#options = options;
   }
 
+  /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
+  static stack(caches: readonly KvCache[]): KvCache {
+    const stacked = new KvCache({ ...caches[0].#options, batch: caches.length });
+    const capacity = Math.max(...caches.map((cache) => cache.#capacity));
+    const join = (buffers: readonly Tensor[]): Tensor => owned(mx.concatenate([...buffers], 0));
+    for (const cache of caches) cache.#resize(capacity);
+    caches[0].#keys.forEach((_, layer) => {
+      stacked.#keys[layer] = join(caches.map((cache) => cache.#keys[layer]));
+      stacked.#values[layer] = join(caches.map((cache) => cache.#values[layer]));
+    });
+    stacked.#capacity = capacity;
+    stacked.#offset = Math.max(...caches.map((cache) => cache.#offset));
+    mx.eval(...stacked.state);
+    for (const cache of caches) cache.dispose();
+    return stacked;
+  }
+
   /** Number of tokens held: the position of the next one. */
   get offset(): number {
     return this.#offset;
+  }
+
+  /** Most tokens that it may hold. */
+  get limit(): number {
+    return this.#options.limit;
   }
 
   /** Rows that the buffers have now. */
@@ -122,13 +146,28 @@ export class KvCache implements Cache {
     return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), ...all };
   }
 
-  /** Makes room for `count` more tokens. Throws an {@link LlmError} where they pass the context. */
-  reserve(count: number): void {
+  /**
+   * Makes room for `count` more tokens, and for as many more rows as padding or tokens to come may want. Throws an
+   * {@link LlmError} where the tokens pass the context.
+   */
+  reserve(count: number, rows: number = count): void {
     const end = this.#offset + count;
     if (end > this.#options.limit) {
       throw new LlmError("context", `The context holds ${this.#options.limit} tokens: ${end} would be needed`);
     }
-    this.#grow(end);
+    this.#grow(Math.max(end, this.#offset + rows));
+  }
+
+  /**
+   * Arrays of the shapes that keys and values get when the cache grows for one more token than fits, not evaluated; undefined where it
+   * cannot grow.
+   */
+  outgrown(): Pick<KvCache, "keys" | "values"> | undefined {
+    const capacity = this.#next(this.#capacity + 1);
+    if (this.#capacity === 0 || this.#capacity >= this.#options.limit) return undefined;
+    const grown = (buffer: Tensor): Tensor =>
+      uninitialised(buffer.shape.map((size, axis) => axis === 3 ? capacity : size), buffer.dtype);
+    return { keys: this.#keys.map(grown), values: this.#values.map(grown) };
   }
 
   /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
@@ -141,6 +180,21 @@ export class KvCache implements Cache {
     const trimmed = Math.min(count, this.#offset);
     this.#offset -= trimmed;
     return trimmed;
+  }
+
+  /** Keeps some of the sequences, in the order of their numbers; the longest of them has `offset` tokens. */
+  keep(sequences: readonly number[], offset: number): void {
+    const rows = mx.array([...sequences], mx.int32);
+    const kept = (buffer: Tensor): Tensor => {
+      const next = owned(mx.take(buffer, rows, 0));
+      buffer[Symbol.dispose]();
+      return next;
+    };
+    this.#keys = this.#keys.map(kept);
+    this.#values = this.#values.map(kept);
+    rows[Symbol.dispose]();
+    this.#offset = offset;
+    this.#options = { ...this.#options, batch: sequences.length };
   }
 
   /** Forgets all tokens and keeps the buffers. */
@@ -168,16 +222,24 @@ export class KvCache implements Cache {
     return owned(next);
   }
 
+  /** Rows that the buffers get when more than they have are needed. */
+  #next(rows: number): number {
+    return Math.max(steps(rows), Math.min(2 * this.#capacity, steps(this.#options.limit)));
+  }
+
   #grow(rows: number): void {
-    if (rows <= this.#capacity) return;
-    const { layers, batch, heads, headDim, dtype, limit } = this.#options;
-    const capacity = Math.max(steps(rows), Math.min(2 * this.#capacity, steps(limit)));
+    if (rows > this.#capacity) this.#resize(this.#next(rows));
+  }
+
+  #resize(capacity: number): void {
+    if (capacity === this.#capacity) return;
+    const { layers, batch, heads, headDim, dtype } = this.#options;
     const blocks = this.#options.blocks ?? { keys: headDim, values: headDim };
     const grown = (block: number, buffer?: Tensor): Tensor => {
-      const more = mx.zeros([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
+      const more = uninitialised([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
       if (buffer === undefined) return owned(more);
       const next = mx.concatenate([buffer, more], 3);
-      buffer[Symbol.dispose]();
+      mx.dispose(buffer, more);
       return owned(next);
     };
     for (let layer = 0; layer < layers; layer++) {
@@ -188,36 +250,37 @@ export class KvCache implements Cache {
   }
 }
 
-/** One single-token pass over buffers that somebody else owns, at a position that the device knows. */
+/** One pass over buffers that somebody else owns, at positions that the device knows. The buffers must have room for all of it. */
 export class StepCache implements Cache {
   /** Keys per layer; updated as the pass goes on. */
   readonly keys: Tensor[];
   /** Values per layer. */
   readonly values: Tensor[];
   readonly #position: Tensor;
-  readonly #lengths: Tensor;
+  readonly #start: Tensor;
+  #lengths: Tensor | undefined;
 
-  /** `position` is int32 (1,): the number of rows that are valid before the pass. */
+  /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
   constructor(keys: readonly Tensor[], values: readonly Tensor[], position: Tensor) {
     this.keys = [...keys];
     this.values = [...values];
     this.#position = position;
-    this.#lengths = mx.add(position, 1);
+    this.#start = position.reshape([-1, 1]);
   }
 
   begin(count: number): Tensor {
-    if (count !== 1) throw new LlmError("option", `A step takes one token: found ${count}`);
+    this.#lengths = mx.add(this.#position, count);
     return this.#position;
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    this.keys[layer] = append(this.keys[layer], keys, this.#position);
-    this.values[layer] = append(this.values[layer], values, this.#position);
+    this.keys[layer] = append(this.keys[layer], keys, this.#start);
+    this.values[layer] = append(this.values[layer], values, this.#start);
     return { keys: rowsOf(this.keys[layer]), values: rowsOf(this.values[layer]), lengths: this.#lengths };
   }
 }
 
-/** `buffer` with rows (B, H, T, D) written from row `start` on, in place. */
+/** `buffer` with rows (B, H, T, D) written from row `start` (1,), or rows (B, 1), on, in place. */
 function append(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
   const [B, H, blocks, , block] = buffer.shape;
   const split = cast(rows, buffer).reshape(B, H, rows.shape[2], blocks, block).transpose(0, 1, 3, 2, 4);

@@ -13,7 +13,7 @@ import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig }
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer.ts";
-import { modelFiles, openWeights, readModelFile, type Weights } from "./weights.ts";
+import { modelFiles, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -93,7 +93,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
 }
 
 async function loadTokenizer(dir: string, config: ModelConfig, generation: GenerationConfig): Promise<Tokenizer> {
-  const tokenizer = await readModelFile(dir, "tokenizer.json");
+  const tokenizer = await readModelBytes(dir, "tokenizer.json");
   if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);
   return await Tokenizer.load({
     tokenizer,

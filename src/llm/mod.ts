@@ -25,6 +25,13 @@ export {
   streamGenerate,
 } from "./generate.ts";
 export {
+  batchGenerate,
+  type BatchGenerateOptions,
+  type BatchResponse,
+  type BatchToken,
+  streamBatchGenerate,
+} from "./batch.ts";
+export {
   type LogitsProcessor,
   makeLogitsProcessors,
   makeSampler,
@@ -37,4 +44,5 @@ export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";
 export type { LanguageModel } from "./models/mod.ts";
+export type { Loop, Trace, Traces } from "../array/loop.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

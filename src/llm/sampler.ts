@@ -30,15 +30,21 @@ export interface SamplerOptions {
   readonly repetitionContextSize?: number;
 }
 
-/** (logits (B, V), key for this draw) → (B,) uint32 token ids. */
+/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
 export interface Sampler {
   (logits: Tensor, key: Tensor): Tensor;
   /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
   readonly key: readonly [number, number] | undefined;
+  /** Names the graph that it builds, for steps that are traced once for all with equal names; without one each trace is its own. */
+  readonly graph?: string;
 }
 
-/** (recent token ids (n,), logits (B, V)) → logits. */
-export type LogitsProcessor = (tokens: Tensor, logits: Tensor) => Tensor;
+/** (recent token ids (n,) or (B, n), logits (B, V)) → logits. */
+export interface LogitsProcessor {
+  (tokens: Tensor, logits: Tensor): Tensor;
+  /** Names the graph that it builds, see {@link Sampler}. */
+  readonly graph?: string;
+}
 
 /**
  * Makes a sampler. Throws an {@link LlmError} that names an option out of range.
@@ -56,7 +62,7 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
   check("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
   check("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
-  if (temp === 0) return Object.assign((logits: Tensor) => mx.argmax(logits, -1), { key: undefined });
+  if (temp === 0) return Object.assign((logits: Tensor) => mx.argmax(logits, -1), { key: undefined, graph: "argmax" });
   const { seed } = options;
   check(
     "seed",
@@ -66,26 +72,31 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   );
   const sample = (logits: Tensor, key: Tensor): Tensor =>
     mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
-  return Object.assign(sample, { key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]) });
+  return Object.assign(sample, {
+    key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]),
+    graph: `sample ${[temp, topP, topK, minP]}`,
+  });
 }
 
 /** The processors that the options ask for, in the order in which they run. */
-export function makeLogitsProcessors(options: SamplerOptions = {}): LogitsProcessor[] {
+export function makeLogitsProcessors(options: Pick<SamplerOptions, "repetitionPenalty"> = {}): LogitsProcessor[] {
   const { repetitionPenalty: penalty = 1 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
-  return penalty === 1 ? [] : [(tokens, logits) => penalizeRepetition(tokens, logits, penalty)];
+  if (penalty === 1) return [];
+  const process = (tokens: Tensor, logits: Tensor): Tensor => penalizeRepetition(tokens, logits, penalty);
+  return [Object.assign(process, { graph: `penalty ${penalty}` })];
 }
 
 /** Number of recent tokens that the processors look at. */
-export function repetitionContext(options: SamplerOptions): number {
+export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">): number {
   const { repetitionContextSize: size = 20 } = options;
   check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
   return size;
 }
 
 function penalizeRepetition(tokens: Tensor, logits: Tensor, penalty: number): Tensor {
-  const [rows] = logits.shape;
-  const indices = mx.broadcastTo(tokens.reshape([1, tokens.shape[0]]), [rows, tokens.shape[0]]);
+  const recent = tokens.shape[tokens.ndim - 1];
+  const indices = mx.broadcastTo(tokens.reshape([-1, recent]), [logits.shape[0], recent]);
   const seen = mx.takeAlongAxis(logits, indices, -1);
   const lowered = mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
   return mx.putAlongAxis(logits, indices, lowered, -1);

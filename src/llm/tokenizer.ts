@@ -1,13 +1,14 @@
 /**
  * Text to token ids and back, for byte-level BPE tokenizers in the format of tokenizer.json.
  *
- * Splitting and merging is done by `@huggingface/tokenizers`, which is loaded on first use. Control tokens such as
- * `<|im_end|>` are found here and not there: a prompt's own text and the markers of a chat template carry them, the
- * contents of messages never do, whatever a user types.
+ * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as
+ * `<|im_end|>` are found here: a prompt's own text and the markers of a chat template carry them, the contents of messages
+ * never do, whatever a user types.
  *
  * @module
  */
 
+import { Bpe, Merges } from "./bpe.ts";
 import {
   type ChatMessage,
   type ChatOptions,
@@ -18,14 +19,17 @@ import {
 import { Fields } from "./config.ts";
 import { StreamDecoder } from "./detokenizer.ts";
 import { listed, LlmError } from "./error.ts";
+import { JsonBytes } from "./json_bytes.ts";
+import { Vocabulary } from "./vocabulary.ts";
+import { readSplitter, type Splitter } from "./words.ts";
 
-/** Texts of the files that make up a tokenizer, and what the model says about it. */
+/** The files that make up a tokenizer, and what the model says about it. */
 export interface TokenizerSource {
-  /** tokenizer.json. */
-  readonly tokenizer: string;
-  /** tokenizer_config.json; may be absent. */
+  /** Bytes of tokenizer.json. */
+  readonly tokenizer: Uint8Array;
+  /** Text of tokenizer_config.json; may be absent. */
   readonly config?: string;
-  /** chat_template.jinja; takes the place of the template in tokenizer_config.json. */
+  /** Text of chat_template.jinja; takes the place of the template in tokenizer_config.json. */
   readonly chatTemplate?: string;
   /** Directory of the files, for messages. */
   readonly dir: string;
@@ -43,56 +47,48 @@ interface AddedToken {
   readonly rstrip?: boolean;
 }
 
-interface BpeEncoder {
-  encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: number[] };
-}
-
 /** A tokenizer as the generation loop uses it. */
 export class Tokenizer {
   /** Number of ids, added tokens included. */
   readonly vocabSize: number;
   /** Tokens that end a generation. */
   readonly eosTokenIds: ReadonlySet<number>;
-  readonly #encoder: BpeEncoder;
-  readonly #tokens: readonly (string | undefined)[];
+  readonly #vocabulary: Vocabulary;
+  readonly #bpe: Bpe;
+  readonly #split: Splitter;
   readonly #added: ReadonlyMap<string, AddedToken>;
   readonly #addedIds: ReadonlyMap<number, AddedToken>;
   readonly #addedPattern: RegExp | undefined;
   readonly #template: ChatTemplate | undefined;
 
   private constructor(
-    encoder: BpeEncoder,
-    tokens: readonly (string | undefined)[],
-    added: readonly AddedToken[],
+    { vocabulary, bpe, split, added }: Parts,
+    vocabSize: number,
     eosTokenIds: ReadonlySet<number>,
     template: ChatTemplate | undefined,
   ) {
-    this.#encoder = encoder;
-    this.#tokens = tokens;
+    this.#vocabulary = vocabulary;
+    this.#bpe = bpe;
+    this.#split = split;
     this.#added = new Map(added.map((token) => [token.content, token]));
     this.#addedIds = new Map(added.map((token) => [token.id, token]));
     this.#addedPattern = addedPattern(added);
     this.#template = template;
-    this.vocabSize = tokens.length;
+    this.vocabSize = vocabSize;
     this.eosTokenIds = eosTokenIds;
   }
 
   /**
-   * Builds a tokenizer from the texts of its files. Throws an {@link LlmError} that names the file when one is malformed,
-   * of a kind not supported, or made for another model.
+   * Builds a tokenizer from its files. Throws an {@link LlmError} that names the file when one is malformed, of a kind not
+   * supported, or made for another model.
    */
   static async load(source: TokenizerSource): Promise<Tokenizer> {
     const file = `${source.dir}/tokenizer.json`;
-    const json = Fields.parse(source.tokenizer, file).values;
+    const parts = readParts(source.tokenizer, file, source.vocabSize);
+    const { vocabulary, added } = parts;
     const config = Fields.parse(source.config ?? "{}", `${source.dir}/tokenizer_config.json`).values;
-    const { tokens, added } = readVocabulary(json, file);
-    if (tokens.length > source.vocabSize) {
-      throw new LlmError(
-        "tokenizer",
-        `${file} has ids up to ${tokens.length - 1} but the model has only ${source.vocabSize} embeddings: ` +
-          `take the tokenizer files that belong to the model`,
-      );
-    }
+    const vocabSize = Math.max(vocabulary.size, ...added.map(({ id }) => id + 1));
+    checkSize(vocabSize, source.vocabSize, file);
     const outside = source.eosTokenIds.filter((id) => id >= source.vocabSize);
     if (outside.length > 0) {
       throw new LlmError(
@@ -111,7 +107,7 @@ export class Tokenizer {
       controlTokens: added.map((token) => token.content),
       variables: { bos_token: contentOf(config.bos_token) ?? "", eos_token: eos ?? "" },
     });
-    return new Tokenizer(await makeEncoder(json, file), tokens, added, eosTokenIds, template);
+    return new Tokenizer(parts, vocabSize, eosTokenIds, template);
   }
 
   /** Whether messages can be encoded. */
@@ -158,15 +154,13 @@ export class Tokenizer {
 
   /** Bytes that a token stands for; `undefined` when the vocabulary has no such id. */
   tokenBytes(id: number): Uint8Array | undefined {
-    const token = this.#tokens[id];
-    if (token === undefined) return undefined;
-    return this.#addedIds.has(id) ? new TextEncoder().encode(token) : byteLevelBytes(token);
+    const added = this.#addedIds.get(id);
+    return added ? new TextEncoder().encode(added.content) : this.#vocabulary.bytes(id);
   }
 
   /** The id of a token's text as the vocabulary spells it, such as "<|im_end|>". */
   idOf(token: string): number | undefined {
-    const id = this.#added.get(token)?.id ?? this.#tokens.indexOf(token);
-    return id < 0 ? undefined : id;
+    return this.#added.get(token)?.id ?? this.#vocabulary.idOf(token);
   }
 
   /** Whether an id is a control token that is marked special. */
@@ -186,7 +180,7 @@ export class Tokenizer {
     const ids: number[] = [];
     let run = "";
     const flush = () => {
-      if (run !== "") { for (const id of this.#encodeRun(run)) ids.push(id); }
+      for (const word of this.#split(run.toWellFormed())) this.#bpe.encode(word, ids);
       run = "";
     };
     for (const { text, control } of parts) {
@@ -207,10 +201,6 @@ export class Tokenizer {
     flush();
     return ids;
   }
-
-  #encodeRun(text: string): number[] {
-    return this.#encoder.encode(text.toWellFormed(), { add_special_tokens: false }).ids;
-  }
 }
 
 /** Longest first, so that a token that begins with another one wins. */
@@ -224,35 +214,86 @@ function addedPattern(added: readonly AddedToken[]): RegExp | undefined {
   return new RegExp(alternatives.join("|"), "gu");
 }
 
-function readVocabulary(
-  json: Readonly<Record<string, unknown>>,
-  file: string,
-): { tokens: (string | undefined)[]; added: AddedToken[] } {
+/** What a tokenizer.json describes. */
+interface Parts {
+  readonly vocabulary: Vocabulary;
+  readonly bpe: Bpe;
+  readonly split: Splitter;
+  readonly added: readonly AddedToken[];
+}
+
+/** Reads a tokenizer.json for a model of `vocabSize` embeddings. */
+function readParts(bytes: Uint8Array, file: string, vocabSize: number): Parts {
   const fail = (what: string): never => {
     throw new LlmError("tokenizer", `${file}: ${what}`);
   };
+  const { vocabulary, merges, rest: json } = readTables(bytes, file, vocabSize);
   const model = (json.model ?? {}) as Record<string, unknown>;
   if (model.type !== "BPE") fail(`model.type is ${JSON.stringify(model.type)}: only "BPE" is supported`);
   const decoder = (json.decoder ?? {}) as Record<string, unknown>;
   if (decoder.type !== "ByteLevel") fail(`decoder is ${JSON.stringify(decoder.type)}: only "ByteLevel" is supported`);
   const post = (json.post_processor ?? { type: "ByteLevel" }) as Record<string, unknown>;
   if (post.type !== "ByteLevel") fail(`post_processor is ${JSON.stringify(post.type)}: only "ByteLevel" is supported`);
-  if (typeof model.vocab !== "object" || model.vocab === null) fail(`"model.vocab" is missing`);
-  if (!Array.isArray(model.merges)) fail(`"model.merges" is missing`);
+  for (const field of ["continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"]) {
+    if (model[field]) fail(`model.${field} is ${JSON.stringify(model[field])}, which is not supported`);
+  }
+  if (vocabulary === undefined) return fail(`"model.vocab" is missing`);
+  if (merges === undefined) return fail(`"model.merges" is missing`);
   const added = (json.added_tokens ?? []) as AddedToken[];
-  if (!Array.isArray(added) || !added.every((t) => typeof t?.content === "string" && t.content.length > 0)) {
+  const fits = ({ content, id }: AddedToken): boolean =>
+    typeof content === "string" && content.length > 0 && Number.isInteger(id) && id >= 0;
+  if (!Array.isArray(added) || !added.every((token) => token && fits(token))) {
     fail(`"added_tokens" is not a list of tokens`);
   }
-  const tokens: (string | undefined)[] = [];
-  const entries = [
-    ...Object.entries(model.vocab as Record<string, number>),
-    ...added.map((t) => [t.content, t.id] as const),
-  ];
-  for (const [token, id] of entries) {
-    if (!Number.isInteger(id) || id < 0 || id > 10_000_000) fail(`token ${JSON.stringify(token)} has id ${id}`);
-    tokens[id] = token;
-  }
-  return { tokens, added };
+  const bpe = new Bpe(vocabulary, merges, model.ignore_merges === true, file);
+  return { vocabulary, bpe, split: readSplitter(json, file), added };
+}
+
+/** Throws where there are more ids than rows in the embedding. */
+function checkSize(ids: number, embeddings: number, file: string): void {
+  if (ids <= embeddings) return;
+  throw new LlmError(
+    "tokenizer",
+    `${file} has ids up to ${ids - 1} but the model has only ${embeddings} embeddings: ` +
+      `take the tokenizer files that belong to the model`,
+  );
+}
+
+/** What is large in a tokenizer.json, where it is there, and everything else. */
+interface Tables {
+  readonly vocabulary?: Vocabulary;
+  readonly merges?: Merges;
+  readonly rest: Readonly<Record<string, unknown>>;
+}
+
+function readTables(bytes: Uint8Array, file: string, vocabSize: number): Tables {
+  const json = new JsonBytes(bytes, file);
+  const decode = (from: number, to?: number): string => new TextDecoder().decode(bytes.subarray(from, to));
+  if (!json.opens("{")) return { rest: Fields.parse(decode(0), file).values };
+  let vocabulary: Vocabulary | undefined;
+  let merges: Merges | undefined;
+  let mergesAt: number | undefined;
+  let text = "";
+  let end = 0;
+  json.object(() => {
+    if (json.key() !== "model" || !json.opens("{")) return json.skip();
+    json.object(() => {
+      const key = json.key();
+      const start = json.at;
+      if (key === "vocab" && json.opens("{")) {
+        vocabulary = Vocabulary.read(json, vocabSize);
+        checkSize(vocabulary.size, vocabSize, file);
+      } else if (key === "merges" && json.opens("[")) {
+        mergesAt = start;
+        if (vocabulary) merges = new Merges(json, vocabulary);
+        else json.skip();
+      } else return json.skip();
+      text += `${decode(end, start)}null`;
+      end = json.at;
+    });
+  });
+  if (vocabulary && mergesAt !== undefined) merges ??= new Merges(new JsonBytes(bytes, file, mergesAt), vocabulary);
+  return { vocabulary, merges, rest: Fields.parse(text + decode(end), file).values };
 }
 
 /** Fields such as eos_token hold a string or an object with one. */
@@ -269,37 +310,4 @@ function templateOf(config: Readonly<Record<string, unknown>>): string | undefin
   if (!Array.isArray(template)) return undefined;
   const row = template.find((entry) => entry?.name === "default") as { template?: unknown } | undefined;
   return typeof row?.template === "string" ? row.template : undefined;
-}
-
-async function makeEncoder(json: Readonly<Record<string, unknown>>, file: string): Promise<BpeEncoder> {
-  const library = await import("@huggingface/tokenizers").catch((cause) => {
-    throw new LlmError("tokenizer", `The package npm:@huggingface/tokenizers could not be loaded: ${cause.message}`, {
-      cause,
-    });
-  });
-  try {
-    return new library.Tokenizer({ ...json, added_tokens: [] }, {});
-  } catch (cause) {
-    throw new LlmError("tokenizer", `${file} is not a tokenizer that can be read: ${(cause as Error).message}`, {
-      cause,
-    });
-  }
-}
-
-/** GPT-2's alphabet: every byte has a printable character; 33–126, 161–172 and 174–255 stand for themselves. */
-const BYTE_OF_CHAR: ReadonlyMap<string, number> = (() => {
-  const map = new Map<string, number>();
-  let next = 256;
-  for (let byte = 0; byte < 256; byte++) {
-    const printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    map.set(String.fromCharCode(printable ? byte : next++), byte);
-  }
-  return map;
-})();
-
-/** Characters outside the alphabet stand for their UTF-8 bytes. */
-function byteLevelBytes(token: string): Uint8Array {
-  return Uint8Array.from(
-    Array.from(token).flatMap((char) => BYTE_OF_CHAR.get(char) ?? [...new TextEncoder().encode(char)]),
-  );
 }

@@ -130,9 +130,15 @@ export class Weights implements Disposable {
 
 /** Text of a file in a model directory; `undefined` when there is none. */
 export async function readModelFile(dir: string, name: string): Promise<string | undefined> {
+  const bytes = await readModelBytes(dir, name);
+  return bytes && new TextDecoder().decode(bytes);
+}
+
+/** Bytes of a file in a model directory; `undefined` when there is none. */
+export async function readModelBytes(dir: string, name: string): Promise<Uint8Array | undefined> {
   const path = join(dir, name);
   try {
-    return await Deno.readTextFile(path);
+    return await Deno.readFile(path);
   } catch (cause) {
     if (cause instanceof Deno.errors.NotFound) return undefined;
     throw new LlmError("weights", `${path} cannot be read: ${(cause as Error).message}`, { cause });

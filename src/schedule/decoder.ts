@@ -1,5 +1,5 @@
 /**
- * One token through a whole decoder: three dispatches a layer, as shaders/decode.glsl says.
+ * One token of a sequence, or of several, through a whole decoder: three dispatches a layer, as shaders/decode.glsl says.
  *
  * `regions.ts` finds a {@link Decoder} in a graph; here are the sizes it may have, the layouts of its weights and the
  * dispatches that run it.
@@ -9,10 +9,13 @@
 
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
-import { bfloat16, type Dtype, float16, float32, uint16, uint32 } from "../graph/dtype.ts";
+import { bfloat16, type Dtype, float16, float32, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
+import { emitEnd, type HeadResults, headResults, type StepEnd } from "./decoder_end.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
+import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import { type Layout, prepare } from "./prepared.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */
@@ -50,26 +53,10 @@ export interface DecoderSizes {
   readonly bits: number;
 }
 
-/** New values of a loop's state, by the parameter that they replace. */
-export interface StepEnd {
-  /** The token. */
-  readonly next: StateUpdate;
-  /** Position + 1. */
-  readonly position: StateUpdate;
-  /** An array with the token written at position + 1 modulo its size. */
-  readonly log: StateUpdate | undefined;
-}
-
-/** A parameter and the node that replaces it. */
-export interface StateUpdate {
-  readonly parameter: Node;
-  readonly value: Node;
-}
-
 /** What all layers of a decoder share. */
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
-  /** int32 (1,): rows of the cache before this token. */
+  /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
   readonly freqs: Node | undefined;
@@ -80,7 +67,7 @@ export interface DecoderStep {
   readonly ropeBase: number;
 }
 
-/** A decoder of one sequence and one token, found in a graph. */
+/** A decoder of one token of each sequence, found in a graph. */
 export interface Decoder extends DecoderStep {
   /** The token's embedding, or the parts to look it up with. */
   readonly x: Node | { readonly ids: Node; readonly table: Matrix; readonly dtype: Dtype };
@@ -88,7 +75,7 @@ export interface Decoder extends DecoderStep {
   readonly norm: Node;
   readonly head: Matrix;
   readonly vocabulary: number;
-  /** The result (…, vocabulary). */
+  /** The result (sequences, …, vocabulary). */
   readonly logits: Node;
   /** Its argmax. */
   readonly token: Node | undefined;
@@ -104,17 +91,21 @@ const LANES = 32;
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
 /** Positions that a thread has in flight at most. */
-const MOST_POSITIONS = 4;
+const MOST_POSITIONS = 8;
 /** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
 const HEAD_WORKGROUPS = 528;
+/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+const MOST_SEQUENCES = 16;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
 
 /** Kinds of sums, the best first; a device takes the first one whose kernels it has. */
 const SUMS = ["u64", "i32", "f32"] as const;
-type Sums = typeof SUMS[number];
+export type Sums = typeof SUMS[number];
 
-function kernel(phase: "begin" | "qkv" | "attend" | "mlp" | "head", sums: Sums): KernelName {
+type Phase = "begin" | "qkv" | "attend" | "mlp" | "head";
+
+function kernel(phase: Phase, sums: Sums): KernelName {
   return `decode_${phase}_${sums}`;
 }
 
@@ -155,144 +146,27 @@ export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly k
   return fits ? { keys: 4, values: 8 } : { keys: sizes.headDim, values: sizes.headDim };
 }
 
-// ---- layouts of weights -------------------------------------------------------------------------------------------------
-
-/** The 16-bit half of packed words that holds scales (0) or biases (1). */
-function half(words: Value, which: 0 | 1): Value {
-  return { ...words, dtype: uint16, offset: 2 * words.offset + which, strides: words.strides.map((s) => 2 * s) };
-}
-
-/** Copies scales and biases, walked by `from` strides over `shape`, into words walked by `to` strides. */
-function pack(
-  l: Lowering,
-  scales: Value,
-  biases: Value,
-  words: Value,
-  shape: readonly number[],
-  [fromOffset, from]: readonly [number, readonly number[]],
-  [toOffset, to]: readonly [number, readonly number[]],
-): void {
-  const target = { ...words, shape, strides: to, offset: words.offset + toOffset };
-  [scales, biases].forEach((source, i) => {
-    const view = { ...source, dtype: uint16, shape, strides: from, offset: source.offset + fromOffset };
-    l.copy(view, half(target, i as 0 | 1), { disjoint: true });
-  });
-}
-
-function words(...shape: number[]): { readonly shape: readonly number[]; readonly dtype: Dtype } {
-  return { shape, dtype: uint32 };
-}
-
-/** [workgroup][task][group][row]: see decode_qkv.comp. */
-function qkvAffine({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
-  const per = heads / kvHeads;
-  const groups = hidden / groupSize;
-  const slices = headDim / 8;
-  const task = 4 * groups;
-  const workgroup = 2 * (per + 2) * task;
-  const head = headDim * groups;
-  return {
-    key: `decode qkv ${heads} ${kvHeads}`,
-    results: [words(kvHeads * slices, 2 * (per + 2), groups, 4)],
-    emit(l, [qs, qb, ks, kb, vs, vb], [out]) {
-      // (half, head of its kind, key/value head, slice, place in the half, partner, group)
-      const rotated = (types: number, first: number, scales: Value, biases: Value): void =>
-        pack(l, scales, biases, out, [2, types, kvHeads, slices, 2, 2, groups], [
-          0,
-          [2 * groups, head, types * head, 4 * groups, groups, headDim / 2 * groups, 1],
-        ], [first * 2 * task, [task, 2 * task, slices * workgroup, workgroup, 2, 1, 4]]);
-      rotated(per, 0, qs, qb);
-      rotated(1, per, ks, kb);
-      pack(l, vs, vb, out, [2, kvHeads, slices, 4, groups], [0, [4 * groups, head, 8 * groups, groups, 1]], [
-        (per + 1) * 2 * task,
-        [task, slices * workgroup, workgroup, 1, 4],
-      ]);
-    },
-  };
-}
-
-/** [row][group][gate, up]. */
-function gateUpAffine({ hidden, intermediate, groupSize }: DecoderSizes): Layout {
-  const groups = hidden / groupSize;
-  return {
-    key: "decode gate up",
-    results: [words(intermediate, groups, 2)],
-    emit(l, [gs, gb, us, ub], [out]) {
-      const shape = [intermediate, groups];
-      pack(l, gs, gb, out, shape, [0, [groups, 1]], [0, [2 * groups, 2]]);
-      pack(l, us, ub, out, shape, [0, [groups, 1]], [1, [2 * groups, 2]]);
-    },
-  };
-}
-
-/**
- * Codes [column / 8][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
- * are 32 apart.
- */
-function transposed(rows: number, columns: number, groupSize: number): Layout {
-  const groups = columns / groupSize;
-  return {
-    key: "decode transposed",
-    results: [words(columns / 8, rows), words(groups, rows)],
-    emit(l, [codes, scales, biases], [out, affine]) {
-      const per = columns / 8;
-      const walk = (outer: number, inner: number): number[] => [outer, 128 * inner, inner, 32 * inner];
-      const order = [rows, 128, 4, 1];
-      const shape = [rows / 128, 32, 4];
-      l.copy({ ...codes, shape: [per, ...shape], strides: walk(1, per) }, {
-        ...out,
-        shape: [per, ...shape],
-        strides: order,
-      });
-      pack(l, scales, biases, affine, [groups, ...shape], [0, walk(1, groups)], [0, order]);
-    },
-  };
-}
-
-/** [row / 4][group][row % 4]. */
-function headAffine(rows: number, hidden: number, groupSize: number): Layout {
-  const groups = hidden / groupSize;
-  const fours = Math.floor(rows / 4);
-  return {
-    key: "decode head",
-    results: [words(Math.ceil(rows / 4), groups, 4)],
-    emit(l, [scales, biases], [out]) {
-      const part = (count: number, wide: number, at: number): void =>
-        pack(l, scales, biases, out, [count, wide, groups], [at * 4 * groups, [4 * groups, groups, 1]], [
-          at * 4 * groups,
-          [4 * groups, 1, 4],
-        ]);
-      part(fours, 4, 0);
-      if (rows % 4 > 0) part(1, rows % 4, fours);
-    },
-  };
-}
-
-/** All norm weights in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
-function normWeights(nodes: readonly Node[]): Layout {
-  const sizes = nodes.map((node) => node.shape[0]);
-  return {
-    key: "decode norms",
-    results: [{ shape: [sizes.reduce((sum, n) => sum + n, 0)], dtype: nodes[0].dtype }],
-    emit(l, sources, [out]) {
-      let offset = out.offset;
-      sources.forEach((source, i) => {
-        l.copy(source, { ...out, shape: source.shape, strides: [1], offset }, { disjoint: i > 0 });
-        offset += sizes[i];
-      });
-    },
-  };
-}
-
 // ---- dispatches -----------------------------------------------------------------------------------------------------------
 
-/** Bytes of the sums of one token; the same order as in decode.glsl. */
-function stateBytes(s: DecoderSizes, capacity: number, sums: Sums): number {
+/**
+ * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
+ * which takes turns with `turns` places of `residual` bytes.
+ */
+export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): {
+  readonly bytes: number;
+  readonly before: number;
+  readonly residual: number;
+  readonly turns: number;
+} {
   const per = s.heads / s.kvHeads;
   const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8);
   const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
-  const key = s.kvHeads * s.headDim * 4;
-  return 256 + s.headDim * 4 + 3 * residual + squares + key + s.kvHeads * Math.ceil(per / 2) * capacity * 8;
+  const fresh = s.kvHeads * s.headDim * 8;
+  const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
+  const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
+  const before = 256 + s.headDim * 4;
+  const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
+  return { bytes, before, residual, turns };
 }
 
 /** The weights of a layer in the layouts of the kernels. */
@@ -313,10 +187,16 @@ export interface ReadyDecoder {
   readonly norms: Value;
 }
 
+/** Sequences that a decoder advances by a token. */
+export function sequencesOf({ position }: Pick<Decoder, "position">): number {
+  return sizeOf(position.shape);
+}
+
 /** Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves. */
 export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): ReadyDecoder | string {
   const misfit = decoderMisfit(l.backend, d.sizes);
   if (misfit !== undefined) return misfit;
+  if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
     const sources = nodes.map(leaf);
@@ -351,110 +231,213 @@ function all(m: Matrix): readonly Node[] {
   return [m.codes, m.scales, m.biases];
 }
 
+/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
+export type DecoderForm = "barriers" | "whole" | "steps";
+
+/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp. */
+export const MOST_LAYERS = 64;
+/** Workgroups of the largest one: a sum counts its additions in 8 bits. */
+export const MOST_WORKGROUPS = 255;
+/** Looks at an incomplete sum before a dispatch is given up: some milliseconds. */
+const PATIENCE = 16384;
+/** Bits of the phases in decode_layers.comp. */
+const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
+
+/** Workgroups of qkv, attend and mlp. */
+export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
+  return kvHeads * headDim / 8;
+}
+
+/** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
+export class DecoderEmitter {
+  readonly #l: Lowering;
+  readonly #ready: ReadyDecoder;
+  readonly #form: DecoderForm;
+  readonly #sequences: number;
+  readonly #state: Value;
+  readonly #status: Value | undefined;
+  readonly #value: (node: Node) => Value;
+  readonly #spec: Readonly<Record<string, number>>;
+  readonly #push: Readonly<Record<string, number>>;
+
+  /**
+   * `value` gives values of nodes outside of the decoder, `capacity` counts the rows of the caches. `state` has the bytes that
+   * {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers".
+   */
+  constructor(
+    l: Lowering,
+    ready: ReadyDecoder,
+    form: DecoderForm,
+    capacity: number,
+    value: (node: Node) => Value,
+    state: Value,
+    status: Value | undefined,
+  ) {
+    const { decoder: d } = ready;
+    const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
+    const positions = Math.ceil(capacity / THREADS);
+    const unroll = Math.ceil(positions / Math.ceil(positions / MOST_POSITIONS));
+    this.#l = l;
+    this.#ready = ready;
+    this.#form = form;
+    this.#value = value;
+    this.#sequences = sequencesOf(d);
+    this.#state = state;
+    this.#status = status;
+    this.#spec = {
+      HIDDEN: hidden,
+      INTERMEDIATE: intermediate,
+      KV_HEADS: kvHeads,
+      HEADS: heads / kvHeads,
+      HEAD_DIM: headDim,
+      GROUP: groupSize,
+      DTYPE_W: d.head.scales.dtype.code,
+      DTYPE_KV: d.layers[0].keys.dtype.code,
+      COPIES,
+      SUBGROUP: Math.min(LANES, l.backend.limits.subgroup),
+      UNROLL: unroll,
+      ROUNDS: unroll * THREADS >= capacity ? 1 : 65536,
+    };
+    this.#push = {
+      capacity,
+      vocabulary: d.vocabulary,
+      layer: 0,
+      eps: d.eps,
+      head_eps: d.headEps,
+      score_scale: d.scoreScale,
+      rope_scale: d.ropeScale,
+      log2_base: Math.log2(d.ropeBase),
+    };
+  }
+
+  /** The residual before the first layer: a vector, or the embedding of a token. */
+  begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
+    const table = "table" in x ? [this.#plain(x.ids), ...all(x.table).map((n) => this.#plain(n))] : NONE;
+    const vector = "table" in x ? undefined : this.#plain(x);
+    this.#run("begin", [this.#state, position, vector, ...table, freqs], BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, {
+      layer: this.#ready.decoder.layers.length - 1,
+    });
+  }
+
+  /** All layers over their caches. */
+  layers(caches: readonly { readonly keys: Value; readonly values: Value }[]): void {
+    const { decoder: d, layers: prepared } = this.#ready;
+    const { hidden, headDim } = d.sizes;
+    const workgroups = workgroupsOf(d.sizes);
+    const rows = d.layers.map((layer, i) => {
+      const at = i * 2 * (hidden + headDim);
+      const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((o) =>
+        this.#norm(at + o)
+      );
+      const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
+      const { qkv, o, gateUp, down } = prepared[i];
+      const { keys, values } = caches[i];
+      return {
+        qkv: [norm, q, k, v, qkv[0], qNorm, kNorm],
+        cache: [keys, values],
+        o: [o[0], o[1]],
+        mlp: [mlpNorm, gate, up, gateUp[0], down[0], down[1]],
+      };
+    });
+    if (this.#form === "barriers") {
+      rows.forEach(({ qkv, cache, o, mlp }, layer) => {
+        this.#run("qkv", [this.#state, ...qkv, ...cache], workgroups, {}, { layer });
+        this.#run("attend", [this.#state, ...o, ...cache], workgroups, {}, { layer });
+        this.#run("mlp", [this.#state, ...mlp], workgroups, {}, { layer });
+      });
+      return;
+    }
+    const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
+    const run = (layer: number, layers: number, phases: number): void =>
+      this.#l.emit("decode_layers", [this.#state, this.#status], {
+        threads: THREADS,
+        spec: this.#spec,
+        push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
+        table: table.slice(layer, layer + layers),
+        workgroups,
+      });
+    if (this.#form === "whole") return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp);
+    rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
+  }
+
+  /** The logits, where anybody reads them, and what the end of the step needs. */
+  head(): HeadResults {
+    const { decoder: d, head } = this.#ready;
+    const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
+    const results = headResults(
+      this.#l,
+      d.logits,
+      d.keepsLogits,
+      this.#sequences,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#value,
+    );
+    const { logits, best, scratch, recent, spec } = results;
+    const norm = this.#norm(d.layers.length * 2 * (d.sizes.hidden + d.sizes.headDim));
+    const buffers = [this.#state, norm, this.#plain(d.head.codes), head[0], logits, best, scratch, recent];
+    this.#run("head", buffers, count, spec, { layer: d.layers.length });
+    return results;
+  }
+
+  #plain(node: Node): Value {
+    return this.#l.contiguous(this.#value(node), true);
+  }
+
+  #norm(offset: number): Value {
+    const { norms } = this.#ready;
+    return { ...norms, offset: norms.offset + offset };
+  }
+
+  #run(
+    phase: Phase,
+    buffers: readonly (Value | undefined)[],
+    workgroups: number,
+    spec: Readonly<Record<string, number>>,
+    push: Readonly<Record<string, number>> = {},
+  ): void {
+    const ends = phase === "begin" || phase === "head";
+    const name = ends && this.#form !== "barriers" ? `decode_${phase}_poll` as const : kernel(phase, this.#ready.sums);
+    this.#l.emit(name, buffers, {
+      threads: THREADS,
+      spec: { ...this.#spec, ...spec },
+      push: { ...this.#push, ...push },
+      workgroups: phase === "head" ? [this.#sequences, workgroups, 1] : [workgroups, this.#sequences, 1],
+    });
+  }
+}
+
+const NONE = [undefined, undefined, undefined, undefined];
+
 /** Emits the dispatches of a decoder. `value` gives the value of a node outside of it, `done` takes those of its results. */
 export function emitDecoder(
   l: Lowering,
-  { decoder: d, sums, layers: prepared, head, norms }: ReadyDecoder,
+  ready: ReadyDecoder,
+  form: DecoderForm,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
-  const { sizes, capacity, layers } = d;
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = sizes;
+  const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([stateBytes(sizes, capacity, sums) / 4], uint32);
-  const position = plain(d.position);
-  const freqs = d.freqs && plain(d.freqs);
-  const unroll = Math.min(MOST_POSITIONS, Math.ceil(capacity / THREADS));
-  const spec = {
-    HIDDEN: hidden,
-    INTERMEDIATE: intermediate,
-    KV_HEADS: kvHeads,
-    HEADS: heads / kvHeads,
-    HEAD_DIM: headDim,
-    GROUP: groupSize,
-    DTYPE_W: d.head.scales.dtype.code,
-    DTYPE_KV: layers[0].keys.dtype.code,
-    COPIES,
-    SUBGROUP: Math.min(LANES, l.backend.limits.subgroup),
-    UNROLL: unroll,
-    ROUNDS: unroll * THREADS >= capacity ? 1 : 65536,
-  };
-  const push = {
-    capacity,
-    vocabulary: d.vocabulary,
-    layer: 0,
-    eps: d.eps,
-    head_eps: d.headEps,
-    score_scale: d.scoreScale,
-    rope_scale: d.ropeScale,
-    log2_base: Math.log2(d.ropeBase),
-  };
-  const run = (
-    phase: Parameters<typeof kernel>[0],
-    buffers: readonly (Value | undefined)[],
-    workgroups: number,
-    layer = 0,
-    more: Readonly<Record<string, number>> = {},
-  ): void =>
-    l.emit(kernel(phase, sums), buffers, {
-      threads: THREADS,
-      spec: { ...spec, ...more },
-      push: { ...push, layer },
-      workgroups,
-    });
-
-  if ("table" in d.x) {
-    const { ids, table, dtype } = d.x;
-    run("begin", [state, position, undefined, plain(ids), ...all(table).map(plain), freqs], BEGIN_WORKGROUPS, 0, {
-      DTYPE_X: dtype.code,
-    });
-  } else {
-    const none = [undefined, undefined, undefined, undefined];
-    run("begin", [state, position, plain(d.x), ...none, freqs], BEGIN_WORKGROUPS, 0, { DTYPE_X: d.x.dtype.code });
-  }
-  const normAt = (offset: number): Value => ({ ...norms, offset: norms.offset + offset });
-  const workgroups = kvHeads * headDim / 8;
-  layers.forEach((layer, i) => {
-    const { qkv, o, gateUp, down } = prepared[i];
+  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const [state, status] = form === "barriers"
+    ? [l.temporary([bytes / 4], uint32), undefined]
+    : [l.keep(bytes), l.keepStatus()];
+  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
+  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  emitter.layers(d.layers.map((layer) => {
     const [keys, values] = [layer.keys, layer.values].map((update) => {
       const base = value(update.inputs[0]);
       l.donated.push({ base: update.inputs[0], node: update });
       done(update, base);
       return base;
     });
-    const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => plain(m.codes));
-    const at = i * 2 * (hidden + headDim);
-    const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((o) => normAt(at + o));
-    run("qkv", [state, norm, q, k, v, qkv[0], qNorm, kNorm, keys, values], workgroups, i);
-    run("attend", [state, o[0], o[1], keys, values], workgroups, i);
-    run("mlp", [state, mlpNorm, gate, up, gateUp[0], down[0], down[1]], workgroups, i);
-  });
-  const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
-  const logits = d.keepsLogits ? l.temporary(d.logits.shape, d.logits.dtype) : undefined;
-  const best = l.temporary([count, 2], uint32);
-  run(
-    "head",
-    [state, normAt(layers.length * 2 * (hidden + headDim)), plain(d.head.codes), head[0], logits, best],
-    count,
-    layers.length,
-    {
-      DTYPE_OUT: d.logits.dtype.code,
-    },
-  );
-  if (logits) done(d.logits, logits);
-  if (d.token) {
-    const { next, position: after, log } = d.end ?? {};
-    const token = d.end ? undefined : l.temporary(d.token.shape, uint32);
-    const bound = [next, after, log].map((update) => update && value(update.parameter));
-    l.emit("decode_pick", [best, token, ...bound], {
-      threads: THREADS,
-      spec: {},
-      push: { count, log_size: bound[2] ? bound[2].shape[0] : 1 },
-      workgroups: 1,
-    });
-    if (token) done(d.token, token);
-    [next, after, log].forEach((update, i) => update && done(update.value, bound[i]!));
-  }
+    return { keys, values };
+  }));
+  const results = emitter.head();
+  if (results.logits) done(d.logits, results.logits);
+  emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
 }
 
 /** Dtypes that weights beside the codes may have: the two halves of a packed word. */

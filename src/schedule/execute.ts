@@ -16,6 +16,19 @@ export interface RunResult {
   readonly ticket: number;
 }
 
+/** Memory for the intermediates of Plans that run one after another. It lives as long as somebody holds what was taken. */
+export class Scratch {
+  #storage: Storage | undefined;
+
+  /** Storage of at least `bytes`, shared with those who took it before where it is large enough; a reference for the caller. */
+  take(backend: Backend, bytes: number): Storage {
+    const there = this.#storage;
+    if (there && there.refs > 0 && there.bytes >= bytes) there.retain();
+    else this.#storage = new Storage(backend, bytes);
+    return this.#storage!;
+  }
+}
+
 /** A lowered graph with its compiled Plan and arena, ready to run again and again. Holds the storage that the Plan reads. */
 export class Executable implements Disposable {
   readonly lowered: Lowered;
@@ -23,16 +36,27 @@ export class Executable implements Disposable {
   #plan: PlanHandle | undefined;
   #arena: Storage | undefined;
 
-  constructor(backend: Backend, lowered: Lowered) {
+  /** Compiles the Plan and takes its arena now, or with `borrows` compiles when it is first bound, and is given an arena each time. */
+  constructor(backend: Backend, lowered: Lowered, borrows: boolean = false) {
     this.#backend = backend;
     this.lowered = lowered;
     try {
-      if (lowered.arenaBytes > 0) this.#arena = new Storage(backend, lowered.arenaBytes);
-      if (lowered.words) this.#plan = backend.compile(lowered.words);
+      if (lowered.arenaBytes > 0 && !borrows) this.#arena = new Storage(backend, lowered.arenaBytes);
+      if (!borrows) this.#compile();
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
     }
+  }
+
+  #compile(): void {
+    const { words } = this.lowered;
+    if (words) this.#plan ??= profiler.host("compiling", () => this.#backend.compile(words));
+  }
+
+  /** Does ahead what takes time when it is first bound. */
+  async prepare(): Promise<void> {
+    if (this.lowered.words && this.#plan === undefined) await this.#backend.prepare(this.lowered.words);
   }
 
   /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */
@@ -54,21 +78,23 @@ export class Executable implements Disposable {
     }
   }
 
-  /** The slots of a Plan without results: the same for every run over the same parameters. */
-  bind(parameters: readonly Node[]): readonly Slot[] {
-    return this.#slots(this.#bind(parameters, []), parameters);
+  /** The slots of a Plan without results: the same for every run over the same parameters and arena. */
+  bind(parameters: readonly Node[], arena?: Storage): readonly Slot[] {
+    this.#compile();
+    return this.#slots(this.#bind(parameters, [], arena), parameters);
   }
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
   submit(slots: readonly Slot[], times: number = 1): number {
-    if (this.#plan === undefined) return 0;
-    const ticket = this.#backend.run(this.#plan, slots, times);
-    profiler.record(this.#backend, this.#plan, ticket, this.lowered.kernels);
+    const plan = this.#plan;
+    if (plan === undefined) return 0;
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));
+    profiler.record(this.#backend, plan, ticket, this.lowered.sources, times);
     return ticket;
   }
 
   /** The storage behind each slot; results are allocated into `fresh`. */
-  #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
+  #bind(parameters: readonly Node[], fresh: Storage[], arena: Storage | undefined = this.#arena): Storage[] {
     return this.lowered.slots.map((binding) => {
       switch (binding.kind) {
         case "storage":
@@ -81,7 +107,7 @@ export class Executable implements Disposable {
           return storage;
         }
         case "arena":
-          return this.#arena!;
+          return arena!;
         default:
           return binding satisfies never;
       }

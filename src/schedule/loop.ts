@@ -10,11 +10,14 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
 import { stored } from "./compile.ts";
-import { Executable } from "./execute.ts";
+import { Executable, Scratch } from "./execute.ts";
+import { checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
-import { backendOf } from "./realize.ts";
+import { backendOf, realize } from "./realize.ts";
 import type { Storage } from "./storage.ts";
+
+export { FastPathFailure } from "./fast.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
@@ -28,20 +31,26 @@ export function peekNode(node: Node): Uint8Array {
   return out;
 }
 
-/** A step over state nodes. After each run the same nodes hold the new values. */
-export class StateLoop implements Disposable {
+/** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */
+export class StateTrace implements Disposable {
   readonly #backend: Backend;
   readonly #executable: Executable;
-  readonly #state: readonly Node[];
-  readonly #slots: readonly Slot[];
-  #ticket = 0;
+  readonly #scratch: Scratch;
+  readonly #state: readonly Pick<Node, "shape" | "dtype">[];
+  /** The owner of the trace and the loops over it. */
+  #users = 1;
 
   /**
    * Traces `step`, which gets a parameter per state node and returns the new values in the same order, with the same
-   * shapes and dtypes. State nodes are evaluated; those that are not contiguous are refused, since their storage is shared.
+   * shapes and dtypes. Loops take their intermediates from `scratch`, where they may meet other Plans of the device.
    */
-  constructor(state: readonly Node[], step: (state: readonly Node[]) => readonly Node[]) {
-    this.#state = state;
+  constructor(
+    state: readonly Node[],
+    step: (state: readonly Node[]) => readonly Node[],
+    scratch: Scratch = new Scratch(),
+  ) {
+    this.#state = state.map(({ shape, dtype }) => ({ shape, dtype }));
+    this.#scratch = scratch;
     const parameters = state.map((node, index) => makeNode("parameter", [], node.shape, node.dtype, { index }));
     for (const node of parameters) node.retain();
     const outputs = step(parameters);
@@ -49,26 +58,83 @@ export class StateLoop implements Disposable {
     try {
       outputs.forEach((node, i) => {
         if (sameShape(node.shape, state[i].shape) && node.dtype === state[i].dtype) return;
-        const found = `${formatShape(node.shape)} ${node.dtype.name}`;
         throw new ValueError(
-          `a loop's state keeps shape and dtype: ${formatShape(state[i].shape)} ${state[i].dtype.name} became ${found}`,
+          `a loop's state keeps shape and dtype: ${describe(state[i])} became ${describe(node)}`,
         );
       });
       // The arrays that the step captures say where it runs; state that was not evaluated follows them.
       this.#backend = backendOf([...outputs, ...state]);
-      for (const node of state) {
-        const dense = stored(node, this.#backend);
-        if (dense === node) continue;
-        dense.release();
-        throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
-      }
       const lowered = lower(outputs, this.#backend, { ...options, reusable: true, writeBack: parameters });
-      this.#executable = new Executable(this.#backend, lowered);
+      this.#executable = new Executable(this.#backend, lowered, true);
     } finally {
       for (const node of [...outputs, ...parameters]) node.release();
     }
+  }
+
+  /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
+  bind(state: readonly Node[]): StateLoop {
+    state.forEach((node, i) => {
+      const traced = this.#state[i];
+      if (sameShape(node.shape, traced.shape) && node.dtype === traced.dtype) return;
+      throw new ValueError(`a loop was traced for ${describe(traced)}: found ${describe(node)}`);
+    });
+    realize(state, this.#backend);
+    for (const node of state) {
+      const dense = stored(node, this.#backend);
+      if (dense === node) continue;
+      dense.release();
+      throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
+    }
+    const { arenaBytes } = this.#executable.lowered;
+    const arena = arenaBytes > 0 ? this.#scratch.take(this.#backend, arenaBytes) : undefined;
+    this.#users++;
+    return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
+  }
+
+  /** Does ahead what takes time when it is first bound. */
+  prepare(): Promise<void> {
+    return this.#executable.prepare();
+  }
+
+  #release(): void {
+    if (--this.#users === 0) this.#executable[Symbol.dispose]();
+  }
+
+  /** Ends the trace once the loops over it have ended. */
+  [Symbol.dispose](): void {
+    this.#release();
+  }
+}
+
+function describe({ shape, dtype }: Pick<Node, "shape" | "dtype">): string {
+  return `${formatShape(shape)} ${dtype.name}`;
+}
+
+/** A step bound to state nodes: {@link StateTrace.bind}. After each run the same nodes hold the new values. */
+export class StateLoop implements Disposable {
+  readonly #backend: Backend;
+  readonly #executable: Executable;
+  readonly #state: readonly Node[];
+  readonly #arena: Storage | undefined;
+  readonly #slots: readonly Slot[];
+  readonly #end: () => void;
+  #ticket = 0;
+
+  /** Takes over the reference of `arena`; `end` is called when the loop goes. */
+  constructor(
+    backend: Backend,
+    executable: Executable,
+    state: readonly Node[],
+    arena: Storage | undefined,
+    end: () => void,
+  ) {
+    this.#backend = backend;
+    this.#executable = executable;
+    this.#state = state;
+    this.#arena = arena;
+    this.#end = end;
     for (const node of state) node.retain();
-    this.#slots = this.#executable.bind(state);
+    this.#slots = executable.bind(state, arena);
   }
 
   /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */
@@ -78,14 +144,20 @@ export class StateLoop implements Disposable {
     return this.#ticket;
   }
 
-  /** Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. */
+  /**
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
+   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   */
   async done(ticket: number = this.#ticket): Promise<void> {
     if (ticket !== 0) await this.#backend.waitAsync(ticket);
+    const { status } = this.#executable.lowered;
+    if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }
 
-  /** Frees the Plan and its scratch memory; the state stays with its owners. */
+  /** Ends the loop; the state stays with its owners. */
   [Symbol.dispose](): void {
-    this.#executable[Symbol.dispose]();
+    this.#arena?.release();
     for (const node of this.#state) node.release();
+    this.#end();
   }
 }

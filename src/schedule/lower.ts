@@ -9,14 +9,19 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
+import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
-import { emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import { explain } from "./explain.ts";
+import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
+import { explain, explainFallback } from "../backend/explain.ts";
+import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
+import { runPrepared } from "./prepared.ts";
+import { type DispatchSource, profiler } from "./profile.ts";
+import { openPrompt, type Prompt } from "./prompt.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
+import { MOST_COLS, samples } from "./sampling.ts";
 import { Storage } from "./storage.ts";
 
 /** How to lower. */
@@ -47,7 +52,8 @@ export interface Output {
 export interface Lowered {
   /** Undefined when nothing has to run: all outputs are views. */
   readonly words: Uint32Array | undefined;
-  readonly kernels: readonly KernelName[];
+  /** Where each dispatch comes from, for profiles. */
+  readonly sources: readonly DispatchSource[];
   readonly slots: readonly SlotBinding[];
   readonly arenaBytes: number;
   /** One per output asked for, then one per node of `inPlace` that was not asked for. */
@@ -56,19 +62,22 @@ export interface Lowered {
   readonly inPlace: readonly Node[];
   /** Leaves whose storage an output takes over. */
   readonly donated: readonly Node[];
+  /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
+  readonly status: Storage | undefined;
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
-const FUSED: Partial<Record<OpName, (node: Node) => KernelName | undefined>> = {
+const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName | undefined>> = {
   rmsNorm: () => "rms_norm",
   rope: () => "rope",
   attention(node) {
     const [q, , v] = node.inputs;
-    const { hasLengths } = attrsOf(node, "attention");
-    const lengths = hasLengths ? sizeOf(node.inputs[node.inputs.length - 1].shape) : 1;
-    return q.shape[3] <= 256 && v.shape[3] <= 256 && lengths === 1 ? "attention" : undefined;
+    return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
   },
-  sample: (node) => node.inputs[0].shape[1] <= 262144 ? "sample" : undefined,
+  sample(node, backend) {
+    const cols = node.inputs[0].shape[1];
+    return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+  },
 };
 
 /** Makes device storage of a leaf with host or file content. */
@@ -76,7 +85,8 @@ function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
   const storage = new Storage(backend, bytes, node.op === "data" && attrsOf(node, "data").visible);
   if (node.op === "data") {
-    if (bytes > 0) backend.write(storage.buffer, 0, attrsOf(node, "data").bytes);
+    const content = attrsOf(node, "data").bytes;
+    if (content && bytes > 0) backend.write(storage.buffer, 0, content);
   } else {
     const { path, byteOffset } = attrsOf(node, "file");
     try {
@@ -121,8 +131,12 @@ class Graph {
       if (!state.has(node)) {
         state.set(node, "open");
         const serves = FUSED[node.op];
-        const kernel = serves?.(node);
+        const kernel = serves?.(node, backend);
         if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+          if (options.fuse) {
+            const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+            explainFallback(`${node.op}: in primitives, because ${why}`);
+          }
           const composite = node.composite();
           composite.retain();
           this.replaced.set(node, composite);
@@ -157,29 +171,40 @@ class Graph {
  * holds one reference of each storage in its slots, which {@link Executable} takes over.
  */
 export function lower(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  return profiler.host("lowering", () => lowerGraph(outputs, backend, options));
+}
+
+function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
+  const wanted = new Set(outputs);
+  const lastReader = (node: Node): boolean => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node);
+  const l = new Lowering(backend, lastReader, options.reusable ?? false);
   try {
-    const lowered = walk(graph, outputs, backend, options);
+    const lowered = walk(l, graph, outputs, wanted, options);
     // Before the composites go: storage that only they hold is still needed.
     for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
     return lowered;
   } finally {
+    for (const storage of l.kept) storage.release();
+    runPrepared(l);
     graph.release();
   }
 }
 
-function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
-  const wanted = new Set(outputs);
-  const l = new Lowering(
-    backend,
-    (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
-    options.reusable ?? false,
-  );
+function walk(
+  l: Lowering,
+  graph: Graph,
+  outputs: readonly Node[],
+  wanted: ReadonlySet<Node>,
+  options: LowerOptions,
+): Lowered {
+  const { backend } = l;
   const values = new Map<Node, Value>();
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
 
-  const value = (node: Node): Value => {
+  // What a node's value is, in blocks where attention may read it so.
+  const asItLies = (node: Node): Value => {
     const chain = held.get(node);
     if (chain) {
       held.delete(node);
@@ -187,15 +212,34 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     }
     return values.get(node)!;
   };
+  const value = (node: Node): Value => {
+    const found = asItLies(node);
+    if (!found.blocks) return found;
+    const joined = l.plain(found);
+    values.set(node, joined);
+    return joined;
+  };
 
-  const region = options.fuse && options.regions !== "off"
-    ? openDecoder(l, graph, outputs, values, options)
-    : undefined;
-  for (const node of graph.order) {
+  const fuses = options.fuse && options.regions !== "off";
+  const leafValue = (node: Node): Value | undefined => {
+    const there = values.get(node) ?? leaf(l, node, backend);
+    if (there) values.set(node, there);
+    return there;
+  };
+  const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
+  const done = new Set<Node>();
+  const lowerNode = (node: Node): void => {
+    if (done.has(node)) return;
+    done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) continue;
-      emitDecoder(l, region.ready, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      if (node !== region.last) return;
+      const { ready, form } = region;
+      l.from("region", "decoder step");
+      emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+    } else if (prompt?.inside.has(node)) {
+      l.from("region", "prompt layer");
+      prompt.emit(node);
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
@@ -210,13 +254,28 @@ function walk(graph: Graph, outputs: readonly Node[], backend: Backend, options:
     } else if (node.op === "part") {
       values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
-      continue; // an immediate of every reader
+      return; // an immediate of every reader
     } else {
-      const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
+      l.from(node.op);
+      const result = leaf(l, node, backend) ??
+        RULES[node.op as RuleName](l, node, node.inputs.map(node.op === "attention" ? asItLies : value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }
-  }
+  };
+  /** The value of a node whose turn may not have come yet. */
+  const early = (node: Node): Value => {
+    if (!done.has(node)) {
+      for (const input of graph.inputs(node)) early(input);
+      lowerNode(node);
+    }
+    return value(node);
+  };
+  const prompt = fuses && !region
+    ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
+    : undefined;
+  for (const node of graph.order) lowerNode(node);
+  l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
     writeBack(l, options.writeBack, outputs.map(result));
@@ -245,10 +304,9 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
   readonly ready: ReadyDecoder;
+  readonly form: DecoderForm;
   readonly last: Node;
   readonly inside: ReadonlySet<Node>;
-  /** The value of a leaf, whether its turn has come or not. */
-  leafValue(node: Node): Value | undefined;
 }
 
 /** Looks for a decoder in a graph. */
@@ -256,25 +314,30 @@ function openDecoder(
   l: Lowering,
   graph: Graph,
   outputs: readonly Node[],
-  values: Map<Node, Value>,
+  leafValue: (node: Node) => Value | undefined,
   options: LowerOptions,
 ): Open | undefined {
   const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
   const found = findDecoder(graph, new Set(outputs), state);
   if (found === undefined) return undefined;
-  const leafValue = (node: Node): Value | undefined => {
-    const there = values.get(node) ?? leaf(l, node, l.backend);
-    if (there) values.set(node, there);
-    return there;
-  };
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
-    explain(`decoder step: op by op, because ${ready}`);
+    explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
   const { sizes, layers } = found.decoder;
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
-  return { ready, last: found.last, inside: found.inside, leafValue };
+  const form = decoderForm(l, ready, leafValue);
+  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { ready, form, last: found.last, inside: found.inside };
+} layers of ${sizes.hidden} features fused, ${ready.sums} sums`);
+  return { ready, last: found.last, inside: found.inside };
+}
+
+/** A prompt as it was found, after a word about it. */
+function explained(found: Prompt | string | undefined): Prompt | undefined {
+  if (typeof found === "string") explainFallback(`prompt: op by op, because ${found}`);
+  else if (found) explain(found.explanation);
+  return typeof found === "string" ? undefined : found;
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */
@@ -306,6 +369,7 @@ function dispatchChain(l: Lowering, chain: Chain): Value {
   // No step and the same dtype: the value itself.
   if (chain.steps.length === 0 && chain.inputs[0].dtype === node.dtype) return l.broadcast(chain.inputs[0], node.shape);
   const out = l.temporary(node.shape, node.dtype);
+  l.from(node.op);
   emitChain(l, chain, out);
   return out;
 }
@@ -341,11 +405,12 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   });
   return {
     words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
-    kernels: l.builder.kernels,
+    sources: l.sources,
     slots,
     arenaBytes: placement.bytes,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
     inPlace,
     donated: l.donated.map((d) => d.base),
+    status: l.status,
   };
 }

@@ -9,12 +9,13 @@
 
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
-import type { Dtype } from "../graph/dtype.ts";
+import { type Dtype, uint32 } from "../graph/dtype.ts";
 import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
-import type { Storage } from "./storage.ts";
+import type { DispatchSource } from "./profile.ts";
+import { Storage } from "./storage.ts";
 
 /** What a slot is bound to when the Plan runs. */
 export type SlotSource =
@@ -22,6 +23,13 @@ export type SlotSource =
   | { readonly kind: "parameter"; readonly index: number }
   | { readonly kind: "result"; readonly bytes: number }
   | { readonly kind: "temporary"; readonly bytes: number };
+
+/** How the last dimension lies where its elements are together only `size` at a time. */
+export interface Blocks {
+  readonly size: number;
+  /** Elements from block to block. */
+  readonly stride: number;
+}
 
 /** Where elements lie. Offset and strides count elements. */
 export interface Value {
@@ -32,6 +40,8 @@ export interface Value {
   readonly dtype: Dtype;
   /** Where the elements do not lie like that: {@link Lowering.emit} unpacks them for kernels that do not know. */
   readonly packing?: Packing;
+  /** Where the last dimension, whose stride then is 1, lies in blocks: {@link Lowering.plain} joins them for all that do not know. */
+  readonly blocks?: Blocks;
 }
 
 /** Ops whose result never shares memory with another node. */
@@ -57,8 +67,18 @@ export class Lowering {
   readonly slots: SlotSource[] = [];
   /** First and last dispatch that touches each slot. */
   readonly uses: { first: number; last: number }[] = [];
+  /** Storage that only this Plan uses; the Lowering holds a reference of each. */
+  readonly kept: Storage[] = [];
+  /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
+  status: Storage | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Where each dispatch comes from. */
+  readonly sources: DispatchSource[] = [];
+  #op: DispatchSource["op"] = "layout";
+  #region: string | undefined;
+  /** Nodes that their only reader takes in float16, whatever their dtype: a rule may leave them so. */
+  readonly asHalf: Set<Node> = new Set();
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
@@ -77,10 +97,37 @@ export class Lowering {
     this.builder = new PlanBuilder(backend.limits.maxGrid);
   }
 
+  /** Says what the next dispatches are for: an op, and the region that it belongs to. */
+  from(op: DispatchSource["op"], region?: string): void {
+    this.#op = op;
+    this.#region = region;
+  }
+
+  /** Whether the Plan will run more than once, by somebody who looks at its status. */
+  get repeats(): boolean {
+    return this.#capturesStorage;
+  }
+
   /** A fresh intermediate, contiguous. */
   temporary(shape: Shape, dtype: Dtype): Value {
     const slot = this.#newSlot({ kind: "temporary", bytes: Math.max(4, sizeOf(shape) * dtype.bytes) });
     return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  }
+
+  /** Memory that keeps its content from run to run, zero at first; where the host can look in when `visible`. */
+  keep(bytes: number, visible = false): Value {
+    const storage = new Storage(this.backend, bytes, visible);
+    this.kept.push(storage);
+    this.backend.write(storage.buffer, 0, new Uint8Array(bytes));
+    const shape = [bytes / 4];
+    return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
+  }
+
+  /** Memory of a status word, see {@link Lowering.status}. */
+  keepStatus(): Value {
+    const value = this.keep(4, true);
+    this.status = this.kept[this.kept.length - 1];
+    return value;
   }
 
   /** The slot of device memory that exists already; one slot per storage. */
@@ -117,28 +164,41 @@ export class Lowering {
   emit(
     kernel: KernelName,
     buffers: readonly (Value | undefined)[],
-    d: Omit<Dispatch, "kernel" | "buffers" | "spec"> & {
+    d: Omit<Dispatch, "kernel" | "buffers" | "spec" | "table"> & {
       readonly spec: Readonly<Record<string, number>>;
       readonly threads?: number;
+      readonly table?: readonly (readonly Value[])[];
     },
   ): void {
     if (d.workgroups === 0) return;
     const plain = buffers.map((value) => value && this.plain(value));
+    const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
     const at = this.builder.dispatches;
-    const bindings = plain.map((value): Binding | undefined => {
-      if (!value) return undefined;
+    const bind = (value: Value): Binding => {
       const use = this.uses[value.slot];
       if (use.first < 0) use.first = at;
       use.last = at;
       return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
-    });
+    };
+    const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    this.builder.add({ kernel, buffers: bindings, spec, push: d.push, workgroups: d.workgroups, disjoint: d.disjoint });
+    const { push, workgroups, disjoint } = d;
+    this.builder.add({
+      kernel,
+      buffers: bindings,
+      spec,
+      push,
+      table: rows?.map((row) => row.map(bind)),
+      workgroups,
+      disjoint,
+    });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
 
-  /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */
+  /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */
   plain(value: Value): Value {
-    const { packing, ...rest } = value;
+    const { packing, blocks, ...rest } = value;
+    if (blocks) return this.#join(rest, blocks);
     if (!packing) return value;
     const key = `${value.slot} ${packing.part}`;
     let slot = this.#unpacked.get(key);
@@ -147,6 +207,15 @@ export class Lowering {
       this.#unpacked.set(key, slot = out.slot);
     }
     return { ...rest, slot };
+  }
+
+  #join(value: Value, { size, stride }: Blocks): Value {
+    const out = this.temporary(value.shape, value.dtype);
+    const lead = value.shape.slice(0, -1);
+    const shape = [...lead, value.shape[lead.length] / size, size];
+    const strides = [...value.strides.slice(0, -1), stride, 1];
+    this.copy({ ...value, shape, strides }, { ...out, shape, strides: contiguousStrides(shape) });
+    return out;
   }
 
   /** Workgroups for one thread per item. */

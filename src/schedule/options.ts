@@ -4,6 +4,8 @@
  * @module
  */
 
+import { environment } from "../backend/devices.ts";
+
 /** What the scheduler may do; change it between evaluations only. */
 export const options: {
   /** Several ops in one dispatch. */
@@ -12,7 +14,20 @@ export const options: {
   regions: "auto" | "on" | "off";
   /** How decode kernels add, where the device can; else the best deterministic way. */
   sums: "u64" | "i32" | "f32" | undefined;
-} = { fuse: true, regions: "auto", sums: undefined };
+  /**
+   * How decoders wait inside of a loop: "auto" as `fast.ts` finds, "try" with its test on every device; else always in one
+   * dispatch ("whole"), in the same kernels with a dispatch for each phase ("steps"), or by barriers.
+   */
+  fast: "auto" | "try" | "whole" | "steps" | "barriers";
+  /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
+  patience: number | undefined;
+} = {
+  fuse: true,
+  regions: "auto",
+  sums: undefined,
+  fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
+  patience: undefined,
+};
 
 /**
  * Switches fusion: off, fused ops run as their composites of primitives and every elementwise op is a dispatch of its own.

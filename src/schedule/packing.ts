@@ -11,6 +11,7 @@ import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import { Lowering, type Value } from "./lowering.ts";
 import { uploadLeaf } from "./lower.ts";
 import { PARTS, TILE } from "./packed.ts";
+import { profiler } from "./profile.ts";
 import { Storage } from "./storage.ts";
 
 /** Columns that a step of the kernels takes, and the longest row that they know. */
@@ -59,6 +60,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: Quantizat
   });
   const plan = backend.compile(l.builder.finish(values.length, (slot) => slot));
   const ticket = backend.run(plan, [storage, ...factors].map(({ buffer }) => ({ buffer, byteOffset: 0 })));
+  profiler.record(backend, plan, ticket, l.sources);
   backend.release(plan);
 
   const packing = { rows, columns, bits, groupSize, scales: scales.dtype };

@@ -26,11 +26,11 @@ export interface Dispatch {
   readonly push: Readonly<Record<string, number | readonly number[]>>;
   /** Number of workgroups; folded over x and y when it passes the device's limit. Or all three axes. */
   readonly workgroups: number | readonly [number, number, number];
+  /** Rows of the table of addresses, each in the order of the kernel's columns. */
+  readonly table?: readonly (readonly Binding[])[];
   /** Its writes do not overlap those of the dispatch before it. */
   readonly disjoint?: boolean;
 }
-
-const HEADER_WORDS = 4;
 
 /** Splits a number of workgroups over x and y so that neither passes `maxGrid`; kernels undo it with flat_workgroup(). */
 export function foldGrid(workgroups: number, maxGrid: number): [number, number, number] {
@@ -43,8 +43,8 @@ export function foldGrid(workgroups: number, maxGrid: number): [number, number, 
 export class PlanBuilder {
   #words: number[] = [PLAN_MAGIC, 0, 0, 0];
   #dispatches = 0;
-  /** Kernel of each dispatch, for profiles. */
-  readonly kernels: KernelName[] = [];
+  /** Where words name slots. */
+  readonly #slots: number[] = [];
   readonly #maxGrid: number;
 
   constructor(maxGrid: number) {
@@ -69,7 +69,7 @@ export class PlanBuilder {
     );
     for (let i = 0; i < row.buffers.length; i++) {
       const b = d.buffers[i];
-      if (b) words.push(b.slot, b.byteOffset);
+      if (b) this.#bind(b);
       else words.push(PLAN_NO_SLOT, 0);
     }
     for (const name of row.spec) {
@@ -86,8 +86,16 @@ export class PlanBuilder {
         words.push(field.type === "f32" ? float32Bits(v) : v >>> 0);
       }
     }
-    this.kernels.push(d.kernel);
+    if (row.columns.length > 0) {
+      words.push(d.table?.length ?? 0);
+      for (const b of d.table?.flat() ?? []) this.#bind(b);
+    }
     this.#dispatches++;
+  }
+
+  #bind({ slot, byteOffset }: Binding): void {
+    this.#slots.push(this.#words.length);
+    this.#words.push(slot, byteOffset);
   }
 
   /** The finished Plan over `slots` slots. `map` renumbers the slots that were used while building. */
@@ -96,16 +104,7 @@ export class PlanBuilder {
     words[1] = slots;
     words[2] = this.#dispatches;
     words[3] = words.length;
-    let at = HEADER_WORDS;
-    for (let d = 0; d < this.#dispatches; d++) {
-      const counts = words[at + 1];
-      const buffers = counts & 0xff;
-      for (let b = 0; b < buffers; b++) {
-        const w = at + 5 + 2 * b;
-        if (words[w] !== PLAN_NO_SLOT) words[w] = map(words[w]);
-      }
-      at += 5 + 2 * buffers + ((counts >> 8) & 0xff) + (counts >>> 16);
-    }
+    for (const at of this.#slots) words[at] = map(words[at]);
     return words;
   }
 }

@@ -9,14 +9,15 @@ import { float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixAttention, matrixProduct } from "./matrices.ts";
+import { matrixProduct } from "./matrix_products.ts";
+import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
+import type { Dispatch } from "./plan.ts";
+import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.ts";
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
-/** Rows of x up to which a product is a matrix-vector product. */
-const MATVEC_ROWS = 8;
-/** Columns that one workgroup of matvec makes. */
-const MATVEC_COLUMNS = 16;
+/** Rows from which on a product takes cooperative matrices where there are any. */
+const MATRIX_ROWS = 9;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -44,9 +45,31 @@ function matmulWalk(
   return { m, rowStride, batch };
 }
 
-/** Rows and columns of the tile that a workgroup of matmul and quantized_matmul makes. */
-function tileOf(l: Lowering): number {
-  return l.backend.limits.threads >= 256 ? 64 : 32;
+/** Emits a tiled product; `parts`, when its depth is split, goes to float32 results that are added up. */
+function emitTiles(
+  l: Lowering,
+  kernel: "matmul" | "quantized_matmul",
+  cutting: Tiling,
+  operands: readonly Value[],
+  out: Value,
+  spec: Readonly<Record<string, number>>,
+  push: Dispatch["push"],
+): void {
+  const { shape: { threads }, splits, workgroups } = cutting;
+  const count = sizeOf(out.shape);
+  const target = splits > 1 ? l.temporary([splits, count], float32) : out;
+  l.emit(kernel, [...operands, target], {
+    threads,
+    spec: { ...spec, DTYPE_OUT: target.dtype.code, ...tileSpec(cutting) },
+    push,
+    workgroups,
+  });
+  if (splits === 1) return;
+  l.emit("sum_splits", [target, out], {
+    spec: { SPLITS: splits, DTYPE_OUT: out.dtype.code },
+    push: { count },
+    workgroups: l.groups(Math.ceil(count / 4)),
+  });
 }
 
 /** One row, or few, by matvec, more by matmul. */
@@ -61,23 +84,31 @@ export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Val
   const kk = a.shape[a.shape.length - 1];
   if (sizeOf(node.shape) === 0) return out;
   const batches = sizeOf(batch.shape);
-  const vector = m <= MATVEC_ROWS;
-  const tile = tileOf(l);
-  l.emit(vector ? "matvec" : "matmul", [a, b, out], {
-    spec: { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code, DTYPE_OUT: out.dtype.code },
-    push: {
-      batch: batches,
-      m,
-      n,
-      k: kk,
-      batch_shape: batch.shape,
-      a_batch_strides: batch.strides[0],
-      b_batch_strides: batch.strides[1],
-      a_strides: [rowStride, a.strides[a.strides.length - 1]],
-      b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
-    },
-    workgroups: batches * (vector ? Math.ceil(n / MATVEC_COLUMNS) : Math.ceil(m / tile) * Math.ceil(n / tile)),
-  });
+  const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
+  const push = {
+    batch: batches,
+    m,
+    n,
+    k: kk,
+    batch_shape: batch.shape,
+    a_batch_strides: batch.strides[0],
+    b_batch_strides: batch.strides[1],
+    a_strides: [rowStride, a.strides[a.strides.length - 1]],
+    b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
+  };
+  const alongK = push.b_strides[0] === 1;
+  if (isFewRows(m, alongK)) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
+    l.emit("matvec", [a, b, out], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
+      push,
+      workgroups: batches * Math.ceil(n / columns),
+    });
+  } else {
+    const cutting = tiling(l.backend, batches, m, n, kk, out.dtype.kind === "float");
+    emitTiles(l, "matmul", cutting, [a, b], out, spec, push);
+  }
   return out;
 }
 
@@ -90,7 +121,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const lead = node.shape.slice(0, -2);
   const packed = transpose && packedMatrix([w, scales, biases]);
   if (packed) return packedProduct(l, node, x, packed);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] > MATVEC_ROWS) {
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] >= MATRIX_ROWS) {
     const product = matrixProduct(l, node, x, [w, scales, biases]);
     if (product) return product;
   }
@@ -102,29 +133,20 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const m = sizeOf(node.shape) / n / batch;
   const full = (v: Value): Value =>
     l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
-  const spec = {
-    BITS: bits,
-    GROUP: groupSize,
-    DTYPE_X: x.dtype.code,
-    DTYPE_SCALES: scales.dtype.code,
-    DTYPE_OUT: out.dtype.code,
-  };
+  const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
-  const buffers = [dense, full(w), full(scales), full(biases), out];
-  if (transpose && m <= MATVEC_ROWS) {
-    const outputs = l.backend.limits.threads / 8;
-    l.emit("quantized_matvec", buffers, {
-      spec: { ...spec, ROWS: m },
+  const operands = [dense, full(w), full(scales), full(biases)];
+  if (transpose && isFewRows(m, true)) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
+    l.emit("quantized_matvec", [...operands, out], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
       push,
-      workgroups: batch * Math.ceil(n / outputs),
+      workgroups: batch * Math.ceil(n / columns),
     });
   } else {
-    const tile = tileOf(l);
-    l.emit("quantized_matmul", buffers, {
-      spec: { ...spec, TRANSPOSE: transpose ? 1 : 0 },
-      push,
-      workgroups: batch * Math.ceil(m / tile) * Math.ceil(n / tile),
-    });
+    const cutting = tiling(l.backend, batch, m, n, kk, true);
+    emitTiles(l, "quantized_matmul", cutting, operands, out, { ...spec, TRANSPOSE: transpose ? 1 : 0 }, push);
   }
   return out;
 }
@@ -132,11 +154,11 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
   const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
-  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x));
-  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, q, kk, v) : undefined;
-  if (product) return product;
-  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
+  if (product) return product;
+  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x.blocks ? l.plain(x) : x));
+  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const out = l.temporary(node.shape, node.dtype);
   const [batch, heads, qLen, vDim] = node.shape;
   if (sizeOf(node.shape) === 0) return out;
@@ -149,7 +171,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
       DTYPE_OUT: node.dtype.code,
       MASK_MODE: MASK_MODES[mode],
       DTYPE_MASK: (mask?.dtype ?? float32).code,
-      HAS_LENGTHS: hasLengths ? 1 : 0,
+      HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
     },
     push: {
       batch,

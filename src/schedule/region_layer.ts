@@ -6,6 +6,7 @@
  */
 
 import { attrsOf, type Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
 import { type DecoderLayer, type DecoderSizes, type DecoderStep, isFloat, type Matrix } from "./decoder.ts";
 import { expect, Mismatch, type Product, type Walk } from "./region_walk.ts";
 
@@ -47,6 +48,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
   const keys = cached(walk, cachedKeys, 4, "keys");
   const values = cached(walk, cachedValues, 8, "values");
   const position = walk.peekIndex(keys.start);
+  expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
   expect(walk.peekIndex(values.start) === position, "keys and values are written at different rows");
   expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
 
@@ -116,7 +118,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
 }
 
 /** x + y where one side is a product: which one is told by what the product reads. */
-function residual(
+export function residual(
   walk: Walk,
   node: Node,
   is: (op: Node) => boolean,
@@ -134,7 +136,7 @@ function residual(
 }
 
 /** silu(gate) * up in either order, silu(x) being x * sigmoid(x). */
-function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Product; readonly up: Product } {
+export function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Product; readonly up: Product } {
   for (const [i, side] of sides.entries()) {
     const silu = walk.peek(side);
     if (silu.op !== "elementwise" || attrsOf(silu, "elementwise").fn !== "multiply") continue;
@@ -160,7 +162,11 @@ function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Pro
 function rotated(walk: Walk, node: Node, position: Node, what: string): Rotated {
   const rope = walk.take(walk.bare(node), "rope", what);
   const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrsOf(rope, "rope");
-  expect(!traditional && offsetInput === "scalar", `${what} is not turned half by half at one position`);
+  const single = sizeOf(position.shape) === 1;
+  expect(
+    !traditional && offsetInput === (single ? "scalar" : "batch"),
+    `${what} is not turned half by half at the position of its sequence`,
+  );
   expect(walk.peekIndex(rope.inputs[1]) === position, `${what} is turned by another position than the cache's`);
   const norm = walk.norm(rope.inputs[0], `the norm of ${what}`);
   const product = walk.product(norm.x, `the projection to ${what}`);
@@ -175,7 +181,7 @@ function rotated(walk: Walk, node: Node, position: Node, what: string): Rotated 
   };
 }
 
-/** A cache in blocks, seen as (1, H, capacity, D): its update in place by one row. */
+/** A cache in blocks, seen as (B, H, capacity, D): its update in place by a row of each sequence. */
 function cached(
   walk: Walk,
   node: Node,
@@ -198,8 +204,8 @@ function cached(
   const { axes, donate } = attrsOf(update, "dynamicSliceUpdate");
   const [base, rows, start] = update.inputs;
   const [batch, heads, blocks, capacity, size] = update.shape;
-  const fits = donate && String(axes) === "3" && batch === 1 && size === block && rows.shape[3] === 1 &&
-    String(node.shape) === String([1, heads, capacity, blocks * size]);
+  const fits = donate && String(axes) === "3" && size === block && rows.shape[3] === 1 &&
+    String(node.shape) === String([batch, heads, capacity, blocks * size]);
   expect(fits, `the ${what} are not cached in blocks of ${block}`);
   expect(isFloat(update.dtype) && base.op !== "data", `the cached ${what} are ${update.dtype.name}`);
   for (const v of [...views, update]) walk.inside.add(v);

@@ -129,9 +129,11 @@ export class Walk {
     return node;
   }
 
-  /** A position behind views and casts of integers, which are not taken: others may read them. */
+  /** Positions behind views, which are not taken: others may read them. */
   peekIndex(node: Node): Node {
-    while (["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === 1) node = node.inputs[0];
+    while (
+      ["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === sizeOf(node.inputs[0].shape)
+    ) node = node.inputs[0];
     return node;
   }
 
@@ -141,16 +143,6 @@ export class Walk {
       (node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast")
     ) node = node.inputs[0];
     return node.op === "full" ? attrsOf(node, "full").value : undefined;
-  }
-
-  /** Steps through views and casts between integers. */
-  through(node: Node): Node {
-    for (;;) {
-      const cast = node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast" &&
-        node.inputs[0].dtype.kind !== "float";
-      if (!cast && !(["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === 1)) return node;
-      node = node.inputs[0];
-    }
   }
 
   /** Whether a node is position + 1. */

@@ -1,7 +1,7 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known, the decoder of one token: embedding, layers of attention and feed-forward part over a cache, head and
+ * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part over a cache, head and
  * argmax. The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every
  * node inside must be read inside only; a graph that does not match is lowered op by op, with the same answers.
  * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
@@ -12,14 +12,16 @@
 import { float32, uint32 } from "../graph/dtype.ts";
 import { attrsOf, Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
-import { type Decoder, type DecoderSizes, isFloat, isHalf, type StateUpdate, type StepEnd } from "./decoder.ts";
+import { type Decoder, type DecoderSizes, isFloat, isHalf } from "./decoder.ts";
+import type { StateUpdate } from "./decoder_end.ts";
+import { findEnd } from "./region_end.ts";
 import { findLayer, type Layer } from "./region_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "./region_walk.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
   readonly decoder: Decoder;
-  /** Where it stands in the order: its logits or their argmax. */
+  /** Where it stands in the order: its logits. */
   readonly last: Node;
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
@@ -31,12 +33,13 @@ export function findDecoder(
   wanted: ReadonlySet<Node>,
   state: readonly StateUpdate[],
 ): DecoderRegion | string | undefined {
-  const isStep = (n: Node): boolean =>
-    n.op === "attention" && n.shape[0] === 1 && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
-  if (!graph.order.some(isStep)) return undefined;
-  // The head is the last product of a token's row.
+  const isStep = (n: Node): boolean => n.op === "attention" && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
+  const step = graph.order.find(isStep);
+  if (!step) return undefined;
+  const [sequences] = step.shape;
+  // The head is the last product of a row of each sequence.
   const logits = graph.order.findLast((n) =>
-    n.op === "quantizedMatmul" && sizeOf(n.shape) === n.shape[n.shape.length - 1]
+    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * n.shape[n.shape.length - 1]
   );
   if (!logits) return "there is no quantized head";
   try {
@@ -68,12 +71,16 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   expect(last.eps === first.eps, "the norms have different eps");
 
   const logits = walk.upward(product);
-  const token = argmax(walk, logits);
+  const found = findEnd(walk, logits, first.position, state);
+  const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
   const readers = walk.readers(logits);
-  const keepsLogits = walk.wanted.has(logits) || !token || readers.some((r) => !walk.inside.has(r));
+  const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
+    readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
+  // Penalised logits are not those that others ask for.
+  const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
   walk.inside.delete(logits);
   if (token) walk.inside.delete(token);
-  const end = token && !keepsLogits ? stepEnd(walk, token, first.position, state) : undefined;
+  for (const node of end ? found!.inside : []) walk.inside.add(node);
 
   const decoder: Decoder = {
     sizes,
@@ -96,9 +103,10 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     end,
   };
   checkDtypes(decoder);
+  const updates = end ? [end.next, end.position, ...(end.key ? [end.key] : []), ...end.rings] : [];
   const results = new Set<Node>([logits, ...layers.flatMap((l) => [l.keys, l.values])]);
   if (token) results.add(token);
-  for (const update of [end?.next, end?.position, end?.log]) if (update) results.add(update.value);
+  for (const update of updates) results.add(update.value);
   for (const node of walk.inside) {
     if (results.has(node)) continue;
     expect(!walk.wanted.has(node), `the result of ${node.op} is asked for`);
@@ -113,7 +121,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   }
   for (const node of results) walk.inside.add(node);
   takeDead(walk, decoder);
-  return { decoder, last: token && !keepsLogits ? token : logits, inside: walk.inside };
+  return { decoder, last: logits, inside: walk.inside };
 }
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
@@ -137,7 +145,7 @@ function takeDead(walk: Walk, decoder: Decoder): void {
   }
 }
 
-/** The embedding of a token in a quantized table, or the row as it is. */
+/** The embedding of tokens in a quantized table, or the rows as they are. */
 function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
   const row = walk.peek(node);
   if (
@@ -169,44 +177,12 @@ function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
   return { ids, table: { codes, scales, biases }, dtype: row.dtype };
 }
 
-/** The argmax of a row that reads it, and nothing else between. */
-function argmax(walk: Walk, logits: Node): Node | undefined {
+/** The argmax of rows that reads them, and nothing else between. */
+function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
   const reader = walk.readers(logits).find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
-  if (!reader || sizeOf(reader.shape) !== 1 || reader.dtype !== uint32) return undefined;
+  if (!reader || sizeOf(reader.shape) !== rows || reader.dtype !== uint32) return undefined;
   walk.inside.add(reader);
   return reader;
-}
-
-/** The updates of a loop's state that need the token and the position alone, when nothing else reads either. */
-function stepEnd(walk: Walk, token: Node, position: Node, state: readonly StateUpdate[]): StepEnd | undefined {
-  const isIndex = (n: Node): boolean => n.dtype.kind !== "float" && n.dtype.bytes === 4;
-  const isToken = (n: Node): boolean => isIndex(n) && walk.through(n) === token;
-  const isNext = (n: Node): boolean => walk.sum(n, position);
-  const next = state.find((u) => sizeOf(u.parameter.shape) === 1 && isIndex(u.parameter) && isToken(u.value));
-  const after = state.find((u) => u.parameter === position && isNext(u.value));
-  const log = state.find(({ parameter, value }) => {
-    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || parameter.shape.length !== 1) {
-      return false;
-    }
-    const [, update, start] = value.inputs;
-    const at = walk.peekIndex(start);
-    if (
-      !attrsOf(value, "dynamicSliceUpdate").donate || !isIndex(parameter) || !isToken(update) ||
-      at.op !== "elementwise"
-    ) return false;
-    return attrsOf(at, "elementwise").fn === "remainder" && isNext(at.inputs[0]) &&
-      walk.peekFull(at.inputs[1]) === parameter.shape[0];
-  });
-  if (!next || !after) return undefined;
-  // What else depends on the token or the position needs them as they are.
-  const taken = new Set([next.value, after.value, ...(log ? [log.value] : [])]);
-  const only = (node: Node): boolean =>
-    walk.readers(node).every((r) => walk.inside.has(r) || taken.has(r) || (!walk.wanted.has(r) && only(r)));
-  if (
-    !only(token) || !only(position) ||
-    [...taken].some((n) => n !== after.value && walk.readers(n).length > 0)
-  ) return undefined;
-  return { next, position: after, log };
 }
 
 function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
@@ -235,5 +211,5 @@ function checkDtypes(d: Decoder): void {
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
   expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");
-  expect(d.position.dtype.bytes === 4 && sizeOf(d.position.shape) === 1, "the position is not one int32");
+  expect(d.position.dtype.bytes === 4, "the positions are no int32");
 }

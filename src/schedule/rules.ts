@@ -10,11 +10,12 @@
 import * as k from "../backend/kernels.ts";
 import { type Dtype, float32, float32Bits, uint32 } from "../graph/dtype.ts";
 import { attrsOf, type Node, type OpName, type ReduceFn } from "../graph/node.ts";
-import { collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from "../graph/shape.ts";
+import { collapse, contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
 import { isPackedWhole, packedRows } from "./packed.ts";
+import { emitSample, pushOf, samples } from "./sampling.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -67,7 +68,7 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
 }
 
 /** base, ready to be written to: its own storage where it may be donated, otherwise a copy. */
-function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
+export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
   const source = l.slots[base.slot];
   if (donate && l.mayDonate(node.inputs[0], base)) {
     if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
@@ -126,6 +127,10 @@ function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly number[], ou
       inner_shape: innerWalk.shape,
       inner_strides: innerWalk.strides[0],
     },
+    // A long row that is not split wants as many loads under way as a workgroup can have.
+    threads: cols > REDUCE_SPLIT && l.backend.limits.threads >= WIDE_THREADS
+      ? Math.min(REDUCE_THREADS, l.backend.limits.maxThreads)
+      : undefined,
     workgroups: rows,
   });
 }
@@ -232,6 +237,17 @@ function scatterRule(along: boolean): Rule {
   };
 }
 
+/** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined where the shapes are others. */
+function joinsBlocks(x: Value, shape: Shape): Value | undefined {
+  const at = shape.length - 1;
+  const [n, size] = x.shape.slice(at);
+  const fits = x.shape.length === shape.length + 1 && n * size === shape[at] && size > 1 && x.strides[at + 1] === 1 &&
+    sameShape(x.shape.slice(0, at), shape.slice(0, at));
+  return fits
+    ? { ...view(x, shape, [...x.strides.slice(0, at), 1]), blocks: { size, stride: x.strides[at] } }
+    : undefined;
+}
+
 /** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
 function headsOf(l: Lowering, value: Value): Value {
   const r = value.shape.length;
@@ -244,8 +260,8 @@ function headsOf(l: Lowering, value: Value): Value {
 
 /** Threads of a workgroup on devices where wider ones pay. */
 const WIDE_THREADS = 256;
-/** Threads of a workgroup of sample there. */
-const SAMPLE_THREADS = 1024;
+/** Most threads of a workgroup of reduce. */
+const REDUCE_THREADS = 1024;
 
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
@@ -264,6 +280,8 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   reshape(l, node, [x]) {
     const strides = reshapeStrides(x.shape, x.strides, node.shape);
     if (strides) return view(x, node.shape, strides);
+    const joined = joinsBlocks(x, node.shape);
+    if (joined) return joined;
     return view(l.contiguous(x), node.shape, contiguousStrides(node.shape));
   },
   transpose(_l, node, [x]) {
@@ -307,14 +325,23 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dynamicSliceUpdate(l, node, [base, update, start]) {
     const { axes, donate } = attrsOf(node, "dynamicSliceUpdate");
     const out = writable(l, node, base, donate);
-    l.copy(update, view(out, update.shape, out.strides), {
-      dynamic: {
-        side: "out",
-        start: l.contiguous(start),
-        strides: axes.map((a) => out.strides[a]),
-        limits: axes.map((a) => base.shape[a] - update.shape[a]),
-      },
-    });
+    const at = l.contiguous(start);
+    const write = (from: Value, to: Value, first: number, disjoint: boolean): void =>
+      l.copy(from, to, {
+        disjoint,
+        dynamic: {
+          side: "out",
+          start: view(at, [axes.length], [1], at.offset + first),
+          strides: axes.map((a) => out.strides[a]),
+          limits: axes.map((a) => base.shape[a] - update.shape[a]),
+        },
+      });
+    if (start.shape.length < 2) write(update, view(out, update.shape, out.strides), 0, false);
+    else {
+      const [rows, ...rest] = update.shape;
+      const row = (v: Value, i: number): Value => view(v, rest, v.strides.slice(1), v.offset + i * v.strides[0]);
+      for (let i = 0; i < rows; i++) write(row(update, i), row(out, i), i * axes.length, i > 0);
+    }
     return out;
   },
   dynamicSlice(l, node, [x, start]) {
@@ -447,15 +474,18 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   },
   attention,
   sample(l, node, [logits, uniforms]) {
-    const attrs = attrsOf(node, "sample");
+    const choice = attrsOf(node, "sample");
     const out = l.temporary(node.shape, node.dtype);
-    const push = rowsOf(logits.shape);
-    const { threads, maxThreads } = l.backend.limits;
-    l.emit("sample", [l.contiguous(logits), uniforms && l.contiguous(uniforms), out], {
-      threads: threads < WIDE_THREADS ? threads : Math.min(SAMPLE_THREADS, maxThreads), // one workgroup walks a whole row
+    const [rows, cols] = logits.shape;
+    const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
+    if (samples(l.backend, cols)) {
+      emitSample(l, choice, ...inputs, out);
+      return out;
+    }
+    l.emit("sample", [...inputs, out], {
       spec: { DTYPE_IN: logits.dtype.code },
-      push: { ...push, temperature: attrs.temperature, top_p: attrs.topP, min_p: attrs.minP, top_k: attrs.topK },
-      workgroups: push.rows,
+      push: { ...pushOf(choice, rows, cols), bests: 0, log_size: 0, recent_size: 0 },
+      workgroups: rows,
     });
     return out;
   },

@@ -2,13 +2,15 @@
  * Compares logits with the reference implementation (mlx_logits.py; needs Python with mlx and mlx-lm).
  *
  *     deno run -A tests/reference/logits.ts DIR [DEVICE …]     32 tokens of a model directory; all devices unless named
- *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16 anew
+ *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16 and full-size.f16 anew
  *
  * @module
  */
 
 import * as mx from "../../mod.ts";
+import { modelFolder } from "../../scripts/bench_sides.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
+import { IDS, keptLogits } from "../full_size.ts";
 import { nmse } from "../oracle.ts";
 import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../shapes.ts";
 
@@ -36,8 +38,14 @@ async function writeGolden(): Promise<void> {
       await Deno.remove(folder, { recursive: true });
     }
   }
-  const bytes = new Uint8Array(Float16Array.from(golden).buffer);
-  await Deno.writeFile(new URL("../golden/model-shapes.f16", import.meta.url), bytes);
+  await writeHalves("model-shapes.f16", golden);
+  const full = await reference(await modelFolder("qwen3-0.6b"), IDS);
+  await writeHalves("full-size.f16", keptLogits(full, 0));
+}
+
+async function writeHalves(name: string, values: ArrayLike<number>): Promise<void> {
+  const bytes = new Uint8Array(Float16Array.from(values).buffer);
+  await Deno.writeFile(new URL(`../golden/${name}`, import.meta.url), bytes);
 }
 
 /** Prints how far all logits of one pass, and those of single steps behind a cache, are from the reference. */

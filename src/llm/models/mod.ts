@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { Fields, ModelConfig } from "../config.ts";
 import { LlmError } from "../error.ts";
@@ -15,8 +16,13 @@ import * as qwen3 from "./qwen3.ts";
 export interface LanguageModel extends Disposable {
   /** What config.json says. */
   readonly config: ModelConfig;
-  /** Token ids (B, T) → logits (B, T, V). With a cache, the tokens follow those that it holds. */
-  forward(tokens: Tensor, cache?: Cache): Tensor;
+  /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
+  readonly traces: Traces;
+  /**
+   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,)) only those of some of the T: (B, n, V). With a cache, the tokens
+   * follow those that it holds.
+   */
+  forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }

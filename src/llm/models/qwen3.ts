@@ -9,6 +9,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
+import { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
 import { type Cache, KvCache } from "../kv_cache.ts";
@@ -136,6 +137,8 @@ class Block {
 export class Model {
   /** What config.json says. */
   readonly config: Args;
+  /** Steps of this model that were traced. */
+  readonly traces: Traces;
   readonly #weights: Weights;
   readonly #embedding: Embedding;
   readonly #blocks: readonly Block[];
@@ -146,6 +149,7 @@ export class Model {
   constructor(args: Args, weights: Weights) {
     this.config = args;
     this.#weights = weights;
+    this.traces = new Traces(weights);
     const rope = new Rope(weights, args.headDim, args.ropeTheta, args.ropeScaling);
     this.#embedding = new Embedding(weights, "model.embed_tokens", args.vocabSize, args.hiddenSize);
     this.#blocks = Array.from(
@@ -158,11 +162,12 @@ export class Model {
     else this.#head = new Linear(weights, "lm_head", args.hiddenSize, args.vocabSize);
   }
 
-  /** Token ids (B, T) → logits (B, T, V). With a cache, the tokens follow those that it holds. */
-  forward(tokens: Tensor, cache?: Cache): Tensor {
+  /** Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,). With a cache, the tokens follow those that it holds. */
+  forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
     this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
+    if (rows !== undefined) x = mx.take(x, rows, 1);
     const y = this.#norm.forward(x);
     return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
   }
@@ -191,6 +196,7 @@ export class Model {
 
   /** Frees the weights. */
   [Symbol.dispose](): void {
+    this.traces[Symbol.dispose]();
     this.#weights[Symbol.dispose]();
   }
 }

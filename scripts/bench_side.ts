@@ -1,0 +1,176 @@
+/**
+ * One process of a benchmark: `bench_side.ts DIR SETTINGS` times vkmx on a model directory and prints an `Answer` of
+ * bench_sides.ts as one line of JSON. bench_peer.mjs does the same for native llama.cpp.
+ *
+ * @module
+ */
+
+import * as mx from "../mod.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { Lowering } from "../src/schedule/lowering.ts";
+import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
+
+/** Tokens of the prompt that is part of loading. */
+const FIRST_PROMPT = 16;
+/** Tokens of a run whose kernels are timed or counted; three times as many still fit the cache behind the prompt. */
+const TIMED = 32;
+const POSITION = 128;
+const PROMPTS = [64, 512, 2048];
+
+const [dir, text] = Deno.args;
+const settings: SideSettings = JSON.parse(text);
+const { device = mx.defaultDevice(), dtype = "float32", cases, details } = settings;
+const started = performance.now();
+mx.setDefaultDevice(device);
+const { model } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+
+/** Token ids spread over the vocabulary. */
+function ids(count: number): number[] {
+  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % model.config.vocabSize);
+}
+
+/** Generates behind a prompt, and gives the time of each token. */
+async function generate(
+  cache: mx.lm.KvCache,
+  prompt: readonly number[],
+  tokens: number,
+  sampled = false,
+): Promise<readonly number[]> {
+  const times: number[] = [];
+  const steps = mx.lm.generateStep(prompt, model, {
+    cache,
+    maxTokens: tokens,
+    sampler: mx.lm.makeSampler(sampled ? { temp: 0.6, topK: 20, topP: 0.95, seed: 1 } : {}),
+    processors: [],
+    contextSize: 0,
+    prefillStepSize: 2048,
+  });
+  for await (const _ of steps) times.push(performance.now());
+  return times;
+}
+
+/** Milliseconds of a prompt or of a token. */
+async function time({ kind, prompt, tokens = 1, window = tokens, sampled }: Case): Promise<number> {
+  using cache = model.makeCache();
+  const start = performance.now();
+  const times = await generate(cache, ids(prompt), kind === "prefill" ? 1 : tokens + 1, sampled);
+  if (kind === "prefill") return times[0] - start;
+  return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
+}
+
+async function measure(): Promise<Answer> {
+  const times: Record<string, number[]> = {};
+  {
+    using cache = model.makeCache();
+    await generate(cache, ids(FIRST_PROMPT), 1);
+    times.load = [performance.now() - started];
+  }
+  for (const c of cases) {
+    for (let i = 0; i < c.warmUps; i++) await time(c);
+    times[c.name] = [];
+    for (let i = 0; i < c.repeats; i++) times[c.name].push(await time(c));
+  }
+  const { description } = mx.devices().find(({ name }) => name === device)!;
+  return { device: `${device}: ${description}`, times, ...(details ? { details: await detail() } : {}) };
+}
+
+// ---- where the time goes ----------------------------------------------------------------------------------------------
+
+async function detail(): Promise<Details> {
+  const [few, many] = [await count(TIMED), await count(2 * TIMED)];
+  const perToken = (of: (p: mx.Profile) => number): number => (of(many) - of(few)) / TIMED;
+  const profiles = [];
+  for (const prompt of PROMPTS) {
+    using cache = model.makeCache();
+    const profile = await mx.profile(() => generate(cache, ids(prompt), 1));
+    profiles.push({ name: `prompt of ${prompt} and first token`, tokens: prompt, profile });
+  }
+  profiles.unshift({ name: `token @${POSITION}`, tokens: TIMED, profile: await profileDecode(TIMED, true) });
+  return {
+    hostUs: await hostTime(),
+    dispatches: perToken((p) => p.kernels.reduce((sum, { calls }) => sum + calls, 0)),
+    barriers: perToken((p) => p.barriers),
+    submissions: perToken((p) => p.submissions),
+    profiles,
+    copyRate: await copyRate(),
+    matrixRate: matrixRate(),
+  };
+}
+
+function count(tokens: number): Promise<mx.Profile> {
+  return profileDecode(tokens, false);
+}
+
+/** Profile of tokens behind a prompt, the prompt left out. */
+async function profileDecode(tokens: number, timed: boolean): Promise<mx.Profile> {
+  using cache = model.makeCache();
+  await generate(cache, ids(POSITION), 1);
+  return await mx.profile(() => generate(cache, ids(1), tokens), { timed });
+}
+
+/** Microseconds of a token in which the host does something else than wait for the device: the middle of some runs. */
+async function hostTime(): Promise<number> {
+  const backend = getBackend(device);
+  const wait = backend.waitAsync;
+  let waited = 0;
+  backend.waitAsync = async (ticket) => {
+    const start = performance.now();
+    await wait.call(backend, ticket);
+    waited += performance.now() - start;
+  };
+  const runs: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    using cache = model.makeCache();
+    await generate(cache, ids(POSITION), 1);
+    // Of two lengths, so that what begins a run does not count.
+    const costs = [];
+    for (const tokens of [TIMED, 3 * TIMED]) {
+      const start = performance.now();
+      waited = 0;
+      await generate(cache, ids(1), tokens);
+      costs.push(performance.now() - start - waited);
+    }
+    runs.push(1000 * (costs[1] - costs[0]) / (2 * TIMED));
+  }
+  backend.waitAsync = wait;
+  return runs.toSorted((a, b) => a - b)[runs.length >> 1];
+}
+
+/** GB/s that reading and writing an array of 512 MB moves. */
+async function copyRate(): Promise<number> {
+  using x = mx.zeros([2 ** 27], mx.float32);
+  mx.eval(x);
+  let best = 0;
+  for (let i = 0; i < 5; i++) {
+    const { kernels: [{ bytes, nanoseconds }] } = await mx.profile(() => mx.tidy(() => mx.eval(mx.negative(x))));
+    best = Math.max(best, bytes / nanoseconds);
+  }
+  return best;
+}
+
+/** TFLOP/s of the matrix units by themselves; 0 where there are none. */
+function matrixRate(): number {
+  const backend = getBackend(device);
+  if (!backend.has("coopmat_peak")) return 0;
+  const [workgroups, subgroups, steps, count] = [4096, 4, 4096, 4];
+  const l = new Lowering(backend, () => false, false);
+  const out = l.temporary([count, 256], mx.float32);
+  const threads = 32 * subgroups;
+  l.emit("coopmat_peak", [out], { spec: {}, threads, push: { steps, count }, workgroups });
+  const plan = backend.compile(l.builder.finish(1, (slot) => slot));
+  const buffer = backend.alloc(4 * 256 * count);
+  let best = 0;
+  backend.profile(true);
+  for (let i = 0; i < 5; i++) {
+    backend.wait(backend.run(plan, [{ buffer, byteOffset: 0 }]));
+    const [nanoseconds] = backend.profileRead(plan);
+    best = Math.max(best, workgroups * subgroups * steps * 8 * 2 * 16 ** 3 / nanoseconds / 1000);
+  }
+  backend.profile(false);
+  backend.release(plan);
+  backend.free(buffer);
+  return best;
+}
+
+console.log(JSON.stringify(await measure()));
+Deno.exit(0);

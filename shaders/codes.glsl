@@ -1,0 +1,33 @@
+// A matrix of affine quantized rows read in eights (eights.glsl): eight codes lie in one group and share scale and bias.
+
+struct Matrix { uint64_t words, scales, biases; };
+
+// Eight codes, not yet shifted to the lowest bit, with their scale and bias as they lie in memory.
+struct Codes { uvec2 words; uint shift, scale, bias; };
+
+const Codes NO_CODES = Codes(uvec2(0), 0, 0, 0); // zeros
+
+// The matrix that begins `elements` behind those at the addresses.
+Matrix matrix_of(uint64_t words, uint64_t scales, uint64_t biases, uint64_t elements) {
+    uint64_t affine = elements / GROUP * DTYPE_BYTES(DTYPE_SCALES);
+    return Matrix(words + elements / 8 * BITS, scales + affine, biases + affine);
+}
+
+// Codes first .. first + 7 of a row of `columns`.
+Codes codes_at(Matrix w, uint row, uint columns, uint first) {
+    uint64_t chunk = uint64_t(row) * (columns / 32u) + first / 32u;
+    uint group = row * (columns / GROUP) + first / GROUP, part = first / 8u % 4u;
+    return Codes(words8(w.words + chunk * (4u * BITS), part), shift8(part), load_raw(w.scales, group, DTYPE_SCALES),
+                 load_raw(w.biases, group, DTYPE_SCALES));
+}
+
+Eight dequantized(Codes c) {
+    uvec2 codes = shifted8(c.words, c.shift);
+    float s = raw_float(c.scale, DTYPE_SCALES), scale = code_scale(s), bias = code_bias(s, raw_float(c.bias, DTYPE_SCALES));
+    Eight e;
+    [[unroll]] for (uint j = 0; j < 4u; j++) {
+        e.first[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j)), bias));
+        e.second[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j + 4u)), bias));
+    }
+    return e;
+}

@@ -1,0 +1,214 @@
+// The second phase of a layer: softmax of the scores, times the slice of the values, times the slice's columns of the output
+// projection, added to the residual with the residual before. Also brings the normalised new key to the cache.
+//
+// Workgroup (key/value head, slice); a thread handles positions, two heads at a time, then 4 rows of the projection at a time.
+// Codes of the projection come transposed, [feature / 8][row], their scales and biases packed, [group][row].
+
+shared float parts[16u * WARPS];   // 2 heads of 8 features, per 32 lanes
+shared float part_sum[2u * WARPS];
+shared float part_most[2u * WARPS];
+
+struct Values { uvec4 v[UNROLL * QUAD_WORDS]; };
+struct Scores { uvec2 v[UNROLL]; };
+
+// What lies behind `last` is not used. (Arrays sized by constants cannot be assigned whole.)
+uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
+
+void load_values(uint round, uint last, inout Values v) {
+    uint64_t values = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
+    [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+        uint p = position_of(round, u, last);
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) v.v[u * QUAD_WORDS + i] = Weights4(values).v[p * QUAD_WORDS + i];
+    }
+}
+
+void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
+    [[unroll]] for (uint u = 0; u < UNROLL; u++) s.v[u] = Shared2(scores).v[position_of(round, u, last)];
+}
+
+// Of two heads and the new key.
+struct Squares { Sum v[3]; };
+
+void load_squares(uint pair, inout Squares q) {
+    uint first = kv_head() * (HEADS + 1u);
+    q.v[0] = sum_load(state_squares(LAYER), first + 2u * pair);
+    q.v[1] = sum_load(state_squares(LAYER), first + min(2u * pair + 1u, HEADS - 1u));
+    q.v[2] = sum_load(state_squares(LAYER), first + HEADS);
+}
+
+#ifdef POLL
+void wait_scores(uint64_t scores, uint round, uint now, inout Scores s) {
+    uint looks = 0u;
+    for (;;) {
+        bool complete = true;
+        [[unroll]] for (uint u = 0; u < UNROLL; u++) complete = complete && score_complete(s.v[u]);
+        if (complete || give_up(looks)) return;
+        load_scores(scores, round, now, s);
+    }
+}
+
+void wait_squares(uint pair, inout Squares q) {
+    uint looks = 0u;
+    for (;;) {
+        uint missing = 0u;
+        [[unroll]] for (uint i = 0; i < 3u; i++) missing |= sum_missing(q.v[i], 2u * SLICES);
+        if (missing == 0u || give_up(looks)) return;
+        load_squares(pair, q);
+    }
+}
+#endif
+
+float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
+
+// Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
+float attend_pair(uint pair, uint now, out float key_scale) {
+    uint last = REACH(now);
+    uint64_t scores = scores_of(LAYER, kv_head(), pair);
+    Values v;
+    load_values(0u, last, v);
+    Scores parts_of;
+    Squares squares;
+#ifdef POLL
+    uint looks = 0u, one = min((thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
+    while (!score_complete(Shared2(scores).v[one]) && !give_up(looks));
+#endif
+    load_scores(scores, 0u, last, parts_of);
+    load_squares(pair, squares);
+#ifdef POLL
+    // What this dispatch wrote to the cache is not read from there.
+    uint64_t new_value = state_new(LAYER) + gl_WorkGroupID.x * 64u + 32u;
+    vec4 new_a = uintBitsToFloat(Shared4(new_value).v[0]), new_b = uintBitsToFloat(Shared4(new_value).v[1]);
+    wait_scores(scores, 0u, now, parts_of);
+    wait_squares(pair, squares);
+#endif
+    key_scale = inverse_rms(squares.v[2]);
+    vec2 scale = vec2(inverse_rms(squares.v[0]), inverse_rms(squares.v[1])) * (pc.p.score_scale * 1.4426950408889634);
+    vec2 most = vec2(-1e9), total = vec2(0);
+    float o[16];
+    [[unroll]] for (uint i = 0; i < 16u; i++) o[i] = 0.0;
+    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
+        Values next;
+        Scores next_scores;
+        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
+        if (more) {
+            load_values(round + 1u, now, next);
+            load_scores(scores, round + 1u, now, next_scores);
+        }
+        vec2 s[UNROLL];
+        // The largest score only shifts the exponents, so sixteenths do, and integers are reduced fastest.
+        ivec2 top = ivec2(-(1 << 28));
+        [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+            uint p = thread() + THREADS * (round * UNROLL + u);
+            s[u] = score_value(parts_of.v[u]) * scale * (p == now ? 8.0 * key_scale : 1.0);
+            if (p <= now) top = max(top, ivec2(clamp(s[u], -1e7, 1e7) * 16.0));
+        }
+        vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625);
+        if (ROUNDS > 1u) {
+            vec2 shrink = exp2(most - peak);
+            total *= shrink;
+            [[unroll]] for (uint i = 0; i < 8u; i++) {
+                o[i] *= shrink.x;
+                o[8u + i] *= shrink.y;
+            }
+        }
+        most = peak;
+        [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+            uint p = thread() + THREADS * (round * UNROLL + u);
+            if (p > now) break;
+            vec2 e = exp2(s[u] - most);
+            total += e;
+            uvec4 w = v.v[u * QUAD_WORDS];
+            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+#ifdef POLL
+            if (p == now) {
+                a = new_a;
+                b = new_b;
+            }
+#endif
+            [[unroll]] for (uint i = 0; i < 4u; i++) {
+                o[i] = fma(e.x, a[i], o[i]);
+                o[4u + i] = fma(e.x, b[i], o[4u + i]);
+                o[8u + i] = fma(e.y, a[i], o[8u + i]);
+                o[12u + i] = fma(e.y, b[i], o[12u + i]);
+            }
+        }
+        if (more) {
+            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) v.v[u] = next.v[u];
+            [[unroll]] for (uint u = 0; u < UNROLL; u++) parts_of.v[u] = next_scores.v[u];
+#ifdef POLL
+            wait_scores(scores, round + 1u, now, parts_of);
+#endif
+        }
+    }
+    // Sums over 32 lanes: lane l keeps value l / 2.
+    bool up = (lane() & 16u) != 0u;
+    [[unroll]] for (uint i = 0; i < 8u; i++) o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);
+    float mass = (up ? total.y : total.x) + lane_xor(up ? total.x : total.y, 16u);
+    up = (lane() & 8u) != 0u;
+    [[unroll]] for (uint i = 0; i < 4u; i++) o[i] = (up ? o[4u + i] : o[i]) + lane_xor(up ? o[i] : o[4u + i], 8u);
+    up = (lane() & 4u) != 0u;
+    [[unroll]] for (uint i = 0; i < 2u; i++) o[i] = (up ? o[2u + i] : o[i]) + lane_xor(up ? o[i] : o[2u + i], 4u);
+    up = (lane() & 2u) != 0u;
+    o[0] = (up ? o[1] : o[0]) + lane_xor(up ? o[0] : o[1], 2u);
+    o[0] += lane_xor(o[0], 1u);
+    [[unroll]] for (uint m = 1u; m < 16u; m <<= 1) mass += lane_xor(mass, m);
+    if (pair > 0u) barrier(); // the parts of the pair before were read
+    if ((lane() & 1u) == 0u) parts[(lane() >> 1) * WARPS + warp()] = o[0];
+    if ((lane() & 15u) == 0u) {
+        part_sum[(lane() >> 4) * WARPS + warp()] = mass;
+        part_most[(lane() >> 4) * WARPS + warp()] = lane() == 0u ? most.x : most.y;
+    }
+    barrier();
+    uint value = lane() & 15u, head = value >> 3;
+    float peak = -1e9, sum = 0.0, x = 0.0;
+    [[unroll]] for (uint i = 0; i < WARPS; i++) peak = max(peak, part_most[head * WARPS + i]);
+    [[unroll]] for (uint i = 0; i < WARPS; i++) {
+        float f = exp2(part_most[head * WARPS + i] - peak);
+        sum = fma(f, part_sum[head * WARPS + i], sum);
+        x = fma(f, parts[value * WARPS + i], x);
+    }
+    return x / sum;
+}
+
+void attend() {
+    uint now = position();
+    Carry carry;
+    load_carry(state_before(LAYER), carry);
+    vec4 rows[QUAD_ROUNDS];
+    float key_scale;
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
+    for (uint pair = 0; pair < PAIRS; pair++) {
+        // The weights of the first rows are asked for before the scores are.
+        uvec4 codes[2], affine[2];
+        [[unroll]] for (uint i = 0; i < 2u; i++) {
+            uint word = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
+            uint quad = min(thread(), QUADS - 1u);
+            codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
+            affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
+        }
+        Blocks q = blocks_make(attend_pair(pair, now, key_scale));
+        Block block[2];
+        block[0] = block_get(q, 0u);
+        block[1] = block_get(q, 1u);
+        [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+            uint quad = thread() + n * THREADS;
+            if (quad >= QUADS) break;
+            [[unroll]] for (uint i = 0; i < 2u; i++) {
+                if (2u * pair + i >= HEADS) break;
+                if (n > 0u) {
+                    uint word = (kv_head() * HEADS + 2u * pair + i) * SLICES + slice();
+                    codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
+                    affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
+                }
+                rows[n] += block_dot4(codes[i], affine[i], block[i]);
+            }
+        }
+    }
+    residual_add(state_after(LAYER), rows, carry);
+    if (thread() < 8u) {
+        uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
+        float key = uintBitsToFloat(Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + thread()]) * key_scale;
+        store_float(CACHE(KEYS), ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + (thread() & 3u), DTYPE_KV, key);
+    }
+}

@@ -1,0 +1,148 @@
+// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y, q and k turned by their position;
+// v goes to the cache, and the slice's part of q . k of every position to the scores. q and k are scaled by their own norm
+// weights here and by 1 / rms where their sums are read, which is later.
+//
+// Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head further,
+// that of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time: a task is half of the slice of one of HEADS + 2 heads,
+// with rows (first, partner, first, partner) for q and k. Scales and biases come packed, [workgroup][task][group][row].
+// The cache holds keys [key/value head][block of 4 features][position][4] and values [key/value head][block of 8][position][8].
+
+const uint TYPES = HEADS + 2u;
+const uint TASKS = 2u * TYPES;
+const uint TASK_ROUNDS = (TASKS + WARPS - 1u) / WARPS;
+
+shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query head and of the key
+
+// Feature of row r of half a slice.
+uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
+
+struct Fours { uvec4 codes[4]; uvec4 affine; }; // four rows
+
+Fours load_task(uint task, uint chunk) {
+    uint type = task >> 1, half_ = task & 1u;
+    uint64_t codes = ADDRESS((type < HEADS ? Q : type == HEADS ? K : V));
+    uint head = type < HEADS ? kv_head() * HEADS + type : kv_head();
+    uint at = min(chunk, CHUNKS - 1u);
+    Fours w;
+    [[unroll]] for (uint r = 0; r < 4u; r++) {
+        uint feature = type <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
+        w.codes[r] = Weights4(codes).v[(head * HEAD_DIM + feature) * CHUNKS + at];
+    }
+    w.affine = Weights4(ADDRESS(QKV_AFFINE)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
+    return w;
+}
+
+// Keys of one position: the slice's first features and their partners.
+uint64_t keys_at(uint partner) { return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul); }
+
+struct Keys { uvec2 first[UNROLL * QUAD_WORDS], partner[UNROLL * QUAD_WORDS]; };
+
+// (Arrays sized by constants cannot be assigned whole.)
+void load_keys(uint round, uint last, inout Keys k) {
+    uint64_t first = keys_at(0u), partner = keys_at(1u);
+    [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+        uint p = min(thread() + THREADS * (round * UNROLL + u), last);
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) {
+            k.first[u * QUAD_WORDS + i] = Weights2(first).v[p * QUAD_WORDS + i];
+            k.partner[u * QUAD_WORDS + i] = Weights2(partner).v[p * QUAD_WORDS + i];
+        }
+    }
+}
+
+void qkv() {
+    // All that does not depend on the dispatch before is asked for first.
+    Fours w[TASK_ROUNDS];
+    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
+    Rows rows;
+    load_norm(ADDRESS(NORM), rows);
+    PLAIN(load_residual(state_before(LAYER), rows));
+    uint now = position();
+    Keys keys;
+    POLLED(load_keys(0u, now, keys));
+
+    // The turn of this lane's row: the same feature for each of its tasks.
+    uint r = lane() >> 3;
+    uint feature = feature_of(warp() & 1u, r);
+    vec2 turn = F32x2s(state_turns()).v[feature % (HEAD_DIM / 2u)];
+    float q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W), k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
+
+#ifdef POLL
+    if (LAYER > 0u) clear_behind(LAYER - 1u, now); // while others are still adding
+#endif
+    POLLED(load_residual(state_before(LAYER), rows));
+    norm_to_shared(rows);
+    PLAIN(load_keys(0u, now, keys));
+    float scale = norm_scale();
+    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
+        uint task = warp() + n * WARPS;
+        bool there = task < TASKS;
+        vec4 sums = vec4(0);
+        Fours now_w = w[n];
+        [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
+            uint chunk = lane() + 32u * round;
+            Fours next;
+            if (round + 1u < CHUNK_ROUNDS) next = load_task(min(task, TASKS - 1u), chunk + 32u);
+            if (chunk < CHUNKS) {
+                Chunk c = chunk_get(chunk);
+                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(now_w.codes[i], now_w.affine[i], c);
+            }
+            if (round + 1u < CHUNK_ROUNDS) now_w = next;
+        }
+        float x = lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale;
+        uint type = task >> 1;
+        float square = fma(x, x, lane_xor(x * x, 8u));
+        square += lane_xor(square, 16u);
+        if (there && type <= HEADS && lane() == 0u) sum_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type, sum_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
+        float y = x * (type < HEADS ? q_weight : k_weight);
+        float partner = lane_xor(y, 8u);
+        y = fma(y, turn.x, partner * ((r & 1u) != 0u ? turn.y : -turn.y));
+        if (there && (lane() & 7u) == 0u) {
+            if (type <= HEADS) {
+                uint partner_ = r & 1u, at = 2u * (task & 1u) + (r >> 1);
+                slice_of[2u * type + partner_][at] = y;
+                if (type == HEADS) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
+            } else {
+                uint at = 4u * (task & 1u) + r;
+                store_float(CACHE(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
+#ifdef POLL
+                Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 8u + at] = floatBitsToUint(rounded_as(x, DTYPE_KV));
+#endif
+            }
+        }
+    }
+    barrier();
+
+    // Scores. The new key is not in the cache yet and not normalised: an eighth of it keeps within the range.
+    vec4 key_first = slice_of[2u * HEADS] * 0.125, key_partner = slice_of[2u * HEADS + 1u] * 0.125;
+    for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
+        Keys next;
+        bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
+        if (more) load_keys(round + 1u, now, next);
+        [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+            uint p = thread() + THREADS * (round * UNROLL + u);
+            if (p > now) break;
+            uint w = u * QUAD_WORDS, last = w + QUAD_WORDS - 1u;
+            vec4 first = quad_value(keys.first[w], keys.first[last]), partner = quad_value(keys.partner[w], keys.partner[last]);
+            if (p == now) {
+                first = key_first;
+                partner = key_partner;
+            }
+            [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
+                vec2 s = vec2(0);
+                [[unroll]] for (uint i = 0; i < 2u; i++) {
+                    uint head = 2u * pair + i;
+                    if (head >= HEADS) break;
+                    s[i] = dot(slice_of[2u * head], first) + dot(slice_of[2u * head + 1u], partner);
+                }
+                score_add(scores_of(LAYER, kv_head(), pair), p, s);
+            }
+        }
+        if (more) [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) {
+            keys.first[u] = next.first[u];
+            keys.partner[u] = next.partner[u];
+        }
+    }
+#if SUMS != 3
+    residual_clear(state_after(LAYER)); // of the layer before
+#endif
+}

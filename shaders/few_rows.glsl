@@ -1,0 +1,47 @@
+// The sums of products of few rows: all threads of a workgroup lie along k, each with a sum of its own for every one of ROWS
+// x COLUMNS results, and shared memory joins them. Subgroups may have any size.
+//
+// Weights are read once for all rows. VALUES * (THREADS + PARTS) words of shared memory, at most 32 KiB. Sums are the 32 bits
+// of a register, SUM_FLOAT tells which arithmetic they mean.
+
+const uint VALUES = ROWS * COLUMNS;
+const uint PARTS = VALUES < THREADS ? THREADS / VALUES : 1u; // threads that add up a value
+const uint STRIDE = THREADS + PARTS;
+
+shared uint partial[VALUES * STRIDE];
+uint sums[VALUES]; // [row][column]
+
+uint add(uint a, uint b) { return SUM_FLOAT ? floatBitsToUint(uintBitsToFloat(a) + uintBitsToFloat(b)) : a + b; }
+
+uint multiply_add(uint a, uint b, uint sum) {
+    return SUM_FLOAT ? floatBitsToUint(fma(uintBitsToFloat(a), uintBitsToFloat(b), uintBitsToFloat(sum))) : a * b + sum;
+}
+
+// Adds eight products each of the rows of x and one column.
+void add_eights(const Eight x[ROWS], Eight w, uint column) {
+    [[unroll]] for (uint row = 0; row < ROWS; row++) {
+        uint sum = sums[row * COLUMNS + column];
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum = multiply_add(x[row].first[i], w.first[i], sum);
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum = multiply_add(x[row].second[i], w.second[i], sum);
+        sums[row * COLUMNS + column] = sum;
+    }
+}
+
+// Stores results (row0.., column0..) of a contiguous (rows, columns) matrix.
+void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows, uint columns) {
+    uint thread = gl_LocalInvocationID.x, part = thread % PARTS;
+    barrier(); // the rows before have been read
+    [[unroll]] for (uint i = 0; i < VALUES; i++) partial[i * STRIDE + thread] = sums[i];
+    barrier();
+    for (uint value = thread / PARTS; value < VALUES; value += THREADS / PARTS) {
+        uint sum = partial[value * STRIDE + part];
+        for (uint i = part + PARTS; i < THREADS; i += PARTS) sum = add(sum, partial[value * STRIDE + i]);
+        partial[value * STRIDE + part] = sum; // which nobody else reads before the barrier
+    }
+    barrier();
+    for (uint value = thread; value < VALUES; value += THREADS) {
+        uint sum = partial[value * STRIDE], row = row0 + value / COLUMNS, column = column0 + value % COLUMNS;
+        for (uint i = 1; i < PARTS; i++) sum = add(sum, partial[value * STRIDE + i]);
+        if (row < rows && column < columns) store_bits(address, row * columns + column, dtype, sum);
+    }
+}

@@ -1,0 +1,29 @@
+#version 460
+// Adds the counts and masses of a slice of logits to the histogram of its row; see sample.glsl. One workgroup a slice.
+
+#define BUFFERS 3
+#include "sample.glsl"
+
+void main() {
+    uint row = flat_workgroup() / slices(), slice = flat_workgroup() % slices();
+    if (row >= pc.p.rows) return;
+    float x[PER_THREAD]; // on their way while the best is found
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
+        uint i = slice * SLICE + n * THREADS + thread();
+        x[n] = logit(row, min(i, pc.p.cols - 1u));
+    }
+    float most = value_of(largest(best_of_parts(row).y));
+    if (!is_finite(most)) return;
+    clear_bins();
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
+        if (slice * SLICE + n * THREADS + thread() >= pc.p.cols) continue;
+        uint bin = distance_bin(x[n], most);
+        if (by_count()) atomicAdd(counts[bin], 1u);
+        if (by_mass()) add_mass(bin, mass_of(token_weight(x[n], most, 1.0)));
+    }
+    barrier();
+    U32s histogram = U32s(scratch(row));
+    uint bin = thread();
+    if (counts[bin] != 0u) atomicAdd(histogram.v[COUNTS + bin], counts[bin]);
+    [[unroll]] for (uint l = 0; l < 3u; l++) if (limbs[l][bin] != 0u) atomicAdd(histogram.v[LIMBS + l * BINS + bin], limbs[l][bin]);
+}

@@ -1,0 +1,29 @@
+/**
+ * What was chosen and why: `VKMX_EXPLAIN=1` prints it, one line on stderr each, and a profile lists what fell back.
+ *
+ * @module
+ */
+
+import { environment } from "../../ffi/library.ts";
+
+const on = environment("VKMX_EXPLAIN") === "1";
+const told = new Set<string>();
+let listener: ((line: string) => void) | undefined;
+
+/** Hands fallbacks to `listen` as they happen; undefined ends that. */
+export function onFallback(listen: ((line: string) => void) | undefined): void {
+  listener = listen;
+}
+
+/** Says a line once, when asked to. */
+export function explain(line: string): void {
+  if (!on || told.has(line)) return;
+  told.add(line);
+  console.error(`vkmx: ${line}`);
+}
+
+/** Says that something takes a slower way. */
+export function explainFallback(line: string): void {
+  listener?.(line);
+  explain(line);
+}

@@ -1,0 +1,30 @@
+/**
+ * Waiting that an AbortSignal ends at once, whatever the device is still busy with.
+ *
+ * @module
+ */
+
+/**
+ * Yields what `values` yields. Throws the signal's reason as soon as it is aborted, but only before the first value: later ones
+ * come soon enough. `values` is left as it is then, to be closed by its owner.
+ */
+export async function* untilAborted<T>(
+  values: AsyncGenerator<T, void, void>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<T, void, void> {
+  let next = await (signal ? race(values.next(), signal) : values.next());
+  while (!next.done) {
+    yield next.value;
+    next = await values.next();
+  }
+}
+
+/** The promise's result, or the signal's reason when that comes first. */
+function race<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort);
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,173 @@
+/**
+ * Generation for several prompts at once: their sequences advance together, each at a position of its own, so that a step reads
+ * the weights once for all of them.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import { Decoder } from "./decode.ts";
+import { LlmError } from "./error.ts";
+import {
+  checkCount,
+  encodePrompt,
+  Ending,
+  type GenerateOptions,
+  type GenerationResponse,
+  inTurns,
+  openPrompt,
+  perSecond,
+  type Prompt,
+  tokensFor,
+} from "./generate.ts";
+import type { LanguageModel } from "./models/mod.ts";
+import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
+export interface BatchGenerateOptions extends Omit<GenerateOptions, "cache" | "maxTokens" | "seed" | "onPrompt"> {
+  /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
+  readonly maxTokens?: number | readonly number[];
+  /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
+  readonly seed?: number | readonly number[];
+  /** Called when a prompt has been read. */
+  readonly onPrompt?: (done: number, total: number) => void;
+}
+
+/** One generated token of one sequence. */
+export interface BatchToken extends Pick<GenerationResponse, "text" | "token" | "generationTokens" | "finishReason"> {
+  /** Number of the prompt. */
+  readonly sequence: number;
+}
+
+/** What {@link batchGenerate} returns: an entry for each prompt, in their order, and figures of the whole batch. */
+export interface BatchResponse {
+  /** The texts, without EOS tokens and stop strings. */
+  readonly texts: readonly string[];
+  /** The tokens. */
+  readonly tokens: readonly (readonly number[])[];
+  /** Why each sequence ended. */
+  readonly finishReasons: readonly NonNullable<GenerationResponse["finishReason"]>[];
+  /** Tokens of all prompts. */
+  readonly promptTokens: number;
+  /** Prompt tokens per second, the first generated tokens included in the time. */
+  readonly promptTps: number;
+  /** Tokens of all sequences. */
+  readonly generationTokens: number;
+  /** Tokens per second after the first ones. */
+  readonly generationTps: number;
+  /** Highest use of device memory so far in GB. */
+  readonly peakMemory: number;
+}
+
+/**
+ * Continues several prompts together and yields one response for every token of every sequence; the last of each has a
+ * `finishReason`. A sequence gets the tokens that it would get alone with the same seed.
+ *
+ * Throws as `streamGenerate` does: for options out of range and prompts that do not fit before any work, and the signal's reason
+ * when it is aborted before the first token.
+ *
+ * @example
+ * ```ts ignore
+ * for await (const { sequence, text } of mx.lm.streamBatchGenerate(model, tokenizer, ["One", "Two"])) {
+ *   texts[sequence] += text;
+ * }
+ * ```
+ */
+export async function* streamBatchGenerate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions = {},
+): AsyncGenerator<BatchToken, void, void> {
+  const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal, onPrompt } = options;
+  checkCount("prefillStepSize", prefillStepSize);
+  const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
+  for (const limit of limits) checkCount("maxTokens", limit);
+  const seeds = seed === undefined
+    ? prompts.map(() => undefined)
+    : perPrompt("seed", seed, prompts, (value, i) => value + i);
+  const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
+  const processors = makeLogitsProcessors(options);
+  const contextSize = repetitionContext(options);
+  const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
+  const most = ids.map((prompt, i) => tokensFor(model, prompt, 0, limits[i]));
+  if (prompts.length === 0) return;
+
+  const caches = ids.map(() => model.makeCache());
+  const opened: Decoder[] = [];
+  try {
+    const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
+    for (const [i, prompt] of ids.entries()) {
+      const own = { ...steps, sampler: samplers[i], cache: caches[i], maxTokens: most[i] };
+      const decoder = await openPrompt(prompt, model, own);
+      opened.push(decoder);
+      await decoder.open();
+      onPrompt?.(i + 1, ids.length);
+      signal?.throwIfAborted();
+    }
+    using decoder = Decoder.join(opened);
+    const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
+    for await (const { sequence, token } of inTurns(decoder.tokens())) {
+      const ending = endings[sequence];
+      const { text, finishReason } = ending.push(token);
+      if (finishReason !== null) decoder.end(sequence);
+      yield { sequence, text, token, generationTokens: ending.count, finishReason };
+    }
+  } finally {
+    for (const decoder of opened) decoder[Symbol.dispose]();
+    for (const cache of caches) cache.dispose();
+  }
+}
+
+/**
+ * Continues several prompts together and returns all of it; see {@link streamBatchGenerate}.
+ *
+ * @example
+ * ```ts ignore
+ * const { texts } = await mx.lm.batchGenerate(model, tokenizer, ["Once upon a time", "The sea"], { maxTokens: 50 });
+ * ```
+ */
+export async function batchGenerate(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions = {},
+): Promise<BatchResponse> {
+  const texts = prompts.map(() => "");
+  const tokens = prompts.map((): number[] => []);
+  const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
+  const promptTokens = prompts.reduce((n, prompt) => n + encodePrompt(model, tokenizer, prompt, options).length, 0);
+  const started = performance.now();
+  let first = 0;
+  let count = 0;
+  for await (const response of streamBatchGenerate(model, tokenizer, prompts, options)) {
+    if (response.generationTokens === 1) first = performance.now();
+    count++;
+    texts[response.sequence] += response.text;
+    tokens[response.sequence].push(response.token);
+    if (response.finishReason !== null) finishReasons[response.sequence] = response.finishReason;
+  }
+  return {
+    texts,
+    tokens,
+    finishReasons,
+    promptTokens,
+    promptTps: perSecond(promptTokens, first - started),
+    generationTokens: count,
+    generationTps: perSecond(count - prompts.length, performance.now() - first),
+    peakMemory: mx.getPeakMemory() / 1e9,
+  };
+}
+
+/** One value for each prompt out of a list of them, or out of one number. */
+function perPrompt(
+  name: string,
+  value: number | readonly number[],
+  prompts: readonly Prompt[],
+  each: (value: number, i: number) => number,
+): readonly number[] {
+  if (typeof value === "number") return prompts.map((_, i) => each(value, i));
+  if (value.length === prompts.length) return value;
+  throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);
+}

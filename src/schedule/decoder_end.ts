@@ -1,0 +1,113 @@
+/**
+ * The end of a decoder's step: the token, chosen from what the head leaves, and the new state of a loop.
+ *
+ * @module
+ */
+
+import { float32Bits, uint32 } from "../graph/dtype.ts";
+import type { Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
+import type { Lowering, Value } from "./lowering.ts";
+import { type Choice, type DrawBuffers, emitDraw, looksAtAll, scratchFor } from "./sampling.ts";
+
+/** A parameter and the node that replaces it. */
+export interface StateUpdate {
+  readonly parameter: Node;
+  readonly value: Node;
+}
+
+/** New values of a loop's state, by the parameter that they replace. */
+export interface StepEnd {
+  /** How the token is chosen. */
+  readonly choice: Choice;
+  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
+  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
+  /** The token. */
+  readonly next: StateUpdate;
+  /** Position + 1. */
+  readonly position: StateUpdate;
+  /** Random key: the half of it that is not for this draw. */
+  readonly key: StateUpdate | undefined;
+  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
+  readonly rings: readonly StateUpdate[];
+}
+
+/** Rings that a step can end with. */
+export const MOST_RINGS = 2;
+
+/** The choice that takes the largest logit. */
+export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0 };
+
+/** Where the head leaves its results. */
+export interface HeadResults {
+  /** (rows, vocabulary), where anybody reads them. */
+  readonly logits: Value | undefined;
+  /** (rows, workgroups, 2): the largest logit of each. */
+  readonly best: Value;
+  /** Memory of the sampling kernels that the head clears. */
+  readonly scratch: Value | undefined;
+  /** Tokens to penalise, with the head's constants that say how. */
+  readonly recent: Value | undefined;
+  readonly spec: Readonly<Record<"DTYPE_OUT" | "RECENT" | "PENALTY" | "SCRATCH_WORDS", number>>;
+}
+
+/** Memory for what `workgroups` of the head leave for each of `rows`. */
+export function headResults(
+  l: Lowering,
+  logits: Node,
+  keepsLogits: boolean,
+  rows: number,
+  vocabulary: number,
+  workgroups: number,
+  end: StepEnd | undefined,
+  value: (node: Node) => Value,
+): HeadResults {
+  const recent = end?.penalty && value(end.penalty.recent);
+  const scratch = end && scratchFor(l, rows, vocabulary, end.choice);
+  return {
+    logits: keepsLogits || (end && looksAtAll(end.choice)) ? l.temporary(logits.shape, logits.dtype) : undefined,
+    best: l.temporary([rows, workgroups, 2], uint32),
+    scratch,
+    recent,
+    spec: {
+      DTYPE_OUT: logits.dtype.code,
+      RECENT: recent ? sizeOf(recent.shape) / rows : 0,
+      PENALTY: float32Bits(end?.penalty?.factor ?? 1),
+      SCRATCH_WORDS: scratch?.shape[1] ?? 0,
+    },
+  };
+}
+
+/**
+ * Emits the choice of a token from the head's results: into `token`, or with `end` to where the state's new values replace the
+ * old ones. `value` and `done` are those of the decoder.
+ */
+export function emitEnd(
+  l: Lowering,
+  head: HeadResults,
+  rows: number,
+  vocabulary: number,
+  token: Node | undefined,
+  end: StepEnd | undefined,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, rows, vocabulary, head, buffers);
+  if (end) {
+    const replace = (update: StateUpdate): Value => {
+      const bound = value(update.parameter);
+      done(update.value, bound);
+      return bound;
+    };
+    emit({
+      next: replace(end.next),
+      position: replace(end.position),
+      key: end.key && replace(end.key),
+      rings: end.rings.map(replace),
+    });
+  } else if (token) {
+    const out = l.temporary(token.shape, token.dtype);
+    emit({ out });
+    done(token, out);
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * The logits of a whole Qwen3-0.6B, with random weights, against the float32 reference: of a prompt in one pass, and of tokens
+ * one by one as the generation loop runs them. On a CPU it would take minutes; tests/reference/logits.ts compares there.
+ */
+
+import { assert } from "@std/assert";
+import * as mx from "../mod.ts";
+import { modelFolder } from "../scripts/bench_sides.ts";
+import { Loop } from "../src/array/loop.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { StepCache } from "../src/llm/kv_cache.ts";
+import { testDevices } from "./devices.ts";
+import { fullSizeGolden, IDS, keptLogits, PROMPT, STEPS } from "./full_size.ts";
+import { nmse } from "./oracle.ts";
+
+/** Dtypes of activations and of the cache, and the limit; bfloat16 activations are rounded to 8 bits in every op. */
+const LIMITS: readonly (readonly [activations: mx.Dtype, cache: mx.Dtype, nmse: number])[] = [
+  [mx.float32, mx.float32, 1e-5],
+  [mx.float32, mx.float16, 1e-4],
+  [mx.float32, mx.bfloat16, 1e-4],
+  [mx.float16, mx.float16, 1e-4],
+  [mx.bfloat16, mx.bfloat16, 1e-3],
+];
+
+for (const device of testDevices()) {
+  const slow = device === "wasm" || mx.devices().find(({ name }) => name === device)?.type === "cpu";
+  if (!slow) mx.withDevice(device, getBackend); // opened outside the test, which counts resources
+  for (const [dtype, cached, limit] of LIMITS) {
+    Deno.test({
+      name: `Qwen3-0.6B gives the reference logits with ${dtype.name} activations, ${cached.name} cache on ${device}`,
+      ignore: slow,
+      fn: async () => {
+        mx.setDefaultDevice(device);
+        const golden = fullSizeGolden();
+        const split = golden.length * PROMPT / IDS.length;
+        const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype });
+        const cache = cacheOf(model, cached);
+        const prompt = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
+        const whole = nmse(keptLogits(floats(prompt), 0), golden.subarray(0, split));
+        const single = nmse(await steps(model, cache), golden.subarray(split));
+        mx.dispose(prompt);
+        cache.dispose();
+        model[Symbol.dispose]();
+        const found = `NMSE ${whole.toExponential(1)} in one pass, ${single.toExponential(1)} one by one`;
+        assert(whole <= limit && single <= limit, found);
+        console.log(`${device}, ${dtype.name} and ${cached.name}: ${found}`);
+      },
+    });
+  }
+}
+
+/** A cache like the model's own, of another dtype. */
+function cacheOf(model: mx.lm.LanguageModel, dtype: mx.Dtype): mx.lm.KvCache {
+  using own = model.makeCache();
+  own.reserve(1);
+  const [[batch, heads, blocks, , keys]] = own.keys.map(({ shape }) => shape);
+  const [[, , , , values]] = own.values.map(({ shape }) => shape);
+  const { maxPositionEmbeddings: limit } = model.config;
+  const options = { layers: own.keys.length, batch, heads, headDim: blocks * keys, blocks: { keys, values }, limit };
+  return new mx.lm.KvCache({ ...options, dtype });
+}
+
+/** Logits of the last tokens, one step of a loop each. */
+async function steps(model: mx.lm.LanguageModel, cache: mx.lm.KvCache): Promise<Float32Array> {
+  cache.reserve(STEPS);
+  const state = {
+    position: mx.array([PROMPT], mx.int32),
+    logits: mx.zeros([1, model.config.vocabSize]),
+    keys: cache.keys,
+    values: cache.values,
+  };
+  const ids = mx.array([...IDS], mx.int32);
+  mx.eval(ids);
+  const found: number[] = [];
+  {
+    using loop = new Loop(state, ({ position, keys, values }) => {
+      const step = new StepCache(keys, values, position);
+      const logits = model.forward(mx.take(ids, position).reshape([1, 1]), step).reshape([1, -1]).astype(mx.float32);
+      return { position: mx.add(position, 1), logits, keys: step.keys, values: step.values };
+    });
+    for (let i = 0; i < STEPS; i++) {
+      loop.run();
+      await loop.done();
+      found.push(...keptLogits(floats(state.logits), PROMPT + i));
+    }
+  }
+  cache.advance(STEPS);
+  mx.dispose([state.position, state.logits, ids]);
+  return Float32Array.from(found);
+}
+
+function floats(x: mx.Tensor): Float32Array {
+  return mx.tidy(() => x.astype(mx.float32).toTypedArray()) as Float32Array;
+}
