@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x91a148af;
+export const ABI_HASH = 0xc9756ea4;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
