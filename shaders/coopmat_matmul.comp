@@ -4,10 +4,11 @@
 // in turns.
 // coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (coopmat_heads.glsl).
 //
-// A workgroup of 4 subgroups makes a ROWS x 128 tile, each subgroup all rows of 32 columns. x goes through shared memory, 64 columns a
-// step, the next step's loads in flight during the multiplications. A lane loads the codes of the elements it owns of w and dequantizes
+// A workgroup of 4 subgroups makes a ROWS x 128 tile, each subgroup all rows of 32 columns. x goes through shared memory, 64 * DEEP columns
+// a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns of w and dequantizes
 // them in registers: w takes no shared memory, no barrier and a quarter of the traffic.
-//   ROWS    32, 64, 128            STAGES  tiles of x in shared memory: 2 saves a barrier a step
+//   ROWS    32, 64, 128            STAGES  tiles of x in shared memory: 2 saves a barrier a round
+//   DEEP    steps of 64 a round: 2 hides more of the latency of memory where there are few workgroups
 //   SPLITS  > 1: the depth is shared by SPLITS workgroups, out is float32 (SPLITS, m, N) and wants sum_splits
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
 // The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128.
@@ -36,9 +37,10 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { f
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
 
 #define ROW_BLOCKS (ROWS / 16)
-#define X_LOADS (ROWS / 16)     // uvec4 a thread and step
+#define EIGHTS (8 * DEEP)       // uvec4 of a row of x and a round
+#define X_LOADS (ROWS * EIGHTS / 128)
 #define CODE_LOADS (BITS / 4)   // uvec4 a lane, column block and step
-#define STRIDE 9                // uvec4 from row to row of the tile of x: 8 and one, so that rows lie in different banks
+#define STRIDE (EIGHTS + 1)     // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
 #ifdef WITH_HEADS
 #define HEAD_STRIDE 33          // uvec4 from row to row of 128 sums
@@ -56,39 +58,42 @@ const uint COLUMNS = N;
 #define WIDE 2
 #endif
 const uint STEPS = (K + 63u) / 64u;
+const uint ROUNDS = (STEPS + DEEP - 1u) / DEEP;
 const uint GROUPS = STEPS * 64u / GROUP;
 
 shared uvec4 tile[STAGES * TILE > PATCHES ? STAGES * TILE : PATCHES];
 
 MATRIX_SUM sums[ROW_BLOCKS * 2];
-uvec4 x_next[X_LOADS], codes[2 * CODE_LOADS], codes_next[2 * CODE_LOADS];
-uvec2 affine[4], affine_next[4]; // two groups of a column block and step where GROUP is 32
+uvec4 x_next[X_LOADS], codes[2 * DEEP * CODE_LOADS], codes_next[2 * DEEP * CODE_LOADS];
+uvec2 affine[4 * DEEP], affine_next[4 * DEEP]; // two groups of a column block and step where GROUP is 32
 uint row0, column0, column_block;
 
-void load_x(uint step) {
+void load_x(uint round) {
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint f = gl_LocalInvocationIndex + i * 128, row = min(row0 + f / 8, pc.p.m - 1), eight = step * 8 + f % 8;
-        x_next[i] = K % 64 == 0 || eight < K / 8 ? U32x4s(pc.address[0]).v[row * (K / 8) + eight] : uvec4(0);
+        uint f = gl_LocalInvocationIndex + i * 128, row = min(row0 + f / EIGHTS, pc.p.m - 1), eight = round * EIGHTS + f % EIGHTS;
+        x_next[i] = K % (64 * DEEP) == 0 || eight < K / 8 ? U32x4s(pc.address[0]).v[row * (K / 8) + eight] : uvec4(0);
     }
 }
 
 void store_x(uint stage) {
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
         uint f = gl_LocalInvocationIndex + i * 128;
-        tile[stage * TILE + f / 8 * STRIDE + f % 8] = x_next[i];
+        tile[stage * TILE + f / EIGHTS * STRIDE + f % EIGHTS] = x_next[i];
     }
 }
 
-void load_w(uint step) {
+void load_w(uint round) {
     uint lane = gl_SubgroupInvocationID;
-    [[unroll]] for (uint j = 0; j < 2; j++) {
+    [[unroll]] for (uint part = 0; part < 2 * DEEP; part++) {
+        // Behind the end x is 0.
+        uint block = column_block + part / DEEP, step = round * DEEP + part % DEEP;
+        if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
         [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
-            uint at = ((column_block + j) * STEPS + step) * CODE_LOADS + h;
-            codes_next[j * CODE_LOADS + h] = U32x4s(pc.address[2]).v[at * 32 + lane];
+            codes_next[part * CODE_LOADS + h] = U32x4s(pc.address[2]).v[((block * STEPS + step) * CODE_LOADS + h) * 32 + lane];
         }
-        uint group = (column_block + j) * GROUPS + step * 64 / GROUP;
-        affine_next[j * 2] = U32x2s(pc.address[3]).v[group * 32 + lane];
-        if (GROUP == 32) affine_next[j * 2 + 1] = U32x2s(pc.address[3]).v[(group + 1) * 32 + lane];
+        uint group = block * GROUPS + step * 64 / GROUP;
+        affine_next[part * 2] = U32x2s(pc.address[3]).v[group * 32 + lane];
+        if (GROUP == 32) affine_next[part * 2 + 1] = U32x2s(pc.address[3]).v[(group + 1) * 32 + lane];
     }
 }
 
@@ -102,18 +107,18 @@ f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | 0x64006
 f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | 0x54005400u) - f16vec2(64.0hf); }
 f16vec2 bytes(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | 0x64006400u) - f16vec2(1024.0hf); }
 
-// The lane's part of matrix `depth` of column block j.
-MATRIX_B weights(uint j, uint depth) {
-    uvec2 pair = GROUP == 32 && depth >= 2 ? affine[j * 2 + 1] : affine[j * 2];
+// The lane's part of matrix `depth` < 4 of a column block and step.
+MATRIX_B weights(uint part, uint depth) {
+    uvec2 pair = GROUP == 32 && depth >= 2 ? affine[part * 2 + 1] : affine[part * 2];
     f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
 #if BITS == 4
-    uint u = codes[j][depth];
+    uint u = codes[part][depth];
     p[0] = low_nibbles(u);
     p[1] = high_nibbles(u);
     p[2] = low_nibbles(u >> 8);
     p[3] = high_nibbles(u >> 8);
 #else
-    uvec4 two = codes[j * 2 + depth / 2];
+    uvec4 two = codes[part * 2 + depth / 2];
     uvec2 u = depth % 2 == 0 ? two.xy : two.zw;
     p[0] = bytes(u.x);
     p[1] = bytes(u.x >> 8);
@@ -132,11 +137,11 @@ MATRIX_B weights(uint j, uint depth) {
 }
 
 void multiply(uint stage) {
-    [[unroll]] for (uint depth = 0; depth < 4; depth++) {
+    [[unroll]] for (uint depth = 0; depth < 4 * DEEP; depth++) {
         MATRIX_A a[ROW_BLOCKS];
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) coopMatLoad(a[i], tile, stage * TILE + i * 16 * STRIDE + depth * 2, STRIDE, ROW_MAJOR);
         [[unroll]] for (uint j = 0; j < 2; j++) {
-            MATRIX_B b = weights(j, depth);
+            MATRIX_B b = weights(j * DEEP + depth / 4, depth % 4);
             [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) sums[i * 2 + j] = coopMatMulAdd(a[i], b, sums[i * 2 + j]);
         }
     }
@@ -207,16 +212,16 @@ void main() {
     column_block = column0 / 16 + gl_SubgroupID * 2;
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
 
-    uint step = STEPS * split / SPLITS, end = STEPS * (split + 1) / SPLITS;
-    load_x(step);
-    load_w(step);
+    uint round = ROUNDS * split / SPLITS, end = ROUNDS * (split + 1) / SPLITS;
+    load_x(round);
+    load_w(round);
 #if STAGES == 1
-    [[dont_unroll]] for (step++; step < end; step++) {
+    [[dont_unroll]] for (round++; round < end; round++) {
         store_x(0);
         use_w();
         barrier();
-        load_x(step);
-        load_w(step);
+        load_x(round);
+        load_w(round);
         multiply(0);
         barrier();
     }
@@ -226,12 +231,12 @@ void main() {
     multiply(0);
 #else
     uint stage = 0;
-    [[dont_unroll]] for (step++; step < end; step++) {
+    [[dont_unroll]] for (round++; round < end; round++) {
         store_x(stage);
         use_w();
         barrier();
-        load_x(step);
-        load_w(step);
+        load_x(round);
+        load_w(round);
         multiply(stage);
         stage ^= 1;
     }

@@ -240,14 +240,6 @@ struct RopeTablePush {
     float log2_base;
 };
 
-// Rows of q, k and v, batch * seq of them, and the rows that a cache has room for.
-struct RopeAppendPush {
-    uint rows;
-    uint seq;
-    uint capacity;
-    float eps;
-};
-
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.
 struct DecodePush {
     uint capacity;    // positions that the cache has room for

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xec75c576;
+export const ABI_HASH = 0x6e703d2b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1141,25 +1141,8 @@ export const KERNELS = {
     needs: "",
     wasm: false,
   },
-  rope_append: {
-    id: 72,
-    buffers: [
-      { name: "qkv", read: true, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "RopeAppendPush",
-    spec: ["THREADS", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP_KEYS"],
-    needs: "",
-    wasm: false,
-  },
   coopmat_heads_32: {
-    id: 73,
+    id: 72,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1180,6 +1163,27 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64: {
+    id: 73,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  coopmat_heads_128: {
     id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1411,12 +1415,6 @@ export const PUSH = {
     { name: "offset", type: "i32", count: 1 },
     { name: "scale", type: "f32", count: 1 },
     { name: "log2_base", type: "f32", count: 1 },
-  ],
-  RopeAppendPush: [
-    { name: "rows", type: "u32", count: 1 },
-    { name: "seq", type: "u32", count: 1 },
-    { name: "capacity", type: "u32", count: 1 },
-    { name: "eps", type: "f32", count: 1 },
   ],
   DecodePush: [
     { name: "capacity", type: "u32", count: 1 },

@@ -19,10 +19,9 @@ const PRODUCT_COLUMNS = 128;
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
 const LEAST_WORK = 1 << 24;
-/** Fewer workgroups than this are split along the depth, until there are SPLIT_TO or MOST_SPLITS or LEAST_STEPS is reached. */
-const SPLIT_BELOW = 128;
+/** Workgroups that a split of the depth aims at, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
 const SPLIT_TO = 256;
-const MOST_SPLITS = 4;
+const MOST_SPLITS = 8;
 const LEAST_STEPS = 4;
 
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
@@ -63,7 +62,8 @@ export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, read
   heads: {
     4: [
       { upTo: 255, rows: 32, kernel: "coopmat_heads_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64" },
+      { upTo: 1024, rows: 64, kernel: "coopmat_heads_64" },
+      { upTo: Infinity, rows: 128, kernel: "coopmat_heads_128" },
     ],
     8: [
       { upTo: 255, rows: 32, kernel: "coopmat_heads_32_8bit" },
@@ -144,8 +144,7 @@ function sum(values: readonly number[]): number {
 
 /** How many workgroups share the depth of a product of `workgroups` tiles. */
 function splitsOf(workgroups: number, steps: number): number {
-  if (workgroups >= SPLIT_BELOW) return 1;
-  return Math.max(1, Math.min(MOST_SPLITS, Math.ceil(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
+  return Math.max(1, Math.min(MOST_SPLITS, Math.floor(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
 }
 
 /** How a product is dispatched. */

@@ -16,6 +16,7 @@
 
 import { float16, float32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { matrixMap } from "./matrices.ts";
 import {
@@ -186,12 +187,29 @@ export class Prompt {
     const [batch, heads, seq, dim] = r.attention.shape;
     const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
     const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
-    const parts = productParts(l, attended, o, r.rows);
-    this.#residuals.set(r.x, { ...this.#residual(r.x), parts });
-    const normed = this.#norm(r.x, r.rows, r.norm, r.eps);
-    const gated = gatedProduct(l, normed, gateUp, r.rows, 1 / SHRINK);
+    const index = r.taken && this.#plain(r.taken);
+    const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
+    const rows = index ? sizeOf(index.shape) : r.rows;
+    const { value: before, own } = this.#residual(r.x);
+    this.#residuals.set(r.x, { value: take(before), own, parts: productParts(l, take(attended), o, rows) });
+    const normed = this.#norm(r.x, rows, r.norm, r.eps);
+    const gated = gatedProduct(l, normed, gateUp, rows, 1 / SHRINK);
     const { value } = this.#residual(r.x);
-    this.#residuals.set(r.out, { value, own: true, parts: productParts(l, gated, down, r.rows), scale: SHRINK });
+    this.#residuals.set(r.out, { value, own: true, parts: productParts(l, gated, down, rows), scale: SHRINK });
+  }
+
+  /** Some of the rows of x. */
+  #rows(x: Value, rows: number, index: Value): Value {
+    const width = sizeOf(x.shape) / rows;
+    const count = sizeOf(index.shape);
+    const out = this.#l.temporary([count, width], x.dtype);
+    const inner = width * x.dtype.bytes / 4;
+    this.#l.emit("gather", [x, index, out], {
+      spec: { ELEMENT_BYTES: 4, DTYPE_INDEX: index.dtype.code, ALONG: 0 },
+      push: { outer: 1, axis: rows, inner, n: count },
+      workgroups: this.#l.groups(count * inner),
+    });
+    return out;
   }
 
   /** The norm of a residual in float16; parts that were to be added are in it from then on. */
@@ -212,7 +230,7 @@ export class Prompt {
     norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
   ): void {
     const width = value.shape[value.shape.length - 1];
-    const rows = value.shape.slice(0, -1).reduce((n, d) => n * d, 1);
+    const rows = sizeOf(value.shape) / width;
     this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed], {
       threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
       spec: {
@@ -261,30 +279,30 @@ export function openPrompt(
   const { openings, closings, ...found } = findPrompt(graph, wanted);
   const reasons = new Set(found.reasons);
   if (openings.length + closings.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  const misfit = misfitOf(l, [...openings.map((o) => o.qkv), ...closings.flatMap((c) => [c.o, c.gateUp, c.down])]);
+  if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
   const rows = openings[0]?.rows ?? closings[0].rows;
-  if (misfit) return misfit;
   const [{ columns, k }] = [...openings.map((o) => o.qkv), ...closings.map((c) => c.gateUp)];
   if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
 
   const packed = (joint: Joint, gated = false): Fragments | undefined => {
+    const misfit = misfitOf(l, joint);
     const parts = joint.matrices.map((m) => [m.codes, m.scales, m.biases].map(leaf));
-    if (!parts.flat().every((v) => v !== undefined)) return undefined;
     const matrix = { ...joint, parts: parts as Value[][], gated };
-    const values = fragments(l, matrix);
+    const values = misfit === undefined && parts.flat().every((v) => v !== undefined)
+      ? fragments(l, matrix)
+      : undefined;
+    if (!values) reasons.add(misfit ?? NO_ROOM);
     return values && { matrix, packed: values };
   };
   const opened: ReadyOpening[] = [];
   for (const region of openings) {
     const qkv = packed(region.qkv);
     if (qkv) opened.push({ region, qkv });
-    else reasons.add(NO_ROOM);
   }
   const closed: Omit<ReadyClosing, "linked">[] = [];
   for (const region of closings) {
     const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
     if (o && gateUp && down) closed.push({ region, o, gateUp, down });
-    else reasons.add(NO_ROOM);
   }
   const regions = new Set([...opened, ...closed].flatMap(({ region }) => [...region.inside]));
   const linked = closed.map((closing) => {
@@ -303,18 +321,10 @@ export function openPrompt(
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/** Why the kernels cannot serve these matrices on this device. */
-function misfitOf(l: Lowering, joints: readonly Joint[]): string | undefined {
-  if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
-  for (const { bits, groupSize } of joints) {
-    const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
-    if (
-      kernels.length === 0 ||
-      !kernels.every(({ kernel, split }) => [kernel, split ?? kernel].every((k) => l.backend.has(k)))
-    ) {
-      return `there are no kernels for ${bits} bits`;
-    }
-    if (![32, 64, 128].includes(groupSize)) return `the group size is ${groupSize}, not 32, 64 or 128`;
-  }
-  return undefined;
+/** Why the kernels cannot serve a matrix on this device. */
+function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
+  const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
+  const served = kernels.every(({ kernel, split }) => [kernel, split ?? kernel].every((k) => l.backend.has(k)));
+  if (kernels.length === 0 || !served) return `there are no kernels for ${bits} bits`;
+  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
 }

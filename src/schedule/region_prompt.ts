@@ -91,8 +91,10 @@ export interface Closing {
   readonly eps: number;
   readonly gateUp: Joint;
   readonly down: Joint;
-  /** The residual behind it all. */
+  /** The residual behind it all, or the rows of it that are asked for. */
   readonly out: Node;
+  /** Integers (n,): those rows, where they are not all. */
+  readonly taken: Node | undefined;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -205,14 +207,24 @@ function findClosing(walk: Walk, node: Node): Closing | undefined {
     eps: norm.eps,
     gateUp: joint([gate, up]),
     down: joint([down]),
-    out: node,
+    ...taken(walk, node),
     inside: walk.inside,
   };
   expect(region.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
   expect(region.down.columns[0] <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
   expect([norm.weight, block.x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
-  checkInside(walk, new Set([node]));
+  checkInside(walk, new Set([region.out]));
   return region;
+}
+
+/** The rows of the last layer that the head wants: only they need to go through what follows attention. */
+function taken(walk: Walk, node: Node): Pick<Closing, "out" | "taken"> {
+  const [gather, ...more] = walk.readers(node);
+  const fits = more.length === 0 && gather?.op === "gather" && !walk.wanted.has(node) && gather.inputs[0] === node &&
+    gather.inputs[1] !== node && attrsOf(gather, "gather").axis === 1 && node.shape.length === 3 && node.shape[0] === 1;
+  if (!fits) return { out: node, taken: undefined };
+  walk.inside.add(node);
+  return { out: gather, taken: gather.inputs[1] };
 }
 
 // ---- before attention -----------------------------------------------------------------------------------------------
