@@ -12,6 +12,7 @@ import { Lowering, type Value } from "../src/schedule/lowering.ts";
 import { matrixMap, readMap } from "../src/schedule/matrices.ts";
 import { type Layout, prepare, runPrepared } from "../src/schedule/prepared.ts";
 import { Storage } from "../src/schedule/storage.ts";
+import { interleave, knownAnswer, quantized, repack, type Weights } from "./fragments.ts";
 import { kernelTest, runKernel } from "./harness.ts";
 import { assertClose, pack, unpack } from "./kernel_values.ts";
 import { generator } from "./oracle.ts";
@@ -21,20 +22,6 @@ const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () 
 const THREADS = 64;
 
 // ---- element maps ---------------------------------------------------------------------------------------------------
-
-/** What one driver answers: of B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8; of A and sums, the reverse. */
-function knownAnswer(): Uint32Array {
-  const words = Uint32Array.from({ length: 4 + 3 * 256 }, (_, i) => i === 0 ? 32 : 8);
-  for (let lane = 0; lane < 32; lane++) {
-    const [quad, along] = [lane >> 2, 2 * (lane % 4)];
-    for (let i = 0; i < 8; i++) {
-      const [short, long] = [quad + (i & 4 ? 8 : 0), along + (i & 1) + (i & 2 ? 8 : 0)];
-      const [sum, b] = [short * 16 + long, long * 16 + short];
-      [sum, b, sum].forEach((at, matrix) => words[4 + matrix * 256 + lane * 8 + i] = at);
-    }
-  }
-  return words;
-}
 
 Deno.test("readMap() takes the element maps that the kernels are written for, and no others", () => {
   const known = knownAnswer();
@@ -73,47 +60,6 @@ kernelTest("coopmat_peak() adds up what it says", (backend) => {
 
 // ---- quantized weights ----------------------------------------------------------------------------------------------
 
-interface Weights {
-  readonly n: number;
-  readonly k: number;
-  readonly bits: number;
-  readonly group: number;
-  readonly codes: Uint8Array;
-  readonly words: Uint32Array;
-  readonly scales: number[];
-  readonly biases: number[];
-}
-
-function quantized(n: number, k: number, bits: number, group: number): Weights {
-  const codes = Uint8Array.from({ length: n * k }, () => Math.floor(next() * (1 << bits)));
-  const each = 32 / bits;
-  const words = new Uint32Array(n * k / each);
-  codes.forEach((code, i) => words[Math.floor(i / each)] |= code << (i % each * bits));
-  const scale = (): number => (0.5 + next()) / (1 << bits);
-  const scales = unpack(float16, pack(float16, Array.from({ length: n * k / group }, scale)));
-  const biases = unpack(float16, pack(float16, scales.map((s) => -s * ((1 << bits) / 2 + next() - 0.5))));
-  return { n, k, bits, group, codes, words, scales, biases };
-}
-
-interface Fragments {
-  readonly codes: Uint32Array;
-  readonly affine: Uint32Array;
-}
-
-function repack(backend: Backend, w: Weights, map: Uint32Array, dtype: Dtype): Fragments {
-  const steps = Math.ceil(w.k / 64);
-  const columns = Math.ceil(w.n / 128) * 128;
-  const codes = new Uint32Array(columns * steps * 64 * w.bits / 32);
-  const affine = new Uint32Array(columns / 16 * steps * 64 / w.group * 64);
-  runKernel(backend, "coopmat_repack", {
-    spec: { THREADS, BITS: w.bits, GROUP: w.group, DTYPE_SCALES: dtype.code },
-    push: { n: w.n, k: w.k },
-    buffers: { w: w.words, scales: pack(dtype, w.scales), biases: pack(dtype, w.biases), map, codes, affine },
-    grid: [11, Math.ceil(columns * steps * 8 / THREADS / 11), 1],
-  });
-  return { codes, affine };
-}
-
 kernelTest("coopmat_repack() puts every code, scale and bias where its lane reads it", (backend) => {
   const { weights: map } = readMap(knownAnswer());
   for (const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32]]) {
@@ -145,6 +91,23 @@ kernelTest("coopmat_repack() puts every code, scale and bias where its lane read
             assertEquals(unpack(float16, Uint16Array.of(word & 0xffff, word >>> 16) as never), pair);
           }
         }
+      }
+    }
+  }
+}, ["coopmat_repack"]);
+
+kernelTest("coopmat_repack() puts two matrices in turns", (backend) => {
+  const { weights: map } = readMap(knownAnswer());
+  for (const [n, k, bits, group] of [[64, 96, 4, 32], [64, 128, 8, 64]]) {
+    const both = [0, 1].map(() => quantized(n, k, bits, group));
+    const found = interleave(backend, both[0], both[1], map!);
+    const single = both.map((w) => repack(backend, w, map!, float16));
+    for (const part of ["codes", "affine"] as const) {
+      const each = found[part].length / (2 * n / 16);
+      for (let block = 0; block < 2 * n / 16; block++) {
+        const at = (block >> 1) * each;
+        const expected = single[block % 2][part].subarray(at, at + each);
+        assertEquals(found[part].subarray(block * each, (block + 1) * each), expected, `${part} of block ${block}`);
       }
     }
   }
@@ -241,7 +204,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
       SCALED: dtype === float16 ? 0 : 1,
       DTYPE_OUT: outDtype.code,
     },
-    push: { m },
+    push: { m, scale: 1 },
     buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, affine, out },
     grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
   });
@@ -294,6 +257,56 @@ for (const row of PRODUCTS) {
       product(backend, row, { m: 128, n: 128, k: 512, x, out: float32, splits: 2 });
     }
   }, needs);
+}
+
+interface GatedCase {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly group: number;
+  /** Power of two for the result. */
+  readonly scale?: number;
+  /** Size of x. */
+  readonly size?: number;
+}
+
+function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
+  const { m, n, k, group, scale = 1 / 16, size = 1 } = c;
+  const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
+  const { codes, affine } = interleave(backend, gate, up, matrixMap(backend).weights!);
+  const x = unpack(float16, pack(float16, random(m * k, size)));
+  const out = pack(float16, new Array(m * n).fill(0));
+  const tiles = Math.ceil(m / rows) * Math.ceil(2 * n / 128);
+  runKernel(backend, kernel, {
+    spec: { THREADS: 128, N: 2 * n, K: k, GROUP: group, SPLITS: 1, SCALED: 0, DTYPE_OUT: float16.code },
+    push: { m, scale },
+    buffers: { x: pack(float16, x), codes, affine, out },
+    grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
+  });
+  const dot = (w: Weights, i: number, j: number): number => {
+    let sum = 0;
+    for (let t = 0; t < k; t++) {
+      const g = Math.floor((j * k + t) / group);
+      sum += x[i * k + t] * (w.scales[g] * w.codes[j * k + t] + w.biases[g]);
+    }
+    return sum;
+  };
+  const expected = Float64Array.from({ length: m * n }, (_, at) => {
+    const [i, j] = [Math.floor(at / n), at % n];
+    const g = dot(gate, i, j);
+    return Math.min(65504, Math.max(-65504, g / (1 + Math.exp(-g)) * dot(up, i, j) * scale));
+  });
+  assertClose(unpack(float16, out), expected, 5e-6, `${kernel} ${JSON.stringify(c)}`);
+}
+
+for (const { kernel: product, rows, bits } of PRODUCTS.filter(({ kernel }) => !kernel.endsWith("staged"))) {
+  const kernel = product.replace("matmul", "gated") as KernelName;
+  kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
+    for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64 });
+    for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
+    gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
+    gated(backend, { kernel, rows, bits }, { m: 40, n: 64, k: 128, group: 64, size: 1000 });
+  }, ["coopmat_map", kernel]);
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------------

@@ -77,6 +77,8 @@ export class Lowering {
   readonly sources: DispatchSource[] = [];
   #op: DispatchSource["op"] = "layout";
   #region: string | undefined;
+  /** Nodes that their only reader takes in float16, whatever their dtype: a rule may leave them so. */
+  readonly asHalf: Set<Node> = new Set();
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */

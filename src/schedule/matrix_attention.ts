@@ -6,7 +6,7 @@
  */
 
 import type { KernelName } from "../backend/kernels.ts";
-import type { Dtype } from "../graph/dtype.ts";
+import { type Dtype, float16 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
@@ -120,5 +120,6 @@ export function matrixAttention(
   const { scale, mask } = attrsOf(node, "attention");
   if (mask !== "causal" && mask !== "none") return undefined;
   const [q, keys, values] = inputs.map((x) => l.rows(x));
-  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype: node.dtype });
+  const dtype = l.asHalf.has(node) ? float16 : node.dtype;
+  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
 }

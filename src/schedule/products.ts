@@ -9,7 +9,7 @@ import { float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixProduct } from "./matrices.ts";
+import { matrixProduct } from "./matrix_products.ts";
 import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";

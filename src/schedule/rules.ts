@@ -68,7 +68,7 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
 }
 
 /** base, ready to be written to: its own storage where it may be donated, otherwise a copy. */
-function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
+export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
   const source = l.slots[base.slot];
   if (donate && l.mayDonate(node.inputs[0], base)) {
     if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
