@@ -23,6 +23,7 @@ const { device = mx.defaultDevice(), dtype = "float32", cases, details } = setti
 const started = performance.now();
 mx.setDefaultDevice(device);
 const { model } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+const loaded = performance.now();
 
 /** Token ids spread over the vocabulary. */
 function ids(count: number): number[] {
@@ -64,14 +65,25 @@ async function measure(): Promise<Answer> {
     using cache = model.makeCache();
     await generate(cache, ids(FIRST_PROMPT), 1);
     times.load = [performance.now() - started];
+    times.loaded = [loaded - started];
   }
+  const memory = peakMemory();
   for (const c of cases) {
     for (let i = 0; i < c.warmUps; i++) await time(c);
     times[c.name] = [];
     for (let i = 0; i < c.repeats; i++) times[c.name].push(await time(c));
   }
   const { description } = mx.devices().find(({ name }) => name === device)!;
-  return { device: `${device}: ${description}`, times, ...(details ? { details: await detail() } : {}) };
+  return { device: `${device}: ${description}`, times, memory, ...(details ? { details: await detail() } : {}) };
+}
+
+/** Highest resident bytes of this process so far, as far as the system tells. */
+function peakMemory(): number {
+  try {
+    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(Deno.readTextFileSync("/proc/self/status"))![1]);
+  } catch {
+    return Deno.memoryUsage().rss;
+  }
 }
 
 // ---- where the time goes ----------------------------------------------------------------------------------------------

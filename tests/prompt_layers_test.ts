@@ -13,7 +13,7 @@ import type { Cache, KeysValues, KvCache } from "../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { matrixMap } from "../src/schedule/matrices.ts";
 import { options } from "../src/schedule/options.ts";
-import { profiler } from "../src/schedule/profile.ts";
+import { profile } from "../src/schedule/profile.ts";
 import { testDevices } from "./devices.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 import { nmse } from "./oracle.ts";
@@ -33,14 +33,16 @@ async function run<T>(
   body: () => T | Promise<T>,
 ): Promise<{ result: T; calls: Map<string, number> }> {
   const before = { ...options };
-  const backend = mx.withDevice(device, getBackend);
   options.regions = regions;
-  profiler.enable(backend, true);
   try {
-    const result = await body();
-    return { result, calls: new Map(profiler.rows().map(({ kernel, calls }) => [kernel, calls])) };
+    let result: T;
+    const { kernels } = await profile(async () => {
+      result = await body();
+    }, { device, timed: false });
+    const calls = new Map<string, number>();
+    for (const { kernel, calls: n } of kernels) calls.set(kernel, (calls.get(kernel) ?? 0) + n);
+    return { result: result!, calls };
   } finally {
-    profiler.enable(backend, false);
     Object.assign(options, before);
   }
 }
