@@ -79,7 +79,7 @@ class Attention {
     this.#rope = rope;
   }
 
-  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor, rows?: Tensor): Tensor {
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
     const [B, T] = x.shape;
     const { heads, kvHeads, headDim } = this.#args;
     // (B, T, heads, D) → (B, heads, T, D)
@@ -94,7 +94,7 @@ class Attention {
       mask: T > 1 ? "causal" : null,
       lengths,
     });
-    return this.#o.forward(pick(y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim), rows));
+    return this.#o.forward(y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
   }
 }
 
@@ -127,17 +127,10 @@ class Block {
     this.#mlpNorm = new RmsNorm(weights, `${path}.post_attention_layernorm`, args.hiddenSize, args.rmsNormEps);
   }
 
-  /** With `rows` the result has only those of x: all are attended to, and cached. */
-  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor, rows?: Tensor): Tensor {
-    const attended = this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset, rows);
-    const h = mx.add(pick(x, rows), attended);
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
+    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset));
     return mx.add(h, this.#mlp.forward(this.#mlpNorm.forward(h)));
   }
-}
-
-/** The rows of x (B, T, …) that are asked for, or all. */
-function pick(x: Tensor, rows: Tensor | undefined): Tensor {
-  return rows === undefined ? x : mx.take(x, rows, 1);
 }
 
 /** A Qwen3 model. */
@@ -173,10 +166,8 @@ export class Model {
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
-    const last = this.#blocks.length - 1;
-    this.#blocks.forEach((block, layer) =>
-      x = block.forward(x, layer, cache, offset, layer === last ? rows : undefined)
-    );
+    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
+    if (rows !== undefined) x = mx.take(x, rows, 1);
     const y = this.#norm.forward(x);
     return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
   }
