@@ -22,7 +22,7 @@ const settings: SideSettings = JSON.parse(text);
 const { device = mx.defaultDevice(), dtype = "float32", cases, details } = settings;
 const started = performance.now();
 mx.setDefaultDevice(device);
-const { model } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
 const loaded = performance.now();
 
 /** Token ids spread over the vocabulary. */
@@ -51,12 +51,31 @@ async function generate(
 }
 
 /** Milliseconds of a prompt or of a token. */
-async function time({ kind, prompt, tokens = 1, window = tokens, sampled }: Case): Promise<number> {
+async function time(c: Case): Promise<number> {
+  const { kind, prompt, tokens = 1, window = tokens, sampled, rows = 1 } = c;
+  if (rows > 1) return await timeRows(prompt, tokens, rows);
   using cache = model.makeCache();
   const start = performance.now();
   const times = await generate(cache, ids(prompt), kind === "prefill" ? 1 : tokens + 1, sampled);
   if (kind === "prefill") return times[0] - start;
   return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
+}
+
+/** Milliseconds of a token of any of several sequences, from when each has its first. */
+async function timeRows(prompt: number, tokens: number, rows: number): Promise<number> {
+  const prompts = Array.from(
+    { length: rows },
+    (_, row) => ids(prompt).map((id) => (id + row) % model.config.vocabSize),
+  );
+  const times: number[] = [];
+  let started = 0;
+  for await (
+    const { generationTokens } of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: tokens + 1 })
+  ) {
+    times.push(performance.now());
+    if (generationTokens === 1) started = times.length;
+  }
+  return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
 async function measure(): Promise<Answer> {

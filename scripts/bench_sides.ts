@@ -25,6 +25,8 @@ export interface Case {
   readonly tokens?: number;
   /** Tokens in a row whose shortest time counts; all of them unless given. */
   readonly window?: number;
+  /** Sequences that advance together; a token's time is then that of any of them. 1 unless given. */
+  readonly rows?: number;
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
   readonly sampled?: boolean;
   /** Runs that are not counted. */

@@ -35,10 +35,11 @@ Deno.test("runSide() times every case, and a peer that is not there is no failur
     { name: "prompt", kind: "prefill", prompt: 16, warmUps: 1, repeats: 2 },
     { name: "tokens", kind: "decode", prompt: 4, tokens: 8, window: 4, warmUps: 0, repeats: 1 },
     { name: "drawn", kind: "decode", prompt: 4, tokens: 4, sampled: true, warmUps: 0, repeats: 1 },
+    { name: "two", kind: "decode", prompt: 4, tokens: 4, rows: 2, warmUps: 0, repeats: 1 },
   ];
   const { device, times, memory } = await runSide(fileURLToPath(TINY_DIR), { device: "wasm", cases });
   assertMatch(device, /^wasm: /);
-  assertEquals(Object.keys(times).sort(), ["drawn", "load", "loaded", "prompt", "tokens"]);
+  assertEquals(Object.keys(times).sort(), ["drawn", "load", "loaded", "prompt", "tokens", "two"]);
   assertEquals(times.prompt.length, 2);
   assert(memory > 10e6);
   assert(Object.values(times).flat().every((ms) => ms > 0 && ms < 60_000));

@@ -317,6 +317,17 @@ kernelTest("sample finds thresholds among hundreds of ties and of close logits",
   }
 });
 
+kernelTest("sample takes many rows", (backend) => {
+  const next = generator(51);
+  const [rows, cols] = [150, 40];
+  const logits = Array.from({ length: rows * cols }, () => Math.fround(next() * 4));
+  const uniforms = Array.from({ length: rows }, () => Math.fround(next()));
+  const s = { temperature: 0.9, topK: 7, topP: 0.8 };
+  sample(backend, float32, logits, cols, s, uniforms).forEach((token, i) =>
+    assertDraw(logits.slice(i * cols, (i + 1) * cols), s, uniforms[i], token, `row ${i} on ${backend.name}`)
+  );
+});
+
 kernelTest("sample takes the first largest logit at temperature 0 and without a finite maximum", (backend) => {
   const inf = Infinity;
   const rows = [[1, 5, 5, 0], [-3, -2, -2, -9], [1, NaN, 9, NaN], [1, inf, 0, inf], [-inf, -inf, -inf, -inf]];

@@ -311,7 +311,7 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
   return typeof prompt[0] === "object";
 }
 
-/** A rate. */
+/** `count` per second; 0 where no time passed. */
 export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
 }

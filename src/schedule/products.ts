@@ -17,7 +17,7 @@ import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.t
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 /** Rows from which on a product takes cooperative matrices where there are any. */
-const MATRIX_ROWS = 9;
+const MATRIX_ROWS = 17;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 

@@ -19,6 +19,8 @@ const THREADS = 256;
 const SLICE = 1024;
 /** Logits of a row that the kernels of all devices take. */
 export const MOST_COLS: number = THREADS * SLICE;
+/** Rows that are sampled from at once: their scratch memory may be twice as large as they. */
+const ROWS_AT_ONCE = 64;
 /** Words of a row's scratch memory in front of its list. */
 const FIXED_WORDS = 4 * THREADS + 8 + 2 * THREADS;
 
@@ -91,8 +93,21 @@ export function emitDraw(
   );
 }
 
-/** Emits op `sample`: logits (rows, cols) and uniforms (rows,) to tokens. */
+/** Emits op `sample`: logits (rows, cols) and uniforms (rows,) to tokens, some rows at a time. */
 export function emitSample(l: Lowering, choice: Choice, logits: Value, uniforms: Value | undefined, out: Value): void {
+  const [rows, cols] = logits.shape;
+  for (let first = 0; first < rows; first += ROWS_AT_ONCE) {
+    const count = Math.min(ROWS_AT_ONCE, rows - first);
+    const part = (v: Value, size: number): Value => ({
+      ...v,
+      offset: v.offset + first * size,
+      shape: [count, ...v.shape.slice(1)],
+    });
+    emitRows(l, choice, part(logits, cols), uniforms && part(uniforms, 1), part(out, 1));
+  }
+}
+
+function emitRows(l: Lowering, choice: Choice, logits: Value, uniforms: Value | undefined, out: Value): void {
   const [rows, cols] = logits.shape;
   const slices = Math.ceil(cols / SLICE);
   const scratch = scratchFor(l, rows, cols, choice);
