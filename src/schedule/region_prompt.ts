@@ -277,7 +277,10 @@ function findOpening(
   expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
   const q = queries && headOf(walk, queries);
   const k = headOf(walk, keys);
-  const values = walk.readers(walk.peek(k.product.x)).find((r) => r.op === "quantizedMatmul" && !walk.inside.has(r));
+  const sources = new Set([k.product.x, walk.peek(k.product.x)]); // with a cast between, products read what it gives
+  const values = [...sources].flatMap((n) => walk.readers(n)).find((r) =>
+    r.op === "quantizedMatmul" && !walk.inside.has(r)
+  );
   expect(values !== undefined, "there are no values beside q and k");
   const v = walk.product(values, "the value projection");
   const { x, weight, eps } = walk.norm(k.product.x, "the norm before attention");
