@@ -99,8 +99,8 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         ivec2 top = ivec2(-(1 << 28));
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            s[u] = score_value(parts_of.v[u]) * scale * (p == now ? 8.0 * key_scale : 1.0);
-            if (p <= now) top = max(top, ivec2(clamp(s[u], -1e7, 1e7) * 16.0));
+            s[u] = score_value(parts_of.v[u]) * (p == now ? 8.0 * key_scale : 1.0);
+            if (p <= now) top = max(top, ivec2(clamp(s[u] * scale, -1e7, 1e7) * 16.0));
         }
         vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625);
         if (ROUNDS > 1u) {
@@ -114,23 +114,24 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         most = peak;
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p > now) break;
-            vec2 e = exp2(s[u] - most);
-            total += e;
-            uvec4 w = v.v[u * QUAD_WORDS];
-            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
-            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+            if (p <= now) {
+                vec2 e = exp2(fma(s[u], scale, -most));
+                total += e;
+                uvec4 w = v.v[u * QUAD_WORDS];
+                vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+                if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
 #ifdef POLL
-            if (p == now) {
-                a = new_a;
-                b = new_b;
-            }
+                if (p == now) {
+                    a = new_a;
+                    b = new_b;
+                }
 #endif
-            [[unroll]] for (uint i = 0; i < 4u; i++) {
-                o[i] = fma(e.x, a[i], o[i]);
-                o[4u + i] = fma(e.x, b[i], o[4u + i]);
-                o[8u + i] = fma(e.y, a[i], o[8u + i]);
-                o[12u + i] = fma(e.y, b[i], o[12u + i]);
+                [[unroll]] for (uint i = 0; i < 4u; i++) {
+                    o[i] = fma(e.x, a[i], o[i]);
+                    o[4u + i] = fma(e.x, b[i], o[4u + i]);
+                    o[8u + i] = fma(e.y, a[i], o[8u + i]);
+                    o[12u + i] = fma(e.y, b[i], o[12u + i]);
+                }
             }
         }
         if (more) {
@@ -193,9 +194,8 @@ void attend() {
         block[1] = block_get(q, 1u);
         [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
             uint quad = thread() + n * THREADS;
-            if (quad >= QUADS) break;
             [[unroll]] for (uint i = 0; i < 2u; i++) {
-                if (2u * pair + i >= HEADS) break;
+                if (quad >= QUADS || 2u * pair + i >= HEADS) continue;
                 if (n > 0u) {
                     uint word = (kv_head() * HEADS + 2u * pair + i) * SLICES + slice();
                     codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
