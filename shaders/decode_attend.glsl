@@ -114,24 +114,23 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         most = peak;
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p <= now) {
-                vec2 e = exp2(fma(s[u], scale, -most));
-                total += e;
-                uvec4 w = v.v[u * QUAD_WORDS];
-                vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
-                if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+            if (p > now) break;
+            vec2 e = exp2(fma(s[u], scale, -most));
+            total += e;
+            uvec4 w = v.v[u * QUAD_WORDS];
+            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
 #ifdef POLL
-                if (p == now) {
-                    a = new_a;
-                    b = new_b;
-                }
+            if (p == now) {
+                a = new_a;
+                b = new_b;
+            }
 #endif
-                [[unroll]] for (uint i = 0; i < 4u; i++) {
-                    o[i] = fma(e.x, a[i], o[i]);
-                    o[4u + i] = fma(e.x, b[i], o[4u + i]);
-                    o[8u + i] = fma(e.y, a[i], o[8u + i]);
-                    o[12u + i] = fma(e.y, b[i], o[12u + i]);
-                }
+            [[unroll]] for (uint i = 0; i < 4u; i++) {
+                o[i] = fma(e.x, a[i], o[i]);
+                o[4u + i] = fma(e.x, b[i], o[4u + i]);
+                o[8u + i] = fma(e.y, a[i], o[8u + i]);
+                o[12u + i] = fma(e.y, b[i], o[12u + i]);
             }
         }
         if (more) {

@@ -120,21 +120,20 @@ void qkv() {
         if (more) load_keys(round + 1u, now, next);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p <= now) {
-                uint w = u * QUAD_WORDS, last = w + QUAD_WORDS - 1u;
-                vec4 first = quad_value(keys.first[w], keys.first[last]), partner = quad_value(keys.partner[w], keys.partner[last]);
-                if (p == now) {
-                    first = key_first;
-                    partner = key_partner;
+            if (p > now) break;
+            uint w = u * QUAD_WORDS, last = w + QUAD_WORDS - 1u;
+            vec4 first = quad_value(keys.first[w], keys.first[last]), partner = quad_value(keys.partner[w], keys.partner[last]);
+            if (p == now) {
+                first = key_first;
+                partner = key_partner;
+            }
+            [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
+                vec2 s = vec2(0);
+                [[unroll]] for (uint i = 0; i < 2u; i++) {
+                    uint head = min(2u * pair + i, HEADS - 1u);
+                    s[i] = dot_on(slice_of[2u * head + 1u], partner, dot_on(slice_of[2u * head], first, 0.0));
                 }
-                [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
-                    vec2 s = vec2(0);
-                    [[unroll]] for (uint i = 0; i < 2u; i++) {
-                        uint head = min(2u * pair + i, HEADS - 1u);
-                        s[i] = dot_on(slice_of[2u * head + 1u], partner, dot_on(slice_of[2u * head], first, 0.0));
-                    }
-                    score_add(scores_of(LAYER, kv_head(), pair), p, s);
-                }
+                score_add(scores_of(LAYER, kv_head(), pair), p, s);
             }
         }
         if (more) [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) {
