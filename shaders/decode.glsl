@@ -72,6 +72,8 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint6
 // Products that are added to something are written as fma, so that all forms of these kernels round alike: a compiler may join
 // x * y + z or not, differently in each.
 
+float dot_on(vec4 a, vec4 b, float c) { return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c)))); }
+
 // Signed 4x8-bit dot product.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
 int dot4(uint a, uint b, spirv_literal int packed_format);
@@ -175,19 +177,21 @@ const uint HEADER_BYTES = 256u + HEAD_DIM * 4u;
 const uint SQUARES = KV_HEADS * (HEADS + 1u);
 const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
 const uint NEW_BYTES = KV_HEADS * HEAD_DIM * 8u;
-uint64_t turn_bytes() { return SQUARE_BYTES + NEW_BYTES + uint64_t(KV_HEADS * PAIRS * 8u) * pc.p.capacity; }
-uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * (HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + TURNS * turn_bytes()); }
+// Offsets in 32 bits: a state has less than 4 GB.
+uint layer_bytes() { return SQUARE_BYTES + NEW_BYTES + KV_HEADS * PAIRS * 8u * pc.p.capacity; }
+uint layer_at(uint layer) { return HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * layer_bytes(); }
+uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * layer_at(0u) + uint64_t(SEQUENCE) * (TURNS * layer_bytes()); }
 uint64_t state_position() { return state(); }
 uint64_t state_turns() { return state() + 256u; }
-uint64_t state_before(uint layer) { return state() + HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES; }
-uint64_t state_after(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES; }
-uint64_t state_squares(uint layer) { return state() + HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * turn_bytes(); }
+uint64_t state_before(uint layer) { return state() + (HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES); }
+uint64_t state_after(uint layer) { return state() + (HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES); }
+uint64_t state_squares(uint layer) { return state() + layer_at(layer); }
 
 // The sequence's part of a cache.
 #define CACHE(which) (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
 // 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
-uint64_t state_new(uint layer) { return state_squares(layer) + SQUARE_BYTES; }
-uint64_t state_scores(uint layer) { return state_new(layer) + NEW_BYTES; }
+uint64_t state_new(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES); }
+uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES); }
 
 #ifdef POLL
 uint the_position;
@@ -314,6 +318,10 @@ vec4 residual_quad(uint64_t residual, uint quad) {
 void residual_clear(uint64_t residual) {
     const uint share = (HIDDEN * COPIES + WORKGROUPS - 1u) / WORKGROUPS;
     uint first = gl_WorkGroupID.x * share;
+    if (share <= THREADS) {
+        if (thread() < share && first + thread() < HIDDEN * COPIES) sum_store(residual, first + thread(), NO_SUM);
+        return;
+    }
     [[dont_unroll]] for (uint i = thread(); i < share; i += THREADS)
         if (first + i < HIDDEN * COPIES) sum_store(residual, first + i, NO_SUM);
 }
@@ -350,7 +358,9 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
 #define SCORE_LIMIT (520000.0 / float(SLICES))
 #endif
 
-uint64_t scores_of(uint layer, uint kv_head, uint pair) { return state_scores(layer) + uint64_t((kv_head * PAIRS + pair) * pc.p.capacity) * 8ul; }
+uint64_t scores_of(uint layer, uint kv_head, uint pair) {
+    return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES + (kv_head * PAIRS + pair) * pc.p.capacity * 8u);
+}
 
 void score_add(uint64_t scores, uint at, vec2 s) {
 #if SUMS == 2

@@ -99,8 +99,8 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         ivec2 top = ivec2(-(1 << 28));
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            s[u] = score_value(parts_of.v[u]) * scale * (p == now ? 8.0 * key_scale : 1.0);
-            if (p <= now) top = max(top, ivec2(clamp(s[u], -1e7, 1e7) * 16.0));
+            s[u] = score_value(parts_of.v[u]) * (p == now ? 8.0 * key_scale : 1.0);
+            if (p <= now) top = max(top, ivec2(clamp(s[u] * scale, -1e7, 1e7) * 16.0));
         }
         vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625);
         if (ROUNDS > 1u) {
@@ -115,7 +115,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
             if (p > now) break;
-            vec2 e = exp2(s[u] - most);
+            vec2 e = exp2(fma(s[u], scale, -most));
             total += e;
             uvec4 w = v.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
@@ -193,9 +193,8 @@ void attend() {
         block[1] = block_get(q, 1u);
         [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
             uint quad = thread() + n * THREADS;
-            if (quad >= QUADS) break;
             [[unroll]] for (uint i = 0; i < 2u; i++) {
-                if (2u * pair + i >= HEADS) break;
+                if (quad >= QUADS || 2u * pair + i >= HEADS) continue;
                 if (n > 0u) {
                     uint word = (kv_head() * HEADS + 2u * pair + i) * SLICES + slice();
                     codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];

@@ -19,7 +19,7 @@ Pairs load_pairs(uint round, uint chunk) {
     Pairs w;
     uint at = min(chunk, CHUNKS - 1u);
     [[unroll]] for (uint i = 0; i < 4u; i++) {
-        if (4u * round + i >= BLOCKS) break;
+        if (4u * round + i >= BLOCKS) continue;
         uint block = min(gl_WorkGroupID.x * BLOCKS + 4u * round + i, ALL_BLOCKS - 1u);
         uint feature = block * 8u + warp();
         w.codes[2u * i] = Weights4(ADDRESS(GATE)).v[feature * CHUNKS + at];
@@ -59,7 +59,7 @@ void mlp() {
             if (chunk < CHUNKS) {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++) {
-                    if (4u * round + i >= BLOCKS) break;
+                    if (4u * round + i >= BLOCKS) continue;
                     sums[2u * i] += chunk_dot(w.codes[2u * i], w.affine[i].x, c);
                     sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.affine[i].y, c);
                 }
@@ -80,12 +80,12 @@ void mlp() {
         Blocks q = blocks_make(hidden[round * 32u + lane()]);
         [[unroll]] for (uint i = 0; i < 4u; i++) {
             uint b = 4u * round + i;
-            if (b >= BLOCKS) break;
+            if (b >= BLOCKS) continue;
             Block block = block_get(q, i);
             uint at = min(first + b, ALL_BLOCKS - 1u);
             [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
                 uint quad = thread() + n * THREADS;
-                if (quad >= QUADS) break;
+                if (quad >= QUADS) continue;
                 uvec4 c, a;
                 if (n == 0u && b < AHEAD) {
                     c = codes[b];

@@ -130,9 +130,8 @@ void qkv() {
             [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
                 vec2 s = vec2(0);
                 [[unroll]] for (uint i = 0; i < 2u; i++) {
-                    uint head = 2u * pair + i;
-                    if (head >= HEADS) break;
-                    s[i] = dot(slice_of[2u * head], first) + dot(slice_of[2u * head + 1u], partner);
+                    uint head = min(2u * pair + i, HEADS - 1u);
+                    s[i] = dot_on(slice_of[2u * head + 1u], partner, dot_on(slice_of[2u * head], first, 0.0));
                 }
                 score_add(scores_of(LAYER, kv_head(), pair), p, s);
             }

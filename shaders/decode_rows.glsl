@@ -37,9 +37,9 @@ void norm_to_shared(Rows r) {
     float squares = 0.0;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
-        squares += dot(r.x[n], r.x[n]);
+        squares = dot_on(r.x[n], r.x[n], squares);
         vec4 v = r.x[n] * r.w[n];
-        float s = dot(r.x[n], r.w[n]);
+        float s = dot_on(r.x[n], r.w[n], 0.0);
         vec4 a = abs(v);
         float most = max(1e-20, max(max(a.x, a.y), max(a.z, a.w)));
         [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) {

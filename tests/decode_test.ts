@@ -313,7 +313,7 @@ for (const device of DEVICES) {
       console.error = log;
       forgive(backend);
     }
-    assertEquals(lines, [
+    assertEquals(lines.filter((line) => line.includes("failed")), [
       `vkmx: ${device}: decoding in one dispatch failed (a workgroup waited for too long); it goes on with barriers`,
     ]);
     model[Symbol.dispose]();

@@ -20,6 +20,7 @@ import { createVulkanBackend, describeVulkan } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
 export { environment, gpuPresent };
+export { recall, remember } from "../../ffi/findings.ts";
 
 /** A device of this machine, usable or not. */
 export interface DeviceInfo {

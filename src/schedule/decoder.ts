@@ -92,6 +92,8 @@ const LANES = 32;
 const COPIES = 2;
 /** Positions that a thread has in flight at most. */
 const MOST_POSITIONS = 8;
+/** Positions of a thread that are worth no rounds. */
+const WITHOUT_ROUNDS = 6;
 /** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
 const HEAD_WORKGROUPS = 528;
 /** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
@@ -276,7 +278,8 @@ export class DecoderEmitter {
     const { decoder: d } = ready;
     const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
     const positions = Math.ceil(capacity / THREADS);
-    const unroll = Math.ceil(positions / Math.ceil(positions / MOST_POSITIONS));
+    const rounds = positions <= WITHOUT_ROUNDS ? 1 : Math.max(2, Math.ceil(positions / MOST_POSITIONS));
+    const unroll = Math.ceil(positions / rounds);
     this.#l = l;
     this.#ready = ready;
     this.#form = form;
@@ -296,7 +299,7 @@ export class DecoderEmitter {
       COPIES,
       SUBGROUP: Math.min(LANES, l.backend.limits.subgroup),
       UNROLL: unroll,
-      ROUNDS: unroll * THREADS >= capacity ? 1 : 65536,
+      ROUNDS: rounds === 1 ? 1 : 65536,
     };
     this.#push = {
       capacity,

@@ -11,7 +11,7 @@
  */
 
 import type { Backend } from "../backend/backend.ts";
-import { recall, remember } from "../backend/findings.ts";
+import { recall, remember } from "../backend/devices.ts";
 import type { Node } from "../graph/node.ts";
 import {
   DecoderEmitter,
@@ -38,8 +38,9 @@ export class FastPathFailure extends Error {
 }
 
 /** What a status word says. */
+const WAITED = 1;
 const REASONS: Readonly<Record<number, string>> = {
-  1: "a workgroup waited for too long",
+  [WAITED]: "a workgroup waited for too long",
   2: "scores are too large for 29 bits",
 };
 
@@ -63,9 +64,9 @@ export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: (node: Node)
   const question = questionOf(ready);
   let verdict = table.get(question);
   if (verdict === undefined) {
-    const known = recall(backend, question);
+    const known = recall(backend.description, question);
     verdict = known === undefined ? test(l, ready, capacity, leaf) : known === "works";
-    if (known === undefined) remember(backend, question, verdict ? "works" : "fails");
+    if (known === undefined) remember(backend.description, question, verdict ? "works" : "fails");
     explain(`one dispatch for all layers ${verdict ? "works" : "fails"} (${known === undefined ? "tested" : "known"})`);
     table.set(question, verdict);
   }
@@ -80,6 +81,9 @@ export function checkStatus(backend: Backend, status: number): void {
     console.error(`vkmx: ${backend.name}: decoding in one dispatch failed (${reason}); it goes on with barriers`);
   }
   failed.add(backend);
+  if (status === WAITED) {
+    for (const question of verdicts.get(backend)?.keys() ?? []) remember(backend.description, question, "fails");
+  }
   throw new FastPathFailure(`decoding in one dispatch failed on ${backend.name}: ${reason}`);
 }
 
