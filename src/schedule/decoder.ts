@@ -422,7 +422,7 @@ export function emitDecoder(
   const plain = (node: Node): Value => l.contiguous(value(node), true);
   const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
   const [state, status] = form === "barriers"
-    ? [l.temporary([bytes / 4], uint32), undefined]
+    ? [l.temporary([sequencesOf(d), bytes / 4], uint32), undefined]
     : [l.keep(bytes), l.keepStatus()];
   const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
   emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
