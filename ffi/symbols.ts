@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x703b1539;
+export const ABI_HASH = 0xec75c576;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -18,6 +18,7 @@ interface WasmExports {
   readonly memory: WebAssembly.Memory;
   vk_abi(): number;
   vk_probe(): number;
+  vk_products(quads: number): void;
   vk_alloc(bytes: number, kind: number): number;
   vk_free(address: number): number;
   vk_memory(figure: number): number;
@@ -222,19 +223,22 @@ function compile(name: keyof typeof compiled): WebAssembly.Module {
 }
 
 /**
- * Instantiates the kernels with a memory of their own, `shared` for several threads where the engine has that. Throws a
+ * Instantiates the kernels with a memory of their own, `shared` for several threads where the engine has that. `quads` is how
+ * packed products add up (runtime-c/wasm/packed.h), as suits the processor unless given; results are the same. Throws a
  * RuntimeError with code "unavailable" on an engine without WebAssembly SIMD or relaxed SIMD.
  */
-export function instantiateWasm(shared = false): WasmRuntime {
+export function instantiateWasm(shared = false, quads?: boolean): WasmRuntime {
   const threads = shared ? instantiateShared() : undefined;
   const exports = threads?.exports ?? new WebAssembly.Instance(compile("alone")).exports as unknown as WasmExports;
-  if (exports.vk_probe() !== 1) {
+  const probed = exports.vk_probe();
+  if (probed === 0) {
     throw new RuntimeError(
       "unavailable",
       "instantiateWasm",
       "this engine computes WebAssembly relaxed SIMD wrongly; use Deno 2.9 or later",
     );
   }
+  exports.vk_products(quads ?? probed === 2 ? 1 : 0);
   return new WasmRuntime(exports, threads);
 }
 

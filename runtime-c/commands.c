@@ -1,8 +1,9 @@
 // Recording, submitting and replaying Plans.
 //
-// A Plan keeps a few recordings, one for each binding of its slots that it met lately. A recording is self-contained: it
-// begins with a barrier against everything submitted before and ends with one for the host where the host can see a slot,
-// so recordings may be replayed in any order, also while they are still running.
+// A Plan keeps a few recordings, one for each set of places that its slots were bound to lately; other buffers at the same
+// addresses are the same places. A recording is self-contained: it begins with a barrier against everything submitted before
+// and ends with one for the host where the host can see a slot, so recordings may be replayed in any order, also while they
+// are still running.
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static Recording *take_retired(Device *d) {
 
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
-    free(r->slots);
+    free(r->places);
     *r = (Recording){.commands = r->commands};
 }
 
@@ -203,16 +204,19 @@ static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *
 
 // ---- running --------------------------------------------------------------------------------------------------------
 
+// What a recording knows of a slot: its address, 0 where no dispatch uses it, and in the lowest bit whether the host sees it.
+static uint64_t place_of(const Binding *binding) { return binding->address | (binding->range && binding->range->chunk->mapped ? 1 : 0); }
+
 // Two slots bound to the same place are one for hazards: each takes the number of the first such slot, found by hashing.
-static int32_t find_aliases(Device *d, const Plan *plan, const uint32_t *slots, Binding *bindings) {
+static int32_t find_aliases(Device *d, const Plan *plan, Binding *bindings) {
     uint32_t places = 16;
     while (places < plan->slots * 2) places *= 2;
     uint32_t *table = calloc(places, sizeof *table); // slot + 1; 0: empty
     if (!table) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     for (uint32_t i = 0; i < plan->slots; i++) {
-        const uint32_t *slot = slots + 4 * i;
-        uint32_t at = (slot[0] * 2654435761u ^ slot[1] * 2246822519u ^ slot[2]) >> 7 & (places - 1);
-        while (table[at] && memcmp(slots + 4 * (table[at] - 1), slot, 12) != 0) at = (at + 1) & (places - 1);
+        uint64_t address = bindings[i].address;
+        uint32_t at = (uint32_t)((address >> 2) * 0x9e3779b97f4a7c15u >> 32) & (places - 1);
+        while (table[at] && bindings[table[at] - 1].address != address) at = (at + 1) & (places - 1);
         if (!table[at]) table[at] = i + 1;
         bindings[i].hazard = table[at] - 1;
     }
@@ -237,9 +241,10 @@ static int32_t bind(Device *d, const Plan *plan, const uint32_t *slots, Binding 
     return VKRT_OK;
 }
 
-static bool fits(const Device *d, const Plan *plan, const Recording *r, const uint32_t *slots) {
-    return r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0) &&
-           memcmp(r->slots, slots, 16 * (size_t)plan->slots) == 0;
+static bool fits(const Device *d, const Plan *plan, const Recording *r, const Binding *bindings) {
+    bool same = r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0);
+    for (uint32_t i = 0; same && i < plan->slots; i++) same = r->places[i] == place_of(&bindings[i]);
+    return same;
 }
 
 // Moves recording `i` to the front.
@@ -251,7 +256,7 @@ static Recording *promote(Plan *plan, uint32_t i) {
 }
 
 // A recording for a new binding; the least recently used one makes room, and its command buffer serves again once it is done.
-static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Binding *bindings, Recording **out) {
+static int32_t recording_make(Device *d, Plan *plan, Binding *bindings, Recording **out) {
     uint32_t last = 0;
     while (last < RECORDINGS - 1 && plan->recordings[last]) last++;
     if (plan->recordings[last]) {
@@ -261,12 +266,11 @@ static int32_t recording_make(Device *d, Plan *plan, const uint32_t *slots, Bind
     }
     TRY(recording_new(d, &plan->recordings[last]));
     Recording *r = promote(plan, last);
-    size_t bytes = 16 * (size_t)plan->slots;
-    r->slots = malloc(bytes + 1);
-    if (!r->slots) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    if (bytes) memcpy(r->slots, slots, bytes);
+    r->places = malloc(8 * (size_t)plan->slots + 1);
+    if (!r->places) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    for (uint32_t i = 0; i < plan->slots; i++) r->places[i] = place_of(&bindings[i]);
     if (d->profile && plan->dispatches > 0) TRY(profile_prepare(d, r, plan->dispatches));
-    TRY(find_aliases(d, plan, slots, bindings));
+    TRY(find_aliases(d, plan, bindings));
     TRY(record(d, plan, r, bindings));
     r->valid = true;
     *out = r;
@@ -280,8 +284,8 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, u
     int32_t status = bind(d, plan, slots, bindings);
     Recording *r = NULL;
     for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
-        if (fits(d, plan, plan->recordings[i], slots)) r = promote(plan, i);
-    if (status == VKRT_OK && !r) status = recording_make(d, plan, slots, bindings, &r);
+        if (fits(d, plan, plan->recordings[i], bindings)) r = promote(plan, i);
+    if (status == VKRT_OK && !r) status = recording_make(d, plan, bindings, &r);
     if (status == VKRT_OK) status = device_submit(d, r->commands, times, &r->ticket);
     if (status == VKRT_OK) {
         for (uint32_t i = 0; i < plan->slots; i++)

@@ -249,7 +249,7 @@ uint32_t facts_subgroup(const Facts *facts, bool lanes) {
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 #define COOPMAT_SHAPES 256
-#define COOPMAT_SHARED 36864 // bytes of shared memory that the largest of these kernels takes
+#define COOPMAT_SHARED 40960 // bytes of shared memory that the largest of these kernels takes
 
 // Whether the device multiplies 16x16x16 float16 matrices with float32 sums in a subgroup.
 static bool has_half_matrices(VkPhysicalDevice physical) {
@@ -278,6 +278,7 @@ static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
     uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16 | 1u << FEATURE_SHUFFLE;
     bool fixed = out->subgroup_min == LANES && out->subgroup_max == LANES, chosen = facts_subgroup(out, true) == LANES;
     if ((out->features & wanted) == wanted && (fixed || chosen) &&
+        (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) &&
         out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_half_matrices(physical))
         out->features |= 1u << FEATURE_COOPMAT_KERNELS;
 }

@@ -139,8 +139,8 @@ typedef struct Dispatch {
 typedef struct Recording {
     VkCommandBuffer commands;
     VkQueryPool queries;
-    uint32_t *slots; // 4 words a slot
-    Range *tables;   // addresses of all dispatches that have a table; NULL: none does
+    uint64_t *places; // of the slots, see place_of in commands.c
+    Range *tables;    // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
     uint32_t barriers;
     bool valid;

@@ -1,5 +1,5 @@
 /**
- * `deno task bench:cpu`: the CPU path beside native llama.cpp, in turns in one run.
+ * `deno task bench:cpu`: the CPU path beside llama.cpp, native and in WebAssembly, in turns in one run.
  *
  *     deno task bench:cpu                     Qwen3-0.6B shape, 4 bits, with 2 threads and with 1
  *     deno task bench:cpu --json              an array of { case, vkmx, peer, peer_value, unit, ratio }
@@ -19,11 +19,12 @@ import {
   installPeer,
   joinTimes,
   modelFolder,
+  type Peer,
+  PEERS,
   type Row,
   row,
   runPeer,
   runSide,
-  type Times,
 } from "./bench_sides.ts";
 import { ROOT } from "./tools.ts";
 
@@ -37,16 +38,22 @@ const FLAGS = {
 
 const SHAPE = "qwen3-0.6b";
 const TINY = "examples/models/tiny-qwen3";
-const PEER = "llama.cpp (node-llama-cpp, Q4_0)";
 
 const CASES: readonly Case[] = [
-  { name: "prefill 128", kind: "prefill", prompt: 128, warmUps: 1, repeats: 5 },
-  { name: "decode @16", kind: "decode", prompt: 12, tokens: 32, window: 8, warmUps: 0, repeats: 1 },
-  { name: "decode @1024", kind: "decode", prompt: 1010, tokens: 16, window: 8, warmUps: 0, repeats: 1 },
+  { name: "prefill128", kind: "prefill", prompt: 128, warmUps: 1, repeats: 5 },
+  { name: "decode@16", kind: "decode", prompt: 12, tokens: 32, window: 8, warmUps: 0, repeats: 1 },
+  { name: "decode@1024", kind: "decode", prompt: 1010, tokens: 16, window: 8, warmUps: 0, repeats: 1 },
+];
+/** The rows of one number of threads. */
+const FIGURES: readonly { name: string; unit: Row["unit"]; of: (answers: readonly Answer[]) => number | null }[] = [
+  ...CASES.map((c) => ({ name: c.name, unit: "tok/s" as const, of: (answers: readonly Answer[]) => rate(answers, c) })),
+  { name: "load", unit: "s", of: (answers) => seconds(answers, "loaded") },
+  { name: "load to first token", unit: "s", of: (answers) => seconds(answers, "load") },
+  { name: "peak memory", unit: "MB", of: (answers) => Math.min(...answers.map(({ memory }) => memory / 1e6)) },
 ];
 /** Tokens of a small model arrive several at a time: a run of them counts, not a single gap. */
 const TINY_CASE: Case = {
-  name: "tiny decode @16",
+  name: "tiny decode",
   kind: "decode",
   prompt: 12,
   tokens: 500,
@@ -58,37 +65,60 @@ const TINY_CASE: Case = {
 await runMain(async () => {
   const { values } = readCommandLine(FLAGS, Deno.args);
   if (values.help) {
-    print(`usage: bench:cpu [flags]\n\nMeasures the CPU path beside native llama.cpp.\n\n${describeFlags(FLAGS)}\n`);
+    print(
+      `usage: bench:cpu [flags]\n\nMeasures the CPU path beside llama.cpp, native and in WebAssembly.\n\n${
+        describeFlags(FLAGS)
+      }\n`,
+    );
     return 0;
   }
   const rows: Row[] = [];
   const dir = await modelFolder(SHAPE);
-  const folder = values["no-peer"] ? undefined : await installPeer();
-  const gguf = folder && await ggufFile(SHAPE);
-  for (const threads of (values.threads ?? "2,1").split(",").map(Number)) {
-    const [own, peers]: Answer[][] = [[], []];
+  const folders = new Map<Peer, string>();
+  for (const peer of values["no-peer"] ? [] : Object.values(PEERS)) {
+    const folder = await installPeer(peer);
+    if (folder) folders.set(peer, folder);
+  }
+  const gguf = folders.size > 0 ? await ggufFile(SHAPE) : "";
+  const counts = (values.threads ?? "2,1").split(",").map(Number);
+  for (const threads of counts) {
+    const own: Answer[] = [];
+    const others = new Map<Peer, Answer[]>([...folders.keys()].map((peer) => [peer, []]));
     for (let round = 0; round < (values.rounds ?? 2); round++) {
       own.push(await runSide(dir, { device: "wasm", cases: CASES }, { VKMX_THREADS: String(threads) }));
-      const answer = folder && await runPeer(folder, gguf!, { gpu: false, threads, batch: 512, cases: CASES });
-      if (answer) peers.push(answer);
+      for (const [peer, folder] of folders) {
+        const answer = await runPeer(folder, gguf, { gpu: false, threads, batch: 512, cases: CASES }, peer);
+        if (answer) others.get(peer)!.push(answer);
+      }
     }
-    const [ours, theirs] = [joinTimes(own), joinTimes(peers)];
-    for (const c of CASES) {
-      rows.push(row(`${c.name} threads=${threads}`, rate(ours, c), PEER, rate(theirs, c), "tok/s"));
+    const suffix = threads === counts[0] ? "" : ` threads=${threads}`;
+    for (const { name, unit, of } of FIGURES) {
+      const value = of(own);
+      const beside = [...others].map(([peer, answers]) =>
+        [peer.name, answers.length > 0 ? of(answers) : null] as const
+      );
+      const known = beside.filter(([, theirs]) => theirs !== null);
+      for (const [peer, theirs] of known.length > 0 ? known : [[null, null]]) {
+        rows.push(row(name + suffix, value, peer, theirs, unit));
+      }
     }
-    const seconds = ({ load }: Times): number | null => load ? Math.min(...load) / 1000 : null;
-    rows.push(row(`load to first token threads=${threads}`, seconds(ours), PEER, seconds(theirs), "s"));
   }
   const tiny = await runSide(ROOT + TINY, { device: "wasm", cases: [TINY_CASE] }, { VKMX_THREADS: "1" });
-  rows.push(row(TINY_CASE.name, rate(tiny.times, TINY_CASE), null, null, "tok/s"));
-  rows.push(row("tiny first token", await firstToken(), null, null, "s"));
+  rows.push(row(TINY_CASE.name, rate([tiny], TINY_CASE), null, null, "tok/s"));
+  rows.push(row("first token", await firstToken(), null, null, "s"));
   print(values.json ? JSON.stringify(rows, null, 2) + "\n" : describeRows(rows));
   return 0;
 });
 
 /** Tokens per second of the fastest run. */
-function rate(times: Times, { name, kind, prompt }: Case): number | null {
-  return times[name] ? (kind === "prefill" ? prompt : 1) * 1000 / Math.min(...times[name]) : null;
+function rate(answers: readonly Answer[], { name, kind, prompt }: Case): number {
+  return (kind === "prefill" ? prompt : 1) * 1000 / Math.min(...joinTimes(answers)[name]);
+}
+
+/** Seconds of the fastest run of a part of loading; null where a side does not tell. */
+function seconds(answers: readonly Answer[], part: "load" | "loaded"): number | null {
+  const { [part]: times } = joinTimes(answers);
+  return times ? Math.min(...times) / 1000 : null;
 }
 
 /** Seconds from the start of a process to the first token of the embedded model: the best of five. */

@@ -69,6 +69,7 @@ const GREEDY = [128, 1024, 3500].map((prompt) => decode(prompt));
 const CASES: readonly Case[] = [
   ...GREEDY,
   decode(128, { name: "decode @128, sampled", sampled: true }),
+  decode(128, { name: "decode @128, 8 sequences, total", rows: 8 }),
   ...[64, 512, 2048].map(prefill),
 ];
 
@@ -156,12 +157,11 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
   ];
 }
 
-/** Operations of the products of a prompt: all layers, but of the last one only what fills its cache. */
+/** Operations of the products of a prompt in all layers. */
 function productWork(shape: ModelShape, tokens: number): number {
   const { hidden, intermediate, layers, heads, kvHeads, headDim } = shape;
-  const cached = 2 * kvHeads * headDim * hidden;
-  const layer = cached + 2 * heads * headDim * hidden + 3 * intermediate * hidden;
-  return 2 * tokens * ((layers - 1) * layer + cached);
+  const weights = (2 * heads + 2 * kvHeads) * headDim * hidden + 3 * intermediate * hidden;
+  return 2 * tokens * layers * weights;
 }
 
 /** Time, bytes and shares of what the device can do, of one token or one prompt. */

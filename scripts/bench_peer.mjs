@@ -2,6 +2,7 @@
 // milliseconds: for "prefill" of a prompt, for "decode" of a token, for "load" from opening the file to the first token.
 //   deno run -A --node-modules-dir=manual bench_peer.mjs MODEL.gguf SETTINGS     (see PeerSettings in bench_sides.ts)
 // Runs in the folder that node-llama-cpp is installed in.
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -73,6 +74,7 @@ await open({ kind: "decode", prompt: 16 });
 await prefill(16);
 for await (const _ of sequences[0].evaluate([500], { temperature: 0, yieldEogToken: true })) break;
 const times = { load: [performance.now() - started] };
+const memory = peakMemory();
 for (const c of cases) {
   await open(c);
   for (let i = 0; i < c.warmUps; i++) await KINDS[c.kind](c);
@@ -80,5 +82,14 @@ for (const c of cases) {
   for (let i = 0; i < c.repeats; i++) times[c.name].push(await KINDS[c.kind](c));
 }
 const device = gpu ? (await llama.getGpuDeviceNames()).join(", ") : "CPU";
-console.log(JSON.stringify({ device, times }));
+console.log(JSON.stringify({ device, times, memory }));
 process.exit(0);
+
+// Highest resident bytes of this process so far, as far as the system tells.
+function peakMemory() {
+  try {
+    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]);
+  } catch {
+    return process.memoryUsage().rss;
+  }
+}

@@ -11,22 +11,33 @@
 import * as mx from "../mod.ts";
 import type { Backend } from "../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../src/backend/devices.ts";
-import type { KernelName } from "../src/backend/kernels.ts";
-import { type Dtype, float16, float32, uint32 } from "../src/graph/dtype.ts";
+import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../src/graph/dtype.ts";
 import type { Value } from "../src/schedule/lowering.ts";
-import { matrixMap, type ProductKernel, productKernel, PRODUCTS } from "../src/schedule/matrices.ts";
-import { attentionKernel } from "../src/schedule/matrix_attention.ts";
+import {
+  type AttentionKernel,
+  attentionKernel,
+  ATTENTIONS,
+  emitMatrixAttention,
+} from "../src/schedule/matrix_attention.ts";
+import {
+  type headsProduct,
+  type ProductKernel,
+  productKernel,
+  type ProductKind,
+  PRODUCTS,
+} from "../src/schedule/matrix_products.ts";
+import { matrixMap } from "../src/schedule/matrices.ts";
 import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan_bench.ts";
 
 const LAYERS = 28;
 const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];
 
-/** Weights (n, k) of one layer, projections of the same input side by side. */
+/** Weights (n, k) of one layer, projections of the same input as one. */
 const SHAPES = [
-  { name: "q k v", n: (HEADS + 2 * KV_HEADS) * HEAD_DIM, k: HIDDEN },
-  { name: "o", n: HIDDEN, k: HEADS * HEAD_DIM },
-  { name: "gate up", n: 2 * WIDE, k: HIDDEN },
-  { name: "down", n: HIDDEN, k: WIDE },
+  { name: "q k v", n: (HEADS + 2 * KV_HEADS) * HEAD_DIM, k: HIDDEN, kind: "heads" },
+  { name: "o", n: HIDDEN, k: HEADS * HEAD_DIM, kind: "parts" },
+  { name: "gate up", n: 2 * WIDE, k: HIDDEN, kind: "gated" },
+  { name: "down", n: HIDDEN, k: WIDE, kind: "parts" },
 ] as const;
 
 const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
@@ -44,80 +55,106 @@ function line(name: string, us: number, flops: number, more = ""): void {
 
 function benchProduct(
   backend: Backend,
-  { name, n, k }: (typeof SHAPES)[number],
+  { name, n, k, kind }: (typeof SHAPES)[number],
   m: number,
   choice: ProductKernel,
 ): void {
   using bench = new Bench(backend);
   const { l } = bench;
+  const { kernel, splits, workgroups } = choice;
   const columns = Math.ceil(n / 128) * 128;
   const x = bench.array([m, k], float16, HALVES);
-  const out = bench.array([m, n], float16, 0);
-  const parts = choice.splits > 1 ? bench.array([choice.splits, m, n], float32, 0) : out;
+  const out = kind === "parts" ? bench.array([splits, m, n], float32, 0) : bench.array([m, n], float16, 0);
   const codes = bench.array([LAYERS, columns * k / 8], uint32);
   const affine = bench.array([LAYERS, columns / 16 * k / GROUP * 64], uint32, AFFINE);
   const layer = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
+  const heads = kind === "heads" ? benchHeads(bench, m) : undefined;
   for (let i = 0; i < LAYERS; i++) {
-    l.emit(choice.kernel, [x, undefined, layer(codes, i), layer(affine, i), parts], {
-      spec: { N: n, K: k, GROUP, SPLITS: choice.splits, SCALED: 0, DTYPE_OUT: float16.code },
+    l.emit(kernel, [x, undefined, layer(codes, i), layer(affine, i), out, ...heads?.buffers ?? []], {
+      spec: { N: n, K: k, GROUP, SPLITS: splits, SCALED: 0, DTYPE_OUT: out.dtype.code, ...heads?.spec },
       threads: 128,
-      push: { m },
-      workgroups: choice.workgroups,
-    });
-    if (choice.splits > 1) {
-      l.emit("sum_splits", [parts, out], {
-        spec: { SPLITS: choice.splits, DTYPE_OUT: float16.code },
-        push: { count: m * n },
-        workgroups: l.groups(m * n / 4),
-      });
-    }
-  }
-  const [us, sum] = bench.time(choice.splits > 1 ? 2 : 1);
-  const what = `${name} ${n}x${k}, ${m} rows, ${choice.kernel.slice(15)}, split ${choice.splits}`;
-  line(what, us, 2 * m * n * k, sum === undefined ? "" : `sum ${sum.toFixed(2)} us`);
-}
-
-/** What lowering takes, or every kernel with every split. */
-function choices(m: number, n: number, k: number): ProductKernel[] {
-  if (!SEARCH) return [productKernel(4, m, n, k)!];
-  const kernels = [
-    ...new Set(PRODUCTS[4].flatMap(({ rows, kernel, split }) => [`${rows} ${kernel}`, `${rows} ${split}`])),
-  ];
-  return kernels.flatMap((text) => {
-    const [rows, kernel] = text.split(" ");
-    const tiles = Math.ceil(m / Number(rows)) * Math.ceil(n / 128);
-    return [1, 2, 4].filter((s) => tiles * s <= 2048).map((splits) => {
-      return { kernel: kernel as KernelName, splits, workgroups: splits * tiles };
-    });
-  });
-}
-
-function benchAttention(backend: Backend, tokens: number, kernel: KernelName, subgroups: number): void {
-  using bench = new Bench(backend);
-  const q = bench.array([HEADS, tokens, HEAD_DIM], float16, HALVES);
-  const [k, v] = [0, 1].map(() => bench.array([KV_HEADS, tokens, HEAD_DIM], float16, HALVES));
-  const out = bench.array([tokens, HEADS * HEAD_DIM], float16, 0);
-  for (let i = 0; i < LAYERS; i++) {
-    bench.l.emit(kernel, [q, k, v, out], {
-      spec: { DTYPE_Q: float16.code, DTYPE_KV: float16.code, DTYPE_OUT: float16.code, CAUSAL: 1 },
-      threads: 32 * subgroups,
-      push: {
-        batch: 1,
-        heads: HEADS,
-        kv_heads: KV_HEADS,
-        q_len: tokens,
-        kv_len: tokens,
-        scale: HEAD_DIM ** -0.5,
-        q_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        k_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        v_strides: [0, tokens * HEAD_DIM, HEAD_DIM],
-        out_strides: [0, HEAD_DIM, HEADS * HEAD_DIM],
-      },
-      workgroups: KV_HEADS * Math.ceil(tokens * HEADS / KV_HEADS / (16 * subgroups)),
+      push: { m, scale: 1, ...heads?.push },
+      workgroups,
     });
   }
   const [us] = bench.time(1);
-  line(`attention, ${tokens} tokens, ${subgroups} subgroups`, us, 2 * tokens * (tokens + 1) * HEADS * HEAD_DIM);
+  line(`${name} ${n}x${k}, ${m} rows, ${kernel.slice(8)}, split ${splits}`, us, 2 * m * n * k);
+}
+
+/** What coopmat_heads takes besides: norms, turns and a cache in the blocks that decoding wants. */
+function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduct>[4], "buffers" | "spec" | "push"> {
+  const norm = bench.array([HEAD_DIM], float16, HALVES);
+  const [keys, values] = [0, 1].map(() => bench.array([KV_HEADS * HEAD_DIM, m], float16, 0));
+  const [table, start] = [bench.array([m, HEAD_DIM], float32, HALVES), bench.array([1], uint32, 0)];
+  return {
+    buffers: [table, norm, norm, start, keys, values],
+    spec: {
+      HEADS,
+      KV_HEADS,
+      HEAD_DIM,
+      DTYPE_WEIGHT: float16.code,
+      DTYPE_KV: float16.code,
+      BLOCK_KEYS: 4,
+      BLOCK_VALUES: 8,
+      KEEP: 0,
+    },
+    push: { seq: m, capacity: m, eps: 1e-6 },
+  };
+}
+
+/** What lowering takes, or every kernel with every split. */
+function choices(kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
+  if (!SEARCH) return [productKernel(kind, 4, m, n, k)!];
+  const kernels = new Map(
+    PRODUCTS[kind][4].flatMap(({ rows, kernel, split }) =>
+      [kernel, split ?? kernel].map((name) => [name, rows] as const)
+    ),
+  );
+  return [...kernels].flatMap(([kernel, rows]) => {
+    const tiles = Math.ceil(m / rows) * Math.ceil(n / 128);
+    const splits = kind === "parts" ? [1, 2, 4].filter((s) => tiles * s <= 2048) : [1];
+    return splits.map((s) => ({ kernel, splits: s, workgroups: s * tiles }));
+  });
+}
+
+/** Attention of a chunk over a cache in blocks, as a prompt runs it behind `prefix` tokens. */
+function benchAttention(
+  backend: Backend,
+  tokens: number,
+  prefix: number,
+  dtype: Dtype,
+  kernel: AttentionKernel = attentionKernel(HEAD_DIM, tokens)!,
+): void {
+  using bench = new Bench(backend);
+  const { l } = bench;
+  const rows = Math.ceil((tokens + prefix) / 256) * 256;
+  const q = bench.array([1, tokens, HEADS, HEAD_DIM], float16, HALVES);
+  const lengths = bench.array([1], int32, tokens + prefix);
+  const cached = (size: number): Value => {
+    const layers = bench.array([LAYERS, KV_HEADS, HEAD_DIM / size, rows, size], dtype, HALVES);
+    const strides = [0, HEAD_DIM * rows, size, 1];
+    return { ...layers, shape: [1, KV_HEADS, rows, HEAD_DIM], strides, blocks: { size, stride: rows * size } };
+  };
+  const [keys, values] = [cached(4), cached(8)];
+  const layer = (v: Value, i: number): Value => ({ ...v, offset: i * KV_HEADS * HEAD_DIM * rows });
+  for (let i = 0; i < LAYERS; i++) {
+    emitMatrixAttention(l, {
+      q: { ...q, shape: [1, HEADS, tokens, HEAD_DIM], strides: [0, HEAD_DIM, HEADS * HEAD_DIM, 1] },
+      keys: layer(keys, i),
+      values: layer(values, i),
+      lengths,
+      causal: true,
+      scale: HEAD_DIM ** -0.5,
+      dtype: float16,
+    }, kernel);
+  }
+  const [us] = bench.time(1);
+  const pairs = tokens * (tokens + 1) / 2 + tokens * prefix;
+  line(
+    `attention, ${tokens} tokens behind ${prefix}, ${dtype.name}, ${kernel.rows} rows`,
+    us,
+    4 * pairs * HEADS * HEAD_DIM,
+  );
 }
 
 // ---- whole layers -----------------------------------------------------------------------------------------------------
@@ -214,15 +251,18 @@ if (import.meta.main) {
   if (map.weights) {
     for (const shape of SHAPES) {
       for (const m of TOKENS) {
-        for (const choice of choices(m, shape.n, shape.k)) benchProduct(backend, shape, m, choice);
+        for (const choice of choices(shape.kind, m, shape.n, shape.k)) benchProduct(backend, shape, m, choice);
       }
     }
   }
   if (map.attention) {
     for (const tokens of TOKENS) {
-      const taken = attentionKernel(HEAD_DIM, tokens)!;
-      if (!SEARCH) benchAttention(backend, tokens, taken.kernel, taken.subgroups);
-      else for (const n of [4, 8]) benchAttention(backend, tokens, `coopmat_attention_128x${n}` as KernelName, n);
+      for (const dtype of [float16, bfloat16]) benchAttention(backend, tokens, 0, dtype);
+      benchAttention(backend, tokens, 2048, bfloat16);
+      const others = SEARCH
+        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) => rows !== attentionKernel(HEAD_DIM, tokens)!.rows)
+        : [];
+      for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }
   }
   for (const dtype of [mx.float16, mx.bfloat16]) await benchLayers(dtype);

@@ -22,7 +22,8 @@ const settings: SideSettings = JSON.parse(text);
 const { device = mx.defaultDevice(), dtype = "float32", cases, details } = settings;
 const started = performance.now();
 mx.setDefaultDevice(device);
-const { model } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
+const loaded = performance.now();
 
 /** Token ids spread over the vocabulary. */
 function ids(count: number): number[] {
@@ -50,12 +51,31 @@ async function generate(
 }
 
 /** Milliseconds of a prompt or of a token. */
-async function time({ kind, prompt, tokens = 1, window = tokens, sampled }: Case): Promise<number> {
+async function time(c: Case): Promise<number> {
+  const { kind, prompt, tokens = 1, window = tokens, sampled, rows = 1 } = c;
+  if (rows > 1) return await timeRows(prompt, tokens, rows);
   using cache = model.makeCache();
   const start = performance.now();
   const times = await generate(cache, ids(prompt), kind === "prefill" ? 1 : tokens + 1, sampled);
   if (kind === "prefill") return times[0] - start;
   return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
+}
+
+/** Milliseconds of a token of any of several sequences, from when each has its first. */
+async function timeRows(prompt: number, tokens: number, rows: number): Promise<number> {
+  const prompts = Array.from(
+    { length: rows },
+    (_, row) => ids(prompt).map((id) => (id + row) % model.config.vocabSize),
+  );
+  const times: number[] = [];
+  let started = 0;
+  for await (
+    const { generationTokens } of mx.lm.streamBatchGenerate(model, tokenizer, prompts, { maxTokens: tokens + 1 })
+  ) {
+    times.push(performance.now());
+    if (generationTokens === 1) started = times.length;
+  }
+  return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
 async function measure(): Promise<Answer> {
@@ -64,14 +84,25 @@ async function measure(): Promise<Answer> {
     using cache = model.makeCache();
     await generate(cache, ids(FIRST_PROMPT), 1);
     times.load = [performance.now() - started];
+    times.loaded = [loaded - started];
   }
+  const memory = peakMemory();
   for (const c of cases) {
     for (let i = 0; i < c.warmUps; i++) await time(c);
     times[c.name] = [];
     for (let i = 0; i < c.repeats; i++) times[c.name].push(await time(c));
   }
   const { description } = mx.devices().find(({ name }) => name === device)!;
-  return { device: `${device}: ${description}`, times, ...(details ? { details: await detail() } : {}) };
+  return { device: `${device}: ${description}`, times, memory, ...(details ? { details: await detail() } : {}) };
+}
+
+/** Highest resident bytes of this process so far, as far as the system tells. */
+function peakMemory(): number {
+  try {
+    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(Deno.readTextFileSync("/proc/self/status"))![1]);
+  } catch {
+    return Deno.memoryUsage().rss;
+  }
 }
 
 // ---- where the time goes ----------------------------------------------------------------------------------------------

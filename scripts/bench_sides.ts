@@ -1,9 +1,9 @@
 /**
  * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
- * vkmx is measured by bench_side.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, on a Q4_0
- * model of the same shape that is written here. Both run the same cases and print times in milliseconds. A ratio above 1 says
- * that vkmx is better.
+ * vkmx is measured by bench_side.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, and
+ * llama.cpp in WebAssembly by bench_wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
+ * cases and print times in milliseconds. A ratio above 1 says that vkmx is better.
  *
  * @module
  */
@@ -25,6 +25,8 @@ export interface Case {
   readonly tokens?: number;
   /** Tokens in a row whose shortest time counts; all of them unless given. */
   readonly window?: number;
+  /** Sequences that advance together; a token's time is then that of any of them. 1 unless given. */
+  readonly rows?: number;
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
   readonly sampled?: boolean;
   /** Runs that are not counted. */
@@ -60,6 +62,8 @@ export type Times = Readonly<Record<string, readonly number[]>>;
 export interface Answer {
   readonly device: string;
   readonly times: Times;
+  /** Highest resident bytes of the process up to the first token. */
+  readonly memory: number;
   readonly details?: Details;
 }
 
@@ -89,7 +93,7 @@ export interface Row {
   readonly ratio: number | null;
 }
 
-type Unit = "tok/s" | "s" | "ms" | "us" | "";
+type Unit = "tok/s" | "s" | "ms" | "us" | "MB" | "";
 
 /** A row of both values; of rates the higher is better, of all else the lower. */
 export function row(name: string, vkmx: number | null, peer: string | null, value: number | null, unit: Unit): Row {
@@ -102,10 +106,12 @@ export function describeRows(rows: readonly Row[]): string {
   const width = Math.max(...rows.map((r) => r.case.length));
   const figure = (value: number | null, unit: string): string =>
     (value === null ? "-" : `${value.toFixed(value < 10 ? 2 : value < 1000 ? 1 : 0)} ${unit}`).padEnd(16);
-  const head = `${"case".padEnd(width)}  ${"vkmx".padEnd(16)}${"llama.cpp".padEnd(16)}ratio\n`;
+  const head = `${"case".padEnd(width)}  ${"vkmx".padEnd(16)}${"peer".padEnd(16)}ratio\n`;
   return head +
-    rows.map(({ case: name, vkmx, peer_value: peer, unit, ratio }) =>
-      `${name.padEnd(width)}  ${figure(vkmx, unit)}${figure(peer, unit)}${ratio === null ? "-" : ratio.toFixed(2)}\n`
+    rows.map(({ case: name, vkmx, peer, peer_value: value, unit, ratio }) =>
+      `${name.padEnd(width)}  ${figure(vkmx, unit)}${figure(value, unit)}${
+        ratio === null ? "-" : `${ratio.toFixed(2)}  ${peer}`
+      }\n`
     ).join("");
 }
 
@@ -115,7 +121,7 @@ export function median(values: readonly number[] | undefined): number | null {
 }
 
 /** All answers' times by case. */
-export function joinTimes(answers: readonly Answer[]): Times {
+export function joinTimes(answers: readonly Pick<Answer, "times">[]): Times {
   const all: Record<string, number[]> = {};
   for (const { times } of answers) {
     for (const [name, values] of Object.entries(times)) (all[name] ??= []).push(...values);
@@ -130,7 +136,7 @@ export function modelFolder(shape: string): Promise<string> {
 
 /** A GGUF file of the same shape, made at its first use. */
 export function ggufFile(shape: string): Promise<string> {
-  return made(`${TOOLS}/models/${shape}.gguf`, (path) => writeGguf(path, SHAPES[shape]));
+  return made(`${TOOLS}/models/${shape}-q4_0.gguf`, (path) => writeGguf(path, SHAPES[shape]));
 }
 
 async function made(path: string, make: (path: string) => Promise<unknown>): Promise<string> {
@@ -141,16 +147,38 @@ async function made(path: string, make: (path: string) => Promise<unknown>): Pro
   return path;
 }
 
-/** The folder that node-llama-cpp is installed in; undefined, said on stderr, where it cannot be. */
-export async function installPeer(): Promise<string | undefined> {
-  const folder = `${TOOLS}/peer`;
-  if (await exists(`${folder}/node_modules/node-llama-cpp`)) return folder;
+/** Programs to be measured beside vkmx: an npm package, its version, and the script that runs it. */
+export const PEERS = {
+  native: {
+    name: "llama.cpp (node-llama-cpp, Q4_0)",
+    package: "node-llama-cpp",
+    version: "3",
+    folder: "peer",
+    script: "bench_peer.mjs",
+  },
+  wasm: {
+    name: "llama.cpp in WASM (wllama, Q4_0)",
+    package: "@wllama/wllama",
+    version: "3",
+    folder: "peer-wasm",
+    script: "bench_wllama.mjs",
+  },
+} as const;
+
+/** One of {@link PEERS}. */
+export type Peer = typeof PEERS[keyof typeof PEERS];
+
+/** The folder that a peer is installed in; undefined, said on stderr, where it cannot be. */
+export async function installPeer(peer: Peer = PEERS.native): Promise<string | undefined> {
+  const { name, package: npm, version } = peer;
+  const folder = `${TOOLS}/${peer.folder}`;
+  if (await exists(`${folder}/node_modules/${npm}`)) return folder;
   await Deno.mkdir(folder, { recursive: true });
-  note("Installing node-llama-cpp\n");
+  note(`Installing ${npm}\n`);
   const flags = ["--prefix", folder, "--no-audit", "--no-fund", "--no-save"];
-  const { ok, stderr } = await run(["npm", "install", ...flags, "node-llama-cpp@3"]);
+  const { ok, stderr } = await run(["npm", "install", ...flags, `${npm}@${version}`]);
   if (ok) return folder;
-  note(`no native llama.cpp beside: ${stderr.trim().split("\n")[0]}\n`);
+  note(`no ${name} beside: ${stderr.trim().split("\n")[0]}\n`);
   return undefined;
 }
 
@@ -166,12 +194,17 @@ export async function runSide(
   return answer;
 }
 
-/** Runs native llama.cpp in a process of its own; undefined, said on stderr, where it does not run. */
-export async function runPeer(folder: string, gguf: string, settings: PeerSettings): Promise<Answer | undefined> {
+/** Runs a peer in a process of its own; undefined, said on stderr, where it does not run. */
+export async function runPeer(
+  folder: string,
+  gguf: string,
+  settings: PeerSettings,
+  { name, script }: Peer = PEERS.native,
+): Promise<Answer | undefined> {
   const flags = ["--no-lock", "--node-modules-dir=manual", "--no-config"];
-  const command = [...flags, `${ROOT}scripts/bench_peer.mjs`, gguf, JSON.stringify(settings)];
+  const command = [...flags, `${ROOT}scripts/${script}`, gguf, JSON.stringify(settings)];
   const { answer, error } = await answerOf(command, { cwd: folder });
-  if (!answer) note(`no native llama.cpp beside: ${error}\n`);
+  if (!answer) note(`no ${name} beside: ${error}\n`);
   return answer;
 }
 

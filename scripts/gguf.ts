@@ -5,6 +5,7 @@
  * @module
  */
 
+import { ALPHABET } from "../src/llm/vocabulary.ts";
 import { float16Bits } from "../src/graph/dtype.ts";
 import type { ModelShape } from "./synthetic.ts";
 
@@ -82,7 +83,7 @@ function metadata(s: ModelShape): { readonly count: number; readonly bytes: Byte
   key("tokenizer.ggml.model", "string").string("gpt2");
   key("tokenizer.ggml.pre", "string").string("qwen2");
   key("tokenizer.ggml.tokens", "array").u32(TYPES.string).u64(s.vocab);
-  for (let i = 0; i < s.vocab; i++) bytes.string(`t${i}`);
+  for (let i = 0; i < s.vocab; i++) bytes.string(ALPHABET[i] ?? `t${i}`); // single bytes first, so that text can be a prompt
   key("tokenizer.ggml.token_type", "array").u32(TYPES.i32).u64(s.vocab);
   bytes.add(new Uint8Array(new Int32Array(s.vocab).fill(1).buffer));
   key("tokenizer.ggml.merges", "array").u32(TYPES.string).u64(1).string("t 1");

@@ -55,6 +55,13 @@ export class Bench implements Disposable {
 
   /** Microseconds that each of `parts` neighbouring dispatches takes, on average over the Plan. */
   time(parts: number): number[] {
+    // What rules took as intermediates gets memory of its own.
+    this.l.slots.forEach((source, slot) => {
+      if (source.kind !== "temporary") return;
+      const storage = new Storage(this.#backend, source.bytes);
+      this.#storages.push(storage);
+      this.l.slots[slot] = { kind: "storage", storage };
+    });
     const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
     const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
     const rounds: number[][] = [];

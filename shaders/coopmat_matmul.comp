@@ -1,5 +1,8 @@
 #version 460
 // coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w affine-quantized in fragment order (coopmat_repack).
+// coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16, within its range; blocks of 16 columns of w are of gate and up
+// in turns.
+// coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (coopmat_heads.glsl).
 //
 // A workgroup of 4 subgroups makes a ROWS x 128 tile, each subgroup all rows of 32 columns. x goes through shared memory, 64 columns a
 // step, the next step's loads in flight during the multiplications. A lane loads the codes of the elements it owns of w and dequantizes
@@ -12,8 +15,13 @@
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
+#ifdef WITH_HEADS
+#define BUFFERS 11
+#define PUSH CoopmatHeadsPush
+#else
 #define BUFFERS 5
 #define PUSH CoopmatMatmulPush
+#endif
 #include "common.glsl"
 
 layout(constant_id = 1) const uint N = 1024;
@@ -32,12 +40,25 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { f
 #define CODE_LOADS (BITS / 4)   // uvec4 a lane, column block and step
 #define STRIDE 9                // uvec4 from row to row of the tile of x: 8 and one, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
+#ifdef WITH_HEADS
+#define HEAD_STRIDE 33          // uvec4 from row to row of 128 sums
+#define PATCHES (32 * HEAD_STRIDE)
+#else
 #define PATCH 128               // uvec4 in which a subgroup hands out 16 x 32 sums
+#define PATCHES (4 * PATCH)
+#endif
 
+#ifdef GATED
+const uint COLUMNS = N / 2;     // of out
+#define WIDE 1                  // column blocks of out that a subgroup has
+#else
+const uint COLUMNS = N;
+#define WIDE 2
+#endif
 const uint STEPS = (K + 63u) / 64u;
 const uint GROUPS = STEPS * 64u / GROUP;
 
-shared uvec4 tile[STAGES * TILE > 4 * PATCH ? STAGES * TILE : 4 * PATCH];
+shared uvec4 tile[STAGES * TILE > PATCHES ? STAGES * TILE : PATCHES];
 
 MATRIX_SUM sums[ROW_BLOCKS * 2];
 uvec4 x_next[X_LOADS], codes[2 * CODE_LOADS], codes_next[2 * CODE_LOADS];
@@ -121,13 +142,27 @@ void multiply(uint stage) {
     }
 }
 
+#ifdef GATED
+void gate() {
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
+        [[unroll]] for (uint e = 0; e < sums[0].length(); e++) {
+            float x = sums[i * 2][e], y = pc.p.scale * (x / (1.0 + exp(-x)) * sums[i * 2 + 1][e]);
+            sums[i * 2][e] = clamp(y, -65504.0, 65504.0);
+        }
+    }
+}
+#endif
+
+#ifdef WITH_HEADS
+#include "coopmat_heads.glsl"
+#else
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < 2; j++) {
-            uint at = i * 16 * N + column + j * 16;
-            if (SPLITS > 1 || DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, N, ROW_MAJOR);
-            else coopMatStore(MATRIX_SUM_F16(sums[i * 2 + j]), F16Rows(rows).v, at, N, ROW_MAJOR);
+        [[unroll]] for (uint j = 0; j < WIDE; j++) {
+            uint at = i * 16 * COLUMNS + column + j * 16;
+            if (SPLITS > 1 || DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            else coopMatStore(MATRIX_SUM_F16(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
         }
     }
 }
@@ -135,12 +170,13 @@ void store_whole(uint64_t rows, uint column) {
 // Edges, and results without a matrix type, go through shared memory: 16 rows of the subgroup's columns.
 void store_block(uint i, uint64_t rows, uint column) {
     uint place = gl_SubgroupID * PATCH, lane = gl_SubgroupInvocationID;
-    [[unroll]] for (uint j = 0; j < 2; j++) coopMatStore(sums[i * 2 + j], tile, place + j * 4, 8, ROW_MAJOR);
+    [[unroll]] for (uint j = 0; j < WIDE; j++) coopMatStore(sums[i * 2 + j], tile, place + j * 4, 8, ROW_MAJOR);
     subgroupBarrier();
     [[dont_unroll]] for (uint r = 0; r < 16; r++) {
         uint row = i * 16 + r;
         float sum = uintBitsToFloat(tile[place + r * 8 + lane / 4][lane % 4]);
-        if (row0 + row < pc.p.m && column + lane < N) store_float(rows, row * N + column + lane, SPLITS > 1 ? DTYPE_F32 : DTYPE_OUT, sum);
+        if (row0 + row < pc.p.m && column + lane < COLUMNS && lane < 16 * WIDE)
+            store_float(rows, row * COLUMNS + column + lane, SPLITS > 1 ? DTYPE_F32 : DTYPE_OUT, sum);
     }
     subgroupBarrier();
 }
@@ -161,6 +197,7 @@ void store_guarded(uint64_t rows, uint column) {
     store_block(7, rows, column);
 #endif
 }
+#endif
 
 void main() {
     uint down = (pc.p.m + ROWS - 1) / ROWS, across = (N + 127) / 128, group = flat_workgroup(), split = group / (down * across);
@@ -210,9 +247,16 @@ void main() {
             [[unroll]] for (uint j = 0; j < 2; j++) sums[i * 2 + j] *= power;
         }
     }
-    uint bytes = SPLITS > 1 ? 4 : DTYPE_BYTES(DTYPE_OUT), column = column0 + gl_SubgroupID * 32;
-    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (N * bytes);
-    bool whole = row0 + ROWS <= pc.p.m && column0 + 128 <= N && N % 8 == 0;
+#ifdef WITH_HEADS
+    finish_heads();
+#else
+#ifdef GATED
+    gate();
+#endif
+    uint bytes = SPLITS > 1 ? 4 : DTYPE_BYTES(DTYPE_OUT), column = (column0 + gl_SubgroupID * 32) * WIDE / 2;
+    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * bytes);
+    bool whole = row0 + ROWS <= pc.p.m && column0 + 128 <= N && COLUMNS % 8 == 0;
     if (whole && (SPLITS > 1 || DTYPE_OUT != DTYPE_BF16)) store_whole(rows, column);
     else store_guarded(rows, column);
+#endif
 }

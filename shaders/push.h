@@ -181,15 +181,28 @@ struct CoopmatPeakPush {
     uint count;
 };
 
-// Quantized w (n, k) to fragment order.
+// Quantized w (n, k) to fragment order. Block i < blocks of 16 columns becomes block first + i * step, so that several matrices lie side by
+// side or in turns; blocks past n are padding.
 struct CoopmatRepackPush {
     uint n;
     uint k;
+    uint blocks;
+    uint first;
+    uint step;
 };
 
-// Rows of x and out; the sizes of w are specialisation constants.
+// Rows of x and out; the sizes of w are specialisation constants. scale: of the result where that is silu(gate) * up.
 struct CoopmatMatmulPush {
     uint m;
+    float scale;
+};
+
+// Rows of x, batch * seq of them; rows that a cache of keys and values has room for.
+struct CoopmatHeadsPush {
+    uint m;
+    uint seq;
+    uint capacity;
+    float eps;
 };
 
 // Elements of the result; their number of parts is a specialisation constant.
@@ -197,11 +210,9 @@ struct SumSplitsPush {
     uint count;
 };
 
-// Attention of many queries; strides of q, k, v and out are those of batch, head and position, the last one is 1.
+// Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by
+// side, those of keys and values in blocks with a stride from block to block.
 struct CoopmatAttentionPush {
-    uint batch;
-    uint heads;
-    uint kv_heads;
     uint q_len;
     uint kv_len;
     float scale;
@@ -209,6 +220,32 @@ struct CoopmatAttentionPush {
     int k_strides[3];
     int v_strides[3];
     int out_strides[3];
+    int k_block_stride;
+    int v_block_stride;
+};
+
+// Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
+struct AddNormPush {
+    uint rows;
+    float scale; // of the parts that are added
+    float eps;
+};
+
+// Turns of rotary embedding; see RopePush.
+struct RopeTablePush {
+    uint seq;
+    uint rope_dims;
+    int offset;
+    float scale;
+    float log2_base;
+};
+
+// Rows of q, k and v, batch * seq of them, and the rows that a cache has room for.
+struct RopeAppendPush {
+    uint rows;
+    uint seq;
+    uint capacity;
+    float eps;
 };
 
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.

@@ -19,14 +19,14 @@ Deno.test("row() says above 1 where vkmx is better, of rates and of times", () =
 });
 
 Deno.test("joinTimes() and median() take the repeats of all rounds together", () => {
-  const times = joinTimes([{ device: "", times: { a: [3, 1], b: [7] } }, { device: "", times: { a: [2] } }]);
+  const times = joinTimes([{ times: { a: [3, 1], b: [7] } }, { times: { a: [2] } }]);
   assertEquals(times, { a: [3, 1, 2], b: [7] });
   assertEquals([median(times.a), median(times.none)], [2, null]);
 });
 
 Deno.test("describeRows() prints a line a case", () => {
   const lines = describeRows([row("decode", 1234.5, "p", 617.25, "tok/s"), row("load", 0.5, null, null, "s")]);
-  assertMatch(lines, /^decode +1235 tok\/s +617\.3 tok\/s +2\.00$/m);
+  assertMatch(lines, /^decode +1235 tok\/s +617\.3 tok\/s +2\.00 +p$/m);
   assertMatch(lines, /^load +0\.50 s +- +-$/m);
 });
 
@@ -35,11 +35,13 @@ Deno.test("runSide() times every case, and a peer that is not there is no failur
     { name: "prompt", kind: "prefill", prompt: 16, warmUps: 1, repeats: 2 },
     { name: "tokens", kind: "decode", prompt: 4, tokens: 8, window: 4, warmUps: 0, repeats: 1 },
     { name: "drawn", kind: "decode", prompt: 4, tokens: 4, sampled: true, warmUps: 0, repeats: 1 },
+    { name: "two", kind: "decode", prompt: 4, tokens: 4, rows: 2, warmUps: 0, repeats: 1 },
   ];
-  const { device, times } = await runSide(fileURLToPath(TINY_DIR), { device: "wasm", cases });
+  const { device, times, memory } = await runSide(fileURLToPath(TINY_DIR), { device: "wasm", cases });
   assertMatch(device, /^wasm: /);
-  assertEquals(Object.keys(times).sort(), ["drawn", "load", "prompt", "tokens"]);
+  assertEquals(Object.keys(times).sort(), ["drawn", "load", "loaded", "prompt", "tokens", "two"]);
   assertEquals(times.prompt.length, 2);
+  assert(memory > 10e6);
   assert(Object.values(times).flat().every((ms) => ms > 0 && ms < 60_000));
   const folder = await Deno.makeTempDir();
   assertEquals(await runPeer(folder, "none.gguf", { gpu: true, batch: 512, cases }), undefined);

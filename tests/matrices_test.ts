@@ -10,8 +10,9 @@ import { bfloat16, type Dtype, float16, float32, uint32 } from "../src/graph/dty
 import { contiguousStrides } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
 import { matrixMap, readMap } from "../src/schedule/matrices.ts";
-import { type Layout, prepare } from "../src/schedule/prepared.ts";
+import { type Layout, prepare, runPrepared } from "../src/schedule/prepared.ts";
 import { Storage } from "../src/schedule/storage.ts";
+import { interleave, knownAnswer, quantized, repack, type Weights } from "./fragments.ts";
 import { kernelTest, runKernel } from "./harness.ts";
 import { assertClose, pack, unpack } from "./kernel_values.ts";
 import { generator } from "./oracle.ts";
@@ -21,20 +22,6 @@ const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () 
 const THREADS = 64;
 
 // ---- element maps ---------------------------------------------------------------------------------------------------
-
-/** What one driver answers: of B, lane l holds rows 2 (l % 4) + {0, 1, 8, 9} of columns l / 4 and l / 4 + 8; of A and sums, the reverse. */
-function knownAnswer(): Uint32Array {
-  const words = Uint32Array.from({ length: 4 + 3 * 256 }, (_, i) => i === 0 ? 32 : 8);
-  for (let lane = 0; lane < 32; lane++) {
-    const [quad, along] = [lane >> 2, 2 * (lane % 4)];
-    for (let i = 0; i < 8; i++) {
-      const [short, long] = [quad + (i & 4 ? 8 : 0), along + (i & 1) + (i & 2 ? 8 : 0)];
-      const [sum, b] = [short * 16 + long, long * 16 + short];
-      [sum, b, sum].forEach((at, matrix) => words[4 + matrix * 256 + lane * 8 + i] = at);
-    }
-  }
-  return words;
-}
 
 Deno.test("readMap() takes the element maps that the kernels are written for, and no others", () => {
   const known = knownAnswer();
@@ -73,47 +60,6 @@ kernelTest("coopmat_peak() adds up what it says", (backend) => {
 
 // ---- quantized weights ----------------------------------------------------------------------------------------------
 
-interface Weights {
-  readonly n: number;
-  readonly k: number;
-  readonly bits: number;
-  readonly group: number;
-  readonly codes: Uint8Array;
-  readonly words: Uint32Array;
-  readonly scales: number[];
-  readonly biases: number[];
-}
-
-function quantized(n: number, k: number, bits: number, group: number): Weights {
-  const codes = Uint8Array.from({ length: n * k }, () => Math.floor(next() * (1 << bits)));
-  const each = 32 / bits;
-  const words = new Uint32Array(n * k / each);
-  codes.forEach((code, i) => words[Math.floor(i / each)] |= code << (i % each * bits));
-  const scale = (): number => (0.5 + next()) / (1 << bits);
-  const scales = unpack(float16, pack(float16, Array.from({ length: n * k / group }, scale)));
-  const biases = unpack(float16, pack(float16, scales.map((s) => -s * ((1 << bits) / 2 + next() - 0.5))));
-  return { n, k, bits, group, codes, words, scales, biases };
-}
-
-interface Fragments {
-  readonly codes: Uint32Array;
-  readonly affine: Uint32Array;
-}
-
-function repack(backend: Backend, w: Weights, map: Uint32Array, dtype: Dtype): Fragments {
-  const steps = Math.ceil(w.k / 64);
-  const columns = Math.ceil(w.n / 128) * 128;
-  const codes = new Uint32Array(columns * steps * 64 * w.bits / 32);
-  const affine = new Uint32Array(columns / 16 * steps * 64 / w.group * 64);
-  runKernel(backend, "coopmat_repack", {
-    spec: { THREADS, BITS: w.bits, GROUP: w.group, DTYPE_SCALES: dtype.code },
-    push: { n: w.n, k: w.k },
-    buffers: { w: w.words, scales: pack(dtype, w.scales), biases: pack(dtype, w.biases), map, codes, affine },
-    grid: [11, Math.ceil(columns * steps * 8 / THREADS / 11), 1],
-  });
-  return { codes, affine };
-}
-
 kernelTest("coopmat_repack() puts every code, scale and bias where its lane reads it", (backend) => {
   const { weights: map } = readMap(knownAnswer());
   for (const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32]]) {
@@ -145,6 +91,23 @@ kernelTest("coopmat_repack() puts every code, scale and bias where its lane read
             assertEquals(unpack(float16, Uint16Array.of(word & 0xffff, word >>> 16) as never), pair);
           }
         }
+      }
+    }
+  }
+}, ["coopmat_repack"]);
+
+kernelTest("coopmat_repack() puts two matrices in turns", (backend) => {
+  const { weights: map } = readMap(knownAnswer());
+  for (const [n, k, bits, group] of [[64, 96, 4, 32], [64, 128, 8, 64]]) {
+    const both = [0, 1].map(() => quantized(n, k, bits, group));
+    const found = interleave(backend, both[0], both[1], map!);
+    const single = both.map((w) => repack(backend, w, map!, float16));
+    for (const part of ["codes", "affine"] as const) {
+      const each = found[part].length / (2 * n / 16);
+      for (let block = 0; block < 2 * n / 16; block++) {
+        const at = (block >> 1) * each;
+        const expected = single[block % 2][part].subarray(at, at + each);
+        assertEquals(found[part].subarray(block * each, (block + 1) * each), expected, `${part} of block ${block}`);
       }
     }
   }
@@ -241,7 +204,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
       SCALED: dtype === float16 ? 0 : 1,
       DTYPE_OUT: outDtype.code,
     },
-    push: { m },
+    push: { m, scale: 1 },
     buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, affine, out },
     grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
   });
@@ -296,6 +259,56 @@ for (const row of PRODUCTS) {
   }, needs);
 }
 
+interface GatedCase {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly group: number;
+  /** Power of two for the result. */
+  readonly scale?: number;
+  /** Size of x. */
+  readonly size?: number;
+}
+
+function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
+  const { m, n, k, group, scale = 1 / 16, size = 1 } = c;
+  const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
+  const { codes, affine } = interleave(backend, gate, up, matrixMap(backend).weights!);
+  const x = unpack(float16, pack(float16, random(m * k, size)));
+  const out = pack(float16, new Array(m * n).fill(0));
+  const tiles = Math.ceil(m / rows) * Math.ceil(2 * n / 128);
+  runKernel(backend, kernel, {
+    spec: { THREADS: 128, N: 2 * n, K: k, GROUP: group, SPLITS: 1, SCALED: 0, DTYPE_OUT: float16.code },
+    push: { m, scale },
+    buffers: { x: pack(float16, x), codes, affine, out },
+    grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
+  });
+  const dot = (w: Weights, i: number, j: number): number => {
+    let sum = 0;
+    for (let t = 0; t < k; t++) {
+      const g = Math.floor((j * k + t) / group);
+      sum += x[i * k + t] * (w.scales[g] * w.codes[j * k + t] + w.biases[g]);
+    }
+    return sum;
+  };
+  const expected = Float64Array.from({ length: m * n }, (_, at) => {
+    const [i, j] = [Math.floor(at / n), at % n];
+    const g = dot(gate, i, j);
+    return Math.min(65504, Math.max(-65504, g / (1 + Math.exp(-g)) * dot(up, i, j) * scale));
+  });
+  assertClose(unpack(float16, out), expected, 5e-6, `${kernel} ${JSON.stringify(c)}`);
+}
+
+for (const { kernel: product, rows, bits } of PRODUCTS.filter(({ kernel }) => !kernel.endsWith("staged"))) {
+  const kernel = product.replace("matmul", "gated") as KernelName;
+  kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
+    for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64 });
+    for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
+    gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
+    gated(backend, { kernel, rows, bits }, { m: 40, n: 64, k: 128, group: 64, size: 1000 });
+  }, ["coopmat_map", kernel]);
+}
+
 // ---- attention ------------------------------------------------------------------------------------------------------
 
 interface AttentionCase {
@@ -303,64 +316,85 @@ interface AttentionCase {
   readonly heads: number;
   readonly kvHeads: number;
   readonly qLen: number;
+  /** Keys that count. */
   readonly kvLen: number;
-  /** Rows of the cache that k and v lie in. */
+  /** Rows of the cache that k and v lie in, with NaN behind the keys; the kernel is told their number by `lengths` where it is given. */
   readonly capacity?: number;
   readonly causal?: boolean;
   readonly q?: Dtype;
   readonly kv?: Dtype;
   readonly out?: Dtype;
+  /** Features of keys and of values that lie side by side. */
+  readonly blocks?: readonly [number, number];
   /** The output lies as (B, T, H, D). */
   readonly interleaved?: boolean;
 }
 
-function attention(backend: Backend, kernel: KernelName, dim: number, subgroups: number, c: AttentionCase): void {
-  const { batch = 1, heads, kvHeads, qLen, kvLen, capacity = kvLen, causal = true } = c;
+function attention(backend: Backend, kernel: KernelName, dim: number, rows: number, c: AttentionCase): void {
+  const { batch = 1, heads, kvHeads, qLen, kvLen, capacity, causal = true, blocks = [dim, dim] } = c;
   const { q: qDtype = float16, kv: kvDtype = float16, out: outDtype = float16 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, q: qDtype.name, kv: kvDtype.name, out: outDtype.name })}`;
   const values = (dtype: Dtype, n: number, scale: number): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+  const held = capacity ?? kvLen;
   const q = values(qDtype, batch * heads * qLen * dim, 2);
-  const [k, v] = [2, 1].map((scale) => values(kvDtype, batch * kvHeads * capacity * dim, scale));
-  const out = pack(outDtype, new Array(q.length).fill(0));
+  // (B, Hkv, D / block, rows, block)
+  const place = (block: number, pair: number, j: number, d: number): number =>
+    pair * held * dim + Math.floor(d / block) * held * block + j * block + d % block;
+  const [k, v] = [2, 1].map((scale, i) => {
+    const all = values(kvDtype, batch * kvHeads * held * dim, scale);
+    for (let pair = 0; pair < batch * kvHeads; pair++) {
+      for (let j = kvLen; j < held; j++) for (let d = 0; d < dim; d++) all[place(blocks[i], pair, j, d)] = NaN;
+    }
+    return all;
+  });
+  const out = pack(outDtype, new Array(q.length).fill(7));
   const os = c.interleaved ? [qLen * heads * dim, dim, heads * dim] : [heads * qLen * dim, qLen * dim, dim];
-  const ks = [kvHeads * capacity * dim, capacity * dim, dim];
+  const strides = (block: number): number[] => [kvHeads * held * dim, held * dim, block];
   const scale = 1 / Math.sqrt(dim);
   const each = heads / kvHeads;
-  const groups = batch * kvHeads * Math.ceil(qLen * each / (16 * subgroups));
   runKernel(backend, kernel, {
     spec: {
-      THREADS: 32 * subgroups,
+      THREADS: 256,
       DTYPE_Q: qDtype.code,
       DTYPE_KV: kvDtype.code,
       DTYPE_OUT: outDtype.code,
       CAUSAL: causal ? 1 : 0,
+      HAS_LENGTHS: capacity === undefined ? 0 : batch > 1 ? 2 : 1,
+      K_BLOCK: blocks[0],
+      V_BLOCK: blocks[1],
+      GROUP: each,
     },
     push: {
-      batch,
-      heads,
-      kv_heads: kvHeads,
       q_len: qLen,
-      kv_len: kvLen,
+      kv_len: held,
       scale,
       q_strides: [heads * qLen * dim, qLen * dim, dim],
-      k_strides: ks,
-      v_strides: ks,
+      k_strides: strides(blocks[0]),
+      v_strides: strides(blocks[1]),
       out_strides: os,
+      k_block_stride: held * blocks[0],
+      v_block_stride: held * blocks[1],
     },
-    buffers: { q: pack(qDtype, q), k: pack(kvDtype, k), v: pack(kvDtype, v), out },
-    grid: [Math.min(groups, 5), Math.ceil(groups / 5), 1],
+    buffers: {
+      q: pack(qDtype, q),
+      k: pack(kvDtype, k),
+      v: pack(kvDtype, v),
+      ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
+      out,
+    },
+    grid: [kvHeads, Math.ceil(qLen * each / rows), batch],
   });
   const expected = new Float64Array(q.length);
   const weights = new Float64Array(kvLen);
   for (let b = 0; b < batch; b++) {
     for (let h = 0; h < heads; h++) {
-      const base = b * ks[0] + Math.floor(h / each) * ks[1];
+      const pair = b * kvHeads + Math.floor(h / each);
       for (let i = 0; i < qLen; i++) {
-        const seen = causal ? i + kvLen - qLen + 1 : kvLen;
+        const seen = causal ? Math.max(0, i + kvLen - qLen + 1) : kvLen;
         const from = ((b * heads + h) * qLen + i) * dim;
         for (let j = 0; j < seen; j++) {
           let dot = 0;
-          for (let d = 0; d < dim; d++) dot += q[from + d] * k[base + j * dim + d];
+          for (let d = 0; d < dim; d++) dot += q[from + d] * k[place(blocks[0], pair, j, d)];
           weights[j] = dot * scale;
         }
         const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), -Infinity);
@@ -368,7 +402,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, subgroups:
         for (let j = 0; j < seen; j++) sum += weights[j] = Math.exp(weights[j] - most);
         const to = b * os[0] + h * os[1] + i * os[2];
         for (let j = 0; j < seen; j++) {
-          for (let d = 0; d < dim; d++) expected[to + d] += weights[j] / sum * v[base + j * dim + d];
+          for (let d = 0; d < dim; d++) expected[to + d] += weights[j] / sum * v[place(blocks[1], pair, j, d)];
         }
       }
     }
@@ -377,9 +411,9 @@ function attention(backend: Backend, kernel: KernelName, dim: number, subgroups:
 }
 
 for (const dim of [64, 128]) {
-  for (const subgroups of [4, 8]) {
-    const kernel = `coopmat_attention_${dim}x${subgroups}` as KernelName;
-    const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, subgroups, c);
+  for (const rows of [64, 128]) {
+    const kernel = `coopmat_attention_${dim}x${rows}` as KernelName;
+    const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, rows, c);
     const needs: KernelName[] = ["coopmat_map", kernel];
     kernelTest(`${kernel}() takes any number of queries behind any prefix`, (backend) => {
       for (const qLen of [1, 7, 63, 64, 65, 129]) {
@@ -393,11 +427,21 @@ for (const dim of [64, 128]) {
       run(backend, { batch: 3, heads: 4, kvHeads: 2, qLen: 33, kvLen: 70, interleaved: true });
       run(backend, { heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false });
       run(backend, { heads: 2, kvHeads: 1, qLen: 40, kvLen: 17, causal: false });
+      run(backend, { heads: 8, kvHeads: 1, qLen: 21, kvLen: 30, capacity: 40 });
+      run(backend, { heads: 2, kvHeads: 1, qLen: 30, kvLen: 10 }); // the first 20 see nothing
       for (const q of [float32, bfloat16]) {
         for (const kv of [float32, bfloat16]) {
           run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 80, capacity: 96, q, kv, out: q });
         }
       }
+    }, needs);
+    kernelTest(`${kernel}() reads a cache in blocks`, (backend) => {
+      for (const kv of [float16, bfloat16, float32]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv, blocks: [4, 8] });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, kv, blocks: [4, 8] });
+        run(backend, { batch: 2, heads: 3, kvHeads: 1, qLen: 17, kvLen: 66, capacity: 128, kv, blocks: [16, 4] });
+      }
+      run(backend, { heads: 2, kvHeads: 1, qLen: 128, kvLen: 1500, capacity: 2048, blocks: [4, 8], interleaved: true });
     }, needs);
   }
 }
@@ -437,7 +481,9 @@ kernelTest("prepare() makes a layout once and drops it with its source", (backen
       shape: [4],
       dtype: float32,
     };
-    return { l, values: prepare(l, [x], doubled(key, made)) };
+    const values = prepare(l, [x], doubled(key, made));
+    runPrepared(l);
+    return { l, values };
   };
   const read = ({ l, values }: ReturnType<typeof ask>): { storage: Storage; numbers: number[] } => {
     const slot = l.slots[values![0].slot];

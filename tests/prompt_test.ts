@@ -147,10 +147,41 @@ for (const device of DEVICES) {
       heads: whole.keys[0].shape[1],
       headDim: whole.keys[0].shape[2] * whole.keys[0].shape[4],
       dtype: whole.keys[0].dtype,
+      blocks: { keys: 4, values: 8 },
       limit: 52,
     });
     assertEquals(await continuation(steps, all, 3, short), expected.slice(0, 3));
     model[Symbol.dispose]();
+  });
+
+  Deno.test(`rows that lie in blocks are joined for whatever reads them on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const [H, blocks, T, block] = [2, 3, 5, 4];
+      const buffer = mx.arange(H * blocks * T * block).astype(mx.float32).reshape([1, H, blocks, T, block]);
+      mx.eval(buffer);
+      const rows = (): mx.Tensor => buffer.transpose(0, 1, 3, 2, 4).reshape([1, H, T, blocks * block]);
+      const expected = Array.from({ length: H * T * blocks * block }, (_, i) => {
+        const [h, t, d] = [Math.floor(i / (T * 12)), Math.floor(i / 12) % T, i % 12];
+        return ((h * blocks + Math.floor(d / block)) * T + t) * block + d % block;
+      });
+      assertEquals([...rows().toTypedArray()], expected);
+      assertEquals([...mx.add(rows(), 1).toTypedArray()], expected.map((x) => x + 1));
+      assertEquals([...rows().index(0, 1, 2, mx.Slice(2, 12, 5)).toTypedArray()], [70, 91]);
+      assertEquals(mx.sum(rows().transpose(0, 3, 1, 2), [1, 3]).tolist(), [
+        [0, 1].map((h) => expected.slice(h * 60, h * 60 + 60).reduce((a, b) => a + b)),
+      ]);
+      const twice = rows();
+      assertEquals([...mx.multiply(twice, twice.index(0, 0, 0, 1)).toTypedArray()], expected);
+      const weights = mx.fast.scaledDotProductAttention(mx.zeros([1, H, 1, 12]), rows(), rows(), {
+        scale: 1,
+        lengths: 2,
+      });
+      const mean = [0, 1].map((h) =>
+        expected.slice(h * 60, h * 60 + 12).map((x, d) => (x + expected[h * 60 + 12 + d]) / 2)
+      );
+      assertEquals(weights.tolist(), [mean.map((row) => [row])]);
+    });
   });
 
   Deno.test(`traces of prompts serve all of their length and go with the model on ${device}`, async () => {

@@ -128,6 +128,22 @@ kernelTest("reduce reads strided, broadcast and reversed views", (backend) => {
   }
 });
 
+kernelTest("reduce finds the first of the largest and smallest in long rows", (backend) => {
+  for (const dtype of [float32, bfloat16, float16, int32, uint16]) {
+    for (const cols of [5000, 5002]) {
+      const values = random(dtype, 2 * cols, cols);
+      for (const at of [4321, 4995, cols - 1, cols + 4096, cols + 4099]) values[at] = dtype === uint16 ? 65000 : 30000; // ties
+      for (const at of [7, 4097, cols + 3, cols + 8]) values[at] = dtype === uint16 ? 0 : -30000;
+      for (const fold of ["argmin", "argmax"] as const) {
+        for (const threads of [64, 256]) checkReduce(backend, fold, dtype, values, matrix(2, cols), threads);
+      }
+      const nan = dtype.kind === "float" ? [NaN] : [];
+      values.splice(4500, nan.length, ...nan);
+      checkReduce(backend, "argmax", dtype, values, matrix(1, cols), 1024);
+    }
+  }
+});
+
 kernelTest("reduce does not care about the workgroup size", (backend) => {
   const values = random(float32, 3 * 1000, 6);
   for (const threads of [32, 96, 256, 1024]) {

@@ -32,6 +32,7 @@ const capabilities = [_]struct { u32, []const u8 }{
     .{ 6019, "" }, // DotProduct
     .{ 65, "shuffle" }, // GroupNonUniformShuffle
     .{ 65, "coopmat" },
+    .{ 62, "coopmat" }, // GroupNonUniformVote
     .{ 9, "coopmat" }, // Float16
     .{ 6022, "coopmat" }, // CooperativeMatrixKHR
     .{ 12, "int64_atomics" }, // Int64Atomics

@@ -2,8 +2,9 @@
 //
 // Query heads that share a kv head, and neighbouring queries, form blocks of up to 16 rows. A block walks over the keys
 // in pieces: each piece of k and v is converted to float32 once and used by all rows; running maxima and sums keep one
-// pass exact. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest
-// float or -infinity count nothing; a row with no key left gives 0.
+// pass exact. A few rows read float16 keys and values in place. `lengths` is one int32 for all batch rows (HAS_LENGTHS 1)
+// or one for each (2), clamped to 0..kv_len. Masked keys and scores of the lowest float or -infinity count nothing; a row
+// with no key left gives 0.
 
 #include "attention_half.h"
 
@@ -16,9 +17,9 @@ typedef struct Block {
     const Call *call;
     const struct AttentionPush *p;
     uint32_t batch, kv_head, length, rows;
-    bool split; // float16 keys and values as attention_half.h takes them
-    f4 factor;  // what they lack then
-    u16x8 magnitudes; // largest of those read so
+    bool split;       // float16 keys and values as attention_half.h takes them,
+    f4 factor;        // what they lack then,
+    u16x8 magnitudes; // and the largest that were read so
     uint32_t head[ROWS], query[ROWS];
     float q[ROWS][STRIDE]; // scaled, padded to a multiple of 4 with zeros
     float out[ROWS][STRIDE];
@@ -208,7 +209,8 @@ static bool run_block(Block *b, bool split) {
         if (here) {
             const uint16_t *k = (const uint16_t *)row_of(b, b->call->buffer[1], p->k_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
-                b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS, b->magnitudes);
+                b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS,
+                                             b->magnitudes);
             }
         } else {
             score_piece(b, load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch), dim);
@@ -220,7 +222,8 @@ static bool run_block(Block *b, bool split) {
         if (here) {
             const uint16_t *v = (const uint16_t *)row_of(b, b->call->buffer[2], p->v_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
-                b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS, b->magnitudes);
+                b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS,
+                                           b->magnitudes);
             }
         } else {
             add_values(b, load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch), v_dim);

@@ -45,15 +45,6 @@ INLINE u16x8 load_split(float *to, const uint16_t *from, uint32_t dim, u16x8 mos
     return most;
 }
 
-// Fixes the place of two sums among the instructions, as packed.h does: the compiler would spill them.
-INLINE void keep_order(f4 *a, f4 *b) {
-#ifdef __wasm__
-    __asm__ volatile("" : "+r"(*a), "+r"(*b) : : "memory");
-#else
-    (void)a, (void)b;
-#endif
-}
-
 // Scores of two rows, `q_stride` floats apart, against `keys` rows of k, a multiple of 4.
 INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, ptrdiff_t stride, uint32_t dim,
                           uint32_t keys, float *scores, uint32_t score_stride, u16x8 most) {
@@ -78,7 +69,8 @@ INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, 
     return most;
 }
 
-// out += weights . v for two rows, whose weights hold the factor: four rows of v at a time, whole, so that memory is read as it lies.
+// out += weights . v for two rows, whose weights hold the factor. Four rows of v at a time, whole, so that memory is read
+// as it lies.
 INLINE u16x8 add_halves(float *out, uint32_t out_stride, const uint16_t *v, ptrdiff_t stride, uint32_t dim,
                         uint32_t keys, const float *weights, uint32_t weight_stride, u16x8 most) {
     for (uint32_t j = 0; j < keys; j += 4, v += 4 * stride) {
@@ -97,7 +89,8 @@ INLINE u16x8 add_halves(float *out, uint32_t out_stride, const uint16_t *v, ptrd
                 most = half_magnitudes(most, h);
                 even0 = f4_fma(w0[n], even, even0), even1 = f4_fma(w1[n], even, even1);
                 odd0 = f4_fma(w0[n], odd, odd0), odd1 = f4_fma(w1[n], odd, odd1);
-                keep_order(&even0, &even1), keep_order(&odd0, &odd1);
+                keep_order(&even0, &even1);
+                keep_order(&odd0, &odd1);
             }
             f4_store(to, even0), f4_store(to + 4, odd0);
             f4_store(to + out_stride, even1), f4_store(to + out_stride + 4, odd1);

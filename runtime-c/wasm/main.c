@@ -6,6 +6,7 @@
 
 #include "../../shaders/plan.h"
 #include "kernel_table.h"
+#include "packed.h"
 #include "pool.h"
 
 #include <wasm_simd128.h>
@@ -57,9 +58,10 @@ static int32_t dispatch_check(const uint32_t *words, uint32_t left, uint32_t slo
 
 uint32_t EXPORT(vk_abi)(void) { return kernel_abi_hash; }
 
-// 1 when the engine computes relaxed dot products as the kernels expect. Some early engines validate the instruction
-// and get it wrong. The operands are loaded from memory that the compiler cannot see through.
-int32_t EXPORT(vk_probe)(void) {
+// 0 when the engine does not compute relaxed dot products as the kernels expect (some early engines validate the
+// instruction and get it wrong), 2 when it has one instruction for the sum of four products, else 1. The operands are loaded
+// from memory that the compiler cannot see through.
+uint32_t EXPORT(vk_probe)(void) {
     static volatile const int8_t activations[16] = {-128, -128, -1, 5, 127, 127, 7, 0, 1, 2, 3, 4, -5, -6, -7, -8};
     static volatile const int8_t codes[16] = {15, 15, 0, 9, 15, 15, 127, 3, 15, 14, 13, 12, 0, 1, 2, 3};
     int8_t a[16], b[16];
@@ -73,8 +75,16 @@ int32_t EXPORT(vk_probe)(void) {
     bool right = true;
     for (int i = 0; i < 4; i++) right = right && got[i] == expected[i];
     for (int i = 0; i < 8; i++) right = right && pairs[i] == a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
-    return right;
+    if (!right) return 0;
+    // Codes above 127 tell: where pairs are added first, in 16 bits, their sums are cut off at 32,767.
+    static volatile const uint8_t large = 255;
+    v128_t quads = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(127), wasm_i8x16_splat((int8_t)large),
+                                                           wasm_i32x4_splat(0));
+    return wasm_i32x4_extract_lane(quads, 0) == 2 * 32767 ? 1 : 2;
 }
+
+// How packed products add up: by quads or by pairs.
+void EXPORT(vk_products)(uint32_t quads) { packed_quads = quads != 0; }
 
 // Addresses are f64 where JavaScript gives them, as in memory.c.
 static void *pointer(double address) { return (void *)(uintptr_t)address; }

@@ -12,6 +12,8 @@ enum {
     BLOCK_ROWS = 128, // rows of x that stay in the cache
 };
 
+bool packed_quads;
+
 // spec: THREADS, BITS, GROUP, DTYPE_SCALES, …
 static Packed packed_of(const Call *call, uint32_t buffer) {
     PUSH(PackedPush);
@@ -165,13 +167,16 @@ void k_packed_matvec(const Call *call, uint32_t first, uint32_t last) {
     Activations x = activations_of(call->buffer[0], call->buffer[1], 1, w.columns / w.group);
     uint32_t grain = matvec_grain(p), precise = call->spec[4] == 2, dtype_out = call->spec[5];
     first *= grain, last = min_u32(last * grain, p->rows / TILE);
-#define CASE(BITS, DTYPE, PRECISE)                                                                                    \
-    if (w.bits == BITS && w.dtype == DTYPE && precise == PRECISE)                                                     \
-        packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, DTYPE, PRECISE);
-    CASE(4, DTYPE_BF16, 0) CASE(4, DTYPE_BF16, 1) CASE(8, DTYPE_BF16, 0) CASE(8, DTYPE_BF16, 1)
-    CASE(4, DTYPE_F16, 0) CASE(4, DTYPE_F16, 1) CASE(8, DTYPE_F16, 0) CASE(8, DTYPE_F16, 1)
-    CASE(4, DTYPE_F32, 0) CASE(4, DTYPE_F32, 1) CASE(8, DTYPE_F32, 0) CASE(8, DTYPE_F32, 1)
+#define FORM(BITS, PRECISE, QUADS)                                                                                    \
+    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS) {                                              \
+        if (w.dtype == DTYPE_BF16)                                                                                    \
+            packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, DTYPE_BF16, PRECISE, QUADS);         \
+        else packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, w.dtype, PRECISE, QUADS);           \
+    }
+#define CASE(BITS, PRECISE) FORM(BITS, PRECISE, false) FORM(BITS, PRECISE, true)
+    CASE(4, 0) CASE(4, 1) CASE(8, 0) CASE(8, 1)
 #undef CASE
+#undef FORM
 }
 
 // A chunk is a tile times a block of rows.
@@ -187,10 +192,12 @@ void k_packed_matmul(const Call *call, uint32_t first, uint32_t last) {
     uint32_t tiles = p->rows / TILE, precise = call->spec[4] == 2, dtype_out = call->spec[5];
     for (uint32_t chunk = first; chunk < last; chunk++) {
         uint32_t row = chunk / tiles * BLOCK_ROWS, end = min_u32(row + BLOCK_ROWS, p->count), t = chunk % tiles;
-#define CASE(BITS, PRECISE)                                                                                           \
-    if (w.bits == BITS && precise == PRECISE)                                                                         \
-        packed_matmul(&w, &x, t, row, end, call->buffer[3], dtype_out, BITS, PRECISE);
+#define FORM(BITS, PRECISE, QUADS)                                                                                    \
+    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS)                                                \
+        packed_matmul(&w, &x, t, row, end, call->buffer[3], dtype_out, BITS, PRECISE, QUADS);
+#define CASE(BITS, PRECISE) FORM(BITS, PRECISE, false) FORM(BITS, PRECISE, true)
         CASE(4, 0) CASE(4, 1) CASE(8, 0) CASE(8, 1)
 #undef CASE
+#undef FORM
     }
 }

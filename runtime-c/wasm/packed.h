@@ -10,6 +10,9 @@
 // beside their codes: as planes of their own they miss the cache on every line, a third of the speed at group 64. A matrix
 // takes as many bytes as its three plain arrays together.
 //
+// There are two forms of the product with the same sums. Pairs are added in 16 bits; quads in 32, which is a single
+// instruction where the machine has one for it (AVX-VNNI, ARM), and three elsewhere. packed_quads says which one to take.
+//
 // Rows of x become int8 (or pairs of int8, 256 hi + lo) times one float a group. A product of a nibble and an int8 is at
 // most 15 * 128, so 8 pairs fit into 16 bits: the sum of 32 columns is exact in i16 before it is widened.
 
@@ -18,6 +21,8 @@
 #include "simd.h"
 
 enum { TILE = 16, VECTORS = TILE / 4, SPAN = 32, MAX_COLUMNS = 16384 }; // SPAN: columns that 16-bit sums hold
+
+extern bool packed_quads;
 
 typedef struct Packed {
     uint8_t *data;
@@ -60,6 +65,17 @@ INLINE i16x8 pair_dot(u4 x, u4 codes) {
 #endif
 }
 
+// sum + the sums of four neighbouring products.
+INLINE i4 quad_dot(u4 x, u4 codes, i4 sum) {
+#ifdef __wasm_relaxed_simd__
+    return __builtin_wasm_relaxed_dot_i8x16_i7x16_add_s_i32x4((i8x16)x, (i8x16)codes, sum);
+#else
+    i8x16 a = (i8x16)x, b = (i8x16)codes;
+    for (int i = 0; i < 16; i++) sum[i / 4] += a[i] * b[i];
+    return sum;
+#endif
+}
+
 INLINE i4 widen_pairs(i16x8 p) {
 #ifdef __wasm_simd128__
     return __builtin_wasm_extadd_pairwise_i16x8_s_i32x4(p);
@@ -67,16 +83,6 @@ INLINE i4 widen_pairs(i16x8 p) {
     i4 s;
     for (int i = 0; i < 4; i++) s[i] = p[2 * i] + p[2 * i + 1];
     return s;
-#endif
-}
-
-// Fixes the place of a sum among the instructions. Left to itself the compiler finishes one sum after the other, which
-// keeps all operands alive at once and spills them: a third of the speed.
-INLINE void keep_order(i16x8 *a, i16x8 *b) {
-#ifdef __wasm__
-    __asm__ volatile("" : "+r"(*a), "+r"(*b) : : "memory");
-#else
-    (void)a, (void)b;
 #endif
 }
 

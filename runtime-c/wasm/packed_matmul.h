@@ -1,8 +1,7 @@
 // Many rows of x times tiles of a packed matrix: eight rows of w against four of x at a time.
 //
 // Half a tile of w is unpacked to bytes once and stays in the first-level cache while the rows of x (int8, second level) pass
-// by. Codes of 8 bits become two planes, low and high nibbles. Pairs are added in 16 bits: engines make one instruction of
-// that everywhere, and three of the form that adds quads where the machine has no instruction of its own for it.
+// by. Codes of 8 bits become two planes, low and high nibbles.
 
 #ifndef VKMX_WASM_PACKED_MATMUL_H
 #define VKMX_WASM_PACKED_MATMUL_H
@@ -48,12 +47,32 @@ INLINE void group_dot(const uint8_t *w, const int8_t *x, uint32_t group, i4 sum[
     }
 }
 
+// The same by quads.
+INLINE void group_quads(const uint8_t *w, const int8_t *x, uint32_t group, i4 sum[4][2]) {
+    for (uint32_t k = 0; k < group; k += SPAN) {
+#pragma clang loop unroll(full)
+        for (uint32_t i = 0; i < SPAN; i += 4, w += 32, x += 16) {
+            u4 w0 = u4_load(w), w1 = u4_load(w + 16), xs = u4_load(x);
+#pragma clang loop unroll(full)
+            for (int r = 0; r < 4; r++) {
+                u4 xr = splat_lane(xs, r);
+                sum[r][0] = quad_dot(xr, w0, sum[r][0]);
+                sum[r][1] = quad_dot(xr, w1, sum[r][1]);
+                keep_order(&sum[r][0], &sum[r][1]);
+            }
+        }
+    }
+}
+
 // The same over all planes.
-INLINE void code_dot(const uint8_t *w, const int8_t *x, uint32_t bits, uint32_t columns, uint32_t group, i4 sum[4][2]) {
-    group_dot(w, x, group, sum);
+INLINE void code_dot(const uint8_t *w, const int8_t *x, uint32_t bits, bool quads, uint32_t columns, uint32_t group,
+                     i4 sum[4][2]) {
+    if (quads) group_quads(w, x, group, sum);
+    else group_dot(w, x, group, sum);
     if (bits == 4) return;
     i4 high[4][2] = {{{0}}};
-    group_dot(w + HALF * columns, x, group, high);
+    if (quads) group_quads(w + HALF * columns, x, group, high);
+    else group_dot(w + HALF * columns, x, group, high);
     for (int r = 0; r < 4; r++) {
         for (int h = 0; h < 2; h++) sum[r][h] += high[r][h] << 4;
     }
@@ -61,7 +80,7 @@ INLINE void code_dot(const uint8_t *w, const int8_t *x, uint32_t bits, uint32_t 
 
 // Tile t of w times rows first..last-1 of x (first a multiple of 4); x->q and its factors begin at row 0. out (m, w->rows).
 INLINE void packed_matmul(const Packed *w, const Activations *x, uint32_t t, uint32_t first, uint32_t last, uint8_t *out,
-                          uint32_t dtype_out, uint32_t bits, bool precise) {
+                          uint32_t dtype_out, uint32_t bits, bool precise, bool quads) {
     uint32_t k = w->columns, group = w->group, groups = k / group, n = w->rows, dtype = w->dtype;
     uint32_t group_bytes = packed_head_bytes(dtype) + packed_code_bytes(group, bits);
     const uint8_t *tile = w->data + t * packed_tile_bytes(w);
@@ -76,8 +95,8 @@ INLINE void packed_matmul(const Packed *w, const Activations *x, uint32_t t, uin
             for (uint32_t g = 0; g < groups; g++, q += 4 * group, steps += 4, sums += 4, at += group_bytes) {
                 const uint8_t *codes = planes + g * HALF * group;
                 i4 sum[4][2] = {{{0}}}, fine[4][2] = {{{0}}};
-                code_dot(codes, q, bits, k, group, sum);
-                if (precise) code_dot(codes, q + 4 * k, bits, k, group, fine);
+                code_dot(codes, q, bits, quads, k, group, sum);
+                if (precise) code_dot(codes, q + 4 * k, bits, quads, k, group, fine);
                 f4 step = f4_load(steps), shift = f4_load(sums);
                 for (int h = 0; h < 2; h++) {
                     f4 scale = packed_factors(at, 0, 2 * half + h, dtype);

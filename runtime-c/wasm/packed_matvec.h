@@ -28,7 +28,50 @@ INLINE void span_dot(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i
     }
 }
 
-// The same for codes of 8 bits: low and high nibbles are summed apart.
+// The same by quads.
+INLINE void span_quads(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
+#pragma clang loop unroll(full)
+    for (int o = 0; o < 2; o++) {
+        u4 xs = u4_load(x + 16 * o), ys = precise ? u4_load(x + SPAN + 16 * o) : xs;
+#pragma clang loop unroll(full)
+        for (int q = 0; q < 4; q += 2) {
+            u4 x0 = splat_lane(xs, q), x1 = splat_lane(xs, q + 1), y0 = splat_lane(ys, q), y1 = splat_lane(ys, q + 1);
+#pragma clang loop unroll(full)
+            for (int h = 0; h < VECTORS; h++, w += 16) {
+                u4 c = u4_load(w), low = low_nibbles(c), high = high_nibbles(c);
+                sum[h] = quad_dot(x1, high, quad_dot(x0, low, sum[h]));
+                if (precise) fine[h] = quad_dot(y1, high, quad_dot(y0, low, fine[h]));
+                keep_order(&sum[h], precise ? &fine[h] : &sum[h]);
+            }
+        }
+    }
+}
+
+// Codes of 8 bits by quads: low and high nibbles are summed apart.
+INLINE void span_quads8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
+    for (int pass = 0; pass <= (int)precise; pass++, x += SPAN) {
+        const uint8_t *at = w;
+        i4 high[VECTORS] = {{0}}, *to = pass ? fine : sum;
+#pragma clang loop unroll(full)
+        for (int o = 0; o < 2; o++) {
+            u4 xs = u4_load(x + 16 * o);
+#pragma clang loop unroll(full)
+            for (int q = 0; q < 4; q++) {
+                u4 x0 = splat_lane(xs, q);
+#pragma clang loop unroll(full)
+                for (int h = 0; h < VECTORS; h++, at += 16) {
+                    u4 c = u4_load(at);
+                    to[h] = quad_dot(x0, low_nibbles(c), to[h]);
+                    high[h] = quad_dot(x0, high_nibbles(c), high[h]);
+                    keep_order(&to[h], &high[h]);
+                }
+            }
+        }
+        for (int h = 0; h < VECTORS; h++) to[h] += high[h] << 4;
+    }
+}
+
+// Pairs for codes of 8 bits: low and high nibbles are summed apart.
 INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
     for (int pass = 0; pass <= (int)precise; pass++, x += SPAN) {
         const uint8_t *at = w;
@@ -53,9 +96,9 @@ INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, 
     }
 }
 
-// Tiles first..last-1 of the product. bits, dtype and precise are constants at every call.
+// Tiles first..last-1 of the product. bits, precise and quads are constants at every call, dtype where it is bfloat16.
 INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first, uint32_t last, uint8_t *out,
-                          uint32_t dtype_out, uint32_t bits, uint32_t dtype, bool precise) {
+                          uint32_t dtype_out, uint32_t bits, uint32_t dtype, bool precise, bool quads) {
     uint32_t group = w->group, groups = w->columns / group;
     const uint8_t *at = w->data + first * packed_tile_bytes(w);
     for (uint32_t t = first; t < last; t++) {
@@ -66,7 +109,9 @@ INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first,
             at += packed_head_bytes(dtype);
             i4 sum[VECTORS] = {{0}}, fine[VECTORS] = {{0}};
             for (uint32_t i = 0; i < group; i += SPAN) {
-                if (bits == 8) span_dot8(at, q, precise, sum, fine);
+                if (bits == 8 && quads) span_quads8(at, q, precise, sum, fine);
+                else if (bits == 8) span_dot8(at, q, precise, sum, fine);
+                else if (quads) span_quads(at, q, precise, sum, fine);
                 else span_dot(at, q, precise, sum, fine);
                 at += packed_code_bytes(SPAN, bits);
                 q += precise ? 2 * SPAN : SPAN;

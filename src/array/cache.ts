@@ -21,7 +21,7 @@ export function cacheBlocks(
   weights: readonly Tensor[],
   sizes: DecoderSizes,
 ): { readonly keys: number; readonly values: number } {
-  return blocksOn(backendOf(weights.map(nodeOf)), sizes);
+  return blocksOn(backendOf(weights.slice(0, 1).map(nodeOf)), sizes); // one tells for all
 }
 
 /**

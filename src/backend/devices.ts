@@ -41,7 +41,9 @@ export interface DeviceInfo {
 
 /** Kernels that a device lacks for one reason. */
 export interface MissingKernels {
+  /** What the device lacks. */
   readonly reason: string;
+  /** Their names. */
   readonly kernels: readonly string[];
 }
 
@@ -76,7 +78,7 @@ function missingOf(info: VulkanDeviceInfo): MissingKernels[] {
 function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): Row {
   const name = `vulkan:${index}${mask && `-${mask.replaceAll(",", "-")}`}`;
   const rank = RANKS[info.type];
-  const base = { name, description: describeVulkan(info), type: info.type };
+  const base = { name, description: describeVulkan(info, mask), type: info.type };
   if (info.unusable) return { ...base, usable: false, reason: info.unusable, rank: 0 };
   const more = { missing: missingOf(info), features: info.features };
   const open = (): Backend => createVulkanBackend(name, index, info, mask);

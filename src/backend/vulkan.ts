@@ -32,13 +32,13 @@ const registry = new FinalizationRegistry<VulkanDevice>((device) => device.close
 
 /** Opens physical device `index`, whose {@link VulkanDeviceInfo} behind `mask` is `info`, under a name. */
 export function createVulkanBackend(name: string, index: number, info: VulkanDeviceInfo, mask: string): Backend {
-  return new VulkanBackend(name, new VulkanDevice(index, cacheFolder(), mask), info);
+  return new VulkanBackend(name, describeVulkan(info, mask), new VulkanDevice(index, cacheFolder(), mask), info);
 }
 
-/** One line about a device, its driver and Vulkan version. */
-export function describeVulkan(info: VulkanDeviceInfo): string {
+/** One line about a device, its driver and Vulkan version, and what is hidden of it. */
+export function describeVulkan(info: VulkanDeviceInfo, mask: string = ""): string {
   const driver = [info.driver, info.driverInfo].filter((part) => part !== "").join(" ");
-  return `${info.name} (${driver ? `${driver}, ` : ""}Vulkan ${info.apiVersion})`;
+  return `${info.name} (${driver ? `${driver}, ` : ""}Vulkan ${info.apiVersion})${mask && ` without ${mask}`}`;
 }
 
 class VulkanBackend implements Backend {
@@ -52,9 +52,9 @@ class VulkanBackend implements Backend {
   readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
   #buffers = 0;
 
-  constructor(name: string, device: VulkanDevice, info: VulkanDeviceInfo) {
+  constructor(name: string, description: string, device: VulkanDevice, info: VulkanDeviceInfo) {
     this.name = name;
-    this.description = describeVulkan(info);
+    this.description = description;
     this.limits = {
       maxBufferBytes: info.maxAllocation - 1024,
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),

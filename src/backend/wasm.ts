@@ -23,7 +23,7 @@ const SLICE_MS = 8;
  * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
  * at once follows what the last work took.
  */
-const BUDGET = { least: 64, most: 1024 } as const;
+const BUDGET = { least: 64, most: 512 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
 /** Plans count the bytes of a buffer in 32 bits. */
@@ -66,11 +66,11 @@ type Work =
   | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
 
 /**
- * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set. Throws a RuntimeError with
- * code "unavailable" where the engine lacks relaxed SIMD.
+ * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set; `quads` as
+ * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD.
  */
-export function createWasmBackend(threads: number = threadCount()): Backend {
-  const runtime = instantiateWasm(threads > 1);
+export function createWasmBackend(threads: number = threadCount(), quads?: boolean): Backend {
+  const runtime = instantiateWasm(threads > 1, quads);
   if (runtime.abi !== ABI_HASH) {
     throw new RuntimeError(
       "abi",

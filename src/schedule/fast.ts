@@ -26,6 +26,7 @@ import {
 import { explain } from "../backend/explain.ts";
 import { Lowering, type Value } from "./lowering.ts";
 import { options } from "./options.ts";
+import { runPrepared } from "./prepared.ts";
 
 /** Submissions of the test, and runs in each. */
 const TESTS = 8;
@@ -96,6 +97,7 @@ function questionOf({ decoder: { sizes, layers, capacity } }: ReadyDecoder): str
 /** Whether the layers give the same bits in one dispatch as with barriers. */
 function test(l: Lowering, ready: ReadyDecoder, capacity: number, leaf: (node: Node) => Value | undefined): boolean {
   try {
+    runPrepared(l); // the layers' weights, in the layouts that were asked for
     const expected = residuals(l, ready, "barriers", capacity, leaf, 1);
     const found = residuals(l, ready, "whole", capacity, leaf, TESTS);
     return found.length === TESTS && found.every((r) => r.every((sum, i) => sum === expected[0][i]));

@@ -16,7 +16,9 @@ import { explain, explainFallback } from "../backend/explain.ts";
 import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
+import { runPrepared } from "./prepared.ts";
 import { type DispatchSource, profiler } from "./profile.ts";
+import { openPrompt, type Prompt } from "./prompt.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { MOST_COLS, samples } from "./sampling.ts";
@@ -175,17 +177,15 @@ export function lower(outputs: readonly Node[], backend: Backend, options: Lower
 function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
   const graph = new Graph(outputs, backend, options);
   const wanted = new Set(outputs);
-  const l = new Lowering(
-    backend,
-    (node) => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node),
-    options.reusable ?? false,
-  );
+  const lastReader = (node: Node): boolean => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node);
+  const l = new Lowering(backend, lastReader, options.reusable ?? false);
   try {
     const lowered = walk(l, graph, outputs, wanted, options);
     // Before the composites go: storage that only they hold is still needed.
     for (const slot of lowered.slots) if (slot.kind === "storage") slot.storage.retain();
     return lowered;
   } finally {
+    runPrepared(l);
     for (const storage of l.kept) storage.release();
     graph.release();
   }
@@ -203,7 +203,8 @@ function walk(
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
 
-  const value = (node: Node): Value => {
+  // What a node's value is, in blocks where attention may read it so.
+  const asItLies = (node: Node): Value => {
     const chain = held.get(node);
     if (chain) {
       held.delete(node);
@@ -211,17 +212,34 @@ function walk(
     }
     return values.get(node)!;
   };
+  const value = (node: Node): Value => {
+    const found = asItLies(node);
+    if (!found.blocks) return found;
+    const joined = l.plain(found);
+    values.set(node, joined);
+    return joined;
+  };
 
-  const region = options.fuse && options.regions !== "off"
-    ? openDecoder(l, graph, outputs, values, options)
-    : undefined;
-  for (const node of graph.order) {
+  const fuses = options.fuse && options.regions !== "off";
+  const leafValue = (node: Node): Value | undefined => {
+    const there = values.get(node) ?? leaf(l, node, backend);
+    if (there) values.set(node, there);
+    return there;
+  };
+  const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
+  const done = new Set<Node>();
+  const lowerNode = (node: Node): void => {
+    if (done.has(node)) return;
+    done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) continue;
+      if (node !== region.last) return;
       const { ready, form } = region;
       l.from("region", "decoder step");
-      emitDecoder(l, ready, form, (n) => region.leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+    } else if (prompt?.inside.has(node)) {
+      l.from("region", "prompt layer");
+      prompt.emit(node);
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
@@ -236,14 +254,27 @@ function walk(
     } else if (node.op === "part") {
       values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
-      continue; // an immediate of every reader
+      return; // an immediate of every reader
     } else {
       l.from(node.op);
-      const result = leaf(l, node, backend) ?? RULES[node.op as RuleName](l, node, node.inputs.map(value));
+      const result = leaf(l, node, backend) ??
+        RULES[node.op as RuleName](l, node, node.inputs.map(node.op === "attention" ? asItLies : value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
       else values.set(node, result as Value);
     }
-  }
+  };
+  /** The value of a node whose turn may not have come yet. */
+  const early = (node: Node): Value => {
+    if (!done.has(node)) {
+      for (const input of graph.inputs(node)) early(input);
+      lowerNode(node);
+    }
+    return value(node);
+  };
+  const prompt = fuses && !region
+    ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
+    : undefined;
+  for (const node of graph.order) lowerNode(node);
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -276,8 +307,6 @@ interface Open {
   readonly form: DecoderForm;
   readonly last: Node;
   readonly inside: ReadonlySet<Node>;
-  /** The value of a leaf, whether its turn has come or not. */
-  leafValue(node: Node): Value | undefined;
 }
 
 /** Looks for a decoder in a graph. */
@@ -285,17 +314,12 @@ function openDecoder(
   l: Lowering,
   graph: Graph,
   outputs: readonly Node[],
-  values: Map<Node, Value>,
+  leafValue: (node: Node) => Value | undefined,
   options: LowerOptions,
 ): Open | undefined {
   const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
   const found = findDecoder(graph, new Set(outputs), state);
   if (found === undefined) return undefined;
-  const leafValue = (node: Node): Value | undefined => {
-    const there = values.get(node) ?? leaf(l, node, l.backend);
-    if (there) values.set(node, there);
-    return there;
-  };
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
     explainFallback(`decoder step: op by op, because ${ready}`);
@@ -304,7 +328,14 @@ function openDecoder(
   const { sizes, layers } = found.decoder;
   const form = decoderForm(l, ready, leafValue);
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
-  return { ready, form, last: found.last, inside: found.inside, leafValue };
+  return { ready, form, last: found.last, inside: found.inside };
+}
+
+/** A prompt as it was found, after a word about it. */
+function explained(found: Prompt | string | undefined): Prompt | undefined {
+  if (typeof found === "string") explainFallback(`prompt: op by op, because ${found}`);
+  else if (found) explain(found.explanation);
+  return typeof found === "string" ? undefined : found;
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */

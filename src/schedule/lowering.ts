@@ -24,6 +24,13 @@ export type SlotSource =
   | { readonly kind: "result"; readonly bytes: number }
   | { readonly kind: "temporary"; readonly bytes: number };
 
+/** How the last dimension lies where its elements are together only `size` at a time. */
+export interface Blocks {
+  readonly size: number;
+  /** Elements from block to block. */
+  readonly stride: number;
+}
+
 /** Where elements lie. Offset and strides count elements. */
 export interface Value {
   readonly slot: number;
@@ -33,6 +40,8 @@ export interface Value {
   readonly dtype: Dtype;
   /** Where the elements do not lie like that: {@link Lowering.emit} unpacks them for kernels that do not know. */
   readonly packing?: Packing;
+  /** Where the last dimension, whose stride then is 1, lies in blocks: {@link Lowering.plain} joins them for all that do not know. */
+  readonly blocks?: Blocks;
 }
 
 /** Ops whose result never shares memory with another node. */
@@ -68,6 +77,8 @@ export class Lowering {
   readonly sources: DispatchSource[] = [];
   #op: DispatchSource["op"] = "layout";
   #region: string | undefined;
+  /** Nodes that their only reader takes in float16, whatever their dtype: a rule may leave them so. */
+  readonly asHalf: Set<Node> = new Set();
   #storageSlots = new Map<Storage, number>();
   #parameterSlots = new Map<number, number>();
   /** Unpacked parts of packed matrices. */
@@ -184,9 +195,10 @@ export class Lowering {
     this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
 
-  /** The same value in memory as its offset and strides say: whole parts of packed matrices are unpacked, once. */
+  /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */
   plain(value: Value): Value {
-    const { packing, ...rest } = value;
+    const { packing, blocks, ...rest } = value;
+    if (blocks) return this.#join(rest, blocks);
     if (!packing) return value;
     const key = `${value.slot} ${packing.part}`;
     let slot = this.#unpacked.get(key);
@@ -195,6 +207,15 @@ export class Lowering {
       this.#unpacked.set(key, slot = out.slot);
     }
     return { ...rest, slot };
+  }
+
+  #join(value: Value, { size, stride }: Blocks): Value {
+    const out = this.temporary(value.shape, value.dtype);
+    const lead = value.shape.slice(0, -1);
+    const shape = [...lead, value.shape[lead.length] / size, size];
+    const strides = [...value.strides.slice(0, -1), stride, 1];
+    this.copy({ ...value, shape, strides }, { ...out, shape, strides: contiguousStrides(shape) });
+    return out;
   }
 
   /** Workgroups for one thread per item. */

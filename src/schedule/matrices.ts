@@ -1,54 +1,19 @@
 /**
- * Products of many rows on cooperative matrices, where the device has them in the form that the kernels know. Attention on them
- * stands in matrix_attention.ts.
+ * Cooperative matrices: in which form a device has them, and whether that is the form that the kernels know.
  *
  * The driver decides which elements of a matrix each lane holds. A kernel asks it once per device; weights are repacked into
- * that order when they are first multiplied by many rows ({@link prepare}). A device with an unknown order is told once on
- * stderr and served by the portable kernels, as are shapes that the tables here do not name.
+ * that order when they are first multiplied by many rows (`matrix_products.ts`). A device with an unknown order is told once on
+ * stderr and served by the portable kernels, as are shapes that the tables of products and attention do not name.
  *
  * @module
  */
 
 import type { Backend } from "../backend/backend.ts";
-import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, float16, float32, uint32 } from "../graph/dtype.ts";
-import { attrsOf, type Node, type Quantization } from "../graph/node.ts";
-import { sizeOf } from "../graph/shape.ts";
-import { Lowering, type Value } from "./lowering.ts";
-import { prepare } from "./prepared.ts";
-
-/** Threads of a workgroup of coopmat_matmul and the columns it makes. */
-const PRODUCT_THREADS = 128;
-const PRODUCT_COLUMNS = 128;
-/** Depth of one step of coopmat_matmul. */
-const STEP = 64;
-/** Multiplications below which a product is not worth repacking its weights. */
-const LEAST_WORK = 1 << 24;
-/** Fewer workgroups than this are split along the depth, until there are SPLIT_TO or MOST_SPLITS or LEAST_STEPS is reached. */
-const SPLIT_BELOW = 128;
-const SPLIT_TO = 256;
-const MOST_SPLITS = 4;
-const LEAST_STEPS = 4;
-
-/** Kernels by bits of the weights, and by rows: the first one whose `upTo` is not passed. `split`: for a split depth. */
-export const PRODUCTS: Readonly<
-  Record<number, readonly { upTo: number; rows: number; kernel: KernelName; split: KernelName }[]>
-> = {
-  4: [
-    { upTo: 255, rows: 32, kernel: "coopmat_matmul_32", split: "coopmat_matmul_32" },
-    { upTo: 1024, rows: 64, kernel: "coopmat_matmul_64", split: "coopmat_matmul_64_staged" },
-    { upTo: Infinity, rows: 128, kernel: "coopmat_matmul_128", split: "coopmat_matmul_128" },
-  ],
-  8: [
-    { upTo: 255, rows: 32, kernel: "coopmat_matmul_32_8bit", split: "coopmat_matmul_32_8bit" },
-    { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64_8bit", split: "coopmat_matmul_64_8bit" },
-  ],
-};
+import { Lowering } from "./lowering.ts";
 
 /** What the kernels read and write. */
 export const FLOATS: ReadonlySet<unknown> = new Set([float16, bfloat16, float32]);
-
-// ---- the element map ------------------------------------------------------------------------------------------------
 
 /** Lanes of the subgroups that share a matrix. */
 export const LANES = 32;
@@ -116,114 +81,4 @@ export function readMap(words: Uint32Array): MatrixMap {
   const alike = all((lane, i) => column(sum, lane, i) === column(sum, lane, i & 3));
   const same = all((lane, i) => a[lane * ELEMENTS + i] === sum[lane * ELEMENTS + i]);
   return { weights: whole(b) && columns ? b : undefined, attention: whole(sum) && rows && alike && same };
-}
-
-// ---- products -------------------------------------------------------------------------------------------------------
-
-/** x in float16, and the powers of two that were taken out of it unless it was float16 before. */
-interface HalfRows {
-  readonly half: Value;
-  readonly powers: Value | undefined;
-}
-
-/** One conversion serves all products of the same x. */
-const halves = new WeakMap<Value, HalfRows>();
-
-function halfRows(l: Lowering, x: Value, rows: number, cols: number): HalfRows {
-  if (x.dtype === float16) return { half: l.contiguous(x, true), powers: undefined };
-  let found = halves.get(x);
-  if (!found) {
-    const half = l.temporary([rows, cols], float16);
-    const powers = l.temporary([Math.ceil(rows / 16)], float32);
-    l.emit("half_rows", [l.contiguous(x, true), half, powers], {
-      spec: { DTYPE_X: x.dtype.code },
-      push: { rows, cols },
-      workgroups: Math.ceil(rows / 16),
-    });
-    halves.set(x, found = { half, powers });
-  }
-  return found;
-}
-
-/** Codes and affine parameters of quantized weights (n, k) in fragment order. */
-function fragments(
-  l: Lowering,
-  weights: readonly Value[],
-  n: number,
-  k: number,
-  { bits, groupSize }: Quantization,
-  map: Uint32Array,
-): readonly Value[] | undefined {
-  const steps = Math.ceil(k / STEP);
-  const columns = Math.ceil(n / PRODUCT_COLUMNS) * PRODUCT_COLUMNS;
-  return prepare(l, weights, {
-    key: `fragments ${n} ${k} ${bits} ${groupSize}`,
-    results: [
-      { shape: [columns * steps * STEP * bits / 32], dtype: uint32 },
-      { shape: [columns / 16 * steps * STEP / groupSize * LANES * 2], dtype: uint32 },
-    ],
-    emit(own, sources, results, upload) {
-      own.emit("coopmat_repack", [...sources, upload(map, uint32), ...results], {
-        spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: sources[1].dtype.code },
-        push: { n, k },
-        workgroups: own.groups(columns * steps * STEP / 8),
-      });
-    },
-  });
-}
-
-/** How many workgroups share the depth of a product of `workgroups` tiles. */
-function splitsOf(workgroups: number, steps: number): number {
-  if (workgroups >= SPLIT_BELOW) return 1;
-  return Math.max(1, Math.min(MOST_SPLITS, Math.ceil(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
-}
-
-/** How a product is dispatched. */
-export interface ProductKernel {
-  readonly kernel: KernelName;
-  /** Workgroups that share the depth of a tile. */
-  readonly splits: number;
-  readonly workgroups: number;
-}
-
-/** What serves m rows times weights (n, k); undefined where no kernel does. */
-export function productKernel(bits: number, m: number, n: number, k: number): ProductKernel | undefined {
-  const row = PRODUCTS[bits]?.find(({ upTo }) => m <= upTo);
-  if (!row || m * n * k < LEAST_WORK) return undefined;
-  const tiles = Math.ceil(m / row.rows) * Math.ceil(n / PRODUCT_COLUMNS);
-  const splits = splitsOf(tiles, Math.ceil(k / STEP));
-  return { kernel: splits > 1 ? row.split : row.kernel, splits, workgroups: splits * tiles };
-}
-
-/** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined where they do not serve. */
-export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readonly Value[]): Value | undefined {
-  const { bits, groupSize } = attrsOf(node, "quantizedMatmul");
-  const n = node.shape[node.shape.length - 1];
-  const k = x.shape[x.shape.length - 1];
-  const m = sizeOf(node.shape) / n;
-  const choice = productKernel(bits, m, n, k);
-  if (!choice || !l.backend.has(choice.kernel) || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
-  const map = matrixMap(l.backend).weights;
-  if (!map) return undefined;
-  const packed = fragments(l, weights, n, k, { bits, groupSize }, map);
-  if (!packed) return undefined;
-
-  const { half, powers } = halfRows(l, x, m, k);
-  const { kernel, splits, workgroups } = choice;
-  const out = l.temporary(node.shape, node.dtype);
-  const parts = splits > 1 ? l.temporary([splits, m, n], float32) : out;
-  l.emit(kernel, [half, powers, ...packed, parts], {
-    spec: { N: n, K: k, GROUP: groupSize, SPLITS: splits, SCALED: powers ? 1 : 0, DTYPE_OUT: node.dtype.code },
-    threads: PRODUCT_THREADS,
-    push: { m },
-    workgroups,
-  });
-  if (splits > 1) {
-    l.emit("sum_splits", [parts, out], {
-      spec: { SPLITS: splits, DTYPE_OUT: node.dtype.code },
-      push: { count: m * n },
-      workgroups: l.groups(Math.ceil(m * n / 4)),
-    });
-  }
-  return out;
 }

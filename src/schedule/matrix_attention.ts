@@ -6,75 +6,120 @@
  */
 
 import type { KernelName } from "../backend/kernels.ts";
+import { type Dtype, float16 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
+import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { FLOATS, LANES, matrixMap } from "./matrices.ts";
+import { FLOATS, matrixMap } from "./matrices.ts";
 
-/** Attention by size of a head, and by queries: the first one whose `upTo` is not passed. */
-const ATTENTIONS: Readonly<Record<number, readonly { upTo: number; subgroups: number; kernel: KernelName }[]>> = {
-  64: [
-    { upTo: 1023, subgroups: 4, kernel: "coopmat_attention_64x4" },
-    { upTo: Infinity, subgroups: 8, kernel: "coopmat_attention_64x8" },
-  ],
-  128: [
-    { upTo: 1023, subgroups: 4, kernel: "coopmat_attention_128x4" },
-    { upTo: Infinity, subgroups: 8, kernel: "coopmat_attention_128x8" },
-  ],
-};
+/** Threads of a workgroup of coopmat_attention. */
+const THREADS = 256;
 /** Queries from which on attention is worth whole matrices. */
 const LEAST_QUERIES = 16;
 
+/** A kernel and the rows (query, head of a group) that one of its workgroups takes. */
+export interface AttentionKernel {
+  readonly kernel: KernelName;
+  readonly rows: number;
+}
+
+/** Attention by size of a head, and by queries: the first one whose `upTo` is not passed. */
+export const ATTENTIONS: Readonly<Record<number, readonly (AttentionKernel & { readonly upTo: number })[]>> = {
+  64: [
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_64x64" },
+    { upTo: Infinity, rows: 128, kernel: "coopmat_attention_64x128" },
+  ],
+  128: [
+    { upTo: 1152, rows: 64, kernel: "coopmat_attention_128x64" },
+    { upTo: Infinity, rows: 128, kernel: "coopmat_attention_128x128" },
+  ],
+};
+
 /** What serves `queries` of heads of `dim` features; undefined where no kernel does. */
-export function attentionKernel(
-  dim: number,
-  queries: number,
-): { readonly kernel: KernelName; readonly subgroups: number } | undefined {
+export function attentionKernel(dim: number, queries: number): AttentionKernel | undefined {
   return queries >= LEAST_QUERIES ? ATTENTIONS[dim]?.find(({ upTo }) => queries <= upTo) : undefined;
 }
 
-/** Whether every row of (B, H, T, D) begins at a multiple of 16 bytes. */
-function rowsAligned({ dtype, offset, strides }: Value): boolean {
-  return [offset, ...strides.slice(0, 3)].every((elements) => elements * dtype.bytes % 16 === 0);
+/** Operands of {@link emitMatrixAttention}. */
+export interface MatrixAttention {
+  /** (B, H, T, D) */
+  readonly q: Value;
+  /** (B, Hkv, rows, D), maybe in blocks. */
+  readonly keys: Value;
+  readonly values: Value;
+  /** int32: keys that count, one number for all or one for each batch row; all rows unless given. */
+  readonly lengths?: Value;
+  /** Query i sees the first i + 1 + keys - T. */
+  readonly causal: boolean;
+  readonly scale: number;
+  /** Of the result. */
+  readonly dtype: Dtype;
+}
+
+/** Whether every run of features begins where the kernel can load it: at a multiple of its bytes, at most 16. */
+function aligned({ dtype, offset, strides, blocks }: Value): boolean {
+  if (blocks && (blocks.size < 4 || blocks.size & (blocks.size - 1))) return false;
+  const run = Math.min(16, (blocks?.size ?? 16) * dtype.bytes);
+  const places = [offset, ...strides.slice(0, 3), blocks?.stride ?? 0];
+  return places.every((elements) => elements * dtype.bytes % run === 0);
 }
 
 /**
- * Attention of q (B, H, T, D) on matrices; undefined where they do not serve. The result lies in memory as (B, T, H, D), as the
+ * Emits attention on matrices, by the kernel that suits the number of queries unless one is given; undefined where they do not serve. The result (B, H, T, D) lies in memory as (B, T, H, D), as the
  * projection behind it reads it.
  */
-export function matrixAttention(l: Lowering, node: Node, q: Value, k: Value, v: Value): Value | undefined {
-  const { scale, mask, hasLengths } = attrsOf(node, "attention");
-  const [batch, heads, qLen, dim] = node.shape;
-  const [, kvHeads, kvLen, kDim] = k.shape;
-  const row = kDim === dim ? attentionKernel(dim, qLen) : undefined;
-  const causal = mask === "causal";
-  if (!row || hasLengths || !(causal ? kvLen >= qLen : mask === "none" && kvLen > 0)) return undefined;
-  const values = [q, k, v];
-  if (k.dtype !== v.dtype || ![...values, node].every(({ dtype }) => FLOATS.has(dtype))) return undefined;
-  if (!l.backend.has(row.kernel) || !matrixMap(l.backend).attention) return undefined;
-  const aligned = values.map((x) => rowsAligned(x) ? x : l.contiguous(x, true));
-  const out: Value = {
-    ...l.temporary([batch, qLen, heads, dim], node.dtype),
-    shape: node.shape,
-    strides: [qLen * heads * dim, dim, heads * dim, 1],
-  };
-  const [qs, ks, vs, os] = [...aligned, out].map(({ strides }) => strides.slice(0, 3));
-  const tiles = Math.ceil(qLen * heads / kvHeads / (16 * row.subgroups));
-  l.emit(row.kernel, [...aligned, out], {
-    spec: { DTYPE_Q: q.dtype.code, DTYPE_KV: k.dtype.code, DTYPE_OUT: node.dtype.code, CAUSAL: causal ? 1 : 0 },
-    threads: LANES * row.subgroups,
-    push: {
-      batch,
-      heads,
-      kv_heads: kvHeads,
-      q_len: qLen,
-      kv_len: kvLen,
-      scale,
-      q_strides: qs,
-      k_strides: ks,
-      v_strides: vs,
-      out_strides: os,
+export function emitMatrixAttention(
+  l: Lowering,
+  a: MatrixAttention,
+  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], a.q.shape[2]),
+): Value | undefined {
+  const [batch, heads, queries, dim] = a.q.shape;
+  const [, kvHeads, rows, kDim] = a.keys.shape;
+  const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
+  if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
+  if (!l.backend.has(choice.kernel) || !matrixMap(l.backend).attention) return undefined;
+  const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
+  const strides = [queries * heads * dim, dim, heads * dim, 1];
+  const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
+  const asBytes = ({ blocks: _, ...value }: Value): Value => value;
+  l.emit(choice.kernel, [q, asBytes(keys), asBytes(values), a.lengths, out], {
+    spec: {
+      DTYPE_Q: q.dtype.code,
+      DTYPE_KV: keys.dtype.code,
+      DTYPE_OUT: a.dtype.code,
+      CAUSAL: a.causal ? 1 : 0,
+      HAS_LENGTHS: a.lengths === undefined ? 0 : sizeOf(a.lengths.shape) === 1 ? 1 : 2,
+      K_BLOCK: keys.blocks?.size ?? dim,
+      V_BLOCK: values.blocks?.size ?? dim,
+      GROUP: heads / kvHeads,
     },
-    workgroups: batch * kvHeads * tiles,
+    threads: THREADS,
+    push: {
+      q_len: queries,
+      kv_len: rows,
+      scale: a.scale,
+      q_strides: q.strides.slice(0, 3),
+      k_strides: keys.strides.slice(0, 3),
+      v_strides: values.strides.slice(0, 3),
+      out_strides: strides.slice(0, 3),
+      k_block_stride: keys.blocks?.stride ?? 0,
+      v_block_stride: values.blocks?.stride ?? 0,
+    },
+    workgroups: [kvHeads, Math.ceil(queries * heads / kvHeads / choice.rows), batch],
   });
   return out;
+}
+
+/** What {@link emitMatrixAttention} gives for an attention node over `inputs` (q, keys, values, …). */
+export function matrixAttention(
+  l: Lowering,
+  node: Node,
+  inputs: readonly Value[],
+  lengths: Value | undefined,
+): Value | undefined {
+  const { scale, mask } = attrsOf(node, "attention");
+  if (mask !== "causal" && mask !== "none") return undefined;
+  const [q, keys, values] = inputs.map((x) => l.rows(x));
+  const dtype = l.asHalf.has(node) ? float16 : node.dtype;
+  return emitMatrixAttention(l, { q, keys, values, lengths, causal: mask === "causal", scale, dtype });
 }

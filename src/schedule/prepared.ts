@@ -1,7 +1,7 @@
 /**
  * Prepared weights: stored arrays in the layout that a kernel wants to read.
  *
- * A small Plan makes them when lowering first asks, and they are kept beside the storage they came from: freed with it, dropped
+ * One Plan makes all that a lowering is the first to ask for, {@link runPrepared}; they are kept beside the storage they came from: freed with it, dropped
  * when it is written, counted in the memory of the device like every array. Where they would not fit, lowering is told so and
  * takes a kernel that reads the plain layout.
  *
@@ -39,7 +39,7 @@ interface Prepared {
 const known = new WeakMap<Storage, Map<string, Prepared>>();
 
 /**
- * The sources in another layout, made now unless it is there. Undefined where they are not stored and contiguous, or where the
+ * The sources in another layout, which is there once {@link runPrepared} was called. Undefined where they are not stored and contiguous, or where the
  * device has less than twice the room that the layout takes.
  */
 export function prepare(l: Lowering, sources: readonly Value[], layout: Layout): readonly Value[] | undefined {
@@ -87,35 +87,64 @@ function stored(l: Lowering, storage: Storage, shape: Shape, dtype: Dtype): Valu
   return { slot: l.storageSlot(storage), offset: 0, strides, shape, dtype };
 }
 
-/** Runs the Plan that makes the results. Work that is submitted later sees them. */
+/** What a lowering asked for and nobody has made yet. */
+interface Making {
+  readonly own: Lowering;
+  /** Words that the dispatches read. */
+  readonly uploads: Map<Uint32Array, Storage>;
+  /** What the dispatches read and write, held until they run. */
+  readonly held: Storage[];
+}
+
+const making = new WeakMap<Lowering, Making>();
+
+/** Allocates the results and notes the dispatches that make them. */
 function make(l: Lowering, sources: readonly Value[], storages: readonly Storage[], layout: Layout): Prepared {
   const { backend } = l;
-  const own = new Lowering(backend, () => false, false);
+  let now = making.get(l);
+  if (!now) making.set(l, now = { own: new Lowering(backend, () => false, false), uploads: new Map(), held: [] });
+  const { own, uploads, held } = now;
   const inputs = sources.map((s, i) => ({ ...s, slot: own.storageSlot(storages[i]) }));
   const results: Storage[] = [];
-  const uploads: Storage[] = [];
   try {
     for (const result of layout.results) results.push(new Storage(backend, bytesOf(result)));
-    const outputs = layout.results.map(({ shape, dtype }, i) => stored(own, results[i], shape, dtype));
-    layout.emit(own, inputs, outputs, (words, dtype) => {
-      const storage = new Storage(backend, words.byteLength);
-      uploads.push(storage);
+  } catch (error) {
+    for (const storage of results) storage.release();
+    throw error;
+  }
+  for (const storage of [...storages, ...results]) {
+    storage.retain();
+    held.push(storage);
+  }
+  const outputs = layout.results.map(({ shape, dtype }, i) => stored(own, results[i], shape, dtype));
+  layout.emit(own, inputs, outputs, (words, dtype) => {
+    const storage = uploads.get(words) ?? new Storage(backend, words.byteLength);
+    if (!uploads.has(words)) {
+      uploads.set(words, storage);
       backend.write(storage.buffer, 0, new Uint8Array(words.buffer, words.byteOffset, words.byteLength));
-      return stored(own, storage, [words.length], dtype);
-    });
+    }
+    return stored(own, storage, [words.length], dtype);
+  });
+  return { sources: storages, results };
+}
+
+/** Runs the Plan that makes what a lowering asked for with {@link prepare}. Work that is submitted later sees it. */
+export function runPrepared(l: Lowering): void {
+  const now = making.get(l);
+  if (!now) return;
+  making.delete(l);
+  const { own, uploads, held } = now;
+  const { backend } = l;
+  try {
     const plan = backend.compile(own.builder.finish(own.slots.length, (slot) => slot));
     try {
       profiler.record(backend, plan, backend.run(plan, own.slots.map(slotOf)), own.sources);
     } finally {
       backend.release(plan);
     }
-  } catch (error) {
-    for (const storage of results) storage.release();
-    throw error;
   } finally {
-    for (const storage of uploads) storage.release();
+    for (const storage of [...held, ...uploads.values()]) storage.release();
   }
-  return { sources: storages, results };
 }
 
 function slotOf(source: Lowering["slots"][number]): Slot {

@@ -9,7 +9,7 @@ import { float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixProduct } from "./matrices.ts";
+import { matrixProduct } from "./matrix_products.ts";
 import { matrixAttention } from "./matrix_attention.ts";
 import { packedMatrix, packedProduct } from "./packed.ts";
 import type { Dispatch } from "./plan.ts";
@@ -17,7 +17,7 @@ import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.t
 
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 /** Rows from which on a product takes cooperative matrices where there are any. */
-const MATRIX_ROWS = 9;
+const MATRIX_ROWS = 17;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -154,11 +154,11 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
 /** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
 export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
   const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
-  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x));
-  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, q, kk, v) : undefined;
-  if (product) return product;
-  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
+  if (product) return product;
+  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x.blocks ? l.plain(x) : x));
+  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const out = l.temporary(node.shape, node.dtype);
   const [batch, heads, qLen, vDim] = node.shape;
   if (sizeOf(node.shape) === 0) return out;

@@ -118,7 +118,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
 }
 
 /** x + y where one side is a product: which one is told by what the product reads. */
-function residual(
+export function residual(
   walk: Walk,
   node: Node,
   is: (op: Node) => boolean,
@@ -136,7 +136,7 @@ function residual(
 }
 
 /** silu(gate) * up in either order, silu(x) being x * sigmoid(x). */
-function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Product; readonly up: Product } {
+export function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Product; readonly up: Product } {
   for (const [i, side] of sides.entries()) {
     const silu = walk.peek(side);
     if (silu.op !== "elementwise" || attrsOf(silu, "elementwise").fn !== "multiply") continue;

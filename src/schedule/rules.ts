@@ -10,7 +10,7 @@
 import * as k from "../backend/kernels.ts";
 import { type Dtype, float32, float32Bits, uint32 } from "../graph/dtype.ts";
 import { attrsOf, type Node, type OpName, type ReduceFn } from "../graph/node.ts";
-import { collapse, contiguousStrides, reshapeStrides, type Shape, sizeOf } from "../graph/shape.ts";
+import { collapse, contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { immediateBits } from "./chain.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
@@ -68,7 +68,7 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
 }
 
 /** base, ready to be written to: its own storage where it may be donated, otherwise a copy. */
-function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
+export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
   const source = l.slots[base.slot];
   if (donate && l.mayDonate(node.inputs[0], base)) {
     if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
@@ -127,6 +127,10 @@ function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly number[], ou
       inner_shape: innerWalk.shape,
       inner_strides: innerWalk.strides[0],
     },
+    // A long row that is not split wants as many loads under way as a workgroup can have.
+    threads: cols > REDUCE_SPLIT && l.backend.limits.threads >= WIDE_THREADS
+      ? Math.min(REDUCE_THREADS, l.backend.limits.maxThreads)
+      : undefined,
     workgroups: rows,
   });
 }
@@ -233,6 +237,17 @@ function scatterRule(along: boolean): Rule {
   };
 }
 
+/** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined where the shapes are others. */
+function joinsBlocks(x: Value, shape: Shape): Value | undefined {
+  const at = shape.length - 1;
+  const [n, size] = x.shape.slice(at);
+  const fits = x.shape.length === shape.length + 1 && n * size === shape[at] && size > 1 && x.strides[at + 1] === 1 &&
+    sameShape(x.shape.slice(0, at), shape.slice(0, at));
+  return fits
+    ? { ...view(x, shape, [...x.strides.slice(0, at), 1]), blocks: { size, stride: x.strides[at] } }
+    : undefined;
+}
+
 /** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
 function headsOf(l: Lowering, value: Value): Value {
   const r = value.shape.length;
@@ -242,6 +257,11 @@ function headsOf(l: Lowering, value: Value): Value {
   const v = strides ? view(value, shape, strides) : view(l.contiguous(value), shape, contiguousStrides(shape));
   return l.rows(v);
 }
+
+/** Threads of a workgroup on devices where wider ones pay. */
+const WIDE_THREADS = 256;
+/** Most threads of a workgroup of reduce. */
+const REDUCE_THREADS = 1024;
 
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
@@ -260,6 +280,8 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   reshape(l, node, [x]) {
     const strides = reshapeStrides(x.shape, x.strides, node.shape);
     if (strides) return view(x, node.shape, strides);
+    const joined = joinsBlocks(x, node.shape);
+    if (joined) return joined;
     return view(l.contiguous(x), node.shape, contiguousStrides(node.shape));
   },
   transpose(_l, node, [x]) {

@@ -1,0 +1,259 @@
+/**
+ * Prompts through fused layers against the same graphs op by op: every number of rows that tiles treat differently, prefixes in
+ * the cache, both layouts of it, positions that the host or the device knows, models of several sizes. On a device without
+ * cooperative matrices these tests are ignored by name.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../mod.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../scripts/synthetic.ts";
+import { Loop } from "../src/array/loop.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import type { Cache, KeysValues, KvCache } from "../src/llm/kv_cache.ts";
+import type { LanguageModel } from "../src/llm/models/mod.ts";
+import { matrixMap } from "../src/schedule/matrices.ts";
+import { options } from "../src/schedule/options.ts";
+import { profile } from "../src/schedule/profile.ts";
+import { testDevices } from "./devices.ts";
+import { GOLDEN, TINY_DIR } from "./models.ts";
+import { nmse } from "./oracle.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+const HAVE = new Map(
+  DEVICES.map((name) => {
+    const backend = mx.withDevice(name, getBackend);
+    return [name, backend.has("coopmat_map") && matrixMap(backend).weights !== undefined];
+  }),
+);
+
+/** Runs with regions on or off; gives the result and how often each kernel ran. */
+async function run<T>(
+  device: string,
+  regions: "on" | "off",
+  body: () => T | Promise<T>,
+): Promise<{ result: T; calls: Map<string, number> }> {
+  const before = { ...options };
+  options.regions = regions;
+  try {
+    let result: T;
+    const { kernels } = await profile(async () => {
+      result = await body();
+    }, { device, timed: false });
+    const calls = new Map<string, number>();
+    for (const { kernel, calls: n } of kernels) calls.set(kernel, (calls.get(kernel) ?? 0) + n);
+    return { result: result!, calls };
+  } finally {
+    Object.assign(options, before);
+  }
+}
+
+const ids = (count: number, vocab: number, seed = 7): mx.Tensor =>
+  mx.array([Array.from({ length: count }, (_, i) => (i * 1237 + seed * 11) % vocab)], mx.int32);
+
+function floats(x: mx.Tensor): Float32Array {
+  return mx.tidy(() => x.astype(mx.float32)).toTypedArray() as Float32Array;
+}
+
+/** Rows of all layers that a cache holds, in plain order. */
+function rowsOf(cache: KvCache): number[] {
+  const rows: number[] = [];
+  for (const buffer of cache.state) {
+    const [B, H, blocks, T, block] = buffer.shape;
+    const plain = mx.tidy(() =>
+      buffer.transpose(0, 1, 3, 2, 4).reshape([B, H, T, blocks * block])
+        .index("...", mx.Slice(0, cache.offset), mx.Slice(null)).astype(mx.float32)
+    );
+    for (const x of plain.toTypedArray() as Float32Array) rows.push(x);
+    plain[Symbol.dispose]();
+  }
+  return rows;
+}
+
+/** Regions before attention that ran. */
+function openings(calls: ReadonlyMap<string, number>): number {
+  return [...calls].reduce((sum, [kernel, count]) => kernel.startsWith("coopmat_heads") ? sum + count : sum, 0);
+}
+
+interface Found {
+  readonly logits: Float32Array;
+  readonly cache: number[];
+}
+
+/** Logits of the last chunk, and the cache; `count` 0 leaves a chunk's logits alone, as reading a prompt does. */
+function chunks(model: LanguageModel, sizes: readonly number[], withLogits: boolean): Found {
+  const cache = model.makeCache();
+  let logits: Float32Array = new Float32Array();
+  sizes.forEach((size, i) => {
+    mx.tidy(() => {
+      const out = model.forward(ids(size, model.config.vocabSize, i + 1), cache);
+      if (withLogits && i === sizes.length - 1) {
+        mx.eval(out, ...cache.state);
+        logits = floats(out);
+      } else mx.eval(...cache.state);
+    });
+  });
+  const found = { logits, cache: rowsOf(cache) };
+  cache.dispose();
+  return found;
+}
+
+/** Rows behind a position that the device knows: what a traced prompt does. */
+class TracedCache implements Cache {
+  readonly keys: mx.Tensor[];
+  readonly values: mx.Tensor[];
+  readonly #position: mx.Tensor;
+  #lengths: mx.Tensor | undefined;
+
+  constructor(keys: readonly mx.Tensor[], values: readonly mx.Tensor[], position: mx.Tensor) {
+    [this.keys, this.values, this.#position] = [[...keys], [...values], position];
+  }
+
+  begin(count: number): mx.Tensor {
+    this.#lengths = mx.add(this.#position, count);
+    return this.#position;
+  }
+
+  update(layer: number, keys: mx.Tensor, values: mx.Tensor): KeysValues {
+    const append = (buffer: mx.Tensor, rows: mx.Tensor): mx.Tensor => {
+      const [B, H, blocks, , block] = buffer.shape;
+      const split = rows.astype(buffer.dtype).reshape(B, H, rows.shape[2], blocks, block).transpose(0, 1, 3, 2, 4);
+      return mx.sliceUpdate(buffer, split, this.#position, [3], { donate: true });
+    };
+    const plain = (buffer: mx.Tensor): mx.Tensor => {
+      const [B, H, blocks, T, block] = buffer.shape;
+      return buffer.transpose(0, 1, 3, 2, 4).reshape(B, H, T, blocks * block);
+    };
+    this.keys[layer] = append(this.keys[layer], keys);
+    this.values[layer] = append(this.values[layer], values);
+    return { keys: plain(this.keys[layer]), values: plain(this.values[layer]), lengths: this.#lengths };
+  }
+}
+
+/** Two prompts of `count` rows, one behind the other, through one traced step. */
+async function traced(model: LanguageModel, count: number): Promise<Found> {
+  const cache = model.makeCache();
+  mx.tidy(() => {
+    cache.reserve(2 * count);
+    mx.eval(...cache.state);
+  });
+  const state = {
+    tokens: ids(count, model.config.vocabSize),
+    position: mx.array([0], mx.int32),
+    logits: mx.zeros([count, model.config.vocabSize]),
+    keys: cache.keys,
+    values: cache.values,
+  };
+  const loop = new Loop(state, ({ tokens, position, keys, values }) => {
+    const step = new TracedCache(keys, values, position);
+    const logits = model.forward(tokens, step).reshape([count, -1]).astype(mx.float32);
+    const next = mx.remainder(mx.add(tokens, 5), model.config.vocabSize).astype(mx.int32);
+    return { tokens: next, position: mx.add(position, count), logits, keys: step.keys, values: step.values };
+  });
+  loop.run(2);
+  await loop.done();
+  cache.advance(2 * count);
+  const found = { logits: floats(state.logits), cache: rowsOf(cache) };
+  loop[Symbol.dispose]();
+  mx.dispose([state.tokens, state.position, state.logits]);
+  cache.dispose();
+  return found;
+}
+
+function assertAlike(found: Found, expected: Found, limit: number, what: string): void {
+  for (const part of ["logits", "cache"] as const) {
+    assertEquals(found[part].length, expected[part].length);
+    const error = found[part].length > 0 ? nmse(found[part], expected[part]) : 0;
+    assert(error <= limit, `${what}, ${part}: NMSE ${error}`);
+  }
+}
+
+interface Case {
+  readonly name: string;
+  readonly shape: ModelShape;
+  readonly format: ModelFormat;
+  readonly dtype: mx.Dtype;
+  /** Sizes of chunks. */
+  readonly chunks: readonly (readonly number[])[];
+  readonly limit: number;
+}
+
+const vocab = 4096;
+const CASES: readonly Case[] = [
+  {
+    name: "heads of 128, groups of 128, bfloat16",
+    shape: { hidden: 128, intermediate: 128, layers: 2, heads: 4, kvHeads: 2, headDim: 128, tied: true, vocab },
+    format: { groupSize: 128 },
+    dtype: mx.bfloat16,
+    chunks: [[17], [64], [70, 33], [16, 40]],
+    limit: 5e-4,
+  },
+  {
+    name: "heads of 64, groups of 64, float16",
+    shape: { hidden: 256, intermediate: 192, layers: 2, heads: 6, kvHeads: 2, headDim: 64, tied: false, vocab },
+    format: { groupSize: 64, dtype: "F16" },
+    dtype: mx.float16,
+    chunks: [[16], [31], [65, 130]],
+    limit: 1e-5,
+  },
+  {
+    name: "8 bits in groups of 32, float32",
+    shape: { hidden: 192, intermediate: 320, layers: 2, heads: 3, kvHeads: 1, headDim: 64, tied: true, vocab },
+    format: { bits: 8, groupSize: 32, dtype: "F16" },
+    dtype: mx.float32,
+    chunks: [[33], [20, 100]],
+    limit: 1e-5,
+  },
+];
+/** Numbers of rows around the sizes of all tiles, where the device is no emulation. */
+const MORE = [255, 256, 257, 511, 1024, 1025, 2047, 2048];
+
+for (const device of DEVICES) {
+  const ignore = !HAVE.get(device);
+  for (const { name, shape, format, dtype, chunks: sizes, limit } of CASES) {
+    Deno.test({
+      name: `fused prompts equal op by op with ${name} on ${device}`,
+      ignore,
+      fn: async () => {
+        const folder = await Deno.makeTempDir();
+        await writeModel(`${folder}/model`, shape, format);
+        const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
+        mx.setDefaultDevice(device);
+        for (const list of [...sizes, ...Deno.env.get("VKMX_EMULATED") ? [] : MORE.map((n) => [n])]) {
+          for (const withLogits of list.length > 1 || list[0] === 17 ? [true, false] : [true]) {
+            const expected = await run(device, "off", () => chunks(model, list, withLogits));
+            const found = await run(device, "on", () => chunks(model, list, withLogits));
+            assertEquals(openings(expected.calls), 0);
+            assertEquals(openings(found.calls), shape.layers * list.length, `openings of ${list}`);
+            // Of the last layer, only what the cache needs where nobody asks for logits.
+            const asked = list.length * shape.layers - list.length + (withLogits ? 1 : 0);
+            assertEquals(found.calls.get("add_norm"), 2 * asked + list.length, `norms of ${list}`);
+            assertAlike(found.result, expected.result, limit, `${list} rows`);
+          }
+        }
+        const expected = await run(device, "off", () => traced(model, 48));
+        const found = await run(device, "on", () => traced(model, 48));
+        assertEquals(openings(found.calls), shape.layers, "openings of a traced prompt");
+        assertAlike(found.result, expected.result, limit, "traced");
+        model[Symbol.dispose]();
+        await Deno.remove(folder, { recursive: true });
+      },
+    });
+  }
+
+  Deno.test({
+    name: `fused prompts give the reference continuations on ${device}`,
+    ignore,
+    fn: async () => {
+      const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+      const { calls } = await run(device, "on", async () => {
+        for (const { prompt, ids, greedy } of GOLDEN.filter((g) => g.ids.length > 16)) {
+          const found: number[] = [];
+          for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: 8 })) found.push(r.token);
+          assertEquals(found, greedy.slice(0, 8), `${ids.length} tokens`);
+        }
+      });
+      assert(openings(calls) > 0, [...calls.keys()].join());
+      model[Symbol.dispose]();
+    },
+  });
+}
