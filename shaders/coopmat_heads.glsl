@@ -67,11 +67,7 @@ void finish_heads() {
         // The sums stay in registers, so their numbers must be constants.
         if (part == 0) store_sums(0);
 #if ROW_BLOCKS > 2
-        else if (part == 1) store_sums(2);
-#endif
-#if ROW_BLOCKS > 4
-        else if (part == 2) store_sums(4);
-        else store_sums(6);
+        else store_sums(2);
 #endif
         barrier();
         [[dont_unroll]] for (uint r = gl_LocalInvocationIndex / 8; r < 32; r += 16) {

@@ -201,7 +201,7 @@ for (const device of DEVICES) {
         }
         const expected = await run(device, "off", () => traced(model, 48));
         const found = await run(device, "on", () => traced(model, 48));
-        assertEquals(openings(found.calls), shape.layers, "openings of a traced prompt");
+        assertEquals(openings(found.calls), 2 * shape.layers, "openings of two traced prompts");
         assertAlike(found.result, expected.result, limit, "traced");
         model[Symbol.dispose]();
         await Deno.remove(folder, { recursive: true });

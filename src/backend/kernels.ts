@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x6e703d2b;
+export const ABI_HASH = 0xd7fa993b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1183,7 +1183,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_128: {
+  coopmat_heads_32_8bit: {
     id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1204,29 +1204,8 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_32_8bit: {
-    id: 75,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
   coopmat_heads_64_8bit: {
-    id: 76,
+    id: 75,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

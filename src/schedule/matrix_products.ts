@@ -62,8 +62,7 @@ export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, read
   heads: {
     4: [
       { upTo: 255, rows: 32, kernel: "coopmat_heads_32" },
-      { upTo: 1024, rows: 64, kernel: "coopmat_heads_64" },
-      { upTo: Infinity, rows: 128, kernel: "coopmat_heads_128" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64" },
     ],
     8: [
       { upTo: 255, rows: 32, kernel: "coopmat_heads_32_8bit" },
