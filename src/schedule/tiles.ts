@@ -60,7 +60,8 @@ export interface VectorRow extends VectorShape {
 export const VECTORS: readonly VectorRow[] = [
   { alongK: true, upTo: 2, outputs: 2048, threads: 256, columns: 4 },
   { alongK: true, upTo: 8, outputs: 2048, threads: 128, columns: 4 },
-  { alongK: true, upTo: 1, outputs: Infinity, threads: 128, columns: 8 },
+  { alongK: true, upTo: 1, outputs: 16384, threads: 128, columns: 8 },
+  { alongK: true, upTo: 1, outputs: Infinity, threads: 64, columns: 16 },
   { alongK: true, upTo: 2, outputs: Infinity, threads: 64, columns: 8 },
   { alongK: true, upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
   { alongK: false, upTo: 2, outputs: Infinity, threads: 256, columns: 8 },
