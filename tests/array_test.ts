@@ -270,6 +270,34 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
+Deno.test("slices and updates of every alignment move what they should", () => {
+  const [rows, wide] = [3, 64];
+  const numbers = Array.from({ length: rows * wide }, (_, i) => i % 251);
+  for (const device of testDevices()) {
+    mx.withDevice(device, () =>
+      mx.tidy(() => {
+        for (const dtype of [mx.float32, mx.float16, mx.uint8]) {
+          const x = mx.array(numbers, dtype).reshape([rows, wide]);
+          mx.eval(x);
+          for (const at of [0, 1, 4, 8, 16]) {
+            for (const size of [16, 20, 32]) {
+              const what = `${size} of ${dtype.name} at ${at} on ${device}`;
+              const expected = [0, 1, 2].map((r) => numbers.slice(r * wide + at, r * wide + at + size));
+              const start = mx.array([at], mx.int32);
+              assertEquals(x.index("...", mx.Slice(at, at + size)).tolist(), expected, what);
+              const part = mx.slice(x, start, [1], [rows, size]);
+              assertEquals(part.tolist(), expected, `slice() of ${what}`);
+              const updated = mx.sliceUpdate(mx.zeros([rows, wide], dtype), part, start, [1]).tolist() as number[][];
+              const row = (r: number): number[] =>
+                Array.from({ length: wide }, (_, i) => i >= at && i < at + size ? numbers[r * wide + i] : 0);
+              assertEquals(updated, [row(0), row(1), row(2)], `sliceUpdate() of ${what}`);
+            }
+          }
+        }
+      }));
+  }
+});
+
 Deno.test("slice() and sliceUpdate() clamp a start that lies outside", () => {
   mx.setDefaultDevice("wasm");
   mx.tidy(() => {

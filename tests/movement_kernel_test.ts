@@ -75,6 +75,39 @@ kernelTest("copy permutes, reverses, repeats and interleaves", (backend) => {
   }
 });
 
+kernelTest("copy moves 16 bytes at once, to places of that size", (backend) => {
+  const shape = [1, 1, 3, 5, 7];
+  const count = 105;
+  const input = numbered(4, 4 * 2 * count);
+  // A transposed walk with gaps, and rows that lie side by side on both sides.
+  for (const [inStrides, outStrides] of [[[0, 0, 2, 6, 30], [0, 0, 35, 7, 1]], [[0, 0, 70, 14, 1], [0, 0, 35, 7, 1]]]) {
+    for (const start of [0, 1]) {
+      const out = new Uint32Array(4 * (count + 1)).fill(9);
+      const expected = out.slice();
+      for (let i = 0; i < count; i++) {
+        const at = unravel(shape, i);
+        const place = (strides: number[]): number => 4 * at.reduce((n, x, d) => n + x * strides[d], 0);
+        expected.set(input.subarray(place(inStrides), place(inStrides) + 4), place(outStrides) + 4 * start);
+      }
+      runKernel(backend, "copy", {
+        spec: { ELEMENT_BYTES: 16, DYNAMIC: 1 },
+        push: {
+          count,
+          shape,
+          in_strides: inStrides,
+          out_strides: outStrides,
+          start_strides: [1],
+          start_limits: [1],
+          starts: 1,
+        },
+        buffers: { in: input, start: Int32Array.of(start), out },
+        items: count,
+      });
+      assertEquals(out, expected, `strides ${inStrides} from ${start}`);
+    }
+  }
+});
+
 kernelTest("copy shifts by start offsets and clamps them", (backend) => {
   // A (2, 3) block into a (6, 8) array and out of it.
   const block = numbered(2, 6);

@@ -57,6 +57,26 @@ const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
   "scatterAlong",
 ]);
 
+/** Bytes that the copy kernel moves at most at once. */
+const WIDE_BYTES = 16;
+
+/**
+ * Elements that a copy can move at once: as many as fill WIDE_BYTES where elements lie side by side along the last dimension on
+ * both sides, and every other stride and offset, counted in elements, is a multiple of that; else 1.
+ */
+function wideness(
+  bytes: number,
+  shape: readonly number[],
+  strides: readonly (readonly number[])[],
+  offsets: readonly number[],
+): number {
+  const last = shape.length - 1;
+  const wide = WIDE_BYTES / bytes;
+  const fits = last >= 0 && shape[last] % wide === 0 && offsets.every((n) => n % wide === 0) &&
+    strides.every((side) => side.every((n, d) => d === last ? n === 1 : n % wide === 0));
+  return fits ? wide : 1;
+}
+
 /** Most dimensions that the copy kernel walks at once. */
 const COPY_RANK = 5;
 
@@ -276,17 +296,22 @@ export class Lowering {
       }
       return;
     }
-    const count = sizeOf(shape);
+    const starts = dynamic?.strides ?? [];
+    const wide = wideness(from.dtype.bytes, shape, [inStrides, outStrides], [from.offset, to.offset, ...starts]);
+    const last = shape.length - 1;
+    const units = shape.map((size, d) => d === last ? size / wide : size);
+    const steps = (strides: readonly number[]): number[] => strides.map((s, d) => d === last ? s : s / wide);
+    const count = sizeOf(units);
     this.emit("copy", [from, dynamic?.start, to], {
-      spec: { ELEMENT_BYTES: from.dtype.bytes, DYNAMIC: dynamic ? (dynamic.side === "out" ? 1 : 2) : 0 },
+      spec: { ELEMENT_BYTES: from.dtype.bytes * wide, DYNAMIC: dynamic ? (dynamic.side === "out" ? 1 : 2) : 0 },
       push: {
         count,
-        shape,
-        in_strides: inStrides,
-        out_strides: outStrides,
-        start_strides: dynamic?.strides ?? [],
+        shape: units,
+        in_strides: steps(inStrides),
+        out_strides: steps(outStrides),
+        start_strides: starts.map((s) => s / wide),
         start_limits: dynamic?.limits ?? [],
-        starts: dynamic?.strides.length ?? 0,
+        starts: starts.length,
       },
       workgroups: this.groups(count),
       disjoint: options.disjoint,
