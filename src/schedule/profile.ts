@@ -51,8 +51,9 @@ export interface KernelTime {
 export interface Profile {
   /** The most time first. */
   readonly kernels: readonly KernelTime[];
-  /** Plans handed to a device, and how often they ran in all: a loop submits several steps at once. */
+  /** Plans handed to a device: a loop submits several steps at once. */
   readonly submissions: number;
+  /** Runs of them in all. */
   readonly runs: number;
   /** Barriers between, before and behind dispatches, as they run without timing. */
   readonly barriers: number;
