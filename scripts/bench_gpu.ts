@@ -73,6 +73,9 @@ const CASES: readonly Case[] = [
   ...[64, 512, 2048].map(prefill),
 ];
 
+/** The peer, whose runs take longer: its figures hardly move. */
+const PEER_CASES = CASES.map((c) => ({ ...c, warmUps: 1, repeats: 1 }));
+
 await runMain(async () => {
   const { values } = readCommandLine(FLAGS, Deno.args);
   if (values.help) {
@@ -105,7 +108,7 @@ await runMain(async () => {
     own.push(await turn("vkmx", runSide(dir, { ...settings, details: round === rounds }, kept)));
     portable.push(await turn("VKMX_FAST=0", runSide(dir, { ...settings, cases: GREEDY }, { ...kept, VKMX_FAST: "0" })));
     const answer = peer && gguf &&
-      await turn("llama.cpp", runPeer(peer, gguf, { gpu: true, batch: PEER_BATCH, cases: CASES }));
+      await turn("llama.cpp", runPeer(peer, gguf, { gpu: true, batch: PEER_BATCH, cases: PEER_CASES }));
     if (answer) peers.push(answer);
     else peer = undefined;
   }
