@@ -5,8 +5,9 @@
  *     deno task bench:gpu --json              an array of { case, vkmx, peer, peer_value, unit, ratio }
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it: decode counts
- * tokens after the first, prefill the time to the first token, load the time from the first file to the first token. Without --json it then prints where the time goes: every region, op and kernel by the device's timestamps, the bytes
- * that it moves, and shares of what a copy and a large product reach on the same device.
+ * tokens after the first, prefill the time to the first token, load the time from the first file to the first token. Without
+ * --json it then prints where the time goes: every region, op and kernel by the device's timestamps, the bytes that it moves, and
+ * shares of what a copy and a large product reach on the same device.
  *
  * @module
  */
@@ -160,6 +161,9 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
   ];
 }
 
+/** Kernels that multiply all rows of a prompt. */
+const PRODUCTS = /matmul|coopmat_(heads|gated)/;
+
 /** Operations of the products of a prompt in all layers. */
 function productWork(shape: ModelShape, tokens: number): number {
   const { hidden, intermediate, layers, heads, kvHeads, headDim } = shape;
@@ -190,7 +194,7 @@ function describeDetails({ profiles, copyRate, matrixRate }: Details, shape: Mod
         ].join(" "));
       }
     }
-    const products = kernels.filter(({ region, kernel }) => region !== "decoder step" && kernel.includes("matmul"));
+    const products = kernels.filter(({ region, kernel }) => region !== "decoder step" && PRODUCTS.test(kernel));
     const time = products.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0);
     if (!perToken && time > 0) {
       const rate = productWork(shape, tokens) / time / 1000;

@@ -268,6 +268,7 @@ function walk(
     if (!done.has(node)) {
       for (const input of graph.inputs(node)) early(input);
       lowerNode(node);
+      l.from("region", "prompt layer"); // which asked for it, and goes on
     }
     return value(node);
   };
