@@ -87,7 +87,8 @@ await runMain(async () => {
     for (let round = 0; round < (values.rounds ?? 2); round++) {
       own.push(await runSide(dir, { device: "wasm", cases: CASES }, { VKMX_THREADS: String(threads) }));
       for (const [peer, folder] of folders) {
-        const answer = await runPeer(folder, gguf, { gpu: false, threads, batch: 512, cases: CASES }, peer);
+        const cases = CASES.filter(({ prompt }) => prompt <= peer.longest);
+        const answer = await runPeer(folder, gguf, { gpu: false, threads, batch: 512, cases }, peer);
         if (answer) others.get(peer)!.push(answer);
       }
     }
@@ -110,9 +111,10 @@ await runMain(async () => {
   return 0;
 });
 
-/** Tokens per second of the fastest run. */
-function rate(answers: readonly Answer[], { name, kind, prompt }: Case): number {
-  return (kind === "prefill" ? prompt : 1) * 1000 / Math.min(...joinTimes(answers)[name]);
+/** Tokens per second of the fastest run; null for a case that a side did not run. */
+function rate(answers: readonly Answer[], { name, kind, prompt }: Case): number | null {
+  const { [name]: times } = joinTimes(answers);
+  return times ? (kind === "prefill" ? prompt : 1) * 1000 / Math.min(...times) : null;
 }
 
 /** Seconds of the fastest run of a part of loading; null where a side does not tell. */

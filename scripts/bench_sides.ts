@@ -147,7 +147,7 @@ async function made(path: string, make: (path: string) => Promise<unknown>): Pro
   return path;
 }
 
-/** Programs to be measured beside vkmx: an npm package, its version, and the script that runs it. */
+/** Programs to be measured beside vkmx: an npm package, its version, its script, and the longest prompt that it gets. */
 export const PEERS = {
   native: {
     name: "llama.cpp (node-llama-cpp, Q4_0)",
@@ -155,6 +155,7 @@ export const PEERS = {
     version: "3",
     folder: "peer",
     script: "bench_peer.mjs",
+    longest: Infinity,
   },
   wasm: {
     name: "llama.cpp in WASM (wllama, Q4_0)",
@@ -162,6 +163,7 @@ export const PEERS = {
     version: "3",
     folder: "peer-wasm",
     script: "bench_wllama.mjs",
+    longest: 128,
   },
 } as const;
 
