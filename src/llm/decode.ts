@@ -127,6 +127,8 @@ export class Decoder implements Disposable {
   #growth: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
+  /** The last step of which a token was taken. */
+  #taken = 0;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
   constructor(
@@ -205,17 +207,17 @@ export class Decoder implements Disposable {
   }
 
   /**
-   * Reads the rest of the prompt and yields tokens until every sequence has ended, step by step and in the order of sequences
-   * within a step; may be called once. The first ones come as soon as they are there. On a fast device later ones come in batches,
-   * and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those that were yielded,
-   * of the longest sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
+   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step and in the order of
+   * sequences within a step; may be called once. Each list is to be read to its end before the next one is asked for. The first one
+   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next
+   * one runs while they are read. Afterwards the cache holds all tokens that were fed to get those that were taken, of the longest
+   * sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
    */
-  async *tokens(): AsyncGenerator<DecodedToken, void, void> {
+  async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const cache = this.#cache;
     const flight: Batch[] = [];
     let submitted = 0;
     let finished = 0;
-    let yielded = 0;
     let size = 1;
     let perStep = Infinity; // milliseconds
     try {
@@ -245,26 +247,32 @@ export class Decoder implements Disposable {
         }
         const waited = (performance.now() - started) / batch.count;
         flight.shift();
-        const log = peek(this.#small.log);
-        const from = finished;
-        finished += batch.count;
-        for (let step = from + 1; step <= finished; step++) {
-          for (const [i, row] of this.#rows.entries()) {
-            if (row.ended) continue;
-            const token = log[i * LOG + (row.last + step) % LOG];
-            yielded = step;
-            row.tokens.push(token);
-            row.ended = step === row.limit;
-            yield { sequence: row.sequence, token };
-          }
-        }
+        const first = finished === 0;
+        yield this.#take(finished + 1, finished += batch.count);
         // The first batch is the prompt; one that was done already tells nothing.
-        if (from > 0 && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
+        if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
         size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
-      cache.trim(submitted - yielded);
+      cache.trim(submitted - this.#taken);
+    }
+  }
+
+  /** The tokens of finished steps, one by one: a sequence may end between two of them. */
+  *#take(from: number, to: number): Generator<DecodedToken, void, void> {
+    const log = peek(this.#small.log);
+    const rows = this.#rows;
+    for (let step = from; step <= to; step++) {
+      for (let i = 0; i < rows.length; i++) {
+        const row = rows[i];
+        if (row.ended) continue;
+        const token = log[i * LOG + (row.last + step) % LOG];
+        this.#taken = step;
+        row.tokens.push(token);
+        row.ended = step === row.limit;
+        yield { sequence: row.sequence, token };
+      }
     }
   }
 
