@@ -71,6 +71,10 @@ type Filled = Pick<State, "position" | "keys" | "values">;
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
 const BATCH_MS = 10;
+/** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
+const COLD_MS = 10;
+/** Tokens of a text that is worth looking for a faster step. */
+const LONG = 32;
 
 /** What the rows of a traced prompt are a multiple of, by tokens: the first one whose `upTo` is not passed. Kernels work in such tiles. */
 const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
@@ -119,12 +123,16 @@ export class Decoder implements Disposable {
   /** Tokens of the prompt that were not read yet. */
   #prompt: readonly number[];
   /** The step that read the end of the prompt and chose the first token. */
-  #opening: Batch | undefined;
+  #opening: Promise<Batch> | undefined;
   #loop: Loop<State> | undefined;
+  /** Capacity of the cache that the loop is for. */
   #capacity = 0;
-  /** Capacity whose growth was prepared, and when that is done. */
+  /** Whether the loop was asked for a faster step. */
+  #improved = false;
+  /** Capacity whose growth was prepared. */
   #prepared = 0;
-  #growth: Promise<void> | undefined;
+  /** Resolves when the pipelines of a step that is to come were made. */
+  #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
   /** The last step of which a token was taken. */
@@ -178,7 +186,7 @@ export class Decoder implements Disposable {
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
-    joined.#opening = { count: 1, done: () => Promise.resolve() };
+    joined.#opening = Promise.resolve({ count: 1, done: () => Promise.resolve() });
     joined.#ended.push(cache);
     for (const decoder of decoders) decoder[Symbol.dispose]();
     return joined;
@@ -225,17 +233,19 @@ export class Decoder implements Disposable {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
         if (narrow && flight.length === 0) this.#dropEnded(submitted);
-        if (cache.offset === cache.capacity) await this.#growth;
+        if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
         // One batch ahead, where that does not mean a long wait at the end.
         const depth = perStep <= BATCH_MS ? 2 : 1;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
         while (flight.length < depth && submitted < most && goesOn()) {
-          const batch = submitted === 0 ? this.#open() : this.#submit(Math.min(size, most - submitted));
+          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(size, most - submitted));
           submitted += batch.count;
           flight.push(batch);
         }
-        if (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS) this.#prepareGrowth(most - submitted);
+        const steady = finished > 1 && (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS);
+        if (steady) this.#prepareGrowth(most - submitted);
+        if (finished >= LONG) this.#improve();
         const [batch] = flight;
         const started = performance.now();
         if (!await endsWell(batch)) {
@@ -261,13 +271,13 @@ export class Decoder implements Disposable {
 
   /** The tokens of finished steps, one by one: a sequence may end between two of them. */
   *#take(from: number, to: number): Generator<DecodedToken, void, void> {
-    const log = peek(this.#small.log);
     const rows = this.#rows;
+    const logged = rows.map(({ last }, i) => fromLog(this.#small.log, i, last + from, to - from + 1));
     for (let step = from; step <= to; step++) {
       for (let i = 0; i < rows.length; i++) {
         const row = rows[i];
         if (row.ended) continue;
-        const token = log[i * LOG + (row.last + step) % LOG];
+        const token = logged[i][step - from];
         this.#taken = step;
         row.tokens.push(token);
         row.ended = step === row.limit;
@@ -301,23 +311,25 @@ export class Decoder implements Disposable {
 
   /** Reads the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. */
   async open(): Promise<void> {
-    await this.#open().done();
+    await (await this.#open()).done();
   }
 
-  #open(): Batch {
+  #open(): Promise<Batch> {
     return this.#opening ??= this.#readRest();
   }
 
   /** Submits the rest of the prompt. */
-  #readRest(): Batch {
+  async #readRest(): Promise<Batch> {
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & Chunk = { ...this.#state(), ...chunk };
-    const loop = this.#trace("prompt", state, (now) => {
+    const step = (now: State & Chunk): State & Chunk => {
       const cache = new StepCache(now.keys, now.values, now.position);
       const logits = this.#model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
       return { ...now, ...this.#choose(now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
-    });
+    };
+    await this.#prepareOpening(state, step);
+    const loop = this.#trace("prompt", state, step);
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
@@ -341,6 +353,7 @@ export class Decoder implements Disposable {
     if (this.#capacity !== cache.capacity) {
       if (this.#loop) this.#ended.push(this.#loop);
       this.#capacity = cache.capacity;
+      this.#improved = false;
       this.#loop = this.#trace("step", this.#state(), (now) => this.#step(now));
     }
     const loop = this.#loop!;
@@ -350,6 +363,31 @@ export class Decoder implements Disposable {
     return { count, done: () => loop.done(ticket) };
   }
 
+  /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
+  async #prepareOpening(state: State & Chunk, step: (state: State & Chunk) => State & Chunk): Promise<void> {
+    const { traces } = this.#model;
+    if (this.#graph === undefined || !traces.tiled) return;
+    const ready = traces.prepare(`prompt ${this.#graph}`, state, step);
+    let timer;
+    const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
+    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state(), false);
+    clearTimeout(timer);
+    await ready;
+  }
+
+  /** Has the pipelines of a step over such a state made beside other work. */
+  #prepare(state: State, lasting: boolean): void {
+    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now), lasting);
+    this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+  }
+
+  /** Lets the loop find a faster step while it goes on. */
+  #improve(): void {
+    if (this.#improved || !this.#loop) return;
+    this.#improved = true;
+    this.#model.traces.improve(this.#loop);
+  }
+
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
   #prepareGrowth(left: number): void {
     const cache = this.#cache;
@@ -357,9 +395,7 @@ export class Decoder implements Disposable {
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    const state: State = { ...this.#small, ...grown };
-    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now));
-    this.#growth = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+    this.#prepare({ ...this.#small, ...grown }, true);
     mx.dispose(grown);
   }
 
@@ -472,6 +508,16 @@ function logOf(rows: readonly (readonly number[])[]): Tensor {
   const values = new Int32Array(rows.length * LOG);
   rows.forEach((row, i) => values.set(row, i * LOG));
   return own(visible(values, [rows.length, LOG]));
+}
+
+/** The tokens of a row of a log at `count` positions from `position` on. */
+function fromLog(log: Tensor, row: number, position: number, count: number): Int32Array {
+  const at = position % LOG;
+  const until = Math.min(count, LOG - at);
+  const tokens = new Int32Array(count);
+  tokens.set(peek(log, row * LOG + at, until));
+  if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
+  return tokens;
 }
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */
