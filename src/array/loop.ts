@@ -60,7 +60,12 @@ export class Trace<S> implements Disposable {
     return this.#trace.bind(tensorsOf(state).map(nodeOf));
   }
 
-  /** Does what takes time in the first {@link Trace.bind} ahead, on another thread. */
+  /** Whether {@link Trace.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#trace.ready;
+  }
+
+  /** Does what takes time in the first {@link Trace.bind} ahead: on a GPU kernels are compiled, on another thread. */
   prepare(): Promise<void> {
     return this.#trace.prepare();
   }
@@ -169,19 +174,25 @@ export class Traces implements Disposable {
   }
 
   /**
-   * A loop over `state`. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one
-   * is traced for all. Without a key the step is traced for this loop alone.
+   * The trace of a step. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one is
+   * traced for all. The state is not evaluated.
    */
-  loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
-    return new Loop(state, key === undefined ? step : this.#trace(key, state, step));
+  trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
+    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
+    const id = [key, JSON.stringify(options), ...shapes].join(" ");
+    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
+    this.#kept.delete(id);
+    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
+    if (this.#kept.size > MOST_TRACES) {
+      const [[oldest, unused]] = this.#kept;
+      unused[Symbol.dispose]();
+      this.#kept.delete(oldest);
+    }
+    return trace;
   }
 
-  /**
-   * Traces a step ahead of a {@link Traces.loop} with the same key over a state of these shapes and dtypes, which is not evaluated. On a
-   * GPU its kernels are then compiled on another thread; the promise says when they are. A `lasting` step is improved too.
-   */
-  prepare<S>(key: string, state: S, step: (state: S) => S, lasting: boolean = false): Promise<void> {
-    const trace = this.#trace(key, state, step);
+  /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. A `lasting` step is improved too. */
+  prepare(trace: Trace<unknown>, lasting: boolean = false): Promise<void> {
     const ready = this.#track(trace.prepare());
     if (lasting) this.improve(trace);
     return ready;
@@ -202,20 +213,6 @@ export class Traces implements Disposable {
     const done = (): boolean => this.#pending.delete(promise);
     promise.then(done, done);
     return promise;
-  }
-
-  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
-    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
-    const id = [key, JSON.stringify(options), ...shapes].join(" ");
-    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
-    this.#kept.delete(id);
-    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
-    if (this.#kept.size > MOST_TRACES) {
-      const [[oldest, unused]] = this.#kept;
-      unused[Symbol.dispose]();
-      this.#kept.delete(oldest);
-    }
-    return trace;
   }
 
   /** Ends all traces; loops over them go on. */

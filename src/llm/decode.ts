@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, type Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, Trace, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -202,12 +202,13 @@ export class Decoder implements Disposable {
     const chunk = this.#chunk(count);
     const { position } = this.#small;
     const state: Filled & Chunk = { ...chunk, position, keys: this.#cache.keys, values: this.#cache.values };
-    using loop = this.#trace("read", state, (now) => {
+    const step = (now: Filled & Chunk): Filled & Chunk => {
       const cache = new StepCache(now.keys, now.values, now.position);
       this.#model.forward(now.ids.reshape([1, -1]), cache, now.last);
       const { keys, values } = cache;
       return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
-    });
+    };
+    using loop = new Loop(state, this.#traced("read", state, step));
     const ticket = loop.run();
     this.#cache.advance(count);
     await loop.done(ticket);
@@ -328,8 +329,9 @@ export class Decoder implements Disposable {
       const logits = this.#model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
       return { ...now, ...this.#choose(now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
     };
-    await this.#prepareOpening(state, step);
-    const loop = this.#trace("prompt", state, step);
+    const traced = this.#traced("prompt", state, step);
+    if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new Loop(state, traced);
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
@@ -354,7 +356,8 @@ export class Decoder implements Disposable {
       if (this.#loop) this.#ended.push(this.#loop);
       this.#capacity = cache.capacity;
       this.#improved = false;
-      this.#loop = this.#trace("step", this.#state(), (now) => this.#step(now));
+      const state = this.#state();
+      this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
     }
     const loop = this.#loop!;
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
@@ -364,10 +367,8 @@ export class Decoder implements Disposable {
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
-  async #prepareOpening(state: State & Chunk, step: (state: State & Chunk) => State & Chunk): Promise<void> {
-    const { traces } = this.#model;
-    if (this.#graph === undefined || !traces.tiled) return;
-    const ready = traces.prepare(`prompt ${this.#graph}`, state, step);
+  async #prepareOpening(trace: Trace<State & Chunk>): Promise<void> {
+    const ready = this.#model.traces.prepare(trace);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
     if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state(), false);
@@ -375,9 +376,11 @@ export class Decoder implements Disposable {
     await ready;
   }
 
-  /** Has the pipelines of a step over such a state made beside other work. */
+  /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
   #prepare(state: State, lasting: boolean): void {
-    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now), lasting);
+    const traced = this.#traced("step", state, (now) => this.#step(now));
+    if (!(traced instanceof Trace)) return;
+    const ready = this.#model.traces.prepare(traced, lasting);
     this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
   }
 
@@ -391,7 +394,7 @@ export class Decoder implements Disposable {
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
   #prepareGrowth(left: number): void {
     const cache = this.#cache;
-    if (this.#prepared === cache.capacity || this.#graph === undefined || cache.capacity - cache.offset >= left) return;
+    if (this.#prepared === cache.capacity || cache.capacity - cache.offset >= left) return;
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
@@ -443,11 +446,11 @@ export class Decoder implements Disposable {
     return { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
   }
 
-  /** A loop over `state`, traced before where it may be. Prompts of any length, on devices where each row costs, are not worth keeping. */
-  #trace<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Loop<S> {
+  /** A step, or its trace where that is kept. Prompts of any length, on devices where each row costs, are not worth keeping. */
+  #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Trace<S> | ((state: S) => S) {
     const { traces } = this.#model;
     const keeps = this.#graph !== undefined && (kind === "step" || traces.tiled);
-    return traces.loop(keeps ? `${kind} ${this.#graph}` : undefined, state, step);
+    return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 
   #step(state: State): State {

@@ -91,6 +91,11 @@ export class StateTrace implements Disposable {
     return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
   }
 
+  /** Whether {@link StateTrace.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#executable.ready;
+  }
+
   /** Does ahead what takes time when it is first bound. */
   prepare(): Promise<void> {
     return this.#executable.prepare();
