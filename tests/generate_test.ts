@@ -65,10 +65,14 @@ for (const device of testDevices()) {
     mx.setDefaultDevice(device);
     const before = mx.getActiveMemory();
     const { model, tokenizer } = await load(TINY_DIR, { device });
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 }); // some kernels keep weights in another layout
+    const sampled = { maxTokens: 5, temp: 1, seed: 1, repetitionPenalty: 1.2 };
+    const both = async (): Promise<void> => {
+      await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 });
+      await generate(model, tokenizer, "Once upon a time", sampled);
+    };
+    await both(); // some kernels keep weights in another layout, and some steps a state
     const loaded = mx.getActiveMemory();
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 });
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5, temp: 1, seed: 1, repetitionPenalty: 1.2 });
+    await both();
     for await (const _ of streamGenerate(model, tokenizer, "Once", { maxTokens: 50 })) break;
     assertEquals(mx.getActiveMemory(), loaded);
     model[Symbol.dispose]();
