@@ -79,7 +79,7 @@ export class Trace<S> implements Disposable {
   }
 
   async #improve(): Promise<boolean> {
-    if (!await this.#trace.test() || this.#ended) return false;
+    if (this.#ended || !await this.#trace.test() || this.#ended) return false;
     let spare = this.#make();
     try {
       await spare.prepare();
