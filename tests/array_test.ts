@@ -117,6 +117,13 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.array([1, [2]]), mx.ShapeError, "array() cannot mix scalars and lists"],
   [() => mx.array(["a"] as unknown as number[]), mx.DtypeError, "array() expected numbers or booleans in a list"],
   [() => mx.zeros([-1]), mx.ShapeError, "zeros() expected sizes"],
+  [
+    () => mx.greater(mx.array([1], mx.int16), 100000),
+    mx.ValueError,
+    "greater() cannot make 100000 int16: it holds -32768",
+  ],
+  [() => mx.clip(mx.array([1], mx.uint8), -1, 5), mx.ValueError, "maximum() cannot make -1 uint8: it holds 0 to 255"],
+  [() => mx.full([2], 2 ** 31, mx.int32), mx.ValueError, "full() cannot make 2147483648 int32"],
   [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
   [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
   [() => mx.einsum("ij->ii", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
