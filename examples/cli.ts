@@ -40,9 +40,10 @@ export function readCommandLine<F extends Flags>(
   args: readonly string[],
 ): { values: Values<F>; positionals: string[] } {
   const options = Object.fromEntries(
-    Object.entries(flags).map((
-      [name, flag],
-    ) => [name, { type: flag.value === undefined ? "boolean" : "string" } as const]),
+    Object.entries(flags).map(([name, { value }]) => {
+      const type = value === undefined ? "boolean" : "string";
+      return [name, name === "help" ? { type, short: "h" } : { type }] as const;
+    }),
   );
   const { values, positionals } = strictly(
     flags,
@@ -60,15 +61,18 @@ function strictly<T>(flags: Flags, parse: () => T): T {
     return parse();
   } catch (error) {
     const { code, message } = error as Error & { code?: string };
-    const name = /'(?:-\w, )?--?([^ '=]+)/.exec(message)?.[1] ?? "";
+    const [, dashes = "", name = ""] = /'(?:-\w, )?(--?)([^ '=]+)/.exec(message) ?? [];
     if (code === "ERR_PARSE_ARGS_UNKNOWN_OPTION") {
       const near = nearest(name, Object.keys(flags));
       throw new UsageError(
-        `Unknown flag --${name}${near === undefined ? "" : `: did you mean --${near}?`} (--help lists all)`,
+        `Unknown flag ${dashes}${name}${near === undefined ? "" : `: did you mean --${near}?`} (--help lists all)`,
       );
     }
     const flag = flags[name];
-    if (flag?.value !== undefined) throw new UsageError(`--${name} needs a value: --${name} ${flag.value}`);
+    if (flag?.value !== undefined) {
+      const dash = message.includes("ambiguous") ? `; one that begins with "-" follows "=": --${name}=-…` : "";
+      throw new UsageError(`--${name} needs a value: --${name} ${flag.value}${dash}`);
+    }
     if (flag !== undefined) throw new UsageError(`--${name} takes no value`);
     throw new UsageError(message.split("\n")[0]);
   }

@@ -123,6 +123,7 @@ Deno.test("generate.ts --help lists every flag", async () => {
   ];
   for (const flag of flags) assertStringIncludes(stdout, `--${flag} `);
   assert(stdout.split("\n").every((line) => line.length <= 120));
+  assertEquals((await run(["-h"])).stdout, stdout);
 });
 
 Deno.test("generate.ts names mistakes of usage in one line and exits with 2", async () => {
@@ -142,6 +143,8 @@ Deno.test("generate.ts names mistakes of usage in one line and exits with 2", as
     usage(["--max-tokens", "1.5"], '--max-tokens is "1.5", expected a whole number of at least 1'),
     usage(["--seed", ""], '--seed is "", expected a whole number of at least 0'),
     usage(["--temp"], "--temp needs a value: --temp T"),
+    usage(["--temp", "-1"], '--temp needs a value: --temp T; one that begins with "-" follows "=": --temp=-…'),
+    usage(["-x"], "Unknown flag -x (--help lists all)"),
     usage(["--json=yes"], "--json takes no value"),
     usage(["two", "prompts"], "Expected one prompt, found 2: put quotes around it"),
     usage([""], "The prompt is empty"),
