@@ -8,7 +8,7 @@
  */
 
 import * as dt from "../graph/dtype.ts";
-import { type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -164,6 +164,7 @@ function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: numb
 }
 
 function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
+  checkDtype(dtype);
   const bytes = new Uint8Array(values.length * dtype.bytes);
   const view = hostView(dtype, bytes);
   for (let i = 0; i < values.length; i++) view[i] = hostBits(dtype, values[i]);
@@ -177,9 +178,6 @@ export function toShape(op: string, shape: number | Shape): number[] {
     if (!Number.isInteger(d) || d < 0) {
       throw new ShapeError(`${op}() expected sizes that are whole and not negative: found ${formatShape(list)}`);
     }
-  }
-  if (sizeOf(list) > 0x7fffffff) {
-    throw new ShapeError(`${op}() cannot make an array of shape ${formatShape(list)}: more than 2^31 elements`);
   }
   return list;
 }
