@@ -115,6 +115,67 @@ Deno.test("streamGenerate() continues a cache as if it had seen all tokens at on
   assertEquals(cache.offset, 0);
 });
 
+Deno.test("streamGenerate() with cachePrompt reads only what the cache does not begin with", async () => {
+  using cache = model.makeCache();
+  const messages: mx.lm.ChatMessage[] = [];
+  const figures: number[][] = [];
+  // The third turn takes another way than the second did.
+  for (
+    const [keep, question] of [[0, "Hi what is your name"], [2, "What is 17 + 25?"], [2, "What is Vulkan?"]] as const
+  ) {
+    messages.splice(keep, Infinity, { role: "user", content: question });
+    const options = { enableThinking: false, maxTokens: 40, temp: 1, seed: 3, repetitionPenalty: 1.1 };
+    const alone = await collect(streamGenerate(model, tokenizer, messages, options));
+    const cached = await collect(streamGenerate(model, tokenizer, messages, { ...options, cache, cachePrompt: true }));
+    assertEquals(cached.map((r) => r.token), alone.map((r) => r.token));
+    const { promptTokens, cachedTokens } = cached.at(-1)!;
+    assertEquals([alone[0].cachedTokens, promptTokens], [0, alone[0].promptTokens]);
+    assertEquals(cache.tokens, [
+      ...tokenizer.encodeChat(messages, options),
+      ...cached.slice(0, -1).map((r) => r.token),
+    ]);
+    figures.push([promptTokens, cachedTokens]);
+    messages.push({ role: "assistant", content: text(cached) });
+  }
+  const shared = tokenizer.encodeChat(messages.slice(0, 2), { addGenerationPrompt: false }).length;
+  const [[, first], [, second], [, third]] = figures;
+  assertEquals(first, 0);
+  assert(second > 0 && second <= shared && third >= second, `${figures} of ${shared}`);
+  // The same prompt once more: only its last token is read.
+  const ids = cache.tokens.slice(0, 9);
+  const again = await collect(streamGenerate(model, tokenizer, ids, { maxTokens: 2, cache, cachePrompt: true }));
+  assertEquals([again[0].promptTokens, again[0].cachedTokens, cache.offset], [9, 8, 10]);
+  mx.tidy(() => void model.forward(mx.array([[5]], mx.int32), cache));
+  assertEquals(cache.tokens, []); // what it holds is not known any more
+});
+
+Deno.test("streamGenerate() takes a sampler and processors in place of options", async () => {
+  const seen: number[][] = [];
+  const logitsProcessors: mx.lm.LogitsProcessor[] = [(tokens, logits) => {
+    seen.push(tokens.shape);
+    return mx.negative(logits);
+  }];
+  const sampler = Object.assign((logits: mx.Tensor) => mx.argmin(logits, -1), { key: undefined });
+  const options = { maxTokens: 6, sampler, logitsProcessors, repetitionContextSize: 4 };
+  const responses = await collect(streamGenerate(model, tokenizer, PROMPT, options));
+  assertEquals(responses.map((r) => r.token), GREEDY.slice(0, 6)); // the least of the negated
+  assert(seen.length > 0 && seen.every((shape) => shape.at(-1) === 4));
+});
+
+Deno.test("streamGenerate() never gives a token that logitBias forbids", async () => {
+  const [forbidden] = GREEDY;
+  const few = { maxTokens: 4, logitBias: { [forbidden]: -Infinity } };
+  const responses = await collect(streamGenerate(model, tokenizer, PROMPT, few));
+  assert(responses.every((r) => r.token !== forbidden));
+  const sure = await collect(streamGenerate(model, tokenizer, PROMPT, { maxTokens: 3, logitBias: { 77: 1e4 } }));
+  assertEquals(sure.map((r) => r.token), [77, 77, 77]);
+  await assertRejects(
+    () => generate(model, tokenizer, PROMPT, { logitBias: { 4096: 1 } }),
+    LlmError,
+    "logitBias has a token that is 4096, expected an id below 4096",
+  );
+});
+
 Deno.test("streamGenerate() stops at a stop string and leaves it out", async () => {
   const stop = "named Nina";
   const responses = await collect(streamGenerate(model, tokenizer, PROMPT, { stop, maxTokens: 50 }));
