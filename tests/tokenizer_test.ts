@@ -174,6 +174,7 @@ Deno.test("StopStrings cuts before the first stop string, also across pieces", (
   assertEquals(run(["abc"], ["ab", "ab", "x"]), { text: "ababx", found: false, first: "" });
   assertEquals(run(["aab"], ["aa", "ab", "c"]), { text: "a", found: true, first: "" });
   assertEquals(run(["world", "wo"], ["hello world"]), { text: "hello ", found: true, first: "hello " });
+  assertEquals(run(["lo w", "el"], ["hello world"]), { text: "h", found: true, first: "h" });
   assertEquals(run([""], ["text"]), { text: "text", found: false, first: "text" });
   assertEquals(run(["end"], ["the en"]), { text: "the en", found: false, first: "the " });
 });

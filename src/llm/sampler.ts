@@ -75,7 +75,7 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
     "an integer from 0 to 2^53 - 1",
   );
   const sample = (logits: Tensor, key: Tensor): Tensor =>
-    mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
+    mx.fast.sample(logits, { temperature: temp, topP, topK, minP, key });
   return Object.assign(sample, {
     key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]),
     graph: `sample ${[temp, topP, topK, minP]}`,

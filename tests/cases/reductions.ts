@@ -29,6 +29,8 @@ export function* reductions(): Generator<Case> {
     [[3, 257], 0],
     [[2, 3, 4, 5], [1, 3]],
     [[2, 3, 4, 5], [0, 2]],
+    [[2, 3, 2, 3, 2, 2], [0, 2, 4]], // three runs of axes inside, more than kernels walk
+    [[2, 3, 2, 3, 2, 2, 2, 3], [1, 3, 5]], // and four outside
     [[5, 1], -1],
   ];
   for (const [op, f] of REDUCE) {
