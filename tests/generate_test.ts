@@ -185,6 +185,10 @@ Deno.test("streamGenerate() stops at a stop string and leaves it out", async () 
     streamGenerate(model, tokenizer, PROMPT, { stop: ["never seen", ", there was a great"], maxTokens: 5 }),
   );
   assertEquals(text(none), tokenizer.decode(GREEDY.slice(0, 5)));
+  // What may begin a stop string at the very end comes with the last token.
+  const begun = `${tokenizer.decode(GREEDY.slice(4, 5))}…`;
+  const held = await collect(streamGenerate(model, tokenizer, PROMPT, { stop: begun, maxTokens: 5 }));
+  assertEquals(text(held), tokenizer.decode(GREEDY.slice(0, 5)));
 });
 
 Deno.test("streamGenerate() ends at maxTokens with the reason length", async () => {
