@@ -257,6 +257,9 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
     assertMatch(stderr, /^error: [^\n]*\n$/);
   };
   await fails(["--model", "/nowhere", "x"], "The model directory /nowhere does not exist");
+  const hint =
+    "The model directory Qwen/Qwen3-8B does not exist: hf download Qwen/Qwen3-8B --local-dir DIR fetches a model of that name";
+  await fails(["--model", "Qwen/Qwen3-8B", "x"], hint);
   await fails(["--device", "vulkan:99", "x"], "vulkan:99");
   await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });

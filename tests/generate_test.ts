@@ -241,6 +241,9 @@ Deno.test("streamGenerate() refuses bad options and prompts before any work", as
     assertRejects(() => generate(model, tokenizer, prompt, options), LlmError, message);
   await wrong("", {}, "The prompt is empty");
   await wrong([], {}, "The prompt is empty");
+  for (const prompt of [null, 5, { role: "user", content: "Hi" }]) {
+    await wrong(prompt as unknown as mx.lm.Prompt, {}, "neither a text nor a list of token ids or messages");
+  }
   await wrong([4096], {}, "The prompt has token id 4096, the vocabulary ends at 4095");
   await wrong(PROMPT, { maxTokens: 0 }, "maxTokens is 0, expected a positive integer");
   await wrong(PROMPT, { temp: -1 }, "temp is -1");

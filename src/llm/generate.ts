@@ -316,6 +316,9 @@ export function encodePrompt(
   prompt: Prompt,
   options: ChatOptions,
 ): number[] {
+  if (typeof prompt !== "string" && typeof prompt?.[Symbol.iterator] !== "function") {
+    throw new LlmError("option", "The prompt is neither a text nor a list of token ids or messages");
+  }
   const ids = typeof prompt === "string"
     ? tokenizer.encode(prompt)
     : isConversation(prompt)
