@@ -1,5 +1,5 @@
 /**
- * examples/generate.ts as a process: what goes where, and one line for every mistake.
+ * examples/generate.ts and chat.ts as processes: what goes where, and one line for every mistake.
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
@@ -22,11 +22,12 @@ interface Run {
   readonly env?: Record<string, string>;
   /** Flags for Deno. */
   readonly flags?: readonly string[];
+  readonly script?: URL;
 }
 
-function command(args: readonly string[], { cwd, env, flags = [] }: Run = {}): Deno.Command {
+function command(args: readonly string[], { cwd, env, flags = [], script = SCRIPT }: Run = {}): Deno.Command {
   return new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", ...flags, "--config", CONFIG.pathname, SCRIPT.pathname, ...args],
+    args: ["run", "-A", "--no-check", ...flags, "--config", CONFIG.pathname, script.pathname, ...args],
     cwd,
     env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
     stdin: "piped",
@@ -101,6 +102,23 @@ Deno.test("generate.ts answers a prompt that the embedded model has nothing to a
 Deno.test("generate.ts repeats itself with a seed", async () => {
   const args = ["--seed", "5", "--max-tokens", "12", "--temp", "1", "Once"];
   assertEquals((await run(args)).stdout, (await run(args)).stdout);
+});
+
+Deno.test("chat.ts answers line by line and reads only what is new", async () => {
+  const script = new URL("../examples/chat.ts", import.meta.url);
+  const stdin = "Hi what is your name\n\nWhat is 17 + 25?\r\n/clear\nWhat is 17 + 25?";
+  const { code, stdout, stderr } = await run(["--temp", "0", "--no-think"], { script, stdin });
+  const answers = stdout.trimEnd().split("\n");
+  assertEquals([code, answers.length, ...answers.slice(1)], [0, 3, "The answer is 42.", "The answer is 42."]);
+  const figures = Array.from(
+    stderr.matchAll(/^\[(\d+) of (\d+) tokens read, \d+ at [\d.]+\/s\]$/gm),
+    ([, ...n]) => n.map(Number),
+  );
+  const [[first, all], [second, both], [third, again]] = figures;
+  assertEquals(first, all);
+  assert(second < both && third < again && again === GOLDEN[5].ids.length, stderr); // the second and third begin alike
+  const wrong = await run(["Hi"], { script, stdin: "" });
+  assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
 });
 
 Deno.test("generate.ts --help lists every flag", async () => {

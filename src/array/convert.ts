@@ -11,7 +11,7 @@ import * as dt from "../graph/dtype.ts";
 import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { formatShape, type Shape } from "../graph/shape.ts";
 import { nodeOf, Tensor } from "./tensor.ts";
 
 /** A JavaScript number or boolean. */
