@@ -116,6 +116,32 @@ Deno.test("streamGenerate() continues a cache as if it had seen all tokens at on
   assertEquals(cache.offset, 0);
 });
 
+Deno.test("streamGenerate() refuses a cache that another generation writes to", async () => {
+  using cache = model.makeCache();
+  const first = generate(model, tokenizer, PROMPT, { maxTokens: 3, cache });
+  await assertRejects(
+    () => generate(model, tokenizer, "The", { cache }),
+    LlmError,
+    "The cache serves another generation",
+  );
+  assertEquals(await first, tokenizer.decode(GREEDY.slice(0, 3)));
+  for await (const _ of streamGenerate(model, tokenizer, [GREEDY[2]], { cache })) break; // which frees it
+  await generate(model, tokenizer, [GREEDY[3]], { maxTokens: 1, cache });
+});
+
+Deno.test("streamGenerate() takes the cache of an aborted prompt once the device is done with it", async () => {
+  using cache = model.makeCache();
+  const controller = new AbortController();
+  const long = Array.from({ length: 2000 }, (_, i) => 5 + i % 500);
+  const aborted = generate(model, tokenizer, long, { cache, signal: controller.signal });
+  setTimeout(() => controller.abort(), 5);
+  await assertRejects(() => aborted, DOMException, "aborted");
+  assertEquals(
+    await generate(model, tokenizer, PROMPT, { maxTokens: 3, cache, cachePrompt: true }),
+    tokenizer.decode(GREEDY.slice(0, 3)),
+  );
+});
+
 Deno.test("streamGenerate() with cachePrompt reads only what the cache does not begin with", async () => {
   using cache = model.makeCache();
   const messages: mx.lm.ChatMessage[] = [];

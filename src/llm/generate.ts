@@ -85,6 +85,11 @@ const TURN_MS = 2;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
 
+/** Caches that a generation writes to. */
+const busy = new WeakSet<KvCache>();
+/** When the device will be done with a cache whose prompt was aborted. */
+const closing = new WeakMap<KvCache, Promise<unknown>>();
+
 /** Options of {@link generateStep}. */
 export interface StepOptions {
   /** Most tokens to generate. */
@@ -190,6 +195,7 @@ export async function* streamGenerate(
   const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
+  if (options.cache) await closing.get(options.cache);
   const sampler = options.sampler ?? makeSampler(options);
   const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
   const contextSize = repetitionContext(options);
@@ -201,6 +207,8 @@ export async function* streamGenerate(
 
   const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
+  if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
+  busy.add(cache);
   cache.trim(cache.offset - offset);
   const started = performance.now();
   let first = 0;
@@ -234,10 +242,11 @@ export async function* streamGenerate(
     }
   } finally {
     const closed = steps.return().finally(() => {
+      busy.delete(cache);
       if (options.cache === undefined) cache.dispose();
     });
     // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
-    if (count === 0 && signal?.aborted) closed.catch(() => {});
+    if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
     else await closed;
   }
 }
