@@ -145,13 +145,14 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const tokens = prompt.slice(-Math.max(1, contextSize));
+    const seen = [...cache.tokens.slice(-contextSize), ...prompt];
+    const tokens = seen.slice(-Math.max(1, contextSize));
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
     this.#small = small ?? {
       token: own(mx.array([[0]], mx.int32)),
       position: own(mx.array([cache.offset], mx.int32)),
       key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array([ring(prompt, last, contextSize)], mx.int32)) : undefined,
+      recent: processors.length > 0 ? own(mx.array([ring(seen, last, contextSize)], mx.int32)) : undefined,
       log: logOf([[]]),
     };
   }

@@ -41,8 +41,17 @@ export interface GenerateOptions extends SamplerOptions {
   readonly enableThinking?: boolean;
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
+  /** Chooses tokens in place of what the options of sampling describe. */
+  readonly sampler?: Sampler;
+  /** Change logits behind bias and penalties. */
+  readonly logitsProcessors?: readonly LogitsProcessor[];
   /** A cache to continue; it is kept. Without one, a cache is made and freed. */
   readonly cache?: KvCache;
+  /**
+   * Whether the prompt is the whole text and not only what follows the tokens of `cache`: what the cache holds of it is not read again,
+   * and what it holds beyond that is forgotten. For conversations that go on. Default false.
+   */
+  readonly cachePrompt?: boolean;
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
   /** Called while the prompt is read. */
@@ -57,7 +66,9 @@ export interface GenerationResponse {
   readonly token: number;
   /** Tokens of the prompt. */
   readonly promptTokens: number;
-  /** Prompt tokens per second, the first generated token included in the time. */
+  /** Those of them that the cache held already; see {@link GenerateOptions.cachePrompt}. */
+  readonly cachedTokens: number;
+  /** Prompt tokens that were read per second, the first generated token included in the time. */
   readonly promptTps: number;
   /** Tokens generated so far. */
   readonly generationTokens: number;
@@ -73,6 +84,11 @@ export interface GenerationResponse {
 const TURN_MS = 2;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
+
+/** Caches that a generation writes to. */
+const busy = new WeakSet<KvCache>();
+/** When the device will be done with a cache whose prompt was aborted. */
+const closing = new WeakMap<KvCache, Promise<unknown>>();
 
 /** Options of {@link generateStep}. */
 export interface StepOptions {
@@ -103,13 +119,20 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  const { onPrompt } = options;
-  using decoder = await openPrompt(prompt, model, options);
-  let reading = true;
-  for await (const { token } of inTurns(decoder.tokens())) {
-    if (reading) onPrompt?.(prompt.length, prompt.length);
-    reading = false;
-    yield token;
+  const { cache, onPrompt } = options;
+  const known = cache.tokens.length === cache.offset;
+  const tokens = known ? [...cache.tokens, ...prompt] : [];
+  try {
+    using decoder = await openPrompt(prompt, model, options);
+    let reading = true;
+    for await (const { token } of inTurns(decoder.tokens())) {
+      if (reading) onPrompt?.(prompt.length, prompt.length);
+      reading = false;
+      if (known) tokens.push(token);
+      yield token;
+    }
+  } finally {
+    if (known) cache.remember(tokens);
   }
 }
 
@@ -172,18 +195,25 @@ export async function* streamGenerate(
   const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
-  const sampler = makeSampler(options);
-  const processors = makeLogitsProcessors(options);
+  if (options.cache) await closing.get(options.cache);
+  const sampler = options.sampler ?? makeSampler(options);
+  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
   const contextSize = repetitionContext(options);
   const ids = encodePrompt(model, tokenizer, prompt, options);
-  const limit = tokensFor(model, ids, options.cache?.offset ?? 0, maxTokens);
+  const cached = options.cachePrompt ? commonTokens(options.cache?.tokens ?? [], ids) : 0;
+  const unread = ids.slice(cached);
+  const offset = options.cachePrompt ? cached : options.cache?.offset ?? 0;
+  const limit = tokensFor(model, unread, offset, maxTokens);
 
   const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
+  if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
+  busy.add(cache);
+  cache.trim(cache.offset - offset);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateStep(ids, model, {
+  const steps = generateStep(unread, model, {
     ...options,
     maxTokens: limit,
     sampler,
@@ -201,7 +231,8 @@ export async function* streamGenerate(
         text,
         token,
         promptTokens: ids.length,
-        promptTps: perSecond(ids.length, first - started),
+        cachedTokens: cached,
+        promptTps: perSecond(unread.length, first - started),
         generationTokens: count,
         generationTps: perSecond(count - 1, now - first),
         peakMemory: mx.getPeakMemory() / 1e9,
@@ -211,10 +242,11 @@ export async function* streamGenerate(
     }
   } finally {
     const closed = steps.return().finally(() => {
+      busy.delete(cache);
       if (options.cache === undefined) cache.dispose();
     });
     // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
-    if (count === 0 && signal?.aborted) closed.catch(() => {});
+    if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
     else await closed;
   }
 }
@@ -293,6 +325,9 @@ export function encodePrompt(
   prompt: Prompt,
   options: ChatOptions,
 ): number[] {
+  if (typeof prompt !== "string" && typeof prompt?.[Symbol.iterator] !== "function") {
+    throw new LlmError("option", "The prompt is neither a text nor a list of token ids or messages");
+  }
   const ids = typeof prompt === "string"
     ? tokenizer.encode(prompt)
     : isConversation(prompt)
@@ -305,6 +340,14 @@ export function encodePrompt(
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
   }
   return ids;
+}
+
+/** How many of the tokens held begin a prompt; its last one has to be read in any case. */
+function commonTokens(held: readonly number[], ids: readonly number[]): number {
+  const most = Math.min(held.length, ids.length - 1);
+  let count = 0;
+  while (count < most && held[count] === ids[count]) count++;
+  return count;
 }
 
 function isConversation(prompt: readonly number[] | readonly ChatMessage[]): prompt is readonly ChatMessage[] {
