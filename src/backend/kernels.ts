@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xd7fa993b;
+export const ABI_HASH = 0xdd0ee66b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -971,8 +971,26 @@ export const KERNELS = {
     needs: "shuffle int64_atomics",
     wasm: false,
   },
-  pack_quantized: {
+  decode_head_row: {
     id: 60,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "logits", read: false, write: true, optional: true },
+      { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "DTYPE_X"],
+    needs: "shuffle",
+    wasm: false,
+  },
+  pack_quantized: {
+    id: 61,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -985,7 +1003,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 61,
+    id: 62,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -998,7 +1016,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 62,
+    id: 63,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1011,20 +1029,6 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 63,
-    buffers: [
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "factors", read: true, write: false, optional: false },
-      { name: "packed", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "PackedPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
-    needs: "",
-    wasm: true,
-  },
-  packed_matmul: {
     id: 64,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
@@ -1038,22 +1042,21 @@ export const KERNELS = {
     needs: "",
     wasm: true,
   },
-  coopmat_gated_32: {
+  packed_matmul: {
     id: 65,
     buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
       { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
     ],
     columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
   },
-  coopmat_gated_64: {
+  coopmat_gated_32: {
     id: 66,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1068,7 +1071,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_128: {
+  coopmat_gated_64: {
     id: 67,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1083,7 +1086,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_128: {
     id: 68,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1098,7 +1101,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32_8bit: {
     id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1113,8 +1116,23 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_64_8bit: {
     id: 70,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 71,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1129,7 +1147,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 71,
+    id: 72,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1142,27 +1160,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 72,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64: {
     id: 73,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1183,7 +1180,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_32_8bit: {
+  coopmat_heads_64: {
     id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1204,8 +1201,29 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_64_8bit: {
+  coopmat_heads_32_8bit: {
     id: 75,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  coopmat_heads_64_8bit: {
+    id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

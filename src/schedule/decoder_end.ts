@@ -26,6 +26,8 @@ export interface StepEnd {
   readonly next: StateUpdate;
   /** Position + 1. */
   readonly position: StateUpdate;
+  /** The position of the token that was fed, where it is not the state's. */
+  readonly fed: Node | undefined;
   /** Random key: the half of it that is not for this draw. */
   readonly key: StateUpdate | undefined;
   /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
@@ -99,9 +101,11 @@ export function emitEnd(
       done(update.value, bound);
       return bound;
     };
+    const position = replace(end.position);
+    if (end.fed) l.copy(value(end.fed), position);
     emit({
       next: replace(end.next),
-      position: replace(end.position),
+      position,
       key: end.key && replace(end.key),
       rings: end.rings.map(replace),
     });

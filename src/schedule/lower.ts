@@ -12,7 +12,9 @@ import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
+import type { StateUpdate } from "./decoder_end.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
+import { type Ending, openEnding } from "./ending.ts";
 import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
@@ -237,6 +239,8 @@ function walk(
       const { ready, form } = region;
       l.from("region", "decoder step");
       emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+    } else if (ending?.inside.has(node)) {
+      return; // comes last
     } else if (prompt?.inside.has(node)) {
       l.from("region", "prompt layer");
       prompt.emit(node);
@@ -275,7 +279,12 @@ function walk(
   const prompt = fuses && !region
     ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
     : undefined;
+  const ending = fuses && !region
+    ? explainedEnding(openEnding(l, graph, wanted, stateOf(outputs, options), leafValue))
+    : undefined;
   for (const node of graph.order) lowerNode(node);
+  l.from("region", "step end");
+  ending?.emit((n) => leafValue(n) ?? value(n), (n, at) => values.set(n, at));
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -318,8 +327,7 @@ function openDecoder(
   leafValue: (node: Node) => Value | undefined,
   options: LowerOptions,
 ): Open | undefined {
-  const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
-  const found = findDecoder(graph, new Set(outputs), state);
+  const found = findDecoder(graph, new Set(outputs), stateOf(outputs, options));
   if (found === undefined) return undefined;
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
@@ -330,6 +338,17 @@ function openDecoder(
   const form = decoderForm(l, ready, leafValue);
   explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
   return { ready, form, last: found.last, inside: found.inside };
+}
+
+/** The state that outputs are written back to. */
+function stateOf(outputs: readonly Node[], { writeBack = [] }: LowerOptions): readonly StateUpdate[] {
+  return writeBack.map((parameter, i) => ({ parameter, value: outputs[i] }));
+}
+
+/** The end of a step as it was found, after a word about why not. */
+function explainedEnding(found: Ending | string | undefined): Ending | undefined {
+  if (typeof found === "string") explainFallback(`step end: op by op, because ${found}`);
+  return typeof found === "string" ? undefined : found;
 }
 
 /** A prompt as it was found, after a word about it. */

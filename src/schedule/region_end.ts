@@ -31,12 +31,17 @@ interface Chosen {
   readonly split: { readonly halves: Node; readonly key: Node } | undefined;
 }
 
-/** The end of the step whose logits are `logits`; undefined when there is none that the kernels know. */
+/**
+ * The end of the step whose logits are `logits`; undefined when there is none that the kernels know. `position` is that of the token
+ * that was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes behind everything that
+ * reads the position.
+ */
 export function findEnd(
   walk: Walk,
   logits: Node,
   position: Node,
   state: readonly StateUpdate[],
+  late: boolean = false,
 ): FoundEnd | undefined {
   const rows = sizeOf(position.shape);
   const chosen = findChoice(walk, logits, rows);
@@ -49,7 +54,8 @@ export function findEnd(
       sum.inputs.some((i) => walk.peekFull(i) === 1);
   };
   const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
-  const after = state.find((u) => u.parameter === position && isNext(u.value));
+  const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
+  const after = state.find((u) => before.includes(u.parameter) && isNext(u.value));
   const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
   const rings = state.filter(({ parameter, value }) => {
     if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || !hasRows(parameter, rows)) return false;
@@ -62,24 +68,26 @@ export function findEnd(
   });
   if (!next || !after || (split && !key) || rings.length > MOST_RINGS) return undefined;
   const updates = [next, after, ...(key ? [key] : []), ...rings];
-  const inside = between(updates.map((u) => u.value), logits);
+  const inside = between(updates.map((u) => u.value), [logits, position]);
 
   // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
   const values = new Set(updates.map((u) => u.value));
   const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
   const readHere = (node: Node): boolean =>
     walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
+  const fed = position === after.parameter ? undefined : position;
   const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
-    updates.every((u) => readHere(u.parameter) && (u === after || walk.readers(u.value).length === 0));
-  return closed ? { end: { choice, penalty, next, position: after, key, rings }, inside } : undefined;
+    updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
+    updates.every((u) => u === after || walk.readers(u.value).length === 0);
+  return closed ? { end: { choice, penalty, next, position: after, fed, key, rings }, inside } : undefined;
 }
 
-/** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
-function between(results: readonly Node[], logits: Node): Set<Node> {
+/** All nodes that `results` are computed from, and they themselves, down to `ends` and leaves. */
+function between(results: readonly Node[], ends: readonly Node[]): Set<Node> {
   const inside = new Set<Node>();
   const pending = [...results];
   for (let node = pending.pop(); node; node = pending.pop()) {
-    if (node === logits || node.inputs.length === 0 || inside.has(node)) continue;
+    if (ends.includes(node) || node.inputs.length === 0 || inside.has(node)) continue;
     inside.add(node);
     pending.push(...node.inputs);
   }

@@ -71,7 +71,8 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   expect(last.eps === first.eps, "the norms have different eps");
 
   const logits = walk.upward(product);
-  const found = findEnd(walk, logits, first.position, state);
+  const ending = findEnd(walk, logits, first.position, state);
+  const found = ending?.end.fed ? undefined : ending;
   const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
   const readers = walk.readers(logits);
   const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
