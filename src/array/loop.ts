@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Backend } from "../backend/backend.ts";
 import { Scratch } from "../schedule/execute.ts";
 import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
@@ -45,6 +46,11 @@ export class Trace<S> implements Disposable {
       return outputs;
     };
     this.#trace = new StateTrace(tensorsOf(state).map(nodeOf), trace, scratch);
+  }
+
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly Tensor[]): boolean {
+    return this.#trace.fits(state.map(nodeOf));
   }
 
   /** The traced step over the arrays of a state. */
@@ -89,11 +95,12 @@ export class Loop<S> implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
-   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
+   * tenth of a millisecond counts. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
    */
-  done(ticket?: number): Promise<void> {
-    return this.#loop.done(ticket);
+  done(ticket?: number, soon?: boolean): Promise<void> {
+    return this.#loop.done(ticket, soon);
   }
 
   /** Frees the step; the state stays. */
@@ -102,15 +109,21 @@ export class Loop<S> implements Disposable {
   }
 }
 
+/** Fewer rows than matrix units take run op by op, which takes longer than those. */
+function tileOf(backend: Backend): number {
+  return backend.limits.subgroup === 1 ? 1 : backend.has("coopmat_map") ? 16 : 8;
+}
+
 /** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
 const MOST_TRACES = 32;
 
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
-  readonly #kept = new Map<string, Trace<unknown>>();
+  /** The most recently used one comes last. */
+  readonly #kept: { readonly key: string; readonly trace: Trace<unknown> }[] = [];
   readonly #scratch = new Scratch();
-  #tiled: boolean | undefined;
+  #tile: number | undefined;
 
   /** For steps that read `weights`. */
   constructor(weights: { readonly tensors: readonly Tensor[] }) {
@@ -119,12 +132,17 @@ export class Traces implements Disposable {
 
   /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
   get tiled(): boolean {
-    return this.#tiled ??= backendOf(this.#weights.tensors.map(nodeOf)).limits.subgroup > 1;
+    return this.tile > 1;
+  }
+
+  /** Rows that cost the device of the weights as much as one. */
+  get tile(): number {
+    return this.#tile ??= tileOf(backendOf(this.#weights.tensors.map(nodeOf)));
   }
 
   /** Traces that are kept. */
   get size(): number {
-    return this.#kept.size;
+    return this.#kept.length;
   }
 
   /**
@@ -143,23 +161,19 @@ export class Traces implements Disposable {
     return this.#trace(key, state, step).prepare();
   }
 
-  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
-    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
-    const id = [key, JSON.stringify(options), ...shapes].join(" ");
-    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
-    this.#kept.delete(id);
-    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
-    if (this.#kept.size > MOST_TRACES) {
-      const [[oldest, unused]] = this.#kept;
-      unused[Symbol.dispose]();
-      this.#kept.delete(oldest);
-    }
+  #trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
+    const kept = this.#kept;
+    const key = `${name} ${JSON.stringify(options)}`;
+    const tensors = tensorsOf(state);
+    const at = kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+    const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
+    kept.push({ key, trace: trace as Trace<unknown> });
+    if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return trace;
   }
 
   /** Ends all traces; loops over them go on. */
   [Symbol.dispose](): void {
-    for (const trace of this.#kept.values()) trace[Symbol.dispose]();
-    this.#kept.clear();
+    for (const { trace } of this.#kept.splice(0)) trace[Symbol.dispose]();
   }
 }
