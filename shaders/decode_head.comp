@@ -5,7 +5,6 @@
 // [row / 4][group][row % 4], padded to whole fours. `logits` may be absent. best[workgroup] is (index, ordered key); of equal
 // logits the lowest index wins. Logits are rounded as they are stored, and those of `recent` tokens penalised: negative ones
 // times PENALTY, others divided by it. The scratch memory of the sampling kernels, where there are any, is cleared here.
-// With ROW x is a row of an array, such as the last one of a prompt, and not the residual of a decoder's state.
 
 // The grid is (sequences, workgroups): those that read the same weights for different sequences start together.
 
@@ -57,11 +56,7 @@ void main() {
     Weights w = load_weights(min(row, last), lane());
     Rows rows;
     load_norm(pc.address[NORM], rows);
-#ifdef ROW
-    load_row(pc.address[STATE], SEQUENCE, rows);
-#else
     load_residual(state_before(LAYER), rows);
-#endif
     if (RECENT > 0u) mark_recent();
     if (gl_WorkGroupID.y == 0u && pc.address[SCRATCH] != 0ul)
         for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[SEQUENCE * SCRATCH_WORDS + i] = 0u;

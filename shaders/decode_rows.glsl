@@ -31,15 +31,6 @@ void load_residual(uint64_t residual, inout Rows r) {
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
     }
 }
-#ifdef ROW
-layout(constant_id = 17) const uint DTYPE_X = DTYPE_F32;
-void load_row(uint64_t address, uint row, inout Rows r) {
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
-        uint quad = thread() + n * THREADS;
-        r.x[n] = quad < QUADS ? load_quad(address, row * QUADS + quad, DTYPE_X) : vec4(0);
-    }
-}
-#endif
 
 // Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().
 void norm_to_shared(Rows r) {

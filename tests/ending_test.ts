@@ -1,7 +1,7 @@
 /**
- * The end of a prompt by the kernels that end a decoder's step: token, position, random key and rings must be those of the same
- * graph op by op, and what the kernels do not know must run op by op. On software devices regions are off by default, so they are
- * switched on here.
+ * The end of a prompt: its last layer for the row that counts. That row must be the same as among all; by the kernels of a decoder's
+ * step, token, position, random key and rings must be those of the same graph op by op, and what these kernels do not know must
+ * run op by op. On software devices regions are off by default, so they are switched on here.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -15,6 +15,8 @@ import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/l
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
+import { TINY_DIR } from "./models.ts";
+import { nmse } from "./oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -115,6 +117,34 @@ async function promptState(
   }
 }
 
+for (const device of testDevices()) {
+  Deno.test(`forward() of one row gives that row of all on ${device}`, async () => {
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    mx.setDefaultDevice(device);
+    const ids = Array.from({ length: 11 }, (_, i) => (i * 977 + 11) % model.config.vocabSize);
+    const [prefix, rest] = [ids.slice(0, 4), ids.slice(4)].map((part) => mx.array([part], mx.int32));
+    for (const cached of [false, true]) {
+      const logits = (row?: number): Float32Array =>
+        mx.tidy(() => {
+          const cache = model.makeCache();
+          if (cached) mx.eval(model.forward(prefix, cache));
+          const rows = row === undefined ? undefined : mx.array([row], mx.int32);
+          const values = model.forward(rest, cached ? cache : undefined, rows).astype(mx.float32).toTypedArray();
+          cache.dispose();
+          return values as Float32Array;
+        });
+      const all = logits();
+      const { vocabSize } = model.config;
+      for (const row of [0, 3, 6]) {
+        const error = nmse(logits(row), all.subarray(row * vocabSize, (row + 1) * vocabSize));
+        assert(error < 1e-6, `row ${row}, ${cached ? "behind a cache" : "alone"}: NMSE ${error}`);
+      }
+    }
+    mx.dispose(prefix, rest);
+    model[Symbol.dispose]();
+  });
+}
+
 for (const device of DEVICES) {
   for (const dtype of [mx.float32, mx.bfloat16, mx.float16]) {
     Deno.test(`the fused end of a prompt gives the state of its ops from ${dtype.name} on ${device}`, async () => {
@@ -130,7 +160,7 @@ for (const device of DEVICES) {
           found = await promptState(model, settings, "on");
         });
         assertEquals(found, expected, JSON.stringify(settings));
-        assert(kernels.has("decode_head_row"), [...kernels].join());
+        assert(kernels.has("decode_head_u64"), [...kernels].join());
         for (const kernel of kernels) assert(!/^random|^scatter|^reduce|^sample_best/.test(kernel), kernel);
       }
       model[Symbol.dispose]();
@@ -148,7 +178,7 @@ for (const device of DEVICES) {
       const kernels = await kernelsOf(device, async () => {
         assertEquals(await promptState(model, {}, "on", other), expected, name);
       });
-      assert(!kernels.has("decode_head_row"), name);
+      assert(!kernels.has("decode_head_u64"), name);
     }
     model[Symbol.dispose]();
     await Deno.remove(folder, { recursive: true });

@@ -4,11 +4,11 @@
  * @module
  */
 
-import type { Backend } from "../backend/backend.ts";
 import { Scratch } from "../schedule/execute.ts";
 import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
+import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
@@ -109,11 +109,6 @@ export class Loop<S> implements Disposable {
   }
 }
 
-/** Fewer rows than matrix units take run op by op, which takes longer than those. */
-function tileOf(backend: Backend): number {
-  return backend.limits.subgroup === 1 ? 1 : backend.has("coopmat_map") ? 16 : 8;
-}
-
 /** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
 const MOST_TRACES = 32;
 
@@ -137,7 +132,7 @@ export class Traces implements Disposable {
 
   /** Rows that cost the device of the weights as much as one. */
   get tile(): number {
-    return this.#tile ??= tileOf(backendOf(this.#weights.tensors.map(nodeOf)));
+    return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
   }
 
   /** Traces that are kept. */

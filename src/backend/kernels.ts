@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xdd0ee66b;
+export const ABI_HASH = 0xd7fa993b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -971,26 +971,8 @@ export const KERNELS = {
     needs: "shuffle int64_atomics",
     wasm: false,
   },
-  decode_head_row: {
-    id: 60,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "head", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "logits", read: false, write: true, optional: true },
-      { name: "best", read: false, write: true, optional: false },
-      { name: "scratch", read: false, write: true, optional: true },
-      { name: "recent", read: true, write: false, optional: true },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "DTYPE_X"],
-    needs: "shuffle",
-    wasm: false,
-  },
   pack_quantized: {
-    id: 61,
+    id: 60,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1003,7 +985,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 62,
+    id: 61,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1016,7 +998,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 63,
+    id: 62,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1029,7 +1011,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 64,
+    id: 63,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1043,7 +1025,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 65,
+    id: 64,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1057,7 +1039,7 @@ export const KERNELS = {
     wasm: true,
   },
   coopmat_gated_32: {
-    id: 66,
+    id: 65,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1072,7 +1054,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_64: {
-    id: 67,
+    id: 66,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1087,7 +1069,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_128: {
-    id: 68,
+    id: 67,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1102,7 +1084,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_32_8bit: {
-    id: 69,
+    id: 68,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1117,7 +1099,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_64_8bit: {
-    id: 70,
+    id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1132,7 +1114,7 @@ export const KERNELS = {
     wasm: false,
   },
   add_norm: {
-    id: 71,
+    id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1147,7 +1129,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 72,
+    id: 71,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1160,7 +1142,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 73,
+    id: 72,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1181,7 +1163,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64: {
-    id: 74,
+    id: 73,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1202,7 +1184,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32_8bit: {
-    id: 75,
+    id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1223,7 +1205,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64_8bit: {
-    id: 76,
+    id: 75,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

@@ -25,6 +25,8 @@ const WAIT_MS = 1000;
  * that counts.
  */
 const LOOK_MS = { later: 2, soon: 20 } as const;
+/** Looks between two turns of the event loop: some microseconds. */
+const LOOKS = 8;
 /** Vendor id. */
 const NVIDIA = 0x10de;
 /** Grids are kept within what every device allows along every axis. */
@@ -142,7 +144,7 @@ class VulkanBackend implements Backend {
     const looks = LOOK_MS[soon ? "soon" : "later"];
     while (this.#looks && performance.now() - start < looks) {
       await new Promise<void>((resolve) => setImmediate(resolve));
-      if (this.#device.wait(ticket, 0)) return;
+      for (let look = 0; look < LOOKS; look++) if (this.#device.wait(ticket, 0)) return;
     }
     while (!await this.#device.waitAsync(ticket, WAIT_MS)) this.#checkPatience(start);
   }

@@ -12,9 +12,7 @@ import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
-import type { StateUpdate } from "./decoder_end.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
-import { type Ending, openEnding } from "./ending.ts";
 import { decoderForm } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
@@ -230,17 +228,16 @@ function walk(
   };
   const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
   const done = new Set<Node>();
+  const decode = ({ ready, form, name }: Open): void => {
+    l.from("region", name);
+    emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+  };
   const lowerNode = (node: Node): void => {
     if (done.has(node)) return;
     done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) return;
-      const { ready, form } = region;
-      l.from("region", "decoder step");
-      emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
-    } else if (ending?.inside.has(node)) {
-      return; // comes last
+      if (node === region.last) decode(region);
     } else if (prompt?.inside.has(node)) {
       l.from("region", "prompt layer");
       prompt.emit(node);
@@ -276,15 +273,11 @@ function walk(
     }
     return value(node);
   };
-  const prompt = fuses && !region
+  const prompt = fuses && (!region || region.late)
     ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
     : undefined;
-  const ending = fuses && !region
-    ? explainedEnding(openEnding(l, graph, wanted, stateOf(outputs, options), leafValue))
-    : undefined;
   for (const node of graph.order) lowerNode(node);
-  l.from("region", "step end");
-  ending?.emit((n) => leafValue(n) ?? value(n), (n, at) => values.set(n, at));
+  if (region?.late) decode(region);
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -313,9 +306,12 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
+  readonly name: string;
   readonly ready: ReadyDecoder;
   readonly form: DecoderForm;
-  readonly last: Node;
+  /** The node at whose turn it is emitted, unless it is `late`. */
+  readonly last: Node | undefined;
+  readonly late: boolean;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -327,28 +323,19 @@ function openDecoder(
   leafValue: (node: Node) => Value | undefined,
   options: LowerOptions,
 ): Open | undefined {
-  const found = findDecoder(graph, new Set(outputs), stateOf(outputs, options));
+  const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
+  const found = findDecoder(graph, new Set(outputs), state);
   if (found === undefined) return undefined;
   const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
   if (typeof found === "string" || typeof ready === "string") {
     explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
-  const { sizes, layers } = found.decoder;
-  const form = decoderForm(l, ready, leafValue);
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
-  return { ready, form, last: found.last, inside: found.inside };
-}
-
-/** The state that outputs are written back to. */
-function stateOf(outputs: readonly Node[], { writeBack = [] }: LowerOptions): readonly StateUpdate[] {
-  return writeBack.map((parameter, i) => ({ parameter, value: outputs[i] }));
-}
-
-/** The end of a step as it was found, after a word about why not. */
-function explainedEnding(found: Ending | string | undefined): Ending | undefined {
-  if (typeof found === "string") explainFallback(`step end: op by op, because ${found}`);
-  return typeof found === "string" ? undefined : found;
+  const { decoder: { sizes, layers }, late, inside } = found;
+  const name = late ? "prompt end" : "decoder step";
+  const form = late ? "barriers" : decoderForm(l, ready, leafValue);
+  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { name, ready, form, last: late ? undefined : found.last, late, inside };
 }
 
 /** A prompt as it was found, after a word about it. */

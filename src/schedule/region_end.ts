@@ -50,7 +50,7 @@ export function findEnd(
   const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
   const isNext = (n: Node): boolean => {
     const sum = viewed(n);
-    return isElementwise(sum, "add") && sum.inputs.some((i) => viewed(i) === position) &&
+    return isElementwise(sum, "add") && sum.inputs.some((i) => isSame(viewed(i), position)) &&
       sum.inputs.some((i) => walk.peekFull(i) === 1);
   };
   const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
@@ -68,7 +68,7 @@ export function findEnd(
   });
   if (!next || !after || (split && !key) || rings.length > MOST_RINGS) return undefined;
   const updates = [next, after, ...(key ? [key] : []), ...rings];
-  const inside = between(updates.map((u) => u.value), [logits, position]);
+  const inside = between(updates.map((u) => u.value), logits);
 
   // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
   const values = new Set(updates.map((u) => u.value));
@@ -82,12 +82,12 @@ export function findEnd(
   return closed ? { end: { choice, penalty, next, position: after, fed, key, rings }, inside } : undefined;
 }
 
-/** All nodes that `results` are computed from, and they themselves, down to `ends` and leaves. */
-function between(results: readonly Node[], ends: readonly Node[]): Set<Node> {
+/** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
+function between(results: readonly Node[], logits: Node): Set<Node> {
   const inside = new Set<Node>();
   const pending = [...results];
   for (let node = pending.pop(); node; node = pending.pop()) {
-    if (ends.includes(node) || node.inputs.length === 0 || inside.has(node)) continue;
+    if (node === logits || node.inputs.length === 0 || inside.has(node)) continue;
     inside.add(node);
     pending.push(...node.inputs);
   }
@@ -179,6 +179,12 @@ function viewed(node: Node): Node {
 
 function isElementwise(node: Node, fn: string): boolean {
   return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
+/** Whether two nodes are one, or sums of the same. */
+function isSame(a: Node, b: Node): boolean {
+  const [these, those] = [a, b].map((n) => isElementwise(n, "add") ? n.inputs.map(viewed) : []);
+  return a === b || (these.length > 0 && these.every((n) => those.includes(n)));
 }
 
 /** Steps through views and casts between integers. */
