@@ -56,9 +56,14 @@ export class Executable implements Disposable {
     if (words) this.#plan ??= profiler.host("compiling", () => this.#backend.compile(words));
   }
 
+  /** Whether the Plan is compiled, or there is none. */
+  get ready(): boolean {
+    return this.lowered.words === undefined || this.#plan !== undefined;
+  }
+
   /** Does ahead what takes time when it is first bound. */
   async prepare(): Promise<void> {
-    if (this.lowered.words && this.#plan === undefined) await this.#backend.prepare(this.lowered.words);
+    if (!this.ready) await this.#backend.prepare(this.lowered.words!);
   }
 
   /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */

@@ -22,12 +22,12 @@ export { FastPathFailure } from "./fast.ts";
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
 
-/** The bytes of a stored node in visible memory as they are, without waiting. */
-export function peekNode(node: Node): Uint8Array {
+/** The bytes of `count` elements of a stored node in visible memory, from element `start` on, as they are, without waiting. */
+export function peekNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
   const { storage, offset } = node.stored!;
-  const out = new Uint8Array(sizeOf(node.shape) * node.dtype.bytes);
+  const out = new Uint8Array(count * node.dtype.bytes);
   const { backend, buffer } = storage as Storage;
-  backend.peek(buffer, offset * node.dtype.bytes, out);
+  backend.peek(buffer, (offset + start) * node.dtype.bytes, out);
   return out;
 }
 
@@ -98,9 +98,26 @@ export class StateTrace implements Disposable {
     return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
   }
 
+  /** Whether {@link StateTrace.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#executable.ready;
+  }
+
   /** Does ahead what takes time when it is first bound. */
   prepare(): Promise<void> {
     return this.#executable.prepare();
+  }
+
+  /** Makes the test that lowering left open, beside other work: whether tracing again gives a faster step. False where none is. */
+  async test(): Promise<boolean> {
+    const { trial } = this.#executable.lowered;
+    if (!trial) return false;
+    this.#users++; // the test reads the storages of the Plan
+    try {
+      return await trial();
+    } finally {
+      this.#release();
+    }
   }
 
   #release(): void {

@@ -13,7 +13,7 @@ import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
-import { decoderForm } from "./fast.ts";
+import { decoderForm, type Trial } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { runPrepared } from "./prepared.ts";
@@ -64,6 +64,8 @@ export interface Lowered {
   readonly donated: readonly Node[];
   /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
   readonly status: Storage | undefined;
+  /** A test that would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
+  readonly trial: Trial | undefined;
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
@@ -417,5 +419,6 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     inPlace,
     donated: l.donated.map((d) => d.base),
     status: l.status,
+    trial: l.trial,
   };
 }
