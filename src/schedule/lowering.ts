@@ -205,7 +205,7 @@ export class Lowering {
     };
     const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    const { push, workgroups, disjoint } = d;
+    const { push, workgroups, disjoint, opening } = d;
     this.builder.add({
       kernel,
       buffers: bindings,
@@ -214,6 +214,7 @@ export class Lowering {
       table: rows?.map((row) => row.map(bind)),
       workgroups,
       disjoint,
+      opening,
     });
     this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }
