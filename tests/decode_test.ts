@@ -221,8 +221,8 @@ for (const device of DEVICES) {
             assertEquals(found, greedy.slice(0, most));
           }
         });
-        const phases = ["qkv", "attend", "mlp", "head"].map((phase) => `decode_${phase}_${sums}`);
-        for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_head_poll"]) {
+        const phases = ["qkv", "attend", "mlp", "greedy"].map((phase) => `decode_${phase}_${sums}`);
+        for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_greedy_poll"]) {
           assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }
       });
@@ -344,7 +344,7 @@ for (const device of DEVICES) {
         return found;
       });
     const expected = await run("barriers");
-    for (let i = 0; i < 20; i++) {
+    for (let i = 0; i < (concurrent ? 20 : 4); i++) {
       const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
       assertEquals(await run(fast), expected, fast);
     }

@@ -8,6 +8,7 @@ import { Scratch } from "../schedule/execute.ts";
 import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
+import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
@@ -53,6 +54,11 @@ export class Trace<S> implements Disposable {
     const nodes = tensorsOf(state).map(nodeOf);
     this.#make = () => new StateTrace(nodes, trace, scratch);
     this.#trace = this.#make();
+  }
+
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly Tensor[]): boolean {
+    return this.#trace.fits(state.map(nodeOf));
   }
 
   /** The traced step over the arrays of a state. */
@@ -124,11 +130,12 @@ export class Loop<S> implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
-   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
+   * tenth of a millisecond counts. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
    */
-  done(ticket?: number): Promise<void> {
-    return this.#loop.done(ticket);
+  done(ticket?: number, soon?: boolean): Promise<void> {
+    return this.#loop.done(ticket, soon);
   }
 
   /** Later runs take a faster step where {@link Trace.improve} finds one. */
@@ -153,11 +160,12 @@ const MOST_TRACES = 32;
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
-  readonly #kept = new Map<string, Trace<unknown>>();
+  /** The most recently used one comes last. */
+  readonly #kept: { readonly key: string; readonly trace: Trace<unknown> }[] = [];
   readonly #scratch = new Scratch();
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
-  #tiled: boolean | undefined;
+  #tile: number | undefined;
 
   /** For steps that read `weights`. */
   constructor(weights: { readonly tensors: readonly Tensor[] }) {
@@ -166,29 +174,31 @@ export class Traces implements Disposable {
 
   /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
   get tiled(): boolean {
-    return this.#tiled ??= backendOf(this.#weights.tensors.map(nodeOf)).limits.subgroup > 1;
+    return this.tile > 1;
+  }
+
+  /** Rows that cost the device of the weights as much as one. */
+  get tile(): number {
+    return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
   }
 
   /** Traces that are kept. */
   get size(): number {
-    return this.#kept.size;
+    return this.#kept.length;
   }
 
   /**
    * The trace of a step. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one is
    * traced for all. The state is not evaluated.
    */
-  trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
-    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
-    const id = [key, JSON.stringify(options), ...shapes].join(" ");
-    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
-    this.#kept.delete(id);
-    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
-    if (this.#kept.size > MOST_TRACES) {
-      const [[oldest, unused]] = this.#kept;
-      unused[Symbol.dispose]();
-      this.#kept.delete(oldest);
-    }
+  trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
+    const kept = this.#kept;
+    const key = `${name} ${JSON.stringify(options)}`;
+    const tensors = tensorsOf(state);
+    const at = kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+    const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
+    kept.push({ key, trace: trace as Trace<unknown> });
+    if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return trace;
   }
 
@@ -217,7 +227,6 @@ export class Traces implements Disposable {
 
   /** Ends all traces; loops over them go on. */
   [Symbol.dispose](): void {
-    for (const trace of this.#kept.values()) trace[Symbol.dispose]();
-    this.#kept.clear();
+    for (const { trace } of this.#kept.splice(0)) trace[Symbol.dispose]();
   }
 }

@@ -77,17 +77,21 @@ const COLD_MS = 10;
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
 
-/** What the rows of a traced prompt are a multiple of, by tokens: the first one whose `upTo` is not passed. Kernels work in such tiles. */
+/**
+ * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
+ * passed. Kernels work in such tiles.
+ */
 const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
-  { upTo: 16, rows: 8 },
+  { upTo: 16, rows: 1 },
   { upTo: 256, rows: 32 },
   { upTo: 1024, rows: 64 },
   { upTo: Infinity, rows: 128 },
 ];
 
-/** Rows of the step that reads `count` tokens on a device that computes in tiles: few numbers serve all prompts. */
-export function promptRows(count: number): number {
-  const { rows } = TILES.find(({ upTo }) => count <= upTo)!;
+/** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
+export function promptRows(count: number, tile: number): number {
+  if (tile === 1) return count;
+  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.rows);
   return Math.ceil(count / rows) * rows;
 }
 
@@ -159,13 +163,14 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const tokens = prompt.slice(-Math.max(1, contextSize));
+    const seen = [...cache.tokens.slice(-contextSize), ...prompt];
+    const tokens = seen.slice(-Math.max(1, contextSize));
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
     this.#small = small ?? {
-      token: own(mx.array([[0]], mx.int32)),
-      position: own(mx.array([cache.offset], mx.int32)),
+      token: own(visible(Int32Array.of(0), [1, 1])),
+      position: own(visible(Int32Array.of(cache.offset))),
       key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array([ring(prompt, last, contextSize)], mx.int32)) : undefined,
+      recent: processors.length > 0 ? own(mx.array([ring(seen, last, contextSize)], mx.int32)) : undefined,
       log: logOf([[]]),
     };
   }
@@ -215,7 +220,7 @@ export class Decoder implements Disposable {
     using loop = new Loop(state, this.#traced("read", state, step));
     const ticket = loop.run();
     this.#cache.advance(count);
-    await loop.done(ticket);
+    await loop.done(ticket, true);
     mx.dispose(chunk);
   }
 
@@ -338,17 +343,18 @@ export class Decoder implements Disposable {
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
-    return { count: 1, done: () => loop.done(ticket) };
+    return { count: 1, done: () => loop.done(ticket, true) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
   #chunk(count: number): Chunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);
-    const rows = this.#model.traces.tiled ? promptRows(count) : count;
+    const rows = promptRows(count, this.#model.traces.tile);
     this.#cache.reserve(count, rows);
-    const padded = Int32Array.from({ length: rows }, (_, i) => ids[Math.min(i, count - 1)]);
-    return { ids: own(mx.array(padded)), last: own(mx.array([count - 1], mx.int32)) };
+    const padded = new Int32Array(rows).fill(ids[count - 1]);
+    padded.set(ids);
+    return { ids: own(visible(padded)), last: own(visible(Int32Array.of(count - 1))) };
   }
 
   /** Submits at most `most` steps: as many as the cache has room for before it grows. */

@@ -9,7 +9,7 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
-import { stored } from "./compile.ts";
+import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
 import { checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
@@ -71,18 +71,25 @@ export class StateTrace implements Disposable {
     }
   }
 
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly Node[]): boolean {
+    return state.length === this.#state.length && state.every((node, i) => this.#takes(node, i));
+  }
+
+  #takes({ shape, dtype }: Node, i: number): boolean {
+    const traced = this.#state[i];
+    return dtype === traced.dtype && sameShape(shape, traced.shape);
+  }
+
   /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
   bind(state: readonly Node[]): StateLoop {
     state.forEach((node, i) => {
-      const traced = this.#state[i];
-      if (sameShape(node.shape, traced.shape) && node.dtype === traced.dtype) return;
-      throw new ValueError(`a loop was traced for ${describe(traced)}: found ${describe(node)}`);
+      if (this.#takes(node, i)) return;
+      throw new ValueError(`a loop was traced for ${describe(this.#state[i])}: found ${describe(node)}`);
     });
     realize(state, this.#backend);
     for (const node of state) {
-      const dense = stored(node, this.#backend);
-      if (dense === node) continue;
-      dense.release();
+      if (isDense(node)) continue;
       throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
     }
     const { arenaBytes } = this.#executable.lowered;
@@ -162,11 +169,12 @@ export class StateLoop implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
-   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon` is
+   * that of {@link Backend.waitAsync}. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
    */
-  async done(ticket: number = this.#ticket): Promise<void> {
-    if (ticket !== 0) await this.#backend.waitAsync(ticket);
+  async done(ticket: number = this.#ticket, soon?: boolean): Promise<void> {
+    if (ticket !== 0) await this.#backend.waitAsync(ticket, soon);
     const { status } = this.#executable.lowered;
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }

@@ -230,15 +230,16 @@ function walk(
   };
   const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
   const done = new Set<Node>();
+  const decode = ({ ready, form, name }: Open): void => {
+    l.from("region", name);
+    emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+  };
   const lowerNode = (node: Node): void => {
     if (done.has(node)) return;
     done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) return;
-      const { ready, form } = region;
-      l.from("region", "decoder step");
-      emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      if (node === region.last) decode(region);
     } else if (prompt?.inside.has(node)) {
       l.from("region", "prompt layer");
       prompt.emit(node);
@@ -274,10 +275,11 @@ function walk(
     }
     return value(node);
   };
-  const prompt = fuses && !region
+  const prompt = fuses && (!region || region.late)
     ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
     : undefined;
   for (const node of graph.order) lowerNode(node);
+  if (region?.late) decode(region);
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -306,9 +308,12 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
+  readonly name: string;
   readonly ready: ReadyDecoder;
   readonly form: DecoderForm;
-  readonly last: Node;
+  /** The node at whose turn it is emitted, unless it is `late`. */
+  readonly last: Node | undefined;
+  readonly late: boolean;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -328,10 +333,11 @@ function openDecoder(
     explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
-  const { sizes, layers } = found.decoder;
-  const form = decoderForm(l, ready, leafValue);
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
-  return { ready, form, last: found.last, inside: found.inside };
+  const { decoder: { sizes, layers }, late, inside } = found;
+  const name = late ? "prompt end" : "decoder step";
+  const form = late ? "barriers" : decoderForm(l, ready, leafValue);
+  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { name, ready, form, last: late ? undefined : found.last, late, inside };
 }
 
 /** A prompt as it was found, after a word about it. */
