@@ -109,11 +109,13 @@ export async function* streamBatchGenerate(
     }
     using decoder = Decoder.join(opened);
     const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
-    for await (const { sequence, token } of inTurns(decoder.tokens())) {
-      const ending = endings[sequence];
-      const { text, finishReason } = ending.push(token);
-      if (finishReason !== null) decoder.end(sequence);
-      yield { sequence, text, token, generationTokens: ending.count, finishReason };
+    for await (const tokens of inTurns(decoder.tokens())) {
+      for (const { sequence, token } of tokens) {
+        const ending = endings[sequence];
+        const { text, finishReason } = ending.push(token);
+        if (finishReason !== null) decoder.end(sequence);
+        yield { sequence, text, token, generationTokens: ending.count, finishReason };
+      }
     }
   } finally {
     for (const decoder of opened) decoder[Symbol.dispose]();

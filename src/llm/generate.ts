@@ -11,7 +11,7 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import { untilAborted } from "./abort.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
-import { Decoder } from "./decode.ts";
+import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
@@ -119,20 +119,38 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
+  for await (const tokens of generateTokens(prompt, model, options)) {
+    for (const { token } of tokens) yield token;
+  }
+}
+
+/** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
+async function* generateTokens(
+  prompt: readonly number[],
+  model: LanguageModel,
+  options: StepOptions,
+): AsyncGenerator<Iterable<DecodedToken>, void, void> {
   const { cache, onPrompt } = options;
   const known = cache.tokens.length === cache.offset;
-  const tokens = known ? [...cache.tokens, ...prompt] : [];
+  const held = known ? [...cache.tokens, ...prompt] : [];
   try {
     using decoder = await openPrompt(prompt, model, options);
     let reading = true;
-    for await (const { token } of inTurns(decoder.tokens())) {
+    for await (const tokens of inTurns(decoder.tokens())) {
       if (reading) onPrompt?.(prompt.length, prompt.length);
       reading = false;
-      if (known) tokens.push(token);
-      yield token;
+      yield noted(tokens, held);
     }
   } finally {
-    if (known) cache.remember(tokens);
+    if (known) cache.remember(held);
+  }
+}
+
+/** The same tokens; each one that is read goes to the end of `held`. */
+function* noted(tokens: Iterable<DecodedToken>, held: number[]): Generator<DecodedToken, void, void> {
+  for (const decoded of tokens) {
+    held.push(decoded.token);
+    yield decoded;
   }
 }
 
@@ -223,7 +241,7 @@ export async function* streamGenerate(
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateStep(unread, model, {
+  const steps = generateTokens(unread, model, {
     ...options,
     maxTokens: limit,
     sampler,
@@ -233,22 +251,25 @@ export async function* streamGenerate(
     prefillStepSize,
   });
   try {
-    for await (const token of untilAborted(steps, signal)) {
-      const now = performance.now();
-      if (++count === 1) first = now;
-      const { text, finishReason } = ending.push(token);
-      yield {
-        text,
-        token,
-        promptTokens: ids.length,
-        cachedTokens: cached,
-        promptTps: perSecond(unread.length, first - started),
-        generationTokens: count,
-        generationTps: perSecond(count - 1, now - first),
-        peakMemory: mx.getPeakMemory() / 1e9,
-        finishReason,
-      };
-      if (finishReason !== null) return;
+    for await (const tokens of untilAborted(steps, signal)) {
+      const peakMemory = mx.getPeakMemory() / 1e9;
+      for (const { token } of tokens) {
+        const now = performance.now();
+        if (++count === 1) first = now;
+        const { text, finishReason } = ending.push(token);
+        yield {
+          text,
+          token,
+          promptTokens: ids.length,
+          cachedTokens: cached,
+          promptTps: perSecond(unread.length, first - started),
+          generationTokens: count,
+          generationTps: perSecond(count - 1, now - first),
+          peakMemory,
+          finishReason,
+        };
+        if (finishReason !== null) return;
+      }
     }
   } finally {
     const closed = steps.return().finally(() => {
