@@ -344,7 +344,7 @@ for (const device of DEVICES) {
         return found;
       });
     const expected = await run("barriers");
-    for (let i = 0; i < 20; i++) {
+    for (let i = 0; i < (concurrent ? 20 : 4); i++) {
       const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
       assertEquals(await run(fast), expected, fast);
     }

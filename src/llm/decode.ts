@@ -161,7 +161,8 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const tokens = prompt.slice(-Math.max(1, contextSize));
+    const seen = Math.max(1, contextSize);
+    const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
     this.#small = small ?? this.#unread();
   }

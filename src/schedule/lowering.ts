@@ -45,6 +45,17 @@ export interface Value {
   readonly blocks?: Blocks;
 }
 
+/** The same elements, walked in another way. */
+export function view(value: Value, shape: Shape, strides: readonly number[], offset = value.offset): Value {
+  return { ...value, shape, strides, offset };
+}
+
+/** Row-major rows over the last axis. */
+export function rowsOf(shape: Shape): { rows: number; cols: number } {
+  const cols = shape[shape.length - 1] ?? 1;
+  return { rows: sizeOf(shape.slice(0, -1)), cols };
+}
+
 /** Ops whose result never shares memory with another node. */
 const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
   "stored",
