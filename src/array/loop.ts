@@ -5,7 +5,7 @@
  */
 
 import { Scratch } from "../schedule/execute.ts";
-import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, pokeNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { leastTile } from "../schedule/tiles.ts";
@@ -30,6 +30,11 @@ export function visible(values: Int32Array, shape: Shape = [values.length]): Ten
  */
 export function peek(array: Tensor, start?: number, count?: number): Int32Array {
   return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
+/** Replaces all values of an evaluated array of a {@link Loop}'s state, behind the steps that were submitted and before later ones. */
+export function poke(array: Tensor, values: Int32Array | Uint32Array): void {
+  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
 /** A step from state to state that was traced once; {@link Loop} runs it over a state. */

@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, peek, Trace, visible } from "../array/loop.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, poke, Trace, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -67,6 +67,8 @@ type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
 /** A part of the state that a step of the prompt before its end changes. */
 type Filled = Pick<State, "position" | "keys" | "values">;
 
+/** Tokens of a prompt that are fed one by one, since fewer rows than that take as long as many. */
+const MOST_FED = 4;
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
@@ -163,16 +165,30 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const seen = [...cache.tokens.slice(-contextSize), ...prompt];
-    const tokens = seen.slice(-Math.max(1, contextSize));
+    const seen = Math.max(1, contextSize);
+    const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
-    this.#small = small ?? {
+    this.#small = small ?? this.#unread();
+  }
+
+  /** The state in front of the rest of the prompt. */
+  #unread(): Small {
+    const [{ key }] = this.#rows;
+    const recent = this.#recent();
+    return {
       token: own(visible(Int32Array.of(0), [1, 1])),
-      position: own(visible(Int32Array.of(cache.offset))),
-      key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array([ring(seen, last, contextSize)], mx.int32)) : undefined,
+      position: own(visible(Int32Array.of(this.#cache.offset))),
+      key: key && own(mx.array([[...key]], mx.uint32)),
+      recent: recent && own(mx.array([recent], mx.int32)),
       log: logOf([[]]),
     };
+  }
+
+  /** The ring of recent tokens that choosing the first one looks at. */
+  #recent(): number[] | undefined {
+    const [{ tokens, last }] = this.#rows;
+    const { processors, contextSize } = this.#options;
+    return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
   /**
@@ -299,8 +315,7 @@ export class Decoder implements Disposable {
   #restart(steps: number): void {
     const { sampler, processors, contextSize } = this.#options;
     const rows = this.#rows;
-    this.#release();
-    this.#model.traces[Symbol.dispose](); // they hold what failed
+    this.#forget();
     this.#small = {
       token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
       position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
@@ -310,6 +325,12 @@ export class Decoder implements Disposable {
         : undefined,
       log: logOf(rows.map(() => [])),
     };
+  }
+
+  /** Lets the state go, and the traces that hold what failed. */
+  #forget(): void {
+    this.#release();
+    this.#model.traces[Symbol.dispose]();
     this.#capacity = 0;
   }
 
@@ -324,7 +345,39 @@ export class Decoder implements Disposable {
   }
 
   #open(): Promise<Batch> {
-    return this.#opening ??= this.#readRest();
+    const feeds = this.#prompt.length <= MOST_FED && this.#cache.fused;
+    return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
+  }
+
+  /**
+   * Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. Where they do not
+   * end well, the rest is read as a whole.
+   */
+  async #feedRest(): Promise<Batch> {
+    const ids = this.#prompt;
+    const [{ key }] = this.#rows;
+    const recent = this.#recent();
+    this.#prompt = [];
+    this.#cache.reserve(ids.length);
+    const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
+    if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
+    mx.eval(...tensorsIn(this.#small));
+    let batch: Batch | undefined;
+    for (const id of ids) {
+      poke(this.#small.token, Int32Array.of(id));
+      if (key) poke(this.#small.key!, Uint32Array.from(key));
+      if (recent) poke(this.#small.recent!, Int32Array.from(recent));
+      batch = this.#submit(1);
+    }
+    const done = async (): Promise<void> => {
+      if (await endsWell(batch!)) return;
+      this.#cache.trim(ids.length);
+      this.#forget();
+      this.#prompt = ids;
+      this.#small = this.#unread();
+      await (await this.#readRest()).done();
+    };
+    return { count: 1, done };
   }
 
   /** Submits the rest of the prompt. */
