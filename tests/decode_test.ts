@@ -202,6 +202,11 @@ for (const device of DEVICES) {
           }
         }
       });
+      await decoding({ sums: "u64", fast: "barriers" }, async () => {
+        const { kernels } = await mx.profile(() => sampledSteps(model, {}, false), { timed: false });
+        const calls = (name: string): number | undefined => kernels.find(({ kernel }) => kernel === name)?.calls;
+        assertEquals([calls("decode_begin_u64"), calls("decode_greedy_u64")], [5, 6]); // submissions, steps
+      });
       // A token opens the next one, whatever the sums are.
       for (const form of FORMS) {
         for (const settings of dtype === mx.float32 ? [{}, SETTINGS[1]] : []) {
