@@ -243,7 +243,12 @@ int32_t device_idle(Device *d) {
     return device_wait(d, atomic_load(&d->submitted), PATIENCE_MS) == VKRT_ERROR_TIMEOUT ? VKRT_ERROR_TIMEOUT : VKRT_OK;
 }
 
+// Other threads leave vkrt_wait, whose work is done or lost, and vkrt_plan_prepare.
+void device_join(Device *d) {
+    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1);
+}
+
 void device_close(Device *d) {
-    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1); // other threads leave vkrt_wait: the work is done or lost
+    device_join(d);
     destroy(d);
 }

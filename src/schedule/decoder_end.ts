@@ -26,6 +26,8 @@ export interface StepEnd {
   readonly next: StateUpdate;
   /** Position + 1. */
   readonly position: StateUpdate;
+  /** The position of the token that was fed, where it is not the state's. */
+  readonly fed: Node | undefined;
   /** Random key: the half of it that is not for this draw. */
   readonly key: StateUpdate | undefined;
   /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
@@ -117,8 +119,11 @@ export function emitEnd(
   done: (node: Node, value: Value) => void,
 ): void {
   const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, rows, vocabulary, head, buffers);
-  if (end) emit(replaced(end, value, done));
-  else if (token) {
+  if (end) {
+    const buffers = replaced(end, value, done);
+    if (end.fed) l.copy(value(end.fed), buffers.position!);
+    emit(buffers);
+  } else if (token) {
     const out = l.temporary(token.shape, token.dtype);
     emit({ out });
     done(token, out);

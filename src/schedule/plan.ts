@@ -90,6 +90,9 @@ export class PlanBuilder {
     for (const field of layout) {
       const value = d.push[field.name];
       if (value === undefined) throw new Error(`${d.kernel}: push field ${field.name} is missing`);
+      if (typeof value !== "number" && value.length > field.count) {
+        throw new Error(`${d.kernel}: push field ${field.name} holds ${field.count} words, found ${value.length}`);
+      }
       const fill = field.name.endsWith("shape") ? 1 : 0;
       for (let i = 0; i < field.count; i++) {
         const v = typeof value === "number" ? value : value[i] ?? fill;
