@@ -24,6 +24,7 @@ const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/
 const FUNCTIONS = {
   ...SYMBOLS,
   wait_async: { ...SYMBOLS.vkrt_wait, name: "vkrt_wait", nonblocking: true },
+  save_async: { ...SYMBOLS.vkrt_pipelines_save, name: "vkrt_pipelines_save", nonblocking: true },
   prepare_async: { ...SYMBOLS.vkrt_plan_prepare, name: "vkrt_plan_prepare", nonblocking: true },
 } as const satisfies Deno.ForeignLibraryInterface;
 
