@@ -117,6 +117,12 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   const [[first, all], [second, both], [third, again]] = figures;
   assertEquals(first, all);
   assert(second < both && third < again && again === GOLDEN[5].ids.length, stderr); // the second and third begin alike
+  const long = await run(["--temp", "0", "--no-think"], {
+    script,
+    stdin: `${"a ".repeat(5000)}\n/clear\nWhat is 17 + 25?`,
+  });
+  assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
+  assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
   const wrong = await run(["Hi"], { script, stdin: "" });
   assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
 });
