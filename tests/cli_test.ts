@@ -99,6 +99,18 @@ Deno.test("generate.ts answers a prompt that the embedded model has nothing to a
   assertStringIncludes(stdout, "Vulkan is an open interface");
 });
 
+Deno.test("generate.ts hands penalties and a stop text on", async () => {
+  const args = ["--temp", "0", "--max-tokens", "40", "Once upon a time"];
+  const plain = (await run(args)).stdout;
+  assertEquals((await run(["--stop", " was a", ...args])).stdout, `${plain.slice(0, plain.indexOf(" was a"))}\n`);
+  const others = await Promise.all(
+    [["--repetition-penalty", "3"], ["--presence-penalty=9"]].map(async (flags) =>
+      (await run([...flags, ...args])).stdout
+    ),
+  );
+  assert(others.every((text) => text.length > 1 && text !== plain), others.join());
+});
+
 Deno.test("generate.ts repeats itself with a seed", async () => {
   const args = ["--seed", "5", "--max-tokens", "12", "--temp", "1", "Once"];
   assertEquals((await run(args)).stdout, (await run(args)).stdout);
@@ -140,6 +152,9 @@ Deno.test("generate.ts --help lists every flag", async () => {
     "top-p",
     "top-k",
     "min-p",
+    "repetition-penalty",
+    "presence-penalty",
+    "stop",
     "seed",
     "no-think",
     "device",
