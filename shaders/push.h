@@ -224,6 +224,11 @@ struct CoopmatAttentionPush {
     int v_block_stride;
 };
 
+// Rows of the result; how many parts each has and their width are specialisation constants.
+struct AttentionMergePush {
+    uint rows;
+};
+
 // Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
 struct AddNormPush {
     uint rows;
