@@ -75,8 +75,9 @@ const LOG = 4 * MAX_STEPS;
 const BATCH_MS = 10;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
-/** Tokens of a text that is worth looking for a faster step. */
-const LONG = 32;
+/** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
+const PREPARE_AFTER = 16;
+const IMPROVE_AFTER = 32;
 
 /**
  * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
@@ -133,11 +134,14 @@ export class Decoder implements Disposable {
   #loop: Loop<State> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
+  /** Steps that the loop took. */
+  #steps = 0;
   /** Whether the loop was asked for a faster step. */
   #improved = false;
   /** Capacity whose growth was prepared. */
   #prepared = 0;
-  /** Resolves when the pipelines of a step that is to come were made. */
+  /** The step that is to come, and when its pipelines were made. */
+  #next: Trace<State> | undefined;
   #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
@@ -265,9 +269,8 @@ export class Decoder implements Disposable {
           submitted += batch.count;
           flight.push(batch);
         }
-        const steady = finished > 1 && (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS);
-        if (steady) this.#prepareGrowth(most - submitted);
-        if (finished >= LONG) this.#improve();
+        if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(most - submitted);
+        if (this.#steps >= IMPROVE_AFTER) this.#improve();
         const [batch] = flight;
         const started = performance.now();
         if (!await endsWell(batch)) {
@@ -414,6 +417,7 @@ export class Decoder implements Disposable {
     if (this.#capacity !== cache.capacity) {
       if (this.#loop) this.#ended.push(this.#loop);
       this.#capacity = cache.capacity;
+      this.#steps = 0;
       this.#improved = false;
       const state = this.#state();
       this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
@@ -421,6 +425,7 @@ export class Decoder implements Disposable {
     const loop = this.#loop!;
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
     cache.advance(count);
+    this.#steps += count;
     const ticket = loop.run(count);
     return { count, done: () => loop.done(ticket) };
   }
@@ -430,24 +435,26 @@ export class Decoder implements Disposable {
     const ready = this.#model.traces.prepare(trace);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state(), false);
+    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state());
     clearTimeout(timer);
     await ready;
   }
 
   /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
-  #prepare(state: State, lasting: boolean): void {
+  #prepare(state: State): void {
     const traced = this.#traced("step", state, (now) => this.#step(now));
     if (!(traced instanceof Trace)) return;
-    const ready = this.#model.traces.prepare(traced, lasting);
+    this.#next = traced;
+    const ready = this.#model.traces.prepare(traced);
     this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
   }
 
-  /** Lets the loop find a faster step while it goes on. */
+  /** Lets the loop find a faster step while it goes on, and then one for the grown cache. */
   #improve(): void {
-    if (this.#improved || !this.#loop) return;
+    if (this.#improved) return;
     this.#improved = true;
-    this.#model.traces.improve(this.#loop);
+    this.#model.traces.improve(this.#loop!);
+    if (this.#next) this.#model.traces.improve(this.#next);
   }
 
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
@@ -457,7 +464,7 @@ export class Decoder implements Disposable {
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    this.#prepare({ ...this.#small, ...grown }, true);
+    this.#prepare({ ...this.#small, ...grown });
     mx.dispose(grown);
   }
 
