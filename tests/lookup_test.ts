@@ -35,6 +35,10 @@ for (const device of testDevices()) {
         const expected = run(false);
         const kernels = await kernelsOf(device, () => Promise.resolve(assertEquals(run(true), expected, dtype.name)));
         assertEquals(kernels.has("gather"), shared, [...kernels].join());
+        if (shared) continue;
+        const profile = await mx.profile(() => run(true), { device, timed: false });
+        const { bytes } = profile.kernels.find(({ kernel }) => kernel === "dequantize")!;
+        assertEquals(bytes, ids.size * (4 + 128 * dtype.bytes), "bytes of indices and rows");
       }
     }
     mx.dispose([w, codes, scales, biases, ids]);
