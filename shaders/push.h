@@ -105,6 +105,13 @@ struct QuantizePush {
     uint cols;
 };
 
+// The same, of a table of `table` rows where there are indices.
+struct DequantizePush {
+    uint rows;
+    uint cols;
+    uint table;
+};
+
 // x (batch, heads, seq, dims) read through strides with a last stride of 1; out contiguous. Rotates the first rope_dims features.
 // Position of row t = (t + offset) * scale, offset from the push block or a buffer (OFFSET_MODE). log2_base >= 0.
 // batch * heads * seq * (dims - rope_dims / 2) threads.

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x69f83e2c;
+export const ABI_HASH = 0x82e58e43;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -212,10 +212,11 @@ export const KERNELS = {
       { name: "scales", read: true, write: false, optional: false },
       { name: "biases", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
+      { name: "indices", read: true, write: false, optional: true },
     ],
     columns: [],
-    push: "QuantizePush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT"],
+    push: "DequantizePush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT", "DTYPE_STORED", "DTYPE_INDEX"],
     needs: "",
     wasm: true,
   },
@@ -521,7 +522,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_64_staged: {
     id: 34,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -536,7 +537,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_128: {
     id: 35,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -551,39 +552,37 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x64: {
+  coopmat_matmul_32_8bit: {
     id: 36,
     buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
-      { name: "lengths", read: true, write: false, optional: true },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
-      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x128: {
+  coopmat_matmul_64_8bit: {
     id: 37,
     buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
-      { name: "lengths", read: true, write: false, optional: true },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
-      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_64x64: {
     id: 38,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -591,15 +590,14 @@ export const KERNELS = {
       { name: "v", read: true, write: false, optional: false },
       { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
-      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_64x128: {
     id: 39,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -607,16 +605,45 @@ export const KERNELS = {
       { name: "v", read: true, write: false, optional: false },
       { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
-      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_128x64: {
+    id: 40,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_128x128: {
+    id: 41,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
     needs: "coopmat",
     wasm: false,
   },
   decode_begin_u64: {
-    id: 40,
+    id: 42,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -634,7 +661,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 41,
+    id: 43,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -654,7 +681,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 42,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -669,7 +696,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 43,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -686,7 +713,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 44,
+    id: 46,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -704,7 +731,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_u64: {
-    id: 45,
+    id: 47,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -726,7 +753,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_i32: {
-    id: 46,
+    id: 48,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -744,7 +771,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 47,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -764,7 +791,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 48,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -779,7 +806,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 49,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -796,7 +823,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 50,
+    id: 52,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -814,7 +841,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_i32: {
-    id: 51,
+    id: 53,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -836,7 +863,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_f32: {
-    id: 52,
+    id: 54,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -854,7 +881,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 53,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -874,7 +901,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 54,
+    id: 56,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -889,7 +916,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 55,
+    id: 57,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -906,7 +933,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 56,
+    id: 58,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -924,7 +951,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_f32: {
-    id: 57,
+    id: 59,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -946,7 +973,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_poll: {
-    id: 58,
+    id: 60,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -964,7 +991,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_layers: {
-    id: 59,
+    id: 61,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -994,7 +1021,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_poll: {
-    id: 60,
+    id: 62,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1012,7 +1039,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_poll: {
-    id: 61,
+    id: 63,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1034,7 +1061,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 62,
+    id: 64,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1047,7 +1074,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 63,
+    id: 65,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1060,7 +1087,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 64,
+    id: 66,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1073,7 +1100,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 65,
+    id: 67,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1087,7 +1114,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 66,
+    id: 68,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1101,36 +1128,6 @@ export const KERNELS = {
     wasm: true,
   },
   coopmat_gated_32: {
-    id: 67,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_64: {
-    id: 68,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_32_8bit: {
     id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1145,7 +1142,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_64: {
     id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1160,8 +1157,53 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_128: {
     id: 71,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_32_8bit: {
+    id: 72,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_64_8bit: {
+    id: 73,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1176,7 +1218,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 72,
+    id: 75,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1189,69 +1231,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 73,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64: {
-    id: 74,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_32_8bit: {
-    id: 75,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64_8bit: {
     id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1272,20 +1251,28 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  attention_merge: {
+  coopmat_heads_64: {
     id: 77,
     buffers: [
-      { name: "parts", read: true, write: false, optional: false },
-      { name: "stats", read: true, write: false, optional: false },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "AttentionMergePush",
-    spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
-    needs: "",
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_16: {
+  coopmat_heads_32_8bit: {
     id: 78,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1306,7 +1293,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_16_8bit: {
+  coopmat_heads_64_8bit: {
     id: 79,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1402,6 +1389,11 @@ export const PUSH = {
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
   ],
+  DequantizePush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "table", type: "u32", count: 1 },
+  ],
   RopePush: [
     { name: "batch", type: "u32", count: 1 },
     { name: "heads", type: "u32", count: 1 },
@@ -1484,9 +1476,6 @@ export const PUSH = {
     { name: "out_strides", type: "i32", count: 3 },
     { name: "k_block_stride", type: "i32", count: 1 },
     { name: "v_block_stride", type: "i32", count: 1 },
-  ],
-  AttentionMergePush: [
-    { name: "rows", type: "u32", count: 1 },
   ],
   AddNormPush: [
     { name: "rows", type: "u32", count: 1 },
