@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { Loop } from "../src/array/loop.ts";
-import { promptRows } from "../src/llm/decode.ts";
+import { promptRows } from "../src/llm/decode_state.ts";
 import type { KvCache } from "../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { testDevices } from "./devices.ts";

@@ -3,7 +3,7 @@
  *
  * A step embeds tokens, runs the model over the cache's buffers, chooses the next token and writes the new state in place of the
  * old. The prompt is a step of many tokens, or several where it is long; then one token a step. Steps are traced once per
- * capacity of the cache, those of a prompt also once per number of rows, see {@link promptRows}; the model keeps the traces for
+ * capacity of the cache, those of a prompt also once per number of rows, of which there are few; the model keeps the traces for
  * later prompts. The host only submits steps, several at a time on a fast device, and reads the tokens from a log that it can
  * see while later steps run.
  *
@@ -14,21 +14,28 @@
  */
 
 import * as mx from "../array/mod.ts";
-import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, peek, poke, Trace, visible } from "../array/loop.ts";
-import { untrack } from "../array/scope.ts";
-import { KvCache, StepCache } from "./kv_cache.ts";
+import { FastPathFailure, Loop, MAX_STEPS, poke, Trace, visible } from "../array/loop.ts";
+import {
+  type Chunk,
+  type DecodeOptions,
+  decodeStep,
+  type Filled,
+  fromLog,
+  logOf,
+  own,
+  promptRows,
+  promptStep,
+  readStep,
+  ring,
+  type Small,
+  stackStates,
+  type State,
+  takeStates,
+} from "./decode_state.ts";
+import { KvCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import type { LogitsProcessor, Sampler } from "./sampler.ts";
-
-/** How tokens are chosen. */
-export interface DecodeOptions {
-  readonly sampler: Sampler;
-  readonly processors: readonly LogitsProcessor[];
-  /** Number of recent tokens that processors see. */
-  readonly contextSize: number;
-}
+import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
 export interface DecodedToken {
@@ -37,40 +44,8 @@ export interface DecodedToken {
   readonly token: number;
 }
 
-/** What changes from token to token; B sequences. */
-interface State {
-  /** int32 (B, 1): the tokens to feed; anything before the end of the prompt was read. */
-  readonly token: Tensor;
-  /** int32 (B,): their positions; before the end of the prompt that of the next token to read. */
-  readonly position: Tensor;
-  /** uint32 (B, 2): states of the random numbers, where there are any. */
-  readonly key: Tensor | undefined;
-  /** int32 (B, contextSize): the last tokens in a ring, the one to feed included, where a processor looks at them. */
-  readonly recent: Tensor | undefined;
-  /** int32 (B, LOG): chosen tokens by position modulo its size. */
-  readonly log: Tensor;
-  readonly keys: readonly Tensor[];
-  readonly values: readonly Tensor[];
-}
-
-/** What reading tokens of a prompt needs besides. */
-interface Chunk {
-  /** int32 (rows,): the tokens, then padding. */
-  readonly ids: Tensor;
-  /** int32 (1,): index of the last token. */
-  readonly last: Tensor;
-}
-
-/** The state but for the cache. */
-type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
-
-/** A part of the state that a step of the prompt before its end changes. */
-type Filled = Pick<State, "position" | "keys" | "values">;
-
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
 const MOST_FED = 3;
-/** Tokens that the log keeps: more than are ever on their way. */
-const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
 const BATCH_MS = 10;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
@@ -78,24 +53,6 @@ const COLD_MS = 10;
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
-
-/**
- * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
- * passed. Kernels work in such tiles.
- */
-const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
-  { upTo: 16, rows: 1 },
-  { upTo: 256, rows: 32 },
-  { upTo: 1024, rows: 64 },
-  { upTo: Infinity, rows: 128 },
-];
-
-/** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
-export function promptRows(count: number, tile: number): number {
-  if (tile === 1) return count;
-  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.rows);
-  return Math.ceil(count / rows) * rows;
-}
 
 /** Steps on their way to the device. */
 interface Batch {
@@ -197,17 +154,7 @@ export class Decoder implements Disposable {
    */
   static join(decoders: readonly Decoder[]): Decoder {
     const [first] = decoders;
-    const all = decoders.map((decoder) => decoder.#small);
-    const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
-      arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
-    const small: Small = {
-      token: stack(all.map((s) => s.token))!,
-      position: stack(all.map((s) => s.position))!,
-      key: stack(all.map((s) => s.key)),
-      recent: stack(all.map((s) => s.recent)),
-      log: logOf(all.map((s) => [...peek(s.log)])),
-    };
-    mx.eval(...tensorsIn(small));
+    const small = stackStates(decoders.map((decoder) => decoder.#small));
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
@@ -227,13 +174,7 @@ export class Decoder implements Disposable {
     const chunk = this.#chunk(count);
     const { position } = this.#small;
     const state: Filled & Chunk = { ...chunk, position, keys: this.#cache.keys, values: this.#cache.values };
-    const step = (now: Filled & Chunk): Filled & Chunk => {
-      const cache = new StepCache(now.keys, now.values, now.position);
-      this.#model.forward(now.ids.reshape([1, -1]), cache, now.last);
-      const { keys, values } = cache;
-      return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
-    };
-    using loop = new Loop(state, this.#traced("read", state, step));
+    using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
     const ticket = loop.run();
     this.#cache.advance(count);
     await loop.done(ticket, true);
@@ -385,11 +326,7 @@ export class Decoder implements Disposable {
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & Chunk = { ...this.#state(), ...chunk };
-    const step = (now: State & Chunk): State & Chunk => {
-      const cache = new StepCache(now.keys, now.values, now.position);
-      const logits = this.#model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-      return { ...now, ...this.#choose(now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
-    };
+    const step = (now: State & Chunk): State & Chunk => promptStep(this.#model, this.#options, now);
     const traced = this.#traced("prompt", state, step);
     if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
     const loop = new Loop(state, traced);
@@ -483,18 +420,8 @@ export class Decoder implements Disposable {
     const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
     this.#rows = kept.map((i) => this.#rows[i]);
     this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
-    const { token, position, key, recent } = this.#small;
-    const rows = mx.array(kept, mx.int32);
-    const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
-    const small: Small = {
-      token: take(token),
-      position: take(position),
-      key: key && take(key),
-      recent: recent && take(recent),
-      log: logOf(kept.map(() => [])),
-    };
-    mx.eval(...tensorsIn(small), ...this.#cache.state);
-    rows[Symbol.dispose]();
+    const small = takeStates(this.#small, kept);
+    mx.eval(...this.#cache.state);
     this.#release();
     this.#small = small;
     this.#capacity = 0;
@@ -524,34 +451,7 @@ export class Decoder implements Disposable {
   }
 
   #step(state: State): State {
-    const cache = new StepCache(state.keys, state.values, state.position);
-    const logits = this.#model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
-    return this.#choose(state, logits, mx.add(state.position, 1), cache);
-  }
-
-  /** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
-  #choose({ position, key, recent, log }: State, logits: Tensor, after: Tensor, { keys, values }: StepCache): State {
-    const { sampler, processors, contextSize } = this.#options;
-    const [rows] = logits.shape;
-    for (const process of processors) logits = process(recent!, logits);
-    // As MLX does with its global state: the first half stays, the second is for this draw.
-    const [stays, draw] = key
-      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
-      : [undefined, position];
-    const next = sampler(logits, draw).astype(mx.int32);
-    const put = (ring: Tensor, size: number): Tensor => {
-      const at = mx.remainder(after, size).reshape([rows, 1]);
-      return mx.sliceUpdate(ring, next.reshape([rows, 1]), at, [1], { donate: true });
-    };
-    return {
-      token: next.reshape([rows, 1]),
-      position: after,
-      key: stays,
-      recent: recent && put(recent, contextSize),
-      log: put(log, LOG),
-      keys,
-      values,
-    };
+    return decodeStep(this.#model, this.#options, state);
   }
 }
 
@@ -564,40 +464,4 @@ async function endsWell(batch: Batch): Promise<boolean> {
     if (error instanceof FastPathFailure) return false;
     throw error;
   }
-}
-
-/** Takes an array out of the scopes of tidy(). */
-function own(array: Tensor): Tensor {
-  untrack(array);
-  return array;
-}
-
-function tensorsIn(small: Small): Tensor[] {
-  return Object.values(small).filter((array) => array !== undefined);
-}
-
-/** A log that begins with the given tokens of each row. */
-function logOf(rows: readonly (readonly number[])[]): Tensor {
-  const values = new Int32Array(rows.length * LOG);
-  rows.forEach((row, i) => values.set(row, i * LOG));
-  return own(visible(values, [rows.length, LOG]));
-}
-
-/** The tokens of a row of a log at `count` positions from `position` on. */
-function fromLog(log: Tensor, row: number, position: number, count: number): Int32Array {
-  const at = position % LOG;
-  const until = Math.min(count, LOG - at);
-  const tokens = new Int32Array(count);
-  tokens.set(peek(log, row * LOG + at, until));
-  if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
-  return tokens;
-}
-
-/** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */
-function ring(prompt: readonly number[], last: number, size: number): number[] {
-  const slots = new Array<number>(size).fill(prompt[prompt.length - 1]);
-  for (let back = Math.min(size, prompt.length) - 1; back >= 0; back--) {
-    slots[(((last - back) % size) + size) % size] = prompt[prompt.length - 1 - back];
-  }
-  return slots;
 }

@@ -1,0 +1,190 @@
+/**
+ * The state of decoding, which lives on the device, and the steps that advance it.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
+import { MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { untrack } from "../array/scope.ts";
+import { StepCache } from "./kv_cache.ts";
+import type { LanguageModel } from "./models/mod.ts";
+import type { LogitsProcessor, Sampler } from "./sampler.ts";
+
+/** How tokens are chosen. */
+export interface DecodeOptions {
+  readonly sampler: Sampler;
+  readonly processors: readonly LogitsProcessor[];
+  /** Number of recent tokens that processors see. */
+  readonly contextSize: number;
+}
+
+/** What changes from token to token; B sequences. */
+export interface State {
+  /** int32 (B, 1): the tokens to feed; anything before the end of the prompt was read. */
+  readonly token: Tensor;
+  /** int32 (B,): their positions; before the end of the prompt that of the next token to read. */
+  readonly position: Tensor;
+  /** uint32 (B, 2): states of the random numbers, where there are any. */
+  readonly key: Tensor | undefined;
+  /** int32 (B, contextSize): the last tokens in a ring, the one to feed included, where a processor looks at them. */
+  readonly recent: Tensor | undefined;
+  /** int32 (B, LOG): chosen tokens by position modulo its size. */
+  readonly log: Tensor;
+  readonly keys: readonly Tensor[];
+  readonly values: readonly Tensor[];
+}
+
+/** What reading tokens of a prompt needs besides. */
+export interface Chunk {
+  /** int32 (rows,): the tokens, then padding. */
+  readonly ids: Tensor;
+  /** int32 (1,): index of the last token. */
+  readonly last: Tensor;
+}
+
+/** The state but for the cache. */
+export type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
+
+/** A part of the state that a step of the prompt before its end changes. */
+export type Filled = Pick<State, "position" | "keys" | "values">;
+
+/** Tokens that the log keeps: more than are ever on their way. */
+const LOG = 4 * MAX_STEPS;
+/**
+ * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
+ * passed. Kernels work in such tiles.
+ */
+const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
+  { upTo: 16, rows: 1 },
+  { upTo: 256, rows: 32 },
+  { upTo: 1024, rows: 64 },
+  { upTo: Infinity, rows: 128 },
+];
+
+/** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
+export function promptRows(count: number, tile: number): number {
+  if (tile === 1) return count;
+  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.rows);
+  return Math.ceil(count / rows) * rows;
+}
+
+/** Reads tokens in front of the end of a prompt. */
+export function readStep(model: LanguageModel, now: Filled & Chunk): Filled & Chunk {
+  const cache = new StepCache(now.keys, now.values, now.position);
+  model.forward(now.ids.reshape([1, -1]), cache, now.last);
+  const { keys, values } = cache;
+  return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
+}
+
+/** Reads the end of a prompt and chooses the first token. */
+export function promptStep(model: LanguageModel, options: DecodeOptions, now: State & Chunk): State & Chunk {
+  const cache = new StepCache(now.keys, now.values, now.position);
+  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
+  return { ...now, ...choose(options, now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
+}
+
+/** Feeds a token of each sequence and chooses the next ones. */
+export function decodeStep(model: LanguageModel, options: DecodeOptions, state: State): State {
+  const cache = new StepCache(state.keys, state.values, state.position);
+  const logits = model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
+  return choose(options, state, logits, mx.add(state.position, 1), cache);
+}
+
+/** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
+function choose(
+  { sampler, processors, contextSize }: DecodeOptions,
+  { position, key, recent, log }: State,
+  logits: Tensor,
+  after: Tensor,
+  { keys, values }: StepCache,
+): State {
+  const [rows] = logits.shape;
+  for (const process of processors) logits = process(recent!, logits);
+  // As MLX does with its global state: the first half stays, the second is for this draw.
+  const [stays, draw] = key
+    ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
+    : [undefined, position];
+  const next = sampler(logits, draw).astype(mx.int32);
+  const put = (ring: Tensor, size: number): Tensor => {
+    const at = mx.remainder(after, size).reshape([rows, 1]);
+    return mx.sliceUpdate(ring, next.reshape([rows, 1]), at, [1], { donate: true });
+  };
+  return {
+    token: next.reshape([rows, 1]),
+    position: after,
+    key: stays,
+    recent: recent && put(recent, contextSize),
+    log: put(log, LOG),
+    keys,
+    values,
+  };
+}
+
+/** Takes an array out of the scopes of tidy(). */
+export function own(array: Tensor): Tensor {
+  untrack(array);
+  return array;
+}
+
+function tensorsIn(small: Small): Tensor[] {
+  return Object.values(small).filter((array) => array !== undefined);
+}
+
+/** A log that begins with the given tokens of each row. */
+export function logOf(rows: readonly (readonly number[])[]): Tensor {
+  const values = new Int32Array(rows.length * LOG);
+  rows.forEach((row, i) => values.set(row, i * LOG));
+  return own(visible(values, [rows.length, LOG]));
+}
+
+/** The tokens of a row of a log at `count` positions from `position` on. */
+export function fromLog(log: Tensor, row: number, position: number, count: number): Int32Array {
+  const at = position % LOG;
+  const until = Math.min(count, LOG - at);
+  const tokens = new Int32Array(count);
+  tokens.set(peek(log, row * LOG + at, until));
+  if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
+  return tokens;
+}
+
+/** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */
+export function ring(prompt: readonly number[], last: number, size: number): number[] {
+  const slots = new Array<number>(size).fill(prompt[prompt.length - 1]);
+  for (let back = Math.min(size, prompt.length) - 1; back >= 0; back--) {
+    slots[(((last - back) % size) + size) % size] = prompt[prompt.length - 1 - back];
+  }
+  return slots;
+}
+
+/** The states of several sequences as one, evaluated; those stay. */
+export function stackStates(all: readonly Small[]): Small {
+  const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
+    arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
+  const small: Small = {
+    token: stack(all.map((s) => s.token))!,
+    position: stack(all.map((s) => s.position))!,
+    key: stack(all.map((s) => s.key)),
+    recent: stack(all.map((s) => s.recent)),
+    log: logOf(all.map((s) => [...peek(s.log)])),
+  };
+  mx.eval(...tensorsIn(small));
+  return small;
+}
+
+/** The state of some sequences, evaluated, with an empty log; the other one stays. */
+export function takeStates({ token, position, key, recent }: Small, kept: readonly number[]): Small {
+  const rows = mx.array([...kept], mx.int32);
+  const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
+  const small: Small = {
+    token: take(token),
+    position: take(position),
+    key: key && take(key),
+    recent: recent && take(recent),
+    log: logOf(kept.map(() => [])),
+  };
+  mx.eval(...tensorsIn(small));
+  rows[Symbol.dispose]();
+  return small;
+}
