@@ -172,7 +172,7 @@ float lane_sum8(float a[8]) {
 // with as many places as there are. schedule/decoder.ts computes the same size.
 const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
 const uint TURNS = SUMS == 3 ? 4u : 1u;
-const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES;
+const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES * 2u; // see place()
 const uint HEADER_BYTES = 256u + HEAD_DIM * 8u;
 const uint SQUARES = KV_HEADS * (HEADS + 1u);
 const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
@@ -272,22 +272,26 @@ bool give_up(inout uint looks) {
 }
 #endif
 
+// Where sum i of a residual lies: every other 64 bytes are empty, since additions to the same cache line wait for each other.
+const uint RUN = 64u / SUM_BYTES;
+uint place(uint i) { return i / RUN * (2u * RUN) + i % RUN; }
+
 // Row i of the four that a thread of a projection makes: 32 threads add to neighbouring sums at once. The projections' weights
 // lie in that order.
 uint row_of(uint quad, uint i) { return (quad >> 5) * 128u + i * 32u + (quad & 31u); }
 
 // The residual's sum over its copies.
 Sum residual_sum(uint64_t residual, uint row) {
-    Sum s = sum_load(residual, row);
-    [[unroll]] for (uint c = 1; c < COPIES; c++) s = sum_plus(s, sum_load(residual, c * HIDDEN + row));
+    Sum s = sum_load(residual, place(row));
+    [[unroll]] for (uint c = 1; c < COPIES; c++) s = sum_plus(s, sum_load(residual, place(c * HIDDEN + row)));
     return s;
 }
 
 // Features 4 * quad to 4 * quad + 3, once they are complete.
 vec4 residual_quad(uint64_t residual, uint quad) {
 #if SUMS == 2
-    vec4 s = F32x4s(residual).v[quad];
-    [[unroll]] for (uint c = 1; c < COPIES; c++) s += F32x4s(residual).v[c * QUADS + quad];
+    vec4 s = F32x4s(residual).v[place(4u * quad) / 4u];
+    [[unroll]] for (uint c = 1; c < COPIES; c++) s += F32x4s(residual).v[place(c * HIDDEN + 4u * quad) / 4u];
     return s;
 #else
     Sum s0, s1, s2, s3;
@@ -298,14 +302,16 @@ vec4 residual_quad(uint64_t residual, uint quad) {
     looks = 0u;
     for (;;) {
 #endif
-    uvec4 a = Shared4(residual).v[2u * quad], b = Shared4(residual).v[2u * quad + 1u];
+    uint at = place(4u * quad) / 2u;
+    uvec4 a = Shared4(residual).v[at], b = Shared4(residual).v[at + 1u];
     s0 = a.xy;
     s1 = a.zw;
     s2 = b.xy;
     s3 = b.zw;
     [[unroll]] for (uint c = 1; c < COPIES; c++) {
-        a = Shared4(residual).v[2u * (c * QUADS + quad)];
-        b = Shared4(residual).v[2u * (c * QUADS + quad) + 1u];
+        at = place(c * HIDDEN + 4u * quad) / 2u;
+        a = Shared4(residual).v[at];
+        b = Shared4(residual).v[at + 1u];
         s0 = sum_plus(s0, a.xy);
         s1 = sum_plus(s1, a.zw);
         s2 = sum_plus(s2, b.xy);
@@ -325,11 +331,11 @@ void residual_clear(uint64_t residual) {
     const uint share = (HIDDEN * COPIES + WORKGROUPS - 1u) / WORKGROUPS;
     uint first = gl_WorkGroupID.x * share;
     if (share <= THREADS) {
-        if (thread() < share && first + thread() < HIDDEN * COPIES) sum_store(residual, first + thread(), NO_SUM);
+        if (thread() < share && first + thread() < HIDDEN * COPIES) sum_store(residual, place(first + thread()), NO_SUM);
         return;
     }
     [[dont_unroll]] for (uint i = thread(); i < share; i += THREADS)
-        if (first + i < HIDDEN * COPIES) sum_store(residual, first + i, NO_SUM);
+        if (first + i < HIDDEN * COPIES) sum_store(residual, place(first + i), NO_SUM);
 }
 
 // The residual that this workgroup carries over to the next sums: each quad has one workgroup that does. To be asked for
@@ -351,7 +357,7 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         if (quad < QUADS)
-            [[unroll]] for (uint i = 0; i < 4u; i++) sum_add(to, copy + row_of(quad, i), sum_plus(sum_of(rows[n][i]), c.s[4u * n + i]));
+            [[unroll]] for (uint i = 0; i < 4u; i++) sum_add(to, place(copy + row_of(quad, i)), sum_plus(sum_of(rows[n][i]), c.s[4u * n + i]));
     }
 }
 

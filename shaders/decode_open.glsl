@@ -6,7 +6,7 @@
 
 // Zeroes the residual before a layer.
 void clear_before(uint layer, uint first, uint step) {
-    for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_before(layer), i, NO_SUM);
+    for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_before(layer), place(i), NO_SUM);
 }
 
 // Zeroes all that layers add to but the residual before the first one, and the one before layer `kept`, which is still read.
@@ -15,7 +15,7 @@ void clear_sums(uint kept, uint now, uint first, uint step) {
     uint last = LAYER - 1u;
     [[unroll]] for (uint n = 1; n < BEFORE_TURNS; n++) if (n != kept % BEFORE_TURNS) clear_before(n, first, step);
     [[unroll]] for (uint n = 0; n < TURNS; n++)
-        for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_after(n), i, NO_SUM);
+        for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_after(n), place(i), NO_SUM);
     for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(last), i, NO_SUM);
     for (uint row = 0; row < KV_HEADS * PAIRS; row++)
         for (uint i = first; i <= now; i += step) U32x2s(state_scores(last)).v[row * pc.p.capacity + i] = uvec2(0);

@@ -169,7 +169,7 @@ export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: Dec
   readonly turns: number;
 } {
   const per = s.heads / s.kvHeads;
-  const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8);
+  const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8) * 2; // with gaps
   const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
   const fresh = s.kvHeads * s.headDim * 8;
   const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;

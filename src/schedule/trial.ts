@@ -123,8 +123,10 @@ class Layers implements Disposable {
     }
     const words = new BigInt64Array(this.#bytes / 8);
     backend.peek(this.#seen, 0, new Uint8Array(words.buffer));
-    const sums = new BigInt64Array(this.#hidden); // over the copies of each sum
-    words.forEach((word, i) => sums[i % this.#hidden] += word);
+    const sums = new BigInt64Array(this.#hidden); // over the copies of each sum; behind 8 words lies a gap of 8
+    words.forEach((word, i) => {
+      if ((i & 8) === 0) sums[(i >> 4) * 8 % this.#hidden + (i & 7)] += word;
+    });
     return this.#form === "barriers" ? sums : sums.map((sum) => sum >> 8n); // beside their counts
   }
 
