@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xd7fa993b;
+export const ABI_HASH = 0xd919bbb8;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -17,6 +17,7 @@ import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import { type Layout, prepare } from "./prepared.ts";
+import { emitBatch, isBatch } from "./batch.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */
 export interface Matrix {
@@ -204,6 +205,12 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
+  // A projection as the kernels read it: by columns, or by rows where several sequences share it.
+  const batch = isBatch(l.backend, d);
+  const projection = (m: Matrix, columns: number): readonly Value[] | undefined =>
+    batch
+      ? stored(affine(m), headAffine(hidden, columns, groupSize))
+      : stored(all(m), transposed(hidden, columns, groupSize));
   const layers: Prepared[] = [];
   for (const layer of d.layers) {
     for (const update of [layer.keys, layer.values]) {
@@ -211,9 +218,9 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
     const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
-    const o = stored(all(layer.o), transposed(hidden, heads * headDim, groupSize));
+    const o = projection(layer.o, heads * headDim);
     const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
-    const down = stored(all(layer.down), transposed(hidden, intermediate, groupSize));
+    const down = projection(layer.down, intermediate);
     if (!qkv || !o || !gateUp || !down) return NO_ROOM;
     layers.push({ qkv, o, gateUp, down });
   }
@@ -233,8 +240,14 @@ function all(m: Matrix): readonly Node[] {
   return [m.codes, m.scales, m.biases];
 }
 
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
-export type DecoderForm = "barriers" | "whole" | "steps";
+/** The cache of each layer. */
+export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
+
+/**
+ * How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. Several
+ * sequences have kernels of their own.
+ */
+export type DecoderForm = "barriers" | "whole" | "steps" | "batch";
 
 /** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp. */
 export const MOST_LAYERS = 64;
@@ -323,7 +336,7 @@ export class DecoderEmitter {
   }
 
   /** All layers over their caches. */
-  layers(caches: readonly { readonly keys: Value; readonly values: Value }[]): void {
+  layers(caches: Caches): void {
     const { decoder: d, layers: prepared } = this.#ready;
     const { hidden, headDim } = d.sizes;
     const workgroups = workgroupsOf(d.sizes);
@@ -423,13 +436,7 @@ export function emitDecoder(
 ): void {
   const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
-  const [state, status] = form === "barriers"
-    ? [l.temporary([sequencesOf(d), bytes / 4], uint32), undefined]
-    : [l.keep(bytes), l.keepStatus()];
-  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
-  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
-  emitter.layers(d.layers.map((layer) => {
+  const caches: Caches = d.layers.map((layer) => {
     const [keys, values] = [layer.keys, layer.values].map((update) => {
       const base = value(update.inputs[0]);
       l.donated.push({ base: update.inputs[0], node: update });
@@ -437,7 +444,15 @@ export function emitDecoder(
       return base;
     });
     return { keys, values };
-  }));
+  });
+  if (form === "batch") return emitBatch(l, ready, caches, value, done);
+  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const [state, status] = form === "barriers"
+    ? [l.temporary([sequencesOf(d), bytes / 4], uint32), undefined]
+    : [l.keep(bytes), l.keepStatus()];
+  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
+  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  emitter.layers(caches);
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);
   emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);

@@ -13,6 +13,7 @@
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
 import type { Node } from "../graph/node.ts";
+import { isBatch } from "./batch.ts";
 import {
   DecoderEmitter,
   type DecoderForm,
@@ -54,6 +55,7 @@ export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: (node: Node)
   const { decoder, sums } = ready;
   const { sizes, layers, capacity, x } = decoder;
   const { backend } = l;
+  if (isBatch(backend, decoder)) return "batch";
   const fits = sums === "u64" && layers.length <= MOST_LAYERS && workgroupsOf(sizes) <= MOST_WORKGROUPS &&
     "table" in x && sequencesOf(decoder) === 1;
   if (!l.repeats || !fits || !backend.has("decode_layers") || failed.has(backend)) return "barriers";
