@@ -7,6 +7,7 @@
  */
 
 import { parseArgs } from "node:util";
+import type { lm } from "../mod.ts";
 
 /** A flag: a switch when it has no `value`. */
 export interface Flag {
@@ -40,9 +41,10 @@ export function readCommandLine<F extends Flags>(
   args: readonly string[],
 ): { values: Values<F>; positionals: string[] } {
   const options = Object.fromEntries(
-    Object.entries(flags).map((
-      [name, flag],
-    ) => [name, { type: flag.value === undefined ? "boolean" : "string" } as const]),
+    Object.entries(flags).map(([name, { value }]) => {
+      const type: "boolean" | "string" = value === undefined ? "boolean" : "string";
+      return [name, name === "help" ? { type, short: "h" } : { type }];
+    }),
   );
   const { values, positionals } = strictly(
     flags,
@@ -60,15 +62,18 @@ function strictly<T>(flags: Flags, parse: () => T): T {
     return parse();
   } catch (error) {
     const { code, message } = error as Error & { code?: string };
-    const name = /'(?:-\w, )?--?([^ '=]+)/.exec(message)?.[1] ?? "";
+    const [, dashes = "", name = ""] = /'(?:-\w, )?(--?)([^ '=]+)/.exec(message) ?? [];
     if (code === "ERR_PARSE_ARGS_UNKNOWN_OPTION") {
       const near = nearest(name, Object.keys(flags));
       throw new UsageError(
-        `Unknown flag --${name}${near === undefined ? "" : `: did you mean --${near}?`} (--help lists all)`,
+        `Unknown flag ${dashes}${name}${near === undefined ? "" : `: did you mean --${near}?`} (--help lists all)`,
       );
     }
     const flag = flags[name];
-    if (flag?.value !== undefined) throw new UsageError(`--${name} needs a value: --${name} ${flag.value}`);
+    if (flag?.value !== undefined) {
+      const dash = message.includes("ambiguous") ? `; one that begins with "-" follows "=": --${name}=-…` : "";
+      throw new UsageError(`--${name} needs a value: --${name} ${flag.value}${dash}`);
+    }
     if (flag !== undefined) throw new UsageError(`--${name} takes no value`);
     throw new UsageError(message.split("\n")[0]);
   }
@@ -102,6 +107,41 @@ function distance(a: string, b: string): number {
   return row[b.length];
 }
 
+/** The model that runs where none is named. */
+export const EMBEDDED_MODEL: URL = new URL("models/tiny-qwen3/", import.meta.url);
+
+/** Flags of programs that generate text. */
+export const MODEL_FLAGS = {
+  "model": { value: "DIR", help: "model directory as mlx-lm lays it out (default: the embedded tiny-qwen3)" },
+  "system": { value: "TEXT", help: "system message; implies the chat template" },
+  "max-tokens": { value: "N", help: "most tokens to generate (256)", range: [1, Number.MAX_SAFE_INTEGER], whole: true },
+  "temp": { value: "T", help: "temperature; 0 is greedy (default: the model's generation_config)", range: [0, 100] },
+  "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
+  "top-k": {
+    value: "K",
+    help: "keep this many tokens, 0 keeps all (generation_config)",
+    range: [0, Number.MAX_SAFE_INTEGER],
+    whole: true,
+  },
+  "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
+  "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
+  "no-think": { help: "switch thinking off; implies the chat template" },
+  "device": { value: "NAME", help: "vulkan:0, vulkan:1, …, wasm (default: VKMX_DEVICE, else the best one)" },
+} as const satisfies Flags;
+
+/** What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. */
+export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
+  return {
+    maxTokens: values["max-tokens"],
+    temp: values.temp ?? wishes.temperature ?? 0,
+    topP: values["top-p"] ?? wishes.topP,
+    topK: values["top-k"] ?? wishes.topK,
+    minP: values["min-p"] ?? wishes.minP,
+    seed: values.seed,
+    enableThinking: !values["no-think"],
+  };
+}
+
 /** The flags as an aligned list. */
 export function describeFlags(flags: Flags): string {
   const rows = Object.entries(flags).map((
@@ -129,6 +169,17 @@ export async function runMain(main: () => Promise<number>): Promise<never> {
 }
 
 const UTF8 = new TextEncoder();
+
+/** Lines of stdin; the last one may lack its end. */
+export async function* inputLines(): AsyncGenerator<string, void, void> {
+  let rest = "";
+  for await (const text of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + text).split(/\r?\n/);
+    rest = lines.pop()!;
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
 
 /** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
 export function print(text: string): void {

@@ -12,7 +12,10 @@
 import * as mx from "../mod.ts";
 import {
   describeFlags,
+  EMBEDDED_MODEL,
   type Flags,
+  generateOptions,
+  MODEL_FLAGS,
   note,
   print,
   ProgressBar,
@@ -23,23 +26,9 @@ import {
 } from "./cli.ts";
 
 const FLAGS = {
-  "model": { value: "DIR", help: "model directory as mlx-lm lays it out (default: the embedded tiny-qwen3)" },
+  ...MODEL_FLAGS,
   "chat": { help: "put the prompt into the model's chat template (default with --model, where there is one)" },
   "raw": { help: "continue the prompt as it is" },
-  "system": { value: "TEXT", help: "system message; implies --chat" },
-  "max-tokens": { value: "N", help: "most tokens to generate (256)", range: [1, Number.MAX_SAFE_INTEGER], whole: true },
-  "temp": { value: "T", help: "temperature; 0 is greedy (default: the model's generation_config)", range: [0, 100] },
-  "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
-  "top-k": {
-    value: "K",
-    help: "keep this many tokens, 0 keeps all (generation_config)",
-    range: [0, Number.MAX_SAFE_INTEGER],
-    whole: true,
-  },
-  "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
-  "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
-  "no-think": { help: "switch thinking off; implies --chat" },
-  "device": { value: "NAME", help: "vulkan:0, vulkan:1, …, wasm (default: VKMX_DEVICE, else the best one)" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "json": { help: "print one JSON object at the end instead of streaming text" },
   "help": { help: "show this text" },
@@ -53,8 +42,6 @@ The embedded model continues the prompt, or answers it where it has nothing to a
 
 ${describeFlags(FLAGS)}
 `;
-
-const EMBEDDED = new URL("models/tiny-qwen3/", import.meta.url);
 
 await runMain(async () => {
   const { values, positionals } = readCommandLine(FLAGS, Deno.args);
@@ -72,7 +59,7 @@ await runMain(async () => {
   await mx.prepareDevices(values.device);
   const started = performance.now();
   const bar = new ProgressBar("Loading");
-  const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED, {
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, {
     device: values.device,
     onProgress: (done, total) => bar.update(done, total),
     signal: interrupt,
@@ -81,16 +68,7 @@ await runMain(async () => {
 
   const forced = values.chat || values.system !== undefined || values["no-think"];
   const chat = forced || (!values.raw && values.model !== undefined && tokenizer.hasChatTemplate);
-  const options: mx.lm.GenerateOptions = {
-    maxTokens: values["max-tokens"],
-    temp: values.temp ?? generationConfig.temperature ?? 0,
-    topP: values["top-p"] ?? generationConfig.topP,
-    topK: values["top-k"] ?? generationConfig.topK,
-    minP: values["min-p"] ?? generationConfig.minP,
-    seed: values.seed,
-    enableThinking: !values["no-think"],
-    signal: interrupt,
-  };
+  const options = { ...generateOptions(values, generationConfig), signal: interrupt };
   const messages: mx.lm.ChatMessage[] = [{ role: "user", content: prompt }];
   if (values.system !== undefined) messages.unshift({ role: "system", content: values.system });
 

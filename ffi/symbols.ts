@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xd919bbb8;
+export const ABI_HASH = 0xddb470d1;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -108,7 +108,7 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-   * without closing. That it cannot be written is no failure. */
+   * without closing. Pipelines that other threads make are waited for. That it cannot be written is no failure. */
   vkrt_pipelines_save: {
     parameters: [
       "u32", // device

@@ -63,7 +63,7 @@ static Recording *take_retired(Device *d) {
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
     free(r->places);
-    *r = (Recording){.commands = r->commands};
+    *r = (Recording){.commands = r->commands, .opening = r->opening};
 }
 
 static int32_t recording_new(Device *d, Recording **out) {
@@ -148,25 +148,26 @@ static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *
     return n;
 }
 
-static void record_dispatches(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards, Use *uses) {
+// Dispatches `from` up to `to`; `table` bytes of the recording's tables are taken.
+static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r, const Binding *bindings,
+                              Hazards *hazards, Use *uses, uint32_t *table) {
     VkPipeline bound = VK_NULL_HANDLE;
-    uint32_t table = 0;
-    for (uint32_t i = 0; i < plan->dispatches; i++) {
+    for (uint32_t i = from; i < to; i++) {
         const Dispatch *dispatch = &plan->dispatch[i];
         uint32_t block[PUSH_BYTES / 4];
-        uint32_t bytes = push_block(dispatch, bindings, r, &table, block);
+        uint32_t bytes = push_block(dispatch, bindings, r, table, block);
         bool barrier = hazards_next(hazards, uses, uses_of(dispatch, bindings, uses), dispatch->disjoint);
         if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
-            commands_barrier(d, r->commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
+            commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
         r->barriers += barrier;
         if (dispatch->pipeline != bound) {
             bound = dispatch->pipeline;
-            d->vk.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
+            d->vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound);
         }
-        d->vk.CmdPushConstants(r->commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, bytes, block);
-        profile_mark(d, r->commands, r, 2 * i);
-        d->vk.CmdDispatch(r->commands, dispatch->grid[0], dispatch->grid[1], dispatch->grid[2]);
-        profile_mark(d, r->commands, r, 2 * i + 1);
+        d->vk.CmdPushConstants(commands, d->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, bytes, block);
+        profile_mark(d, commands, r, 2 * i);
+        d->vk.CmdDispatch(commands, dispatch->grid[0], dispatch->grid[1], dispatch->grid[2]);
+        profile_mark(d, commands, r, 2 * i + 1);
     }
 }
 
@@ -175,6 +176,23 @@ static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     if (plan->table_entries == 0) return VKRT_OK;
     TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, &r->tables));
     return device_wait(d, r->tables->last_use, PATIENCE_MS);
+}
+
+// Begins a command buffer that may follow anything.
+static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
+    TRY(commands_begin(d, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
+    commands_barrier(d, commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
+    return VKRT_OK;
+}
+
+// What opens runs goes to a command buffer of its own, unless it is timed.
+static int32_t record_opening(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards, Use *uses, uint32_t *table) {
+    r->opens = plan->opening > 0 && !r->queries;
+    if (!r->opens) return VKRT_OK;
+    if (!r->opening) TRY(commands_new(d, &r->opening));
+    TRY(begin_behind_all(d, r->opening));
+    record_dispatches(d, r->opening, plan, 0, plan->opening, r, bindings, hazards, uses, table);
+    return VK(d, EndCommandBuffer, r->opening);
 }
 
 static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *bindings) {
@@ -186,14 +204,17 @@ static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *
         free(uses);
         return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     }
-    int32_t status = commands_begin(d, r->commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+    uint32_t table = 0;
+    int32_t status = record_opening(d, plan, r, bindings, &hazards, uses, &table);
+    if (status == VKRT_OK) status = begin_behind_all(d, r->commands);
     if (status == VKRT_OK) {
+        hazards.epoch++;
+        r->barriers = 1;
         bool host = false;
         for (uint32_t i = 0; i < plan->slots; i++) host = host || (bindings[i].range && bindings[i].range->chunk->mapped);
-        commands_barrier(d, r->commands, COMPUTE | VK_PIPELINE_STAGE_2_COPY_BIT, WRITE | VK_ACCESS_2_TRANSFER_WRITE_BIT, COMPUTE, READ | WRITE);
         profile_reset(d, r->commands, r, plan->dispatches);
-        record_dispatches(d, plan, r, bindings, &hazards, uses);
-        r->barriers += 1 + host;
+        record_dispatches(d, r->commands, plan, r->opens ? plan->opening : 0, plan->dispatches, r, bindings, &hazards, uses, &table);
+        r->barriers += host;
         if (host) commands_barrier(d, r->commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
         status = VK(d, EndCommandBuffer, r->commands);
     }
@@ -286,7 +307,7 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, u
     for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
         if (fits(d, plan, plan->recordings[i], bindings)) r = promote(plan, i);
     if (status == VKRT_OK && !r) status = recording_make(d, plan, bindings, &r);
-    if (status == VKRT_OK) status = device_submit(d, r->commands, times, &r->ticket);
+    if (status == VKRT_OK) status = device_submit(d, r->opens ? r->opening : VK_NULL_HANDLE, r->commands, times, &r->ticket);
     if (status == VKRT_OK) {
         for (uint32_t i = 0; i < plan->slots; i++)
             if (bindings[i].range) bindings[i].range->last_use = r->ticket;

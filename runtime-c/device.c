@@ -93,12 +93,13 @@ int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
     return VKRT_OK;
 }
 
-int32_t device_submit(Device *d, VkCommandBuffer last, uint32_t times, uint64_t *ticket) {
+int32_t device_submit(Device *d, VkCommandBuffer first, VkCommandBuffer last, uint32_t times, uint64_t *ticket) {
     VkCommandBuffer transfers;
     TRY(transfer_end(d, &transfers));
-    VkCommandBufferSubmitInfo buffers[1 + VKRT_MAX_TIMES];
+    VkCommandBufferSubmitInfo buffers[2 + VKRT_MAX_TIMES];
     uint32_t count = 0;
     if (transfers) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
+    if (first) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = first};
     for (uint32_t i = 0; i < times; i++) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = last};
     VkSemaphoreSubmitInfo signal = {
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
@@ -243,7 +244,12 @@ int32_t device_idle(Device *d) {
     return device_wait(d, atomic_load(&d->submitted), PATIENCE_MS) == VKRT_ERROR_TIMEOUT ? VKRT_ERROR_TIMEOUT : VKRT_OK;
 }
 
+// Other threads leave vkrt_wait, whose work is done or lost, and vkrt_plan_prepare.
+void device_join(Device *d) {
+    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1);
+}
+
 void device_close(Device *d) {
-    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1); // other threads leave vkrt_wait: the work is done or lost
+    device_join(d);
     destroy(d);
 }

@@ -79,10 +79,10 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     const KernelRow *row = &kernel_table[id];
     const char *missing = kernel_missing(row, &r->d->facts);
     if (missing) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: kernel %s cannot run here: %s", number, row->name, missing);
-    if (flags & ~PLAN_DISJOINT) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
+    if (flags & ~(PLAN_DISJOINT | PLAN_OPENING)) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
     TRY(check_counts(r, number, row, w[1]));
     TRY(check_grid(r, number, row, w + 2));
-    *out = (Dispatch){.kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0};
+    *out = (Dispatch){.kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0, .opening = (flags & PLAN_OPENING) != 0};
     out->buffers = w + PLAN_DISPATCH_WORDS;
     out->spec = out->buffers + 2 * row->buffers;
     out->push = out->spec + row->spec;
@@ -106,6 +106,7 @@ static int32_t read_plan(Reader *r, Plan *plan) {
     for (uint32_t i = 0; i < plan->dispatches; i++) {
         Dispatch *dispatch = &plan->dispatch[i];
         TRY(read_dispatch(r, i, dispatch));
+        if (dispatch->opening && plan->opening++ < i) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs behind one that does not", i);
         uint32_t entries = dispatch->rows * dispatch->kernel->columns;
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
         note_reach(plan, dispatch->table, entries);

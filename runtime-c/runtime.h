@@ -130,7 +130,7 @@ typedef struct Dispatch {
     const uint32_t *spec, *push;
     VkPipeline pipeline;
     uint32_t grid[3];
-    bool disjoint;
+    bool disjoint, opening;
     uint32_t rows;         // of the table of addresses
     const uint32_t *table; // its pairs {slot, byte offset}, row by row
 } Dispatch;
@@ -138,6 +138,8 @@ typedef struct Dispatch {
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
+    VkCommandBuffer opening; // in front of the first of several runs; VK_NULL_HANDLE: never needed so far
+    bool opens;              // whether it is
     VkQueryPool queries;
     uint64_t *places; // of the slots, see place_of in commands.c
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
@@ -152,6 +154,7 @@ typedef struct Recording {
 typedef struct Plan {
     uint32_t *words;
     uint32_t slots, dispatches;
+    uint32_t opening; // dispatches in front that only the first of several runs needs
     Dispatch *dispatch;
     uint32_t table_entries; // of all dispatches together
     uint64_t *reach; // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
@@ -230,10 +233,12 @@ bool device_fault(Device *d, const char *call);
 // device.c
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
+void device_join(Device *d); // lets calls on other threads end
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);
-int32_t device_submit(Device *d, VkCommandBuffer last, uint32_t times, uint64_t *ticket); // the open transfers go in front
+// The open transfers go in front, then `first` unless it is VK_NULL_HANDLE, then `last` as often as `times` says.
+int32_t device_submit(Device *d, VkCommandBuffer first, VkCommandBuffer last, uint32_t times, uint64_t *ticket);
 
 // memory.c
 int32_t memory_init(Device *d);

@@ -316,6 +316,7 @@ int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, u
 int32_t vkrt_pipelines_save(uint32_t device) {
     Device *d;
     TRY(enter(__func__, device, &d));
+    device_join(d);
     pipelines_save(d);
     return VKRT_OK;
 }

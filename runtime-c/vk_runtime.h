@@ -63,7 +63,7 @@ VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *
 VKRT_API int32_t vkrt_device_close(uint32_t device);
 
 // Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-// without closing. That it cannot be written is no failure.
+// without closing. Pipelines that other threads make are waited for. That it cannot be written is no failure.
 VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
 // The message of the last failure on `device` (0: of calls without a device).

@@ -167,13 +167,13 @@ float lane_sum8(float a[8]) {
 #define Sum uvec2
 #endif
 
-// The state of one token, in this order: the position, the cosine and sine of each pair of features, the residual before each
-// layer, the residual after attention, and for each layer sums of squares, the new key and value, scores. Layers take turns
+// The state of one token, in this order: the position and a counter of the head's workgroups, the cosine and sine of each pair of
+// features and the turns that a position adds to it, the residual before each layer, the residual after attention, and for each layer sums of squares, the new key and value, scores. Layers take turns
 // with as many places as there are. schedule/decoder.ts computes the same size.
 const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
 const uint TURNS = SUMS == 3 ? 4u : 1u;
 const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES;
-const uint HEADER_BYTES = 256u + HEAD_DIM * 4u;
+const uint HEADER_BYTES = 256u + HEAD_DIM * 8u;
 const uint SQUARES = KV_HEADS * (HEADS + 1u);
 const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
 const uint NEW_BYTES = KV_HEADS * HEAD_DIM * 8u;
@@ -182,7 +182,9 @@ uint layer_bytes() { return SQUARE_BYTES + NEW_BYTES + KV_HEADS * PAIRS * 8u * p
 uint layer_at(uint layer) { return HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESIDUAL_BYTES + layer % TURNS * layer_bytes(); }
 uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * layer_at(0u) + uint64_t(SEQUENCE) * (TURNS * layer_bytes()); }
 uint64_t state_position() { return state(); }
+uint64_t state_counter() { return state() + 4u; }
 uint64_t state_turns() { return state() + 256u; }
+uint64_t state_frequencies() { return state() + (256u + HEAD_DIM * 4u); }
 uint64_t state_before(uint layer) { return state() + (HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES); }
 uint64_t state_after(uint layer) { return state() + (HEADER_BYTES + (BEFORE_TURNS + layer % TURNS) * RESIDUAL_BYTES); }
 uint64_t state_squares(uint layer) { return state() + layer_at(layer); }

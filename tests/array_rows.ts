@@ -311,6 +311,7 @@ const REDUCE: Record<string, Row> = {
   "softmax axis 0": ({ F }) => mx.softmax(F, 0),
   "softmax all": ({ F }) => mx.softmax(F),
   "softmax axes": ({ X }) => mx.softmax(X.astype(mx.float32).divide(7), [0, 2]),
+  "softmax of no axes": () => mx.softmax([0, inf, nan], []),
   "softmax -inf": () => mx.softmax([[0, -inf], [1, -inf]], -1),
   "logSoftmax": ({ F }) => mx.nn.logSoftmax(F, -1),
   "sort": () => mx.sort([[3, 1, nan], [-1, 5, 0]]),

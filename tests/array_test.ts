@@ -117,6 +117,30 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.array([1, [2]]), mx.ShapeError, "array() cannot mix scalars and lists"],
   [() => mx.array(["a"] as unknown as number[]), mx.DtypeError, "array() expected numbers or booleans in a list"],
   [() => mx.zeros([-1]), mx.ShapeError, "zeros() expected sizes"],
+  [
+    () => mx.greater(mx.array([1], mx.int16), 100000),
+    mx.ValueError,
+    "greater() cannot make 100000 int16: it holds -32768",
+  ],
+  [() => mx.clip(mx.array([1], mx.uint8), -1, 5), mx.ValueError, "maximum() cannot make -1 uint8: it holds 0 to 255"],
+  [() => mx.full([2], 2 ** 31, mx.int32), mx.ValueError, "full() cannot make 2147483648 int32"],
+  [
+    () => mx.add(mx.ones([1 << 16, 1]), mx.ones([1, 1 << 16])),
+    mx.ShapeError,
+    "cannot make an array of shape (65536, 65536)",
+  ],
+  [() => mx.repeat(mx.ones([1000]), 1e9), mx.ShapeError, "it has more than 2^31 - 1 elements"],
+  [
+    () => mx.ones([2]).astype("int32" as unknown as mx.Dtype),
+    mx.DtypeError,
+    "expected a dtype such as mx.float32: found int32",
+  ],
+  [
+    () => mx.array([2], "int32" as unknown as mx.Dtype),
+    mx.DtypeError,
+    "expected a dtype such as mx.float32: found int32",
+  ],
+  [() => [...mx.array(2)], mx.ShapeError, "a 0-dimensional array cannot be iterated"],
   [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
   [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
   [() => mx.einsum("ij->ii", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
@@ -197,6 +221,12 @@ Deno.test("tidy() keeps what its result reaches and disposes the rest", () => {
   mx.dispose(kept);
   assert(kept.list[0].isDisposed);
   mx.dispose(kept);
+});
+
+Deno.test("an array is iterated along its first axis", () => {
+  const rows = [...mx.array([[1, 2], [3, 4], [5, 6]])].map((row) => row.tolist());
+  assertEquals(rows, [[1, 2], [3, 4], [5, 6]]);
+  assertEquals([...mx.zeros([0, 3])], []);
 });
 
 Deno.test("tidy() passes results on to the scope around it", () => {

@@ -18,6 +18,12 @@ export function testDevices(): string[] {
   return devices().filter((d) => d.usable).map((d) => d.name);
 }
 
+/** The device for tests that are not about devices: the CPU where it is among them, as software Vulkan drivers are slow. */
+export function anyDevice(): string {
+  const names = testDevices();
+  return names.includes("wasm") ? "wasm" : names[0];
+}
+
 const vulkan = devices().some((d) => d.usable && d.type !== "wasm"); // opens the library: a test that did would seem to leak it
 
 Deno.test.afterAll(() => {

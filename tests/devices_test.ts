@@ -151,7 +151,7 @@ Deno.test({
 Deno.test("VKMX_DEVICE chooses, and a name that is not there lists what is", async () => {
   assertEquals(await runCode(PRINT_BACKEND, { VKMX_DEVICE: "wasm" }), { code: 0, stdout: "wasm wasm\n", stderr: "" });
   const { stdout } = await runCode(PRINT_BACKEND, { VKMX_DEVICE: "vulkan:99" });
-  assertMatch(stdout, /^device getBackend\(\): there is no device "vulkan:99"; there are .*wasm/);
+  assertMatch(stdout, /^device getBackend\(\): there is no device "vulkan:99" \(VKMX_DEVICE\); there are .*wasm/);
 });
 
 Deno.test("getBackend() without a name never takes a software driver", async () => {

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
 import { VKRT_MAX_TIMES } from "../ffi/symbols.ts";
 import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
-import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT } from "../src/backend/kernels.ts";
+import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../src/backend/kernels.ts";
 import {
   arange,
   assertFails,
@@ -161,7 +161,7 @@ deviceTest("planNew() says what is wrong with a Plan", (device) => {
   wrong((w) => w[2] = 2 ** 31, "dispatches");
   wrong((w) => w[2] = 2, "past the end");
   wrong((w) => w[4] = 999, "no kernel 999");
-  wrong((w) => w[4] |= 0x20000, "unknown flags");
+  wrong((w) => w[4] |= 0x40000, "unknown flags");
   wrong((w) => w[5] += 1, "copy takes 3 buffers");
   wrong((w) => w[6] = 2 ** 32 - 1, "workgroups along x");
   wrong((w) => w[9] = 2, "slot 2 of 2");
@@ -207,6 +207,29 @@ deviceTest("planRun() lets flagged dispatches of one slot run together", (device
   const out = device.bufferNew(4 * n * pieces);
   device.planRun(device.planNew(words), slotsOf(out));
   assert(floatsOf(device, out, n * pieces).every((x, i) => x === Math.floor(i / n)));
+});
+
+deviceTest("planRun() runs what opens in front of the first of several runs", (device, index) => {
+  const n = 64,
+    [first, later, work, out] = [3, 4, 0, 0].map((x) => {
+      return bufferOf(device, new Uint8Array(new Float32Array(n).fill(x).buffer));
+    });
+  const words = plan(4, copy(0, 2, n), copy(2, 3, n), copy(1, 2, n));
+  words[4] |= PLAN_OPENING << 16;
+  const p = device.planNew(words);
+  const run = (times: number): number => {
+    device.planRun(p, slotsOf(first, later, work, out), times);
+    return floatsOf(device, out, n)[0];
+  };
+  assertEquals([run(1), run(2), run(1), run(3)], [3, 4, 3, 4]);
+  if (INFO[index].timestampPeriod > 0) {
+    device.profile(true); // every run is timed whole
+    assertEquals(run(2), 3);
+    assertEquals(device.profileRead(p, 3).length, 3);
+  }
+  const behind = plan(4, copy(0, 2, n), copy(2, 3, n));
+  behind[4 + (behind.length - 4) / 2] |= PLAN_OPENING << 16;
+  assertFails("plan", () => device.planNew(behind), "dispatch 1 opens");
 });
 
 // ---- tickets and timestamps -----------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ for (const device of DEVICES) {
       assertEquals(grown, size + (model.traces.tiled ? 2 : 1));
       assertEquals(await decode(model, false, undefined), expected); // nothing is kept, and so nothing prepared
       assertEquals(model.traces.size, grown);
+      await model.traces.idle();
       model[Symbol.dispose]();
       assertEquals(backend.liveObjects(), alive);
       Object.assign(options, before);

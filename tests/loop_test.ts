@@ -187,11 +187,11 @@ deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be the
     return { x: mx.add(mx.multiply(x, weights.tensors[0]), 1) };
   };
   const shape = { x: mx.zeros([2]) };
-  await Promise.all([1, 2].map(() => traces.prepare("step", shape, step)));
+  await Promise.all([1, 2].map(() => traces.prepare(traces.trace("step", shape, step))));
   const state = { x: stored([1, 2]) };
-  using loop = traces.loop("step", state, step);
+  using loop = new Loop(state, traces.trace("step", state, step));
   loop.run(2);
-  await traces.prepare("step", shape, step); // beside steps that run
+  await traces.prepare(traces.trace("step", shape, step)); // beside steps that run
   assertEquals(state.x.tolist(), [13, 22]);
   assertEquals([traced, traces.size], [1, 1]);
   traces[Symbol.dispose]();
@@ -202,23 +202,22 @@ deviceTest("Traces keeps what was used last, and loops with one key share a trac
   const state = { x: stored([1]) };
   let traced = 0;
   using traces = new Traces(weights);
-  const run = (key: string | undefined): void => {
-    using loop = traces.loop(key, state, ({ x }) => {
+  const run = (key: string): void => {
+    const trace = traces.trace(key, state, ({ x }) => {
       traced++;
       return { x: mx.multiply(x, weights.tensors[0]) };
     });
+    using loop = new Loop(state, trace);
     loop.run();
   };
-  for (let i = 0; i < 3; i++) run("same");
+  for (let i = 0; i < 6; i++) run("same");
   assertEquals([traced, traces.size], [1, 1]);
-  for (let i = 0; i < 3; i++) run(undefined);
-  assertEquals([traced, traces.size], [4, 1]);
   assertEquals(state.x.tolist(), [64]);
   for (let i = 0; i < 100; i++) {
     run(`${i}`);
     run("same");
   }
-  assertEquals(traced, 104);
+  assertEquals(traced, 101);
   assert(traces.size < 50, `${traces.size} traces`);
   traces[Symbol.dispose]();
   assertEquals(traces.size, 0);

@@ -23,12 +23,12 @@ function tokens(count: number): number[] {
   return Array.from({ length: count }, (_, i) => text[i % text.length]);
 }
 
-/** A model whose prompts are padded, or are not, whatever its device is. */
-function padding(model: LanguageModel, padded: boolean): LanguageModel {
+/** A model whose prompts are padded to tiles of at least `tile` rows, whatever its device is. */
+function padding(model: LanguageModel, tile: number): LanguageModel {
   const { config } = model;
   const traces = new Proxy(model.traces, {
     get: (target, name) => {
-      const value = name === "tiled" ? padded : Reflect.get(target, name, target);
+      const value = name === "tile" ? tile : name === "tiled" ? tile > 1 : Reflect.get(target, name, target);
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
@@ -101,17 +101,17 @@ for (const device of DEVICES) {
   const borders = [1, 7, 8, 9, 16, 17, 33, 65];
   const lengths = software ? borders : Array.from({ length: 70 }, (_, i) => i + 1);
 
-  for (const padded of device === "wasm" ? [false, true] : [true]) {
-    Deno.test(`prompts ${padded ? "padded to tiles" : "as they are"} fill the cache and continue on ${device}`, async () => {
+  for (const tile of device === "wasm" ? [1, 8] : [8, 16]) {
+    Deno.test(`prompts padded to ${tile} rows and more fill the cache and continue on ${device}`, async () => {
       mx.setDefaultDevice(device);
       const { model } = await mx.lm.load(TINY_DIR, { device });
-      const steps = padding(model, padded);
-      for (const length of padded ? lengths : borders) {
+      const steps = padding(model, tile);
+      for (const length of tile === 8 ? lengths : borders) {
         const prompt = tokens(length);
         using expected = model.makeCache();
         const ids = plain(model, prompt, 3, expected);
         using found = model.makeCache();
-        found.reserve(length, promptRows(length));
+        found.reserve(length, promptRows(length, tile));
         await poison(found);
         assertEquals(await continuation(steps, prompt, 3, found), ids, `${length} tokens`);
         assertEquals(found.offset, expected.offset);
@@ -125,7 +125,7 @@ for (const device of DEVICES) {
   Deno.test(`prompts behind a prefix, in chunks and near the end of the context continue as one on ${device}`, async () => {
     mx.setDefaultDevice(device);
     const { model } = await mx.lm.load(TINY_DIR, { device });
-    const steps = padding(model, true);
+    const steps = padding(model, 8);
     const all = tokens(50);
     using whole = model.makeCache();
     const expected = plain(model, all, 4, whole);
@@ -189,7 +189,7 @@ for (const device of DEVICES) {
     const backend = mx.withDevice(device, getBackend);
     const before = backend.liveObjects();
     const { model } = await mx.lm.load(TINY_DIR, { device });
-    const steps = padding(model, true);
+    const steps = padding(model, 8);
     const read = async (length: number): Promise<void> => {
       using cache = model.makeCache();
       await continuation(steps, tokens(length), 2, cache);

@@ -51,6 +51,23 @@ for (const device of testDevices()) {
     }
   });
 
+  Deno.test(`makeLogitsProcessors() adds a bias, then subtracts the presence penalty once, on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const bias = { 0: -Infinity, 9: 1.25, 3: -0.5 };
+    const processors = makeLogitsProcessors({ logitBias: bias, presencePenalty: 0.75 });
+    assertEquals(processors.map(({ graph }) => graph), ["bias 0,-Infinity,3,-0.5,9,1.25", "presence 0.75"]);
+    const recent = mx.array([3, 4, 5, 5, 9], mx.int32);
+    const values = mx.tidy(() =>
+      processors.reduce((x, process) => process(recent, x), mx.array([LOGITS, LOGITS])).tolist()
+    );
+    mx.dispose(recent);
+    const expected = LOGITS.map((x, i) =>
+      x + ((bias as Record<number, number>)[i] ?? 0) - ([3, 4, 5, 9].includes(i) ? 0.75 : 0)
+    );
+    const near = (row: number[]): number[] => row.map((x) => Math.round(x * 1e5) / 1e5);
+    assertEquals((values as number[][]).map(near), [near(expected), near(expected)]);
+  });
+
   Deno.test(`makeLogitsProcessors() penalizes each recent token once, by its sign, on ${device}`, () => {
     mx.setDefaultDevice(device);
     const [penalize] = makeLogitsProcessors({ repetitionPenalty: 1.5 });
@@ -76,5 +93,10 @@ Deno.test("makeSampler() names options out of range", () => {
     LlmError,
     "repetitionPenalty is 0, expected a number above 0",
   );
-  assertEquals(makeLogitsProcessors({ repetitionPenalty: 1 }), []);
+  assertEquals(makeLogitsProcessors({ repetitionPenalty: 1, presencePenalty: 0, logitBias: {} }), []);
+  const refused = (options: mx.lm.LogitsOptions, message: string) =>
+    assertThrows(() => makeLogitsProcessors(options), LlmError, message);
+  refused({ presencePenalty: NaN }, "presencePenalty is NaN, expected a number");
+  refused({ logitBias: { [-1]: 2 } }, "logitBias has a token that is -1, expected the id of a token");
+  refused({ logitBias: { 5: Infinity } }, "logitBias[5] is Infinity, expected a number or -Infinity");
 });

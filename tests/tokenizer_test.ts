@@ -79,6 +79,35 @@ for (const { change, ids } of REFERENCE.tiny) {
   });
 }
 
+Deno.test("encode() merges as the definition says: always the leftmost of the pairs that were learned first", () => {
+  const { model } = JSON.parse(new TextDecoder().decode(tinySource().tokenizer)) as TokenizerJson;
+  const ranks = new Map((model.merges as string[][]).map((pair, rank) => [pair.join(" "), rank]));
+  const slowly = (word: string): number[] => {
+    const parts = [...word];
+    for (;;) {
+      const found = parts.map((part, i) => ranks.get(`${part} ${parts[i + 1]}`) ?? Infinity);
+      const at = found.indexOf(Math.min(...found));
+      if (found[at] === Infinity) return parts.map((part) => model.vocab[part]);
+      parts.splice(at, 2, parts[at] + parts[at + 1]);
+    }
+  };
+  let state = 1;
+  const letter = (): string => "eeeetttaaooiinnsshhrrdlucmwfg"[(state = state * 48271 % 0x7fffffff) % 29];
+  for (let i = 0; i < 2000; i++) {
+    const word = Array.from({ length: 2 + i % 23 }, letter).join("");
+    assertEquals(tiny.encode(word), slowly(word), word);
+  }
+});
+
+Deno.test("encode() takes the longest control token", async () => {
+  const tokenizer = await changedTiny((json) => {
+    const [like] = json.added_tokens as object[];
+    const token = (content: string, id: number) => ({ ...like, content, id });
+    json.added_tokens = [token("<a", 4093), token("<a>b", 4095), token("<a>", 4094)];
+  });
+  assertEquals(tokenizer.encode("<a<a>b<a><a>b"), [4093, 4095, 4094, 4095]);
+});
+
 Deno.test("tokenizer.json may be written in other ways", async () => {
   const same = async (tokenizer: Promise<Tokenizer>) => assertEquals(idsOf(await tokenizer), REFERENCE.tiny[0].ids);
   await same(changedTiny(({ model }) => model.merges = model.merges.map((pair) => (pair as string[]).join(" "))));
@@ -174,6 +203,7 @@ Deno.test("StopStrings cuts before the first stop string, also across pieces", (
   assertEquals(run(["abc"], ["ab", "ab", "x"]), { text: "ababx", found: false, first: "" });
   assertEquals(run(["aab"], ["aa", "ab", "c"]), { text: "a", found: true, first: "" });
   assertEquals(run(["world", "wo"], ["hello world"]), { text: "hello ", found: true, first: "hello " });
+  assertEquals(run(["lo w", "el"], ["hello world"]), { text: "h", found: true, first: "h" });
   assertEquals(run([""], ["text"]), { text: "text", found: false, first: "text" });
   assertEquals(run(["end"], ["the en"]), { text: "the en", found: false, first: "the " });
 });

@@ -190,7 +190,7 @@ Deno.test("wasm compile() refuses a malformed Plan and says where", () => {
     [change(2, 3).with(3, words.length), /dispatch 2: .*early/],
     [change(2, 1), /left over/],
     [change(4, 1000), /dispatch 0: a kernel/],
-    [change(second, KERNELS.arange.id | 2 << 16), /dispatch 1: a flag/],
+    [change(second, KERNELS.arange.id | 4 << 16), /dispatch 1: a flag/],
     [change(second + 1, 0), /dispatch 1: the counts/],
     [change(second + 5, 1), /dispatch 1: a slot/],
     [change(second + 5, 0xffffffff), /dispatch 1: a slot/],

@@ -2,16 +2,16 @@
  * From JavaScript values to nodes: scalars, nested lists and typed arrays wherever an array is taken.
  *
  * Numbers and booleans are weak: beside an array they take its dtype (a number that is not whole lifts integers to
- * float32). Lists are arrays of float32, or of bool when all their elements are booleans.
+ * float32, a whole one must be in their range). Lists are arrays of float32, or of bool when all their elements are booleans.
  *
  * @module
  */
 
 import * as dt from "../graph/dtype.ts";
-import { type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { formatShape, type Shape } from "../graph/shape.ts";
 import { nodeOf, Tensor } from "./tensor.ts";
 
 /** A JavaScript number or boolean. */
@@ -64,11 +64,22 @@ export function castNode(node: Node, dtype: Dtype): Node {
   return node.dtype === dtype ? node : makeNode("elementwise", [node], node.shape, dtype, { fn: "cast" });
 }
 
+/** The node of a number, or of a boolean as 0 or 1, repeated to a shape. A whole number that an integer type cannot hold is an error. */
+export function scalarNode(op: string, value: Scalar, dtype: Dtype, shape: Shape = []): Node {
+  const span = 2 ** (8 * dtype.bytes);
+  const low = dtype.kind === "int" ? -span / 2 : 0;
+  const isWhole = dtype.kind === "int" || dtype.kind === "uint";
+  if (isWhole && Number.isInteger(value) && (Number(value) < low || Number(value) >= low + span)) {
+    throw new ValueError(`${op}() cannot make ${value} ${dtype.name}: it holds ${low} to ${low + span - 1}`);
+  }
+  return fullNode(Number(value), shape, dtype);
+}
+
 /** The node of an argument. Lists and scalars take `dtype` when given; arrays keep theirs. */
 export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
   if (value instanceof Tensor) return nodeOf(value);
-  if (typeof value === "number") return fullNode(value, [], dtype ?? dt.float32);
-  if (typeof value === "boolean") return fullNode(Number(value), [], dtype ?? dt.bool);
+  if (typeof value === "number") return scalarNode(op, value, dtype ?? dt.float32);
+  if (typeof value === "boolean") return scalarNode(op, value, dtype ?? dt.bool);
   if (ArrayBuffer.isView(value)) return typedNode(op, value, dtype);
   if (Array.isArray(value)) return listNode(op, value as NestedList, dtype);
   throw new DtypeError(`${op}() expected an array, number, boolean, list or typed array: found ${describe(value)}`);
@@ -95,7 +106,7 @@ export function toOperands(op: string, values: readonly TensorLike[], least?: (d
     else dtype = values.every((w) => typeof w === "boolean") ? dt.bool : dt.float32;
   }
   const meet = least ? least(dtype!) : dtype!;
-  return nodes.map((node, i) => node ? castNode(node, meet) : fullNode(Number(values[i]), [], meet));
+  return nodes.map((node, i) => node ? castNode(node, meet) : scalarNode(op, values[i] as Scalar, meet));
 }
 
 /** float32 for everything that is not a float already. */
@@ -153,6 +164,7 @@ function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: numb
 }
 
 function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
+  checkDtype(dtype);
   const bytes = new Uint8Array(values.length * dtype.bytes);
   const view = hostView(dtype, bytes);
   for (let i = 0; i < values.length; i++) view[i] = hostBits(dtype, values[i]);
@@ -166,9 +178,6 @@ export function toShape(op: string, shape: number | Shape): number[] {
     if (!Number.isInteger(d) || d < 0) {
       throw new ShapeError(`${op}() expected sizes that are whole and not negative: found ${formatShape(list)}`);
     }
-  }
-  if (sizeOf(list) > 0x7fffffff) {
-    throw new ShapeError(`${op}() cannot make an array of shape ${formatShape(list)}: more than 2^31 elements`);
   }
   return list;
 }

@@ -9,7 +9,7 @@ import { DtypeError, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
-import { castNode, fullNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
+import { castNode, fullNode, scalarNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastNode, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
@@ -34,7 +34,7 @@ export function array(value: TensorLike, dtype?: Dtype): Tensor {
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */
 export function full(shape: number | Shape, value: TensorLike, dtype?: Dtype): Tensor {
   const to = toShape("full", shape);
-  if (typeof value === "number") return wrap(fullNode(value, to, dtype ?? float32));
+  if (typeof value === "number") return wrap(scalarNode("full", value, dtype ?? float32, to));
   const node = toNode("full", value);
   return scoped(() => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
 }

@@ -370,7 +370,7 @@ export function attentionComposite(
 export interface SampleOptions {
   /** Divides the logits; 0 takes the most likely token. Default 1. */
   readonly temperature?: number;
-  /** Keeps the most likely tokens whose probabilities reach this together. Default 1: all. */
+  /** Keeps the most likely tokens whose probabilities reach this together. Default 1, which like 0 keeps all. */
   readonly topP?: number;
   /** Keeps tokens at least this likely relative to the most likely one. Default 0: all. */
   readonly minP?: number;

@@ -8,6 +8,7 @@ import { Scratch } from "../schedule/execute.ts";
 import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
+import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
@@ -23,14 +24,20 @@ export function visible(values: Int32Array, shape: Shape = [values.length]): Ten
   return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
 }
 
-/** The values of a {@link visible} array now. What steps up to a finished ticket wrote is there. */
-export function peek(array: Tensor): Int32Array {
-  return new Int32Array(peekNode(nodeOf(array)).buffer);
+/**
+ * The values of a {@link visible} array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
+ */
+export function peek(array: Tensor, start?: number, count?: number): Int32Array {
+  return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
 /** A step from state to state that was traced once; {@link Loop} runs it over a state. */
 export class Trace<S> implements Disposable {
-  readonly #trace: StateTrace;
+  readonly #make: () => StateTrace;
+  #trace: StateTrace;
+  #improving: Promise<boolean> | undefined;
+  #ended = false;
 
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: Scratch) {
@@ -44,7 +51,14 @@ export class Trace<S> implements Disposable {
       for (const node of outputs) node.handOn();
       return outputs;
     };
-    this.#trace = new StateTrace(tensorsOf(state).map(nodeOf), trace, scratch);
+    const nodes = tensorsOf(state).map(nodeOf);
+    this.#make = () => new StateTrace(nodes, trace, scratch);
+    this.#trace = this.#make();
+  }
+
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly Tensor[]): boolean {
+    return this.#trace.fits(state.map(nodeOf));
   }
 
   /** The traced step over the arrays of a state. */
@@ -52,13 +66,40 @@ export class Trace<S> implements Disposable {
     return this.#trace.bind(tensorsOf(state).map(nodeOf));
   }
 
-  /** Does what takes time in the first {@link Trace.bind} ahead, on another thread. */
+  /** Whether {@link Trace.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#trace.ready;
+  }
+
+  /** Does what takes time in the first {@link Trace.bind} ahead: on a GPU kernels are compiled, on another thread. */
   prepare(): Promise<void> {
     return this.#trace.prepare();
   }
 
+  /**
+   * Makes the test that the trace left open, beside other work, and traces again where a faster step was found: true then, and
+   * {@link Trace.bind} gives that one. What `step` captured must still be there; otherwise this rejects.
+   */
+  improve(): Promise<boolean> {
+    return this.#improving ??= this.#improve();
+  }
+
+  async #improve(): Promise<boolean> {
+    if (!await this.#trace.test() || this.#ended) return false;
+    let spare = this.#make();
+    try {
+      await spare.prepare();
+      if (this.#ended) return false;
+      [this.#trace, spare] = [spare, this.#trace];
+      return true;
+    } finally {
+      spare[Symbol.dispose]();
+    }
+  }
+
   /** Ends the trace; loops over it go on. */
   [Symbol.dispose](): void {
+    this.#ended = true;
     this.#trace[Symbol.dispose]();
   }
 }
@@ -67,7 +108,10 @@ export class Trace<S> implements Disposable {
 export class Loop<S> implements Disposable {
   /** The arrays of the state, evaluated; each run changes their values in place. */
   readonly state: S;
-  readonly #loop: StateLoop;
+  readonly #trace: Trace<S>;
+  readonly #owned: boolean;
+  #loop: StateLoop;
+  #ended = false;
 
   /**
    * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link Trace} already.
@@ -75,12 +119,9 @@ export class Loop<S> implements Disposable {
    */
   constructor(state: S, step: ((state: S) => S) | Trace<S>) {
     this.state = state;
-    if (step instanceof Trace) {
-      this.#loop = step.bind(state);
-    } else {
-      using trace = new Trace(state, step);
-      this.#loop = trace.bind(state);
-    }
+    this.#owned = !(step instanceof Trace);
+    this.#trace = step instanceof Trace ? step : new Trace(state, step);
+    this.#loop = this.#trace.bind(state);
   }
 
   /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
@@ -89,16 +130,27 @@ export class Loop<S> implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
-   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
+   * tenth of a millisecond counts. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
    */
-  done(ticket?: number): Promise<void> {
-    return this.#loop.done(ticket);
+  done(ticket?: number, soon?: boolean): Promise<void> {
+    return this.#loop.done(ticket, soon);
+  }
+
+  /** Later runs take a faster step where {@link Trace.improve} finds one. */
+  async improve(): Promise<void> {
+    if (!await this.#trace.improve() || this.#ended) return;
+    const worse = this.#loop;
+    this.#loop = this.#trace.bind(this.state);
+    worse[Symbol.dispose]();
   }
 
   /** Frees the step; the state stays. */
   [Symbol.dispose](): void {
+    this.#ended = true;
     this.#loop[Symbol.dispose]();
+    if (this.#owned) this.#trace[Symbol.dispose]();
   }
 }
 
@@ -108,9 +160,11 @@ const MOST_TRACES = 32;
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
-  readonly #kept = new Map<string, Trace<unknown>>();
+  /** The most recently used one comes last. */
+  readonly #kept: { readonly key: string; readonly trace: Trace<unknown> }[] = [];
   readonly #scratch = new Scratch();
-  #tiled: boolean | undefined;
+  readonly #pending = new Set<Promise<unknown>>();
+  #tile: number | undefined;
 
   /** For steps that read `weights`. */
   constructor(weights: { readonly tensors: readonly Tensor[] }) {
@@ -119,47 +173,60 @@ export class Traces implements Disposable {
 
   /** Whether the device of the weights computes many rows in tiles, so that a few more rows cost nothing; otherwise each costs. */
   get tiled(): boolean {
-    return this.#tiled ??= backendOf(this.#weights.tensors.map(nodeOf)).limits.subgroup > 1;
+    return this.tile > 1;
+  }
+
+  /** Rows that cost the device of the weights as much as one. */
+  get tile(): number {
+    return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
   }
 
   /** Traces that are kept. */
   get size(): number {
-    return this.#kept.size;
+    return this.#kept.length;
   }
 
   /**
-   * A loop over `state`. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one
-   * is traced for all. Without a key the step is traced for this loop alone.
+   * The trace of a step. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one is
+   * traced for all. The state is not evaluated.
    */
-  loop<S>(key: string | undefined, state: S, step: (state: S) => S): Loop<S> {
-    return new Loop(state, key === undefined ? step : this.#trace(key, state, step));
-  }
-
-  /**
-   * Traces a step ahead of a {@link Traces.loop} with the same key over a state of these shapes and dtypes, which is not evaluated. On a
-   * GPU its kernels are then compiled on another thread; the promise says when they are.
-   */
-  prepare<S>(key: string, state: S, step: (state: S) => S): Promise<void> {
-    return this.#trace(key, state, step).prepare();
-  }
-
-  #trace<S>(key: string, state: S, step: (state: S) => S): Trace<S> {
-    const shapes = tensorsOf(state).map(({ dtype, shape }) => `${dtype.name}(${shape})`);
-    const id = [key, JSON.stringify(options), ...shapes].join(" ");
-    const trace = this.#kept.get(id) as Trace<S> | undefined ?? new Trace(state, step, this.#scratch);
-    this.#kept.delete(id);
-    this.#kept.set(id, trace as Trace<unknown>); // the last one is the most recently used
-    if (this.#kept.size > MOST_TRACES) {
-      const [[oldest, unused]] = this.#kept;
-      unused[Symbol.dispose]();
-      this.#kept.delete(oldest);
-    }
+  trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
+    const kept = this.#kept;
+    const key = `${name} ${JSON.stringify(options)}`;
+    const tensors = tensorsOf(state);
+    const at = kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+    const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
+    kept.push({ key, trace: trace as Trace<unknown> });
+    if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return trace;
+  }
+
+  /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. A `lasting` step is improved too. */
+  prepare(trace: Trace<unknown>, lasting: boolean = false): Promise<void> {
+    const ready = this.#track(trace.prepare());
+    if (lasting) this.improve(trace);
+    return ready;
+  }
+
+  /** Lets a loop or a trace find a faster form of its step, see {@link Trace.improve}; nobody needs to wait for it. */
+  improve(what: { improve(): Promise<unknown> }): void {
+    this.#track(what.improve()).catch(() => {}); // the weights went, or the device did: whoever needs them will say so
+  }
+
+  /** Resolves when nothing is prepared or tested in the background any more. */
+  async idle(): Promise<void> {
+    while (this.#pending.size > 0) await Promise.allSettled(this.#pending);
+  }
+
+  #track<T>(promise: Promise<T>): Promise<T> {
+    this.#pending.add(promise);
+    const done = (): boolean => this.#pending.delete(promise);
+    promise.then(done, done);
+    return promise;
   }
 
   /** Ends all traces; loops over them go on. */
   [Symbol.dispose](): void {
-    for (const trace of this.#kept.values()) trace[Symbol.dispose]();
-    this.#kept.clear();
+    for (const { trace } of this.#kept.splice(0)) trace[Symbol.dispose]();
   }
 }

@@ -14,7 +14,7 @@ import { divide, notEqual, subtract } from "./binary.ts";
 import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
 import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import { type Axis, type Tensor, wrap } from "./tensor.ts";
 import { sqrt, square } from "./unary.ts";
 
 function reducedShape(shape: Shape, axes: readonly number[], keepdims: boolean): number[] {
@@ -254,6 +254,5 @@ export function softmax(a: TensorLike, axis?: Axis): Tensor {
   const given = toNode("softmax", a);
   const node = castNode(given, atLeastFloat(given.dtype));
   const axes = axesOf("softmax", axis, node.shape);
-  if (axes.length === 0) return make("full", [], node.shape, node.dtype, { value: 1 });
   return wrap(onLastAxis(node, axes, (last) => makeNode("softmax", [last], last.shape, last.dtype, {})));
 }

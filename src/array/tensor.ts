@@ -151,6 +151,13 @@ export class Tensor {
     return shape[0];
   }
 
+  /** The arrays along the first axis, so that `for (const row of x)` and `const [q, k] = x` work. */
+  *[Symbol.iterator](): IterableIterator<Tensor> {
+    const { shape } = this.#live();
+    if (shape.length === 0) throw new ShapeError("a 0-dimensional array cannot be iterated");
+    for (let i = 0; i < shape[0]; i++) yield this.index(i);
+  }
+
   /** The array with its axes reversed. */
   get T(): Tensor {
     return movement.transpose(this);

@@ -85,8 +85,8 @@ export interface Backend extends Disposable {
   release(plan: PlanHandle): void;
   /** Blocks until the ticket is done. */
   wait(ticket: number): void;
-  /** Resolves when the ticket is done; the event loop stays alive. */
-  waitAsync(ticket: number): Promise<void>;
+  /** Resolves when the ticket is done; the event loop stays alive. `soon`: every tenth of a millisecond counts. */
+  waitAsync(ticket: number, soon?: boolean): Promise<void>;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
   /** Switches timing of single dispatches. */

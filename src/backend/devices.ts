@@ -149,7 +149,8 @@ function rowOf(name: string, call: string): Row & { readonly open: () => Backend
   const row = maskedRow(name, call) ?? table().find((r) => r.name === name);
   if (row?.open) return { ...row, open: row.open };
   const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");
-  if (!row) throw new RuntimeError("device", call, `there is no device "${name}"; there are ${usable}`);
+  const from = chosen === undefined && name === environment("VKMX_DEVICE") ? " (VKMX_DEVICE)" : "";
+  if (!row) throw new RuntimeError("device", call, `there is no device "${name}"${from}; there are ${usable}`);
   throw new RuntimeError("unavailable", call, `${name} is not usable: ${row.reason}; there are ${usable}`);
 }
 

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xd919bbb8;
+export const ABI_HASH = 0xddb470d1;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -644,7 +644,7 @@ export const KERNELS = {
   decode_begin_u64: {
     id: 42,
     buffers: [
-      { name: "state", read: false, write: true, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
       { name: "x", read: true, write: false, optional: true },
       { name: "ids", read: true, write: false, optional: true },
@@ -655,7 +655,7 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X", "OPENS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -714,7 +714,7 @@ export const KERNELS = {
   decode_head_u64: {
     id: 46,
     buffers: [
-      { name: "state", read: true, write: false, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
@@ -725,14 +725,36 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  decode_greedy_u64: {
+    id: 47,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "best", read: true, write: true, optional: false },
+      { name: "next", read: false, write: true, optional: false },
+      { name: "position", read: true, write: true, optional: false },
+      { name: "log", read: false, write: true, optional: true },
+      { name: "recent", read: false, write: true, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   decode_begin_i32: {
-    id: 47,
+    id: 48,
     buffers: [
-      { name: "state", read: false, write: true, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
       { name: "x", read: true, write: false, optional: true },
       { name: "ids", read: true, write: false, optional: true },
@@ -743,12 +765,12 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X", "OPENS"],
     needs: "shuffle",
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 48,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -768,7 +790,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 49,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -783,7 +805,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 50,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -800,9 +822,9 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 51,
+    id: 52,
     buffers: [
-      { name: "state", read: true, write: false, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
@@ -813,14 +835,36 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+    needs: "shuffle",
+    wasm: false,
+  },
+  decode_greedy_i32: {
+    id: 53,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "best", read: true, write: true, optional: false },
+      { name: "next", read: false, write: true, optional: false },
+      { name: "position", read: true, write: true, optional: false },
+      { name: "log", read: false, write: true, optional: true },
+      { name: "recent", read: false, write: true, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE"],
     needs: "shuffle",
     wasm: false,
   },
   decode_begin_f32: {
-    id: 52,
+    id: 54,
     buffers: [
-      { name: "state", read: false, write: true, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
       { name: "x", read: true, write: false, optional: true },
       { name: "ids", read: true, write: false, optional: true },
@@ -831,12 +875,12 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X", "OPENS"],
     needs: "shuffle float_atomics",
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 53,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -856,7 +900,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 54,
+    id: 56,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -871,7 +915,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 55,
+    id: 57,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -888,9 +932,9 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 56,
+    id: 58,
     buffers: [
-      { name: "state", read: true, write: false, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
@@ -901,14 +945,36 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+    needs: "shuffle float_atomics",
+    wasm: false,
+  },
+  decode_greedy_f32: {
+    id: 59,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "best", read: true, write: true, optional: false },
+      { name: "next", read: false, write: true, optional: false },
+      { name: "position", read: true, write: true, optional: false },
+      { name: "log", read: false, write: true, optional: true },
+      { name: "recent", read: false, write: true, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE"],
     needs: "shuffle float_atomics",
     wasm: false,
   },
   decode_begin_poll: {
-    id: 57,
+    id: 60,
     buffers: [
-      { name: "state", read: false, write: true, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
       { name: "x", read: true, write: false, optional: true },
       { name: "ids", read: true, write: false, optional: true },
@@ -919,12 +985,12 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_X", "OPENS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   decode_layers: {
-    id: 58,
+    id: 61,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -954,9 +1020,9 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_poll: {
-    id: 59,
+    id: 62,
     buffers: [
-      { name: "state", read: true, write: false, optional: false },
+      { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
@@ -967,12 +1033,34 @@ export const KERNELS = {
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  decode_greedy_poll: {
+    id: 63,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "best", read: true, write: true, optional: false },
+      { name: "next", read: false, write: true, optional: false },
+      { name: "position", read: true, write: true, optional: false },
+      { name: "log", read: false, write: true, optional: true },
+      { name: "recent", read: false, write: true, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "scales", read: true, write: false, optional: false },
+      { name: "biases", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   pack_quantized: {
-    id: 60,
+    id: 64,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -985,7 +1073,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 61,
+    id: 65,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -998,7 +1086,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 62,
+    id: 66,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1011,7 +1099,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 63,
+    id: 67,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1025,7 +1113,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 64,
+    id: 68,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1039,66 +1127,6 @@ export const KERNELS = {
     wasm: true,
   },
   coopmat_gated_32: {
-    id: 65,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_64: {
-    id: 66,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_128: {
-    id: 67,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_32_8bit: {
-    id: 68,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_64_8bit: {
     id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1113,8 +1141,68 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_64: {
     id: 70,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_128: {
+    id: 71,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_32_8bit: {
+    id: 72,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_64_8bit: {
+    id: 73,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1129,7 +1217,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 71,
+    id: 75,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1142,7 +1230,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 72,
+    id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1163,7 +1251,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64: {
-    id: 73,
+    id: 77,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1184,7 +1272,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32_8bit: {
-    id: 74,
+    id: 78,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1205,7 +1293,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64_8bit: {
-    id: 75,
+    id: 79,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1226,7 +1314,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_begin: {
-    id: 76,
+    id: 80,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -1244,7 +1332,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_attend: {
-    id: 77,
+    id: 81,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
@@ -1257,7 +1345,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_project: {
-    id: 78,
+    id: 82,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
@@ -1270,7 +1358,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv: {
-    id: 79,
+    id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1289,7 +1377,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up: {
-    id: 80,
+    id: 84,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1304,7 +1392,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head: {
-    id: 81,
+    id: 85,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1322,7 +1410,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv_matrices: {
-    id: 82,
+    id: 86,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1341,7 +1429,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up_matrices: {
-    id: 83,
+    id: 87,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1356,7 +1444,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head_matrices: {
-    id: 84,
+    id: 88,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1729,3 +1817,5 @@ export const PLAN_MAX_COLUMNS = 0x20;
 export const PLAN_MAX_ROWS = 0x100;
 /** PLAN_DISJOINT of plan.h. */
 export const PLAN_DISJOINT = 0x1;
+/** PLAN_OPENING of plan.h. */
+export const PLAN_OPENING = 0x2;

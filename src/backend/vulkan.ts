@@ -20,8 +20,13 @@ import type { KernelName } from "./kernels.ts";
 
 /** Milliseconds that one native wait lasts; between two of them other code may run. */
 const WAIT_MS = 1000;
-/** Milliseconds of looking before the wait moves to another thread, which costs more than most steps take. */
-const SPIN_MS = 2;
+/**
+ * Milliseconds of looking before the wait moves to another thread, from where it takes some 0.4 ms to come back: a few, or more where
+ * that counts.
+ */
+const LOOK_MS = { later: 2, soon: 20 } as const;
+/** Looks between two turns of the event loop: some microseconds. */
+const LOOKS = 8;
 /** Vendor id. */
 const NVIDIA = 0x10de;
 /** Grids are kept within what every device allows along every axis. */
@@ -47,7 +52,7 @@ class VulkanBackend implements Backend {
   readonly limits: BackendLimits;
   readonly #device: VulkanDevice;
   readonly #missing: VulkanDeviceInfo["missingKernels"];
-  readonly #spin: number;
+  readonly #looks: boolean;
   readonly #dispatches = new Map<PlanHandle, number>();
   readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
   #buffers = 0;
@@ -65,7 +70,7 @@ class VulkanBackend implements Backend {
     };
     this.#device = device;
     this.#missing = info.missingKernels;
-    this.#spin = info.type === "cpu" ? 0 : SPIN_MS; // a CPU driver needs the time itself
+    this.#looks = info.type !== "cpu"; // a CPU driver needs the time itself
     registry.register(this, device, this);
   }
 
@@ -133,12 +138,13 @@ class VulkanBackend implements Backend {
     while (!this.#device.wait(ticket, WAIT_MS)) this.#checkPatience(start);
   }
 
-  async waitAsync(ticket: number): Promise<void> {
+  async waitAsync(ticket: number, soon: boolean = false): Promise<void> {
     if (this.#device.wait(ticket, 0)) return;
     const start = performance.now();
-    while (performance.now() - start < this.#spin) {
+    const looks = LOOK_MS[soon ? "soon" : "later"];
+    while (this.#looks && performance.now() - start < looks) {
       await new Promise<void>((resolve) => setImmediate(resolve));
-      if (this.#device.wait(ticket, 0)) return;
+      for (let look = 0; look < LOOKS; look++) if (this.#device.wait(ticket, 0)) return;
     }
     while (!await this.#device.waitAsync(ticket, WAIT_MS)) this.#checkPatience(start);
   }

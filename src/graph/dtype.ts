@@ -8,6 +8,8 @@
  * @module
  */
 
+import { DtypeError } from "./error.ts";
+
 /** What arithmetic a dtype computes in. */
 export type DtypeKind = "bool" | "uint" | "int" | "float";
 
@@ -76,6 +78,11 @@ export const float32: Dtype = row("float32");
 
 /** All dtypes in the order of their codes. */
 export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32];
+
+/** Throws for what is no dtype, such as the name of one: programs without types pass anything. */
+export function checkDtype(dtype: Dtype): void {
+  if (!DTYPES.includes(dtype)) throw new DtypeError(`expected a dtype such as mx.float32: found ${dtype}`);
+}
 
 /** Whether the dtype is float16, bfloat16 or float32. */
 export function isFloating(dtype: Dtype): boolean {

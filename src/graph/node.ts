@@ -10,9 +10,9 @@
  * @module
  */
 
-import type { Dtype } from "./dtype.ts";
-import { ArrayError } from "./error.ts";
-import { formatShape, type Shape } from "./shape.ts";
+import { checkDtype, type Dtype } from "./dtype.ts";
+import { ArrayError, ShapeError } from "./error.ts";
+import { formatShape, type Shape, sizeOf } from "./shape.ts";
 
 /** Device memory that stored nodes share; counted. */
 export interface StorageRef {
@@ -237,7 +237,10 @@ export class Node {
 
 let nextId = 1;
 
-/** Makes a node; the only constructor that `array` uses. */
+/** Most elements of an array: kernels count them in int32. */
+const MAX_SIZE = 2 ** 31 - 1;
+
+/** Makes a node; the only constructor that `array` uses. Throws where an array would be too large. */
 export function makeNode<K extends OpName>(
   op: K,
   inputs: readonly Node[],
@@ -246,6 +249,10 @@ export function makeNode<K extends OpName>(
   attrs: OpAttrs[K],
   composite?: () => Node,
 ): Node {
+  if (sizeOf(shape) > MAX_SIZE) {
+    throw new ShapeError(`cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements`);
+  }
+  checkDtype(dtype);
   const node = new Node(op, inputs, shape, dtype, attrs);
   node.composite = composite;
   return node;

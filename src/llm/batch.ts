@@ -25,7 +25,8 @@ import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
-export interface BatchGenerateOptions extends Omit<GenerateOptions, "cache" | "maxTokens" | "seed" | "onPrompt"> {
+export interface BatchGenerateOptions
+  extends Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt"> {
   /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
   readonly maxTokens?: number | readonly number[];
   /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
@@ -88,7 +89,7 @@ export async function* streamBatchGenerate(
     ? prompts.map(() => undefined)
     : perPrompt("seed", seed, prompts, (value, i) => value + i);
   const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
-  const processors = makeLogitsProcessors(options);
+  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
   const contextSize = repetitionContext(options);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
   const most = ids.map((prompt, i) => tokensFor(model, prompt, 0, limits[i]));
@@ -108,11 +109,13 @@ export async function* streamBatchGenerate(
     }
     using decoder = Decoder.join(opened);
     const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
-    for await (const { sequence, token } of inTurns(decoder.tokens())) {
-      const ending = endings[sequence];
-      const { text, finishReason } = ending.push(token);
-      if (finishReason !== null) decoder.end(sequence);
-      yield { sequence, text, token, generationTokens: ending.count, finishReason };
+    for await (const tokens of inTurns(decoder.tokens())) {
+      for (const { sequence, token } of tokens) {
+        const ending = endings[sequence];
+        const { text, finishReason } = ending.push(token);
+        if (finishReason !== null) decoder.end(sequence);
+        yield { sequence, text, token, generationTokens: ending.count, finishReason };
+      }
     }
   } finally {
     for (const decoder of opened) decoder[Symbol.dispose]();

@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, type Loop, MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, Trace, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -71,18 +71,26 @@ type Filled = Pick<State, "position" | "keys" | "values">;
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
 const BATCH_MS = 10;
+/** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
+const COLD_MS = 10;
+/** Tokens of a text that is worth looking for a faster step. */
+const LONG = 32;
 
-/** What the rows of a traced prompt are a multiple of, by tokens: the first one whose `upTo` is not passed. Kernels work in such tiles. */
+/**
+ * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
+ * passed. Kernels work in such tiles.
+ */
 const TILES: readonly { readonly upTo: number; readonly rows: number }[] = [
-  { upTo: 16, rows: 8 },
+  { upTo: 16, rows: 1 },
   { upTo: 256, rows: 32 },
   { upTo: 1024, rows: 64 },
   { upTo: Infinity, rows: 128 },
 ];
 
-/** Rows of the step that reads `count` tokens on a device that computes in tiles: few numbers serve all prompts. */
-export function promptRows(count: number): number {
-  const { rows } = TILES.find(({ upTo }) => count <= upTo)!;
+/** Rows of the step that reads `count` tokens on a device whose least tile has `tile` rows: few numbers serve all prompts. */
+export function promptRows(count: number, tile: number): number {
+  if (tile === 1) return count;
+  const rows = Math.max(tile, TILES.find(({ upTo }) => count <= upTo)!.rows);
   return Math.ceil(count / rows) * rows;
 }
 
@@ -119,14 +127,20 @@ export class Decoder implements Disposable {
   /** Tokens of the prompt that were not read yet. */
   #prompt: readonly number[];
   /** The step that read the end of the prompt and chose the first token. */
-  #opening: Batch | undefined;
+  #opening: Promise<Batch> | undefined;
   #loop: Loop<State> | undefined;
+  /** Capacity of the cache that the loop is for. */
   #capacity = 0;
-  /** Capacity whose growth was prepared, and when that is done. */
+  /** Whether the loop was asked for a faster step. */
+  #improved = false;
+  /** Capacity whose growth was prepared. */
   #prepared = 0;
-  #growth: Promise<void> | undefined;
+  /** Resolves when the pipelines of a step that is to come were made. */
+  #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
+  /** The last step of which a token was taken. */
+  #taken = 0;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
   constructor(
@@ -145,13 +159,14 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const tokens = prompt.slice(-Math.max(1, contextSize));
+    const seen = [...cache.tokens.slice(-contextSize), ...prompt];
+    const tokens = seen.slice(-Math.max(1, contextSize));
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
     this.#small = small ?? {
-      token: own(mx.array([[0]], mx.int32)),
-      position: own(mx.array([cache.offset], mx.int32)),
+      token: own(visible(Int32Array.of(0), [1, 1])),
+      position: own(visible(Int32Array.of(cache.offset))),
       key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array([ring(prompt, last, contextSize)], mx.int32)) : undefined,
+      recent: processors.length > 0 ? own(mx.array([ring(seen, last, contextSize)], mx.int32)) : undefined,
       log: logOf([[]]),
     };
   }
@@ -176,7 +191,7 @@ export class Decoder implements Disposable {
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
-    joined.#opening = { count: 1, done: () => Promise.resolve() };
+    joined.#opening = Promise.resolve({ count: 1, done: () => Promise.resolve() });
     joined.#ended.push(cache);
     for (const decoder of decoders) decoder[Symbol.dispose]();
     return joined;
@@ -192,30 +207,31 @@ export class Decoder implements Disposable {
     const chunk = this.#chunk(count);
     const { position } = this.#small;
     const state: Filled & Chunk = { ...chunk, position, keys: this.#cache.keys, values: this.#cache.values };
-    using loop = this.#trace("read", state, (now) => {
+    const step = (now: Filled & Chunk): Filled & Chunk => {
       const cache = new StepCache(now.keys, now.values, now.position);
       this.#model.forward(now.ids.reshape([1, -1]), cache, now.last);
       const { keys, values } = cache;
       return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
-    });
+    };
+    using loop = new Loop(state, this.#traced("read", state, step));
     const ticket = loop.run();
     this.#cache.advance(count);
-    await loop.done(ticket);
+    await loop.done(ticket, true);
     mx.dispose(chunk);
   }
 
   /**
-   * Reads the rest of the prompt and yields tokens until every sequence has ended, step by step and in the order of sequences
-   * within a step; may be called once. The first ones come as soon as they are there. On a fast device later ones come in batches,
-   * and the next batch runs while one is read. Afterwards the cache holds all tokens that were fed to get those that were yielded,
-   * of the longest sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
+   * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step and in the order of
+   * sequences within a step; may be called once. Each list is to be read to its end before the next one is asked for. The first one
+   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next
+   * one runs while they are read. Afterwards the cache holds all tokens that were fed to get those that were taken, of the longest
+   * sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
    */
-  async *tokens(): AsyncGenerator<DecodedToken, void, void> {
+  async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const cache = this.#cache;
     const flight: Batch[] = [];
     let submitted = 0;
     let finished = 0;
-    let yielded = 0;
     let size = 1;
     let perStep = Infinity; // milliseconds
     try {
@@ -223,17 +239,19 @@ export class Decoder implements Disposable {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
         if (narrow && flight.length === 0) this.#dropEnded(submitted);
-        if (cache.offset === cache.capacity) await this.#growth;
+        if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
         // One batch ahead, where that does not mean a long wait at the end.
         const depth = perStep <= BATCH_MS ? 2 : 1;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
         while (flight.length < depth && submitted < most && goesOn()) {
-          const batch = submitted === 0 ? this.#open() : this.#submit(Math.min(size, most - submitted));
+          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(size, most - submitted));
           submitted += batch.count;
           flight.push(batch);
         }
-        if (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS) this.#prepareGrowth(most - submitted);
+        const steady = finished > 1 && (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS);
+        if (steady) this.#prepareGrowth(most - submitted);
+        if (finished >= LONG) this.#improve();
         const [batch] = flight;
         const started = performance.now();
         if (!await endsWell(batch)) {
@@ -245,26 +263,32 @@ export class Decoder implements Disposable {
         }
         const waited = (performance.now() - started) / batch.count;
         flight.shift();
-        const log = peek(this.#small.log);
-        const from = finished;
-        finished += batch.count;
-        for (let step = from + 1; step <= finished; step++) {
-          for (const [i, row] of this.#rows.entries()) {
-            if (row.ended) continue;
-            const token = log[i * LOG + (row.last + step) % LOG];
-            yielded = step;
-            row.tokens.push(token);
-            row.ended = step === row.limit;
-            yield { sequence: row.sequence, token };
-          }
-        }
+        const first = finished === 0;
+        yield this.#take(finished + 1, finished += batch.count);
         // The first batch is the prompt; one that was done already tells nothing.
-        if (from > 0 && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
+        if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
         size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
-      cache.trim(submitted - yielded);
+      cache.trim(submitted - this.#taken);
+    }
+  }
+
+  /** The tokens of finished steps, one by one: a sequence may end between two of them. */
+  *#take(from: number, to: number): Generator<DecodedToken, void, void> {
+    const rows = this.#rows;
+    const logged = rows.map(({ last }, i) => fromLog(this.#small.log, i, last + from, to - from + 1));
+    for (let step = from; step <= to; step++) {
+      for (let i = 0; i < rows.length; i++) {
+        const row = rows[i];
+        if (row.ended) continue;
+        const token = logged[i][step - from];
+        this.#taken = step;
+        row.tokens.push(token);
+        row.ended = step === row.limit;
+        yield { sequence: row.sequence, token };
+      }
     }
   }
 
@@ -293,37 +317,41 @@ export class Decoder implements Disposable {
 
   /** Reads the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. */
   async open(): Promise<void> {
-    await this.#open().done();
+    await (await this.#open()).done();
   }
 
-  #open(): Batch {
+  #open(): Promise<Batch> {
     return this.#opening ??= this.#readRest();
   }
 
   /** Submits the rest of the prompt. */
-  #readRest(): Batch {
+  async #readRest(): Promise<Batch> {
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & Chunk = { ...this.#state(), ...chunk };
-    const loop = this.#trace("prompt", state, (now) => {
+    const step = (now: State & Chunk): State & Chunk => {
       const cache = new StepCache(now.keys, now.values, now.position);
       const logits = this.#model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
       return { ...now, ...this.#choose(now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
-    });
+    };
+    const traced = this.#traced("prompt", state, step);
+    if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new Loop(state, traced);
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
-    return { count: 1, done: () => loop.done(ticket) };
+    return { count: 1, done: () => loop.done(ticket, true) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
   #chunk(count: number): Chunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);
-    const rows = this.#model.traces.tiled ? promptRows(count) : count;
+    const rows = promptRows(count, this.#model.traces.tile);
     this.#cache.reserve(count, rows);
-    const padded = Int32Array.from({ length: rows }, (_, i) => ids[Math.min(i, count - 1)]);
-    return { ids: own(mx.array(padded)), last: own(mx.array([count - 1], mx.int32)) };
+    const padded = new Int32Array(rows).fill(ids[count - 1]);
+    padded.set(ids);
+    return { ids: own(visible(padded)), last: own(visible(Int32Array.of(count - 1))) };
   }
 
   /** Submits at most `most` steps: as many as the cache has room for before it grows. */
@@ -333,7 +361,9 @@ export class Decoder implements Disposable {
     if (this.#capacity !== cache.capacity) {
       if (this.#loop) this.#ended.push(this.#loop);
       this.#capacity = cache.capacity;
-      this.#loop = this.#trace("step", this.#state(), (now) => this.#step(now));
+      this.#improved = false;
+      const state = this.#state();
+      this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
     }
     const loop = this.#loop!;
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
@@ -342,16 +372,39 @@ export class Decoder implements Disposable {
     return { count, done: () => loop.done(ticket) };
   }
 
+  /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
+  async #prepareOpening(trace: Trace<State & Chunk>): Promise<void> {
+    const ready = this.#model.traces.prepare(trace);
+    let timer;
+    const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
+    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state(), false);
+    clearTimeout(timer);
+    await ready;
+  }
+
+  /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
+  #prepare(state: State, lasting: boolean): void {
+    const traced = this.#traced("step", state, (now) => this.#step(now));
+    if (!(traced instanceof Trace)) return;
+    const ready = this.#model.traces.prepare(traced, lasting);
+    this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+  }
+
+  /** Lets the loop find a faster step while it goes on. */
+  #improve(): void {
+    if (this.#improved || !this.#loop) return;
+    this.#improved = true;
+    this.#model.traces.improve(this.#loop);
+  }
+
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
   #prepareGrowth(left: number): void {
     const cache = this.#cache;
-    if (this.#prepared === cache.capacity || this.#graph === undefined || cache.capacity - cache.offset >= left) return;
+    if (this.#prepared === cache.capacity || cache.capacity - cache.offset >= left) return;
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    const state: State = { ...this.#small, ...grown };
-    const ready = this.#model.traces.prepare(`step ${this.#graph}`, state, (now) => this.#step(now));
-    this.#growth = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+    this.#prepare({ ...this.#small, ...grown }, true);
     mx.dispose(grown);
   }
 
@@ -399,11 +452,11 @@ export class Decoder implements Disposable {
     return { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
   }
 
-  /** A loop over `state`, traced before where it may be. Prompts of any length, on devices where each row costs, are not worth keeping. */
-  #trace<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Loop<S> {
+  /** A step, or its trace where that is kept. Prompts of any length, on devices where each row costs, are not worth keeping. */
+  #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Trace<S> | ((state: S) => S) {
     const { traces } = this.#model;
     const keeps = this.#graph !== undefined && (kind === "step" || traces.tiled);
-    return traces.loop(keeps ? `${kind} ${this.#graph}` : undefined, state, step);
+    return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 
   #step(state: State): State {
@@ -464,6 +517,16 @@ function logOf(rows: readonly (readonly number[])[]): Tensor {
   const values = new Int32Array(rows.length * LOG);
   rows.forEach((row, i) => values.set(row, i * LOG));
   return own(visible(values, [rows.length, LOG]));
+}
+
+/** The tokens of a row of a log at `count` positions from `position` on. */
+function fromLog(log: Tensor, row: number, position: number, count: number): Int32Array {
+  const at = position % LOG;
+  const until = Math.min(count, LOG - at);
+  const tokens = new Int32Array(count);
+  tokens.set(peek(log, row * LOG + at, until));
+  if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
+  return tokens;
 }
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */

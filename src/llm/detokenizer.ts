@@ -54,6 +54,7 @@ export class StopStrings {
   /** Adds text; returns what is certain to come before any stop string. */
   push(text: string): string {
     if (this.#found) return "";
+    if (this.#stops.length === 0) return text;
     const all = this.#held + text;
     const starts = this.#stops.map((stop) => all.indexOf(stop)).filter((at) => at >= 0);
     if (starts.length > 0) {

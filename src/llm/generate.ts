@@ -11,7 +11,7 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import { untilAborted } from "./abort.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
-import { Decoder } from "./decode.ts";
+import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
@@ -41,8 +41,17 @@ export interface GenerateOptions extends SamplerOptions {
   readonly enableThinking?: boolean;
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
+  /** Chooses tokens in place of what the options of sampling describe. */
+  readonly sampler?: Sampler;
+  /** Change logits behind bias and penalties. */
+  readonly logitsProcessors?: readonly LogitsProcessor[];
   /** A cache to continue; it is kept. Without one, a cache is made and freed. */
   readonly cache?: KvCache;
+  /**
+   * Whether the prompt is the whole text and not only what follows the tokens of `cache`: what the cache holds of it is not read again,
+   * and what it holds beyond that is forgotten. For conversations that go on. Default false.
+   */
+  readonly cachePrompt?: boolean;
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
   /** Called while the prompt is read. */
@@ -57,7 +66,9 @@ export interface GenerationResponse {
   readonly token: number;
   /** Tokens of the prompt. */
   readonly promptTokens: number;
-  /** Prompt tokens per second, the first generated token included in the time. */
+  /** Those of them that the cache held already; see {@link GenerateOptions.cachePrompt}. */
+  readonly cachedTokens: number;
+  /** Prompt tokens that were read per second, the first generated token included in the time. */
   readonly promptTps: number;
   /** Tokens generated so far. */
   readonly generationTokens: number;
@@ -73,6 +84,11 @@ export interface GenerationResponse {
 const TURN_MS = 2;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
+
+/** Caches that a generation writes to. */
+const busy = new WeakSet<KvCache>();
+/** When the device will be done with a cache whose prompt was aborted. */
+const closing = new WeakMap<KvCache, Promise<unknown>>();
 
 /** Options of {@link generateStep}. */
 export interface StepOptions {
@@ -103,13 +119,38 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  const { onPrompt } = options;
-  using decoder = await openPrompt(prompt, model, options);
-  let reading = true;
-  for await (const { token } of inTurns(decoder.tokens())) {
-    if (reading) onPrompt?.(prompt.length, prompt.length);
-    reading = false;
-    yield token;
+  for await (const tokens of generateTokens(prompt, model, options)) {
+    for (const { token } of tokens) yield token;
+  }
+}
+
+/** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
+async function* generateTokens(
+  prompt: readonly number[],
+  model: LanguageModel,
+  options: StepOptions,
+): AsyncGenerator<Iterable<DecodedToken>, void, void> {
+  const { cache, onPrompt } = options;
+  const known = cache.tokens.length === cache.offset;
+  const held = known ? [...cache.tokens, ...prompt] : [];
+  try {
+    using decoder = await openPrompt(prompt, model, options);
+    let reading = true;
+    for await (const tokens of inTurns(decoder.tokens())) {
+      if (reading) onPrompt?.(prompt.length, prompt.length);
+      reading = false;
+      yield noted(tokens, held);
+    }
+  } finally {
+    if (known) cache.remember(held);
+  }
+}
+
+/** The same tokens; each one that is read goes to the end of `held`. */
+function* noted(tokens: Iterable<DecodedToken>, held: number[]): Generator<DecodedToken, void, void> {
+  for (const decoded of tokens) {
+    held.push(decoded.token);
+    yield decoded;
   }
 }
 
@@ -172,18 +213,25 @@ export async function* streamGenerate(
   const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
-  const sampler = makeSampler(options);
-  const processors = makeLogitsProcessors(options);
+  if (options.cache) await closing.get(options.cache);
+  const sampler = options.sampler ?? makeSampler(options);
+  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
   const contextSize = repetitionContext(options);
   const ids = encodePrompt(model, tokenizer, prompt, options);
-  const limit = tokensFor(model, ids, options.cache?.offset ?? 0, maxTokens);
+  const cached = options.cachePrompt ? commonTokens(options.cache?.tokens ?? [], ids) : 0;
+  const unread = ids.slice(cached);
+  const offset = options.cachePrompt ? cached : options.cache?.offset ?? 0;
+  const limit = tokensFor(model, unread, offset, maxTokens);
 
   const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
+  if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
+  busy.add(cache);
+  cache.trim(cache.offset - offset);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateStep(ids, model, {
+  const steps = generateTokens(unread, model, {
     ...options,
     maxTokens: limit,
     sampler,
@@ -193,28 +241,33 @@ export async function* streamGenerate(
     prefillStepSize,
   });
   try {
-    for await (const token of untilAborted(steps, signal)) {
-      const now = performance.now();
-      if (++count === 1) first = now;
-      const { text, finishReason } = ending.push(token);
-      yield {
-        text,
-        token,
-        promptTokens: ids.length,
-        promptTps: perSecond(ids.length, first - started),
-        generationTokens: count,
-        generationTps: perSecond(count - 1, now - first),
-        peakMemory: mx.getPeakMemory() / 1e9,
-        finishReason,
-      };
-      if (finishReason !== null) return;
+    for await (const tokens of untilAborted(steps, signal)) {
+      const peakMemory = mx.getPeakMemory() / 1e9;
+      for (const { token } of tokens) {
+        const now = performance.now();
+        if (++count === 1) first = now;
+        const { text, finishReason } = ending.push(token);
+        yield {
+          text,
+          token,
+          promptTokens: ids.length,
+          cachedTokens: cached,
+          promptTps: perSecond(unread.length, first - started),
+          generationTokens: count,
+          generationTps: perSecond(count - 1, now - first),
+          peakMemory,
+          finishReason,
+        };
+        if (finishReason !== null) return;
+      }
     }
   } finally {
     const closed = steps.return().finally(() => {
+      busy.delete(cache);
       if (options.cache === undefined) cache.dispose();
     });
     // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
-    if (count === 0 && signal?.aborted) closed.catch(() => {});
+    if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
     else await closed;
   }
 }
@@ -293,6 +346,9 @@ export function encodePrompt(
   prompt: Prompt,
   options: ChatOptions,
 ): number[] {
+  if (typeof prompt !== "string" && typeof prompt?.[Symbol.iterator] !== "function") {
+    throw new LlmError("option", "The prompt is neither a text nor a list of token ids or messages");
+  }
   const ids = typeof prompt === "string"
     ? tokenizer.encode(prompt)
     : isConversation(prompt)
@@ -305,6 +361,14 @@ export function encodePrompt(
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
   }
   return ids;
+}
+
+/** How many of the tokens held begin a prompt; its last one has to be read in any case. */
+function commonTokens(held: readonly number[], ids: readonly number[]): number {
+  const most = Math.min(held.length, ids.length - 1);
+  let count = 0;
+  while (count < most && held[count] === ids[count]) count++;
+  return count;
 }
 
 function isConversation(prompt: readonly number[] | readonly ChatMessage[]): prompt is readonly ChatMessage[] {

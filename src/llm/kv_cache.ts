@@ -65,6 +65,7 @@ export class KvCache implements Cache {
   #values: Tensor[] = [];
   #capacity = 0;
   #offset = 0;
+  #tokens: readonly number[] = [];
   #count = 0;
   #start: Tensor | undefined;
 
@@ -93,6 +94,16 @@ export class KvCache implements Cache {
   /** Number of tokens held: the position of the next one. */
   get offset(): number {
     return this.#offset;
+  }
+
+  /** Ids of the tokens that it holds; none where something else than generation filled it. */
+  get tokens(): readonly number[] {
+    return this.#tokens.length === this.#offset ? this.#tokens : [];
+  }
+
+  /** Notes ids from the first token on; more than are held do not count. */
+  remember(tokens: readonly number[]): void {
+    this.#tokens = tokens.slice(0, this.#offset);
   }
 
   /** Most tokens that it may hold. */
@@ -179,6 +190,7 @@ export class KvCache implements Cache {
   trim(count: number): number {
     const trimmed = Math.min(count, this.#offset);
     this.#offset -= trimmed;
+    this.remember(this.#tokens);
     return trimmed;
   }
 
@@ -199,7 +211,7 @@ export class KvCache implements Cache {
 
   /** Forgets all tokens and keeps the buffers. */
   reset(): void {
-    this.#offset = 0;
+    this.trim(this.#offset);
   }
 
   /** Frees the buffers; the cache is empty again. */
@@ -208,7 +220,7 @@ export class KvCache implements Cache {
     this.#keys = [];
     this.#values = [];
     this.#capacity = 0;
-    this.#offset = 0;
+    this.reset();
   }
 
   /** Same as {@link KvCache.dispose}. */

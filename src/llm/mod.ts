@@ -32,6 +32,7 @@ export {
   streamBatchGenerate,
 } from "./batch.ts";
 export {
+  type LogitsOptions,
   type LogitsProcessor,
   makeLogitsProcessors,
   makeSampler,

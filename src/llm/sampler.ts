@@ -1,5 +1,5 @@
 /**
- * Chooses the next token from logits, as mlx-lm does: repetition penalty on the logits, then top-p, min-p and top-k on
+ * Chooses the next token from logits, as mlx-lm does: bias and penalties on the logits, then top-p, min-p and top-k on
  * their probabilities, then one draw at the given temperature.
  *
  * Randomness is MLX's: a key is split once per token, so equal seeds give equal draws on every device.
@@ -26,8 +26,12 @@ export interface SamplerOptions {
   readonly seed?: number;
   /** Divides positive and multiplies negative logits of recent tokens; 1 changes nothing. */
   readonly repetitionPenalty?: number;
-  /** How many recent tokens the penalty looks at. Default 20. */
+  /** Is subtracted from the logits of recent tokens, once however often they occur; 0 changes nothing. */
+  readonly presencePenalty?: number;
+  /** How many recent tokens the penalties look at. Default 20. */
   readonly repetitionContextSize?: number;
+  /** Is added to the logits of tokens, by their ids; -Infinity forbids a token. */
+  readonly logitBias?: Readonly<Record<number, number>>;
 }
 
 /** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
@@ -71,20 +75,37 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
     "an integer from 0 to 2^53 - 1",
   );
   const sample = (logits: Tensor, key: Tensor): Tensor =>
-    mx.fast.sample(logits, { temperature: temp, topP: topP === 0 ? 1 : topP, topK, minP, key });
+    mx.fast.sample(logits, { temperature: temp, topP, topK, minP, key });
   return Object.assign(sample, {
     key: keyOf(seed ?? crypto.getRandomValues(new Uint32Array(1))[0]),
     graph: `sample ${[temp, topP, topK, minP]}`,
   });
 }
 
-/** The processors that the options ask for, in the order in which they run. */
-export function makeLogitsProcessors(options: Pick<SamplerOptions, "repetitionPenalty"> = {}): LogitsProcessor[] {
-  const { repetitionPenalty: penalty = 1 } = options;
+/** Options of {@link makeLogitsProcessors}. */
+export type LogitsOptions = Pick<SamplerOptions, "repetitionPenalty" | "presencePenalty" | "logitBias">;
+
+/** The processors that the options ask for, in the order in which they run: bias, repetition, presence. */
+export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcessor[] {
+  const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
-  if (penalty === 1) return [];
-  const process = (tokens: Tensor, logits: Tensor): Tensor => penalizeRepetition(tokens, logits, penalty);
-  return [Object.assign(process, { graph: `penalty ${penalty}` })];
+  check("presencePenalty", presence, Number.isFinite(presence), "a number");
+  const bias = Object.entries(logitBias).map(([id, value]): readonly [number, number] => [Number(id), value]);
+  for (const [id, value] of bias) {
+    check("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
+    check(`logitBias[${id}]`, value, value < Infinity, "a number or -Infinity");
+  }
+  const processors: LogitsProcessor[] = [];
+  if (bias.length > 0) {
+    processors.push(Object.assign((_: Tensor, logits: Tensor) => addBias(logits, bias), { graph: `bias ${bias}` }));
+  }
+  if (penalty !== 1) {
+    const lower = (seen: Tensor): Tensor =>
+      mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
+    processors.push(onRecent(`penalty ${penalty}`, lower));
+  }
+  if (presence !== 0) processors.push(onRecent(`presence ${presence}`, (seen) => mx.subtract(seen, presence)));
+  return processors;
 }
 
 /** Number of recent tokens that the processors look at. */
@@ -94,12 +115,22 @@ export function repetitionContext(options: Pick<SamplerOptions, "repetitionConte
   return size;
 }
 
-function penalizeRepetition(tokens: Tensor, logits: Tensor, penalty: number): Tensor {
-  const recent = tokens.shape[tokens.ndim - 1];
-  const indices = mx.broadcastTo(tokens.reshape([-1, recent]), [logits.shape[0], recent]);
-  const seen = mx.takeAlongAxis(logits, indices, -1);
-  const lowered = mx.where(mx.less(seen, 0), mx.multiply(seen, penalty), mx.divide(seen, penalty));
-  return mx.putAlongAxis(logits, indices, lowered, -1);
+/** A processor that changes the logits of recent tokens. */
+function onRecent(graph: string, change: (seen: Tensor) => Tensor): LogitsProcessor {
+  const process = (tokens: Tensor, logits: Tensor): Tensor => {
+    const recent = tokens.shape[tokens.ndim - 1];
+    const indices = mx.broadcastTo(tokens.reshape([-1, recent]), [logits.shape[0], recent]);
+    return mx.putAlongAxis(logits, indices, change(mx.takeAlongAxis(logits, indices, -1)), -1);
+  };
+  return Object.assign(process, { graph });
+}
+
+function addBias(logits: Tensor, bias: readonly (readonly [number, number])[]): Tensor {
+  const [rows, vocabulary] = logits.shape;
+  for (const [id] of bias) check("logitBias has a token that", id, id < vocabulary, `an id below ${vocabulary}`);
+  const indices = mx.broadcastTo(mx.array(bias.map(([id]) => id), mx.int32), [rows, bias.length]);
+  const values = mx.array(bias.map(([, value]) => value), logits.dtype);
+  return mx.putAlongAxis(logits, indices, mx.add(mx.takeAlongAxis(logits, indices, -1), values), -1);
 }
 
 function check(name: string, value: number, valid: boolean, expected: string): void {

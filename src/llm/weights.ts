@@ -175,8 +175,12 @@ export async function modelFiles(dir: string): Promise<string[]> {
     for await (const entry of Deno.readDir(dir)) if (!entry.isDirectory) names.push(entry.name);
     return names;
   } catch (cause) {
+    // Names of the Hugging Face Hub look like this; mlx-lm would download them.
+    const hint = /^[\w.-]+\/[\w.-]+$/.test(dir)
+      ? `: hf download ${dir} --local-dir DIR fetches a model of that name`
+      : "";
     const why = cause instanceof Deno.errors.NotFound
-      ? "does not exist"
+      ? `does not exist${hint}`
       : `cannot be read: ${(cause as Error).message}`;
     throw new LlmError("weights", `The model directory ${dir} ${why}`, { cause });
   }

@@ -74,11 +74,16 @@ export class CompiledGraph implements Disposable {
   }
 }
 
+/** Whether a stored node is contiguous and aligned. */
+export function isDense(node: Node): boolean {
+  const { offset, strides, packing } = node.stored!;
+  return !packing && isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0;
+}
+
 /** The node itself, evaluated, when it is contiguous and aligned; otherwise a copy that is. The copy holds one reference. */
 export function stored(node: Node, backend: Backend): Node {
   realize([node], backend);
-  const { offset, strides, packing } = node.stored!;
-  if (!packing && isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0) return node;
+  if (isDense(node)) return node;
   const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
   dense.retain();
   realize([dense]);

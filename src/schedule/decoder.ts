@@ -12,8 +12,9 @@ import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
-import { emitEnd, type HeadResults, headResults, type StepEnd } from "./decoder_end.ts";
+import { emitEnd, endsInHead, type HeadResults, headResults, replaced, type StepEnd } from "./decoder_end.ts";
 import type { Lowering, Value } from "./lowering.ts";
+import type { DrawBuffers } from "./sampling.ts";
 import { options } from "./options.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import { type Layout, prepare } from "./prepared.ts";
@@ -68,10 +69,17 @@ export interface DecoderStep {
   readonly ropeBase: number;
 }
 
+/** The row of a token in a table, rounded to a dtype. */
+export interface TokenRow {
+  readonly ids: Node;
+  readonly table: Matrix;
+  readonly dtype: Dtype;
+}
+
 /** A decoder of one token of each sequence, found in a graph. */
 export interface Decoder extends DecoderStep {
   /** The token's embedding, or the parts to look it up with. */
-  readonly x: Node | { readonly ids: Node; readonly table: Matrix; readonly dtype: Dtype };
+  readonly x: Node | TokenRow;
   readonly layers: readonly DecoderLayer[];
   readonly norm: Node;
   readonly head: Matrix;
@@ -106,7 +114,7 @@ const BEGIN_WORKGROUPS = 16;
 const SUMS = ["u64", "i32", "f32"] as const;
 export type Sums = typeof SUMS[number];
 
-type Phase = "begin" | "qkv" | "attend" | "mlp" | "head";
+type Phase = "begin" | "qkv" | "attend" | "mlp" | "head" | "greedy";
 
 function kernel(phase: Phase, sums: Sums): KernelName {
   return `decode_${phase}_${sums}`;
@@ -167,7 +175,7 @@ export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: Dec
   const fresh = s.kvHeads * s.headDim * 8;
   const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
   const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
-  const before = 256 + s.headDim * 4;
+  const before = 256 + s.headDim * 8;
   const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
   return { bytes, before, residual, turns };
 }
@@ -326,13 +334,21 @@ export class DecoderEmitter {
     };
   }
 
-  /** The residual before the first layer: a vector, or the embedding of a token. */
-  begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
-    const table = "table" in x ? [this.#plain(x.ids), ...all(x.table).map((n) => this.#plain(n))] : NONE;
+  /**
+   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it, unless `opens` is
+   * false. What goes in front of the first of several tokens only is `opening`.
+   */
+  begin(
+    x: Decoder["x"],
+    position: Value,
+    freqs: Value | undefined,
+    opens: boolean = true,
+    opening: boolean = false,
+  ): void {
+    const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
-    this.#run("begin", [this.#state, position, vector, ...table, freqs], BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, {
-      layer: this.#ready.decoder.layers.length - 1,
-    });
+    const buffers = [this.#state, position, vector, ...table, freqs];
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code, OPENS: Number(opens) }, undefined, opening);
   }
 
   /** All layers over their caches. */
@@ -376,10 +392,10 @@ export class DecoderEmitter {
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
 
-  /** The logits, where anybody reads them, and what the end of the step needs. */
-  head(): HeadResults {
-    const { decoder: d, head } = this.#ready;
-    const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / 32));
+  /** The logits, where anybody reads them, and what the end of the step needs. With `advances` it opens the next token. */
+  head(advances: boolean): HeadResults {
+    const { decoder: d } = this.#ready;
+    const count = this.#headWorkgroups();
     const results = headResults(
       this.#l,
       d.logits,
@@ -391,10 +407,34 @@ export class DecoderEmitter {
       this.#value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    const norm = this.#norm(d.layers.length * 2 * (d.sizes.hidden + d.sizes.headDim));
-    const buffers = [this.#state, norm, this.#plain(d.head.codes), head[0], logits, best, scratch, recent];
-    this.#run("head", buffers, count, spec, { layer: d.layers.length });
+    this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
+      ...spec,
+      ADVANCES: Number(advances),
+    });
     return results;
+  }
+
+  /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
+  greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
+    const { logits } = this.#ready.decoder;
+    const count = this.#headWorkgroups();
+    const best = this.#l.temporary([this.#sequences, count, 2], uint32);
+    const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    const [LOG_SIZE, RECENT_SIZE] = [0, 1].map((i) => rings[i]?.shape.at(-1) ?? 1);
+    this.#run("greedy", buffers, count, { DTYPE_OUT: logits.dtype.code, DTYPE_X: x.dtype.code, LOG_SIZE, RECENT_SIZE });
+  }
+
+  #headWorkgroups(): number {
+    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#ready.decoder.vocabulary / 32));
+  }
+
+  #headInputs(): readonly Value[] {
+    const { decoder: { layers, sizes, head: { codes } }, head } = this.#ready;
+    return [this.#state, this.#norm(layers.length * 2 * (sizes.hidden + sizes.headDim)), this.#plain(codes), head[0]];
+  }
+
+  #table(table: Matrix): readonly Value[] {
+    return all(table).map((node) => this.#plain(node));
   }
 
   #plain(node: Node): Value {
@@ -411,15 +451,19 @@ export class DecoderEmitter {
     buffers: readonly (Value | undefined)[],
     workgroups: number,
     spec: Readonly<Record<string, number>>,
-    push: Readonly<Record<string, number>> = {},
+    push: Readonly<Record<string, number>> = { layer: this.#ready.decoder.layers.length },
+    opening: boolean = false,
   ): void {
-    const ends = phase === "begin" || phase === "head";
+    const ends = phase === "begin" || phase === "head" || phase === "greedy";
     const name = ends && this.#form !== "barriers" ? `decode_${phase}_poll` as const : kernel(phase, this.#ready.sums);
     this.#l.emit(name, buffers, {
       threads: THREADS,
       spec: { ...this.#spec, ...spec },
       push: { ...this.#push, ...push },
-      workgroups: phase === "head" ? [this.#sequences, workgroups, 1] : [workgroups, this.#sequences, 1],
+      workgroups: phase === "head" || phase === "greedy"
+        ? [this.#sequences, workgroups, 1]
+        : [workgroups, this.#sequences, 1],
+      opening,
     });
   }
 }
@@ -447,15 +491,30 @@ export function emitDecoder(
   });
   if (form === "batch") return emitBatch(l, ready, caches, value, done);
   const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
-  const [state, status] = form === "barriers"
-    ? [l.temporary([sequencesOf(d), bytes / 4], uint32), undefined]
-    : [l.keep(bytes), l.keepStatus()];
+  const looped = loopedToken(d, value);
+  const state = form === "barriers" && !looped
+    ? l.temporary([sequencesOf(d), bytes / 4], uint32)
+    : l.keep(sequencesOf(d) * bytes);
+  const status = form === "barriers" ? undefined : l.keepStatus();
   const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
-  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
+  emitter.begin(d.x, position, freqs, true, looped !== undefined);
   emitter.layers(caches);
-  const results = emitter.head();
+  if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
+    emitter.greedy(looped, replaced(d.end, value, done));
+    return;
+  }
+  const results = emitter.head(looped !== undefined);
   if (results.logits) done(d.logits, results.logits);
   emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
+  if (looped) emitter.begin(looped, position, freqs, false);
+}
+
+/** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */
+function loopedToken({ x, position, end }: Decoder, value: (node: Node) => Value): TokenRow | undefined {
+  if (!end || !("table" in x)) return undefined;
+  const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;
+  return same(x.ids, end.next.parameter) && same(position, end.position.parameter) ? x : undefined;
 }
 
 /** Dtypes that weights beside the codes may have: the two halves of a packed word. */

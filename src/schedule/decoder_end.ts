@@ -26,6 +26,8 @@ export interface StepEnd {
   readonly next: StateUpdate;
   /** Position + 1. */
   readonly position: StateUpdate;
+  /** The position of the token that was fed, where it is not the state's. */
+  readonly fed: Node | undefined;
   /** Random key: the half of it that is not for this draw. */
   readonly key: StateUpdate | undefined;
   /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
@@ -78,6 +80,30 @@ export function headResults(
   };
 }
 
+/** Whether the head can end a step alone: nothing but the largest logit matters. */
+export function endsInHead({ choice, penalty }: StepEnd): boolean {
+  return !looksAtAll(choice) && !penalty;
+}
+
+/** What a step's end writes, where the old values of the state are. `value` and `done` are those of the decoder. */
+export function replaced(
+  end: StepEnd,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): DrawBuffers {
+  const replace = (update: StateUpdate): Value => {
+    const bound = value(update.parameter);
+    done(update.value, bound);
+    return bound;
+  };
+  return {
+    next: replace(end.next),
+    position: replace(end.position),
+    key: end.key && replace(end.key),
+    rings: end.rings.map(replace),
+  };
+}
+
 /**
  * Emits the choice of a token from the head's results: into `token`, or with `end` to where the state's new values replace the
  * old ones. `value` and `done` are those of the decoder.
@@ -94,17 +120,9 @@ export function emitEnd(
 ): void {
   const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, rows, vocabulary, head, buffers);
   if (end) {
-    const replace = (update: StateUpdate): Value => {
-      const bound = value(update.parameter);
-      done(update.value, bound);
-      return bound;
-    };
-    emit({
-      next: replace(end.next),
-      position: replace(end.position),
-      key: end.key && replace(end.key),
-      rings: end.rings.map(replace),
-    });
+    const buffers = replaced(end, value, done);
+    if (end.fed) l.copy(value(end.fed), buffers.position!);
+    emit(buffers);
   } else if (token) {
     const out = l.temporary(token.shape, token.dtype);
     emit({ out });

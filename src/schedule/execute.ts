@@ -35,6 +35,8 @@ export class Executable implements Disposable {
   readonly #backend: Backend;
   #plan: PlanHandle | undefined;
   #arena: Storage | undefined;
+  /** The slots, those that every run shares filled in, and the numbers of the others. */
+  #shared: { readonly slots: readonly Slot[]; readonly open: readonly number[] } | undefined;
 
   /** Compiles the Plan and takes its arena now, or with `borrows` compiles when it is first bound, and is given an arena each time. */
   constructor(backend: Backend, lowered: Lowered, borrows: boolean = false) {
@@ -54,9 +56,14 @@ export class Executable implements Disposable {
     if (words) this.#plan ??= profiler.host("compiling", () => this.#backend.compile(words));
   }
 
+  /** Whether the Plan is compiled, or there is none. */
+  get ready(): boolean {
+    return this.lowered.words === undefined || this.#plan !== undefined;
+  }
+
   /** Does ahead what takes time when it is first bound. */
   async prepare(): Promise<void> {
-    if (this.lowered.words && this.#plan === undefined) await this.#backend.prepare(this.lowered.words);
+    if (!this.ready) await this.#backend.prepare(this.lowered.words!);
   }
 
   /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */
@@ -64,7 +71,7 @@ export class Executable implements Disposable {
     const fresh: Storage[] = [];
     try {
       const storages = this.#bind(parameters, fresh);
-      const ticket = this.submit(this.#slots(storages, parameters));
+      const ticket = this.submit(storages.map((storage, i) => this.#slot(i, storage, parameters)));
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
@@ -81,7 +88,20 @@ export class Executable implements Disposable {
   /** The slots of a Plan without results: the same for every run over the same parameters and arena. */
   bind(parameters: readonly Node[], arena?: Storage): readonly Slot[] {
     this.#compile();
-    return this.#slots(this.#bind(parameters, [], arena), parameters);
+    const { slots, open } = this.#shared ??= this.#share();
+    const bound = slots.slice();
+    for (const i of open) bound[i] = this.#slot(i, this.#storage(i, parameters, arena), parameters);
+    return bound;
+  }
+
+  #share(): { readonly slots: readonly Slot[]; readonly open: readonly number[] } {
+    const open: number[] = [];
+    const slots = this.lowered.slots.map((binding, i): Slot => {
+      if (binding.kind === "storage") return { buffer: binding.storage.buffer, byteOffset: 0 };
+      open.push(i);
+      return { buffer: 0, byteOffset: 0 };
+    });
+    return { slots, open };
   }
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
@@ -94,34 +114,35 @@ export class Executable implements Disposable {
   }
 
   /** The storage behind each slot; results are allocated into `fresh`. */
-  #bind(parameters: readonly Node[], fresh: Storage[], arena: Storage | undefined = this.#arena): Storage[] {
-    return this.lowered.slots.map((binding) => {
-      switch (binding.kind) {
-        case "storage":
-          return binding.storage;
-        case "parameter":
-          return parameters[binding.index].stored!.storage as Storage;
-        case "result": {
-          const storage = new Storage(this.#backend, binding.bytes);
-          fresh.push(storage);
-          return storage;
-        }
-        case "arena":
-          return arena!;
-        default:
-          return binding satisfies never;
-      }
-    });
+  #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
+    return this.lowered.slots.map((_, i) => this.#storage(i, parameters, this.#arena, fresh));
   }
 
-  #slots(storages: readonly Storage[], parameters: readonly Node[]): Slot[] {
-    return this.lowered.slots.map((binding, i) => {
-      const { buffer } = storages[i];
-      if (binding.kind === "arena") return { buffer, byteOffset: binding.byteOffset };
-      if (binding.kind !== "parameter") return { buffer, byteOffset: 0 };
-      const { dtype, stored } = parameters[binding.index];
-      return { buffer, byteOffset: stored!.offset * dtype.bytes };
-    });
+  #storage(i: number, parameters: readonly Node[], arena: Storage | undefined, fresh: Storage[] = []): Storage {
+    const binding = this.lowered.slots[i];
+    switch (binding.kind) {
+      case "storage":
+        return binding.storage;
+      case "parameter":
+        return parameters[binding.index].stored!.storage as Storage;
+      case "result": {
+        const storage = new Storage(this.#backend, binding.bytes);
+        fresh.push(storage);
+        return storage;
+      }
+      case "arena":
+        return arena!;
+      default:
+        return binding satisfies never;
+    }
+  }
+
+  #slot(i: number, { buffer }: Storage, parameters: readonly Node[]): Slot {
+    const binding = this.lowered.slots[i];
+    if (binding.kind === "arena") return { buffer, byteOffset: binding.byteOffset };
+    if (binding.kind !== "parameter") return { buffer, byteOffset: 0 };
+    const { dtype, stored } = parameters[binding.index];
+    return { buffer, byteOffset: stored!.offset * dtype.bytes };
   }
 
   [Symbol.dispose](): void {

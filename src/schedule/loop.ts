@@ -9,7 +9,7 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
-import { stored } from "./compile.ts";
+import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
 import { checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
@@ -22,12 +22,12 @@ export { FastPathFailure } from "./fast.ts";
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
 
-/** The bytes of a stored node in visible memory as they are, without waiting. */
-export function peekNode(node: Node): Uint8Array {
+/** The bytes of `count` elements of a stored node in visible memory, from element `start` on, as they are, without waiting. */
+export function peekNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
   const { storage, offset } = node.stored!;
-  const out = new Uint8Array(sizeOf(node.shape) * node.dtype.bytes);
+  const out = new Uint8Array(count * node.dtype.bytes);
   const { backend, buffer } = storage as Storage;
-  backend.peek(buffer, offset * node.dtype.bytes, out);
+  backend.peek(buffer, (offset + start) * node.dtype.bytes, out);
   return out;
 }
 
@@ -71,18 +71,25 @@ export class StateTrace implements Disposable {
     }
   }
 
+  /** Whether it was traced for a state of these shapes and dtypes. */
+  fits(state: readonly Node[]): boolean {
+    return state.length === this.#state.length && state.every((node, i) => this.#takes(node, i));
+  }
+
+  #takes({ shape, dtype }: Node, i: number): boolean {
+    const traced = this.#state[i];
+    return dtype === traced.dtype && sameShape(shape, traced.shape);
+  }
+
   /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
   bind(state: readonly Node[]): StateLoop {
     state.forEach((node, i) => {
-      const traced = this.#state[i];
-      if (sameShape(node.shape, traced.shape) && node.dtype === traced.dtype) return;
-      throw new ValueError(`a loop was traced for ${describe(traced)}: found ${describe(node)}`);
+      if (this.#takes(node, i)) return;
+      throw new ValueError(`a loop was traced for ${describe(this.#state[i])}: found ${describe(node)}`);
     });
     realize(state, this.#backend);
     for (const node of state) {
-      const dense = stored(node, this.#backend);
-      if (dense === node) continue;
-      dense.release();
+      if (isDense(node)) continue;
       throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
     }
     const { arenaBytes } = this.#executable.lowered;
@@ -91,9 +98,26 @@ export class StateTrace implements Disposable {
     return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
   }
 
+  /** Whether {@link StateTrace.prepare} has nothing to do. */
+  get ready(): boolean {
+    return this.#executable.ready;
+  }
+
   /** Does ahead what takes time when it is first bound. */
   prepare(): Promise<void> {
     return this.#executable.prepare();
+  }
+
+  /** Makes the test that lowering left open, beside other work: whether tracing again gives a faster step. False where none is. */
+  async test(): Promise<boolean> {
+    const { trial } = this.#executable.lowered;
+    if (!trial) return false;
+    this.#users++; // the test reads the storages of the Plan
+    try {
+      return await trial();
+    } finally {
+      this.#release();
+    }
   }
 
   #release(): void {
@@ -145,11 +169,12 @@ export class StateLoop implements Disposable {
   }
 
   /**
-   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. Rejects
-   * with a {@link FastPathFailure} where steps did not end well: the state is void, and a new loop will not try that again.
+   * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon` is
+   * that of {@link Backend.waitAsync}. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * new loop will not try that again.
    */
-  async done(ticket: number = this.#ticket): Promise<void> {
-    if (ticket !== 0) await this.#backend.waitAsync(ticket);
+  async done(ticket: number = this.#ticket, soon?: boolean): Promise<void> {
+    if (ticket !== 0) await this.#backend.waitAsync(ticket, soon);
     const { status } = this.#executable.lowered;
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }

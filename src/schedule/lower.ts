@@ -13,7 +13,7 @@ import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
-import { decoderForm } from "./fast.ts";
+import { decoderForm, type Trial } from "./fast.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { runPrepared } from "./prepared.ts";
@@ -64,6 +64,8 @@ export interface Lowered {
   readonly donated: readonly Node[];
   /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
   readonly status: Storage | undefined;
+  /** A test that would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
+  readonly trial: Trial | undefined;
 }
 
 /** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
@@ -228,15 +230,16 @@ function walk(
   };
   const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
   const done = new Set<Node>();
+  const decode = ({ ready, form, name }: Open): void => {
+    l.from("region", name);
+    emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+  };
   const lowerNode = (node: Node): void => {
     if (done.has(node)) return;
     done.add(node);
     const composite = graph.replaced.get(node);
     if (region?.inside.has(node)) {
-      if (node !== region.last) return;
-      const { ready, form } = region;
-      l.from("region", "decoder step");
-      emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
+      if (node === region.last) decode(region);
     } else if (prompt?.inside.has(node)) {
       l.from("region", "prompt layer");
       prompt.emit(node);
@@ -272,10 +275,11 @@ function walk(
     }
     return value(node);
   };
-  const prompt = fuses && !region
+  const prompt = fuses && (!region || region.late)
     ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
     : undefined;
   for (const node of graph.order) lowerNode(node);
+  if (region?.late) decode(region);
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -304,9 +308,12 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 
 /** A decoder in a graph, ready to be emitted at its last node. */
 interface Open {
+  readonly name: string;
   readonly ready: ReadyDecoder;
   readonly form: DecoderForm;
-  readonly last: Node;
+  /** The node at whose turn it is emitted, unless it is `late`. */
+  readonly last: Node | undefined;
+  readonly late: boolean;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -326,10 +333,11 @@ function openDecoder(
     explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
-  const { sizes, layers } = found.decoder;
-  const form = decoderForm(l, ready, leafValue);
-  explain(`decoder step: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
-  return { ready, form, last: found.last, inside: found.inside };
+  const { decoder: { sizes, layers }, late, inside } = found;
+  const name = late ? "prompt end" : "decoder step";
+  const form = late ? "barriers" : decoderForm(l, ready, leafValue);
+  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  return { name, ready, form, last: late ? undefined : found.last, late, inside };
 }
 
 /** A prompt as it was found, after a word about it. */
@@ -411,5 +419,6 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     inPlace,
     donated: l.donated.map((d) => d.base),
     status: l.status,
+    trial: l.trial,
   };
 }

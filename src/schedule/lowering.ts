@@ -12,6 +12,7 @@ import type { KernelName } from "../backend/kernels.ts";
 import { type Dtype, uint32 } from "../graph/dtype.ts";
 import type { Node, OpName, Packing } from "../graph/node.ts";
 import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
+import type { Trial } from "./fast.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
 import type { DispatchSource } from "./profile.ts";
@@ -42,6 +43,17 @@ export interface Value {
   readonly packing?: Packing;
   /** Where the last dimension, whose stride then is 1, lies in blocks: {@link Lowering.plain} joins them for all that do not know. */
   readonly blocks?: Blocks;
+}
+
+/** The same elements, walked in another way. */
+export function view(value: Value, shape: Shape, strides: readonly number[], offset = value.offset): Value {
+  return { ...value, shape, strides, offset };
+}
+
+/** Row-major rows over the last axis. */
+export function rowsOf(shape: Shape): { rows: number; cols: number } {
+  const cols = shape[shape.length - 1] ?? 1;
+  return { rows: sizeOf(shape.slice(0, -1)), cols };
 }
 
 /** Ops whose result never shares memory with another node. */
@@ -91,6 +103,8 @@ export class Lowering {
   readonly kept: Storage[] = [];
   /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
   status: Storage | undefined;
+  /** A test that would tell whether lowering again gives a faster Plan. */
+  trial: Trial | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
   /** Where each dispatch comes from. */
@@ -202,7 +216,7 @@ export class Lowering {
     };
     const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    const { push, workgroups, disjoint } = d;
+    const { push, workgroups, disjoint, opening } = d;
     this.builder.add({
       kernel,
       buffers: bindings,
@@ -211,6 +225,7 @@ export class Lowering {
       table: rows?.map((row) => row.map(bind)),
       workgroups,
       disjoint,
+      opening,
     });
     this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
   }

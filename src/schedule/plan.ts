@@ -6,7 +6,15 @@
  * @module
  */
 
-import { type KernelName, KERNELS, PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PUSH } from "../backend/kernels.ts";
+import {
+  type KernelName,
+  KERNELS,
+  PLAN_DISJOINT,
+  PLAN_MAGIC,
+  PLAN_NO_SLOT,
+  PLAN_OPENING,
+  PUSH,
+} from "../backend/kernels.ts";
 import { float32Bits } from "../graph/dtype.ts";
 
 /** A place in a slot that a kernel reads or writes. */
@@ -30,6 +38,8 @@ export interface Dispatch {
   readonly table?: readonly (readonly Binding[])[];
   /** Its writes do not overlap those of the dispatch before it. */
   readonly disjoint?: boolean;
+  /** Only the first of several runs in a row needs it; stands in front of all others. */
+  readonly opening?: boolean;
 }
 
 /** Splits a number of workgroups over x and y so that neither passes `maxGrid`; kernels undo it with flat_workgroup(). */
@@ -63,7 +73,7 @@ export class PlanBuilder {
     let pushWords = 0;
     for (const field of layout) pushWords += field.count;
     words.push(
-      row.id | (d.disjoint ? PLAN_DISJOINT << 16 : 0),
+      row.id | ((d.disjoint ? PLAN_DISJOINT : 0) | (d.opening ? PLAN_OPENING : 0)) << 16,
       row.buffers.length | (row.spec.length << 8) | (pushWords << 16),
       ...(typeof d.workgroups === "number" ? foldGrid(d.workgroups, this.#maxGrid) : d.workgroups),
     );
@@ -80,6 +90,9 @@ export class PlanBuilder {
     for (const field of layout) {
       const value = d.push[field.name];
       if (value === undefined) throw new Error(`${d.kernel}: push field ${field.name} is missing`);
+      if (typeof value !== "number" && value.length > field.count) {
+        throw new Error(`${d.kernel}: push field ${field.name} holds ${field.count} words, found ${value.length}`);
+      }
       const fill = field.name.endsWith("shape") ? 1 : 0;
       for (let i = 0; i < field.count; i++) {
         const v = typeof value === "number" ? value : value[i] ?? fill;

@@ -18,6 +18,8 @@ import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./tiles.t
 const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 /** Rows from which on a product takes cooperative matrices where there are any. */
 const MATRIX_ROWS = 17;
+/** Most batch dimensions that the dense kernels walk. */
+const BATCH_RANK = 3;
 /** Queries that one workgroup of attention serves. */
 const ATTENTION_QUERIES = 8;
 
@@ -73,13 +75,20 @@ function emitTiles(
 }
 
 /** One row, or few, by matvec, more by matmul. */
-export function matmul(l: Lowering, node: Node, [a0, b0]: readonly Value[]): Value {
-  const fold = (v: Value): Value =>
-    collapse(v.shape.slice(0, -2), [v.strides.slice(0, -2)]).shape.length > 3 ? l.contiguous(v) : v;
-  const a = fold(a0);
-  const b = fold(b0);
+export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
   const out = l.temporary(node.shape, node.dtype);
-  const { m, rowStride, batch } = matmulWalk(a, b, node.shape);
+  let [a, b] = inputs;
+  let walk = matmulWalk(a, b, node.shape);
+  if (walk.batch.shape.length > BATCH_RANK) {
+    [a, b] = inputs.map((v) => l.contiguous(v));
+    walk = matmulWalk(a, b, node.shape);
+  }
+  if (walk.batch.shape.length > BATCH_RANK) {
+    const lead = node.shape.slice(0, -2);
+    [a, b] = inputs.map((v) => l.contiguous(l.broadcast(v, [...lead, ...v.shape.slice(-2)])));
+    walk = matmulWalk(a, b, node.shape);
+  }
+  const { m, rowStride, batch } = walk;
   const n = node.shape[node.shape.length - 1];
   const kk = a.shape[a.shape.length - 1];
   if (sizeOf(node.shape) === 0) return out;

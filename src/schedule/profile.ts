@@ -81,6 +81,7 @@ type Part = "lowering" | "compiling" | "enqueuing";
 const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   gather: ["in"],
   decode_begin: ["codes", "scales", "biases"],
+  decode_greedy: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
   decode_layers: ["keys", "values"],
   batch_begin: ["codes", "scales", "biases"],

@@ -31,7 +31,7 @@ import {
 import { options } from "./options.ts";
 import { type Closing, findPrompt, type Joint, type Opening, type Turns } from "./region_prompt.ts";
 import type { GraphView } from "./region_walk.ts";
-import { writable } from "./rules.ts";
+import { writable } from "./indexed.ts";
 
 /** silu(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;

@@ -31,12 +31,17 @@ interface Chosen {
   readonly split: { readonly halves: Node; readonly key: Node } | undefined;
 }
 
-/** The end of the step whose logits are `logits`; undefined when there is none that the kernels know. */
+/**
+ * The end of the step whose logits are `logits`; undefined when there is none that the kernels know. `position` is that of the token
+ * that was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes behind everything that
+ * reads the position.
+ */
 export function findEnd(
   walk: Walk,
   logits: Node,
   position: Node,
   state: readonly StateUpdate[],
+  late: boolean = false,
 ): FoundEnd | undefined {
   const rows = sizeOf(position.shape);
   const chosen = findChoice(walk, logits, rows);
@@ -45,11 +50,12 @@ export function findEnd(
   const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
   const isNext = (n: Node): boolean => {
     const sum = viewed(n);
-    return isElementwise(sum, "add") && sum.inputs.some((i) => viewed(i) === position) &&
+    return isElementwise(sum, "add") && sum.inputs.some((i) => isSame(viewed(i), position)) &&
       sum.inputs.some((i) => walk.peekFull(i) === 1);
   };
   const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
-  const after = state.find((u) => u.parameter === position && isNext(u.value));
+  const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
+  const after = state.find((u) => before.includes(u.parameter) && isNext(u.value));
   const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
   const rings = state.filter(({ parameter, value }) => {
     if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || !hasRows(parameter, rows)) return false;
@@ -69,9 +75,11 @@ export function findEnd(
   const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
   const readHere = (node: Node): boolean =>
     walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
+  const fed = position === after.parameter ? undefined : position;
   const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
-    updates.every((u) => readHere(u.parameter) && (u === after || walk.readers(u.value).length === 0));
-  return closed ? { end: { choice, penalty, next, position: after, key, rings }, inside } : undefined;
+    updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
+    updates.every((u) => u === after || walk.readers(u.value).length === 0);
+  return closed ? { end: { choice, penalty, next, position: after, fed, key, rings }, inside } : undefined;
 }
 
 /** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
@@ -171,6 +179,12 @@ function viewed(node: Node): Node {
 
 function isElementwise(node: Node, fn: string): boolean {
   return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
+/** Whether two nodes are one, or sums of the same. */
+function isSame(a: Node, b: Node): boolean {
+  const [these, those] = [a, b].map((n) => isElementwise(n, "add") ? n.inputs.map(viewed) : []);
+  return a === b || (these.length > 0 && these.every((n) => those.includes(n)));
 }
 
 /** Steps through views and casts between integers. */

@@ -8,7 +8,8 @@
 import { attrsOf, type Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import { type DecoderLayer, type DecoderSizes, type DecoderStep, isFloat, type Matrix } from "./decoder.ts";
-import { expect, Mismatch, type Product, type Walk } from "./region_walk.ts";
+import { appendOf, headOf } from "./region_heads.ts";
+import { expect, Mismatch, type Product, Walk } from "./region_walk.ts";
 
 interface Rotated {
   readonly product: Product;
@@ -24,6 +25,8 @@ interface Rotated {
 export interface Layer extends DecoderLayer, DecoderStep {
   /** The residual that it reads. */
   readonly x: Node;
+  /** Whether the caches hold this row already: that of many which a prompt has written. */
+  readonly cached: boolean;
 }
 
 /** The layer whose result is `node`; undefined when it is something else. */
@@ -47,17 +50,28 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
   const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
   const keys = cached(walk, cachedKeys, 4, "keys");
   const values = cached(walk, cachedValues, 8, "values");
-  const position = walk.peekIndex(keys.start);
+  const start = walk.peekIndex(keys.start);
+  const among = keys.rows.shape[3] > 1;
+  const position = among ? positionOf(walk, query) : start;
   expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
-  expect(walk.peekIndex(values.start) === position, "keys and values are written at different rows");
+  expect(walk.peekIndex(values.start) === start, "keys and values are written at different rows");
   expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
 
   const q = rotated(walk, query, position, "q");
-  const k = rotated(walk, keys.rows, position, "k");
-  const v = walk.product(values.rows, "the value projection");
+  // What writes many rows is no part of this layer.
+  const other = among ? new Walk(walk.graph, walk.wanted) : walk;
+  const k = among ? rotatedRows(other, keys.update, start) : rotated(walk, keys.rows, position, "k");
+  const v = other.product(among ? sourceOf(values.update) : values.rows, "the value projection");
   const norm = walk.norm(q.product.x, "the norm before attention");
-  for (const other of [k.product.x, v.x]) {
-    expect(walk.bare(other) === walk.peek(q.product.x), "q, k and v read different rows");
+  if (among) {
+    const all = other.norm(k.product.x, "the norm before the keys");
+    expect(other.peek(v.x) === other.peek(k.product.x), "k and v read different rows");
+    expect(all.weight === norm.weight && all.eps === norm.eps, "q and k read differently normalised rows");
+    expect(isRowOf(walk, norm.x, all.x, position, start), "q reads another row than that of its position");
+  } else {
+    for (const x of [k.product.x, v.x]) {
+      expect(walk.bare(x) === walk.peek(q.product.x), "q, k and v read different rows");
+    }
   }
   expect(walk.peek(norm.x) === walk.peek(block.x), "the norm and the residual of attention differ");
   walk.bare(norm.x);
@@ -105,6 +119,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
     up: up.matrix,
     down: down.matrix,
     x: block.x,
+    cached: among,
     sizes,
     position,
     capacity: keys.update.shape[3],
@@ -181,7 +196,42 @@ function rotated(walk: Walk, node: Node, position: Node, what: string): Rotated 
   };
 }
 
-/** A cache in blocks, seen as (B, H, capacity, D): its update in place by a row of each sequence. */
+/** Where turned heads stand. */
+function positionOf(walk: Walk, node: Node): Node {
+  const rope = walk.peek(node);
+  expect(rope.op === "rope" && attrsOf(rope, "rope").offsetInput === "scalar", "q is not turned at a position");
+  return walk.peekIndex(rope.inputs[1]);
+}
+
+/** Where the rows of a cache's update come from: turned keys, or the product of values. */
+function sourceOf(update: Node): Node {
+  const found = appendOf(update);
+  expect(found !== undefined, "the rows of a cache are not known");
+  return found.source;
+}
+
+/** {@link rotated} for rows that a prompt writes into a cache from row `start` on. */
+function rotatedRows(walk: Walk, update: Node, start: Node): Rotated {
+  const rope = sourceOf(update);
+  const { product, norm, eps } = headOf(walk, rope);
+  const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrsOf(rope, "rope");
+  const turned = !traditional && offsetInput === "scalar" && walk.peekIndex(rope.inputs[1]) === start;
+  expect(turned, "k is not turned half by half from the row on where it is cached");
+  return { product, norm, eps, dims, base, scale, freqs: hasFreqs ? rope.inputs[2] : undefined };
+}
+
+/** Whether `row` is the row of x that is cached at `position`, where the cache gets all of them from `start` on. */
+function isRowOf(walk: Walk, row: Node, x: Node, position: Node, start: Node): boolean {
+  const gather = walk.peek(row);
+  if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {
+    return false;
+  }
+  const parts = [start, walk.peekIndex(gather.inputs[1])];
+  return position.op === "elementwise" && attrsOf(position, "elementwise").fn === "add" &&
+    parts.every((part) => position.inputs.some((n) => walk.peekIndex(n) === part));
+}
+
+/** A cache in blocks, seen as (B, H, capacity, D): its update in place by one row of each sequence, or by more of one. */
 function cached(
   walk: Walk,
   node: Node,
@@ -204,10 +254,10 @@ function cached(
   const { axes, donate } = attrsOf(update, "dynamicSliceUpdate");
   const [base, rows, start] = update.inputs;
   const [batch, heads, blocks, capacity, size] = update.shape;
-  const fits = donate && String(axes) === "3" && size === block && rows.shape[3] === 1 &&
+  const fits = donate && String(axes) === "3" && size === block && (rows.shape[3] === 1 || batch === 1) &&
     String(node.shape) === String([batch, heads, capacity, blocks * size]);
   expect(fits, `the ${what} are not cached in blocks of ${block}`);
   expect(isFloat(update.dtype) && base.op !== "data", `the cached ${what} are ${update.dtype.name}`);
-  for (const v of [...views, update]) walk.inside.add(v);
+  for (const v of rows.shape[3] === 1 ? [...views, update] : views) walk.inside.add(v);
   return { update, rows, start };
 }

@@ -2,7 +2,7 @@
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
  * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part over a cache, head and
- * argmax. The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every
+ * argmax. The last layer of a prompt, which computes no more than the row that the head reads, is one too. The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every
  * node inside must be read inside only; a graph that does not match is lowered op by op, with the same answers.
  * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
  *
@@ -25,6 +25,8 @@ export interface DecoderRegion {
   readonly last: Node;
   /** Nodes that need no lowering of their own. */
   readonly inside: ReadonlySet<Node>;
+  /** Whether it comes behind everything else: it ends a prompt, whose layers read the state that it overwrites. */
+  readonly late: boolean;
 }
 
 /** The decoder of one token in a graph; the reason when there is something like one that does not match; else undefined. */
@@ -71,13 +73,17 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   expect(last.eps === first.eps, "the norms have different eps");
 
   const logits = walk.upward(product);
-  const found = findEnd(walk, logits, first.position, state);
+  // The caches hold the row of a prompt already; one of many rows is only the last layer's.
+  const late = first.cached;
+  const ending = findEnd(walk, logits, first.position, state, late);
+  const found = late || !ending?.end.fed ? ending : undefined;
   const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
   const readers = walk.readers(logits);
   const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
     readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
   // Penalised logits are not those that others ask for.
   const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
+  if (late) expect(end !== undefined && !keepsLogits, "more is asked of the last row of a prompt than its token");
   walk.inside.delete(logits);
   if (token) walk.inside.delete(token);
   for (const node of end ? found!.inside : []) walk.inside.add(node);
@@ -104,7 +110,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   };
   checkDtypes(decoder);
   const updates = end ? [end.next, end.position, ...(end.key ? [end.key] : []), ...end.rings] : [];
-  const results = new Set<Node>([logits, ...layers.flatMap((l) => [l.keys, l.values])]);
+  const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values])]);
   if (token) results.add(token);
   for (const update of updates) results.add(update.value);
   for (const node of walk.inside) {
@@ -120,8 +126,21 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     }
   }
   for (const node of results) walk.inside.add(node);
+  if (late) checkLast(walk, state, updates);
   takeDead(walk, decoder);
-  return { decoder, last: logits, inside: walk.inside };
+  return { decoder, last: logits, inside: walk.inside, late };
+}
+
+/** Nobody reads the new state, and what else there is in it is no view of what is overwritten. */
+function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly StateUpdate[]): void {
+  for (const { value } of updates) {
+    const outside = walk.readers(value).find((r) => !walk.inside.has(r));
+    expect(outside === undefined, `${outside?.op} also reads the new state`);
+  }
+  const own = new Set(updates.map(({ value }) => value));
+  const stays = ({ parameter, value }: StateUpdate): boolean =>
+    own.has(value) || value === parameter || value.inputs[0] === parameter;
+  expect(state.every(stays), "other state is computed anew");
 }
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
@@ -187,7 +206,17 @@ function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
 
 function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
   const key = (l: Layer): string =>
-    JSON.stringify([l.sizes, l.capacity, l.eps, l.headEps, l.scoreScale, l.ropeScale, l.ropeBase, l.keys.dtype.name]);
+    JSON.stringify([
+      l.sizes,
+      l.cached,
+      l.capacity,
+      l.eps,
+      l.headEps,
+      l.scoreScale,
+      l.ropeScale,
+      l.ropeBase,
+      l.keys.dtype.name,
+    ]);
   expect(key(layer) === key(first), "the layers differ");
   expect(layer.position === first.position && layer.freqs === first.freqs, "the layers are at different positions");
   expect(

@@ -129,3 +129,9 @@ export function tiling(backend: Backend, batch: number, m: number, n: number, k:
   const shape = TILES.find(({ upTo, threads }) => m <= upTo && threads <= backend.limits.threads) ?? TILES.at(-1)!;
   return cut(shape, batch, m, n, k, splittable && backend.has("sum_splits") ? undefined : 1);
 }
+
+/** Rows of a prompt that cost a device as much as one. Fewer than matrix units take run op by op, which takes longer than those. */
+export function leastTile(backend: Backend): number {
+  if (backend.limits.subgroup === 1) return 1;
+  return backend.has("coopmat_map") ? 16 : 8;
+}

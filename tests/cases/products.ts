@@ -28,6 +28,7 @@ export function* products(): Generator<Case> {
     [[65, 70], [70, 67]],
     [[2, 3, 4, 5], [5, 6]],
     [[2, 1, 4, 5], [3, 5, 6]],
+    [[2, 1, 3, 1, 1, 5], [2, 3, 3, 5, 4]], // four batch dimensions, none of which merge
     [[3, 0], [0, 2]],
     [[0, 3], [3, 2]],
     [[129, 64], [64, 130]],

@@ -57,6 +57,14 @@ export function readArgs(fields: Fields): Args {
   return args;
 }
 
+/** A row among others. */
+interface OneRow {
+  /** (B, 1, hidden) */
+  readonly x: Tensor;
+  /** int32 (1,) or (B,): where it stands among all tokens. */
+  readonly position: Tensor;
+}
+
 class Attention {
   readonly #args: Args;
   readonly #q: Linear;
@@ -79,20 +87,26 @@ class Attention {
     this.#rope = rope;
   }
 
-  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
-    const [B, T] = x.shape;
+  /** Attention of all rows x (B, T, hidden), or of the `one` of them alone. */
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor, one?: OneRow): Tensor {
+    const [B] = x.shape;
     const { heads, kvHeads, headDim } = this.#args;
+    // (B, T, heads * D) → (B, T, heads, D)
+    const split = (y: Tensor, n: number): Tensor => y.reshape(B, y.shape[1], n, headDim);
     // (B, T, heads, D) → (B, heads, T, D)
-    const split = (y: Tensor, n: number): Tensor => y.reshape(B, T, n, headDim);
-    const q = this.#rope.forward(this.#qNorm.forward(split(this.#q.forward(x), heads)).transpose(0, 2, 1, 3), offset);
+    const q = this.#rope.forward(
+      this.#qNorm.forward(split(this.#q.forward(one?.x ?? x), heads)).transpose(0, 2, 1, 3),
+      one?.position ?? offset,
+    );
     const k = this.#rope.forward(this.#kNorm.forward(split(this.#k.forward(x), kvHeads)).transpose(0, 2, 1, 3), offset);
     const v = split(this.#v.forward(x), kvHeads).transpose(0, 2, 1, 3);
 
     const { keys, values, lengths } = cache?.update(layer, k, v) ?? { keys: k, values: v, lengths: undefined };
+    const T = q.shape[2];
     const y = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: headDim ** -0.5,
       mask: T > 1 ? "causal" : null,
-      lengths,
+      lengths: one ? mx.add(one.position, 1) : lengths,
     });
     return this.#o.forward(y.transpose(0, 2, 1, 3).reshape(B, T, heads * headDim));
   }
@@ -127,8 +141,11 @@ class Block {
     this.#mlpNorm = new RmsNorm(weights, `${path}.post_attention_layernorm`, args.hiddenSize, args.rmsNormEps);
   }
 
-  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
-    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset));
+  /** All rows, or the one at an index (1,): of the others only keys and values are computed. */
+  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor, index?: Tensor): Tensor {
+    const rows = index ? mx.take(x, index, 1) : x;
+    const one = index && { x: this.#attentionNorm.forward(rows), position: mx.add(offset, index) };
+    const h = mx.add(rows, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset, one));
     return mx.add(h, this.#mlp.forward(this.#mlpNorm.forward(h)));
   }
 }
@@ -166,8 +183,12 @@ export class Model {
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
-    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
-    if (rows !== undefined) x = mx.take(x, rows, 1);
+    const last = this.#blocks.length - 1;
+    const one = rows?.size === 1 ? rows.reshape([1]) : undefined; // then the last layer computes no other
+    this.#blocks.forEach((block, layer) =>
+      x = block.forward(x, layer, cache, offset, layer === last ? one : undefined)
+    );
+    if (rows !== undefined && one === undefined) x = mx.take(x, rows, 1);
     const y = this.#norm.forward(x);
     return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
   }

@@ -1,0 +1,100 @@
+/**
+ * A conversation with a language model on the terminal.
+ *
+ *     deno run -A examples/chat.ts --model DIR
+ *
+ * Each line is a message. The cache of keys and values stays between turns, so only what is new is read: see `cachePrompt`.
+ *
+ * @module
+ */
+
+import * as mx from "../mod.ts";
+import {
+  describeFlags,
+  EMBEDDED_MODEL,
+  type Flags,
+  generateOptions,
+  inputLines,
+  MODEL_FLAGS,
+  note,
+  print,
+  readCommandLine,
+  runMain,
+  UsageError,
+} from "./cli.ts";
+
+const FLAGS = { ...MODEL_FLAGS, "help": { help: "show this text" } } as const satisfies Flags;
+
+const USAGE = `usage: chat.ts [flags]
+
+Answers each line of stdin. "/clear" begins a new conversation, Ctrl-C ends an answer, Ctrl-D the program.
+
+${describeFlags(FLAGS)}
+`;
+
+await runMain(async () => {
+  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
+  if (values.help) {
+    print(USAGE);
+    return 0;
+  }
+  if (positionals.length > 0) throw new UsageError(`"${positionals[0]}" is no flag: messages come from stdin`);
+
+  await mx.prepareDevices(values.device);
+  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, values);
+  const options = generateOptions(values, generationConfig);
+  using cache = model.makeCache();
+  const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
+  let messages = [...opening];
+
+  let answer: AbortController | undefined;
+  Deno.addSignalListener("SIGINT", () => {
+    if (answer === undefined) Deno.exit(130);
+    answer.abort();
+  });
+
+  const ask = (): void => note(Deno.stdin.isTerminal() ? "> " : "");
+  ask();
+  for await (const line of inputLines()) {
+    if (line.trim() === "/clear") messages = [...opening];
+    else if (line.trim() !== "") {
+      messages.push({ role: "user", content: line });
+      answer = new AbortController();
+      messages.push({ role: "assistant", content: await reply(answer.signal) });
+      answer = undefined;
+    }
+    ask();
+  }
+  model[Symbol.dispose]();
+  return 0;
+
+  /** Prints the answer to the messages so far and returns it. */
+  async function reply(signal: AbortSignal): Promise<string> {
+    let text = "";
+    let last: mx.lm.GenerationResponse | undefined;
+    const responses = mx.lm.streamGenerate(model, tokenizer, messages, {
+      ...options,
+      cache,
+      cachePrompt: true,
+      signal,
+    });
+    try {
+      for await (last of responses) {
+        text += last.text;
+        print(last.text);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error; // aborted before the first token
+    }
+    print("\n");
+    if (last) {
+      const read = last.promptTokens - last.cachedTokens;
+      note(
+        `[${read} of ${last.promptTokens} tokens read, ${last.generationTokens} at ${
+          last.generationTps.toFixed(1)
+        }/s]\n`,
+      );
+    }
+    return text;
+  }
+});

@@ -1,0 +1,20 @@
+// The embedding of a token as the residual before the first layer of a decoder.
+
+float rounded_x(float x) { return rounded_as(x, DTYPE_X); }
+
+// Features 4 * quad to 4 * quad + 3 of a token's row in the table.
+vec4 embedding(uint token, uint quad) {
+    uint row = min(token, pc.p.vocabulary - 1u);
+    uint codes = U32s(pc.address[CODES]).v[row * (HIDDEN / 8u) + (quad >> 1)] >> ((quad & 1u) * 16u);
+    uint group = row * (HIDDEN / GROUP) + quad * 4u / GROUP;
+    float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
+    vec4 x = scale * vec4(codes & 15u, (codes >> 4) & 15u, (codes >> 8) & 15u, (codes >> 12) & 15u) + bias;
+    return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
+}
+
+// The residual before the first layer: x, and nothing in the other copies.
+void open_residual(uint quad, vec4 x) {
+    [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), 4u * quad + i, sum_whole(x[i]));
+    [[unroll]] for (uint c = 1; c < COPIES; c++)
+        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), c * HIDDEN + 4u * quad + i, NO_SUM);
+}

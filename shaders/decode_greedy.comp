@@ -1,0 +1,76 @@
+#version 460
+// The end of a step that takes the largest logit, all of it: the logits of decode_logits.glsl, of which none is kept, the token,
+// the loop's new state as sample_draw.comp leaves it, and the next token opened with its embedding.
+//
+// The workgroup that is done last does what needs all others' results. They count themselves in the state, and nobody waits.
+
+#define BUFFERS 12
+#define SUMS_ANY
+#define SEQUENCE gl_WorkGroupID.x
+#include "decode.glsl"
+#include "decode_rows.glsl"
+#include "decode_open.glsl"
+
+layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32;
+layout(constant_id = 15) const uint LOG_SIZE = 1; // tokens of the rings
+layout(constant_id = 16) const uint RECENT_SIZE = 1;
+
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
+
+#include "decode_embed.glsl"
+#include "decode_logits.glsl"
+
+layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Left1s { uint v[]; };
+
+shared bool is_last;
+
+void meanwhile() {}
+float take_logit(uint row, uint round, float x) { return x; }
+
+// Leaves this workgroup's best; whether all others have.
+bool leave(uvec2 best) {
+    if (thread() == 0u) {
+        Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best;
+        memoryBarrierBuffer();
+        is_last = atomicAdd(Left1s(state_counter()).v[0], 1u) + 1u == gl_NumWorkGroups.y;
+        memoryBarrierBuffer();
+    }
+    barrier();
+    return is_last;
+}
+
+uvec2 best_left() {
+    uvec2 best = NONE;
+    for (uint i = thread(); i < gl_NumWorkGroups.y; i += THREADS) {
+        uvec2 other = Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + i];
+        if (better(other, best)) best = other;
+    }
+    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) best = better_of_lanes(best, m);
+    return best_of_eights(best);
+}
+
+// The loop's new state. The counter is zero for the next token.
+void advance(uint token, uint next) {
+    U32s(state_position()).v[0] = min(uint(max(int(next), 0)), pc.p.capacity - 1u);
+    U32s(state_counter()).v[0] = 0u;
+    U32s(pc.address[NEXT]).v[SEQUENCE] = token;
+    U32s(pc.address[POSITION]).v[SEQUENCE] = next;
+    if (pc.address[LOG] != 0ul) U32s(pc.address[LOG]).v[SEQUENCE * LOG_SIZE + next % LOG_SIZE] = token;
+    if (pc.address[RECENT] != 0ul) U32s(pc.address[RECENT]).v[SEQUENCE * RECENT_SIZE + next % RECENT_SIZE] = token;
+}
+
+void main() {
+    uvec2 best = best_logit();
+    open_next();
+    if (!leave(best)) return;
+    uint next = U32s(pc.address[POSITION]).v[SEQUENCE] + 1u;
+    uint token = best_left().x;
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        if (quad < QUADS) open_residual(quad, embedding(token, quad));
+    }
+    clear_read(thread(), THREADS);
+    if (thread() == 0u) advance(token, next);
+}

@@ -1,0 +1,136 @@
+/**
+ * The test behind decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
+ *
+ * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of who waits for tokens.
+ *
+ * @module
+ */
+
+import { uint32 } from "../graph/dtype.ts";
+import type { Node } from "../graph/node.ts";
+import type { PlanHandle, Slot } from "../backend/backend.ts";
+import { DecoderEmitter, type DecoderForm, type ReadyDecoder, stateOf } from "./decoder.ts";
+import { Lowering, type Value } from "./lowering.ts";
+
+/** Submissions of the test, and runs in each. */
+const TESTS = 8;
+const RUNS = 8;
+
+/** Gives values of leaves. */
+export type Leaf = (node: Node) => Value | undefined;
+
+/**
+ * Whether the layers give the same bits in one dispatch as with barriers. `begins` is called when all is ready and the first
+ * dispatch whose workgroups wait for each other is about to run. Rejects where the test cannot be made, as when weights went meanwhile.
+ */
+export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, begins: () => void): Promise<boolean> {
+  using barriers = new Layers(l, ready, "barriers", leaf);
+  using whole = new Layers(l, ready, "whole", leaf);
+  await Promise.all([barriers.prepare(), whole.prepare()]);
+  const expected = (await barriers.run(1))!;
+  begins();
+  for (let i = 0; i < TESTS; i++) {
+    const found = await whole.run(RUNS);
+    if (!found?.every((sum, i) => sum === expected[i])) return false;
+  }
+  return true;
+}
+
+/** The layers of a decoder by themselves in one form, over a cache of numbers that are made up. */
+class Layers implements Disposable {
+  readonly #own: Lowering;
+  readonly #form: DecoderForm;
+  readonly #hidden: number;
+  readonly #words: Uint32Array;
+  readonly #slots: readonly Slot[];
+  /** Visible memory that the residual behind the last layer is copied to. */
+  readonly #seen: number;
+  readonly #bytes: number;
+  #plan: PlanHandle | undefined;
+
+  constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
+    const { decoder: d, sums } = ready;
+    const { capacity } = d;
+    const { dtype } = d.layers[0].keys;
+    const own = this.#own = new Lowering(l.backend, () => false, false);
+    this.#form = form;
+    this.#hidden = d.sizes.hidden;
+    try {
+      const filled = (bytes: number, fill: (at: number) => number): Value => {
+        const value = own.keep(bytes);
+        const pattern = Uint8Array.from({ length: Math.min(bytes, 256) }, (_, at) => fill(at));
+        const content = new Uint8Array(bytes);
+        for (let at = 0; at < bytes; at += pattern.length) content.set(pattern.subarray(0, bytes - at), at);
+        l.backend.write(own.kept[own.kept.length - 1].buffer, 0, content);
+        return value;
+      };
+      // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
+      const rows = d.sizes.kvHeads * d.sizes.headDim * capacity * dtype.bytes;
+      const number = (at: number): number =>
+        at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
+      const cache = { keys: { ...filled(rows, number), dtype }, values: { ...filled(rows, number), dtype } };
+      const [position, token] = [Math.min(capacity - 1, 300), 1].map((n) => filled(4, (at) => n >> (8 * at) & 255));
+      const { bytes, before, residual, turns } = stateOf(d.sizes, capacity, sums, form);
+      const state = own.keep(bytes);
+      const status = form === "barriers" ? undefined : own.keepStatus();
+      const here = (value: Value | undefined): Value => {
+        const source = value && l.slots[value.slot];
+        if (source?.kind !== "storage") throw new Error("weights are not stored");
+        return { ...value!, slot: own.storageSlot(source.storage) };
+      };
+      const value = (node: Node): Value => "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
+      const mine = (values: readonly Value[]): readonly Value[] => values.map(here);
+      const layers = ready.layers.map(({ qkv, o, gateUp, down }) => ({
+        qkv: mine(qkv),
+        o: mine(o),
+        gateUp: mine(gateUp),
+        down: mine(down),
+      }));
+      const stored = { ...ready, layers, norms: here(ready.norms) };
+      const emitter = new DecoderEmitter(own, stored, form, capacity, value, state, status);
+      emitter.begin(d.x, position, d.freqs && value(d.freqs));
+      emitter.layers(d.layers.map(() => cache));
+      const part = { shape: [residual / 4], strides: [1], dtype: uint32 };
+      const at = before + d.layers.length % turns * residual;
+      own.copy({ ...state, ...part, offset: at / 4 }, { ...own.keep(residual, true), ...part });
+      this.#seen = own.kept[own.kept.length - 1].buffer;
+      this.#bytes = residual;
+      this.#slots = own.slots.map((source) => {
+        if (source.kind !== "storage") throw new Error("weights are not aligned");
+        return { buffer: source.storage.buffer, byteOffset: 0 };
+      });
+      this.#words = own.builder.finish(own.slots.length, (slot) => slot);
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Makes the pipelines. */
+  prepare(): Promise<void> {
+    return this.#own.backend.prepare(this.#words);
+  }
+
+  /** The residual behind the last layer after `times` runs in one submission; undefined where the status says that one failed. */
+  async run(times: number): Promise<BigInt64Array | undefined> {
+    const { backend, status } = this.#own;
+    const plan = this.#plan ??= backend.compile(this.#words);
+    await backend.waitAsync(backend.run(plan, this.#slots, times));
+    if (status) {
+      const word = new Uint8Array(4);
+      backend.peek(status.buffer, 0, word);
+      if (word.some((byte) => byte !== 0)) return undefined;
+    }
+    const words = new BigInt64Array(this.#bytes / 8);
+    backend.peek(this.#seen, 0, new Uint8Array(words.buffer));
+    const sums = new BigInt64Array(this.#hidden); // over the copies of each sum
+    words.forEach((word, i) => sums[i % this.#hidden] += word);
+    return this.#form === "barriers" ? sums : sums.map((sum) => sum >> 8n); // beside their counts
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#plan !== undefined) this.#own.backend.release(this.#plan);
+    this.#plan = undefined;
+    for (const storage of this.#own.kept.splice(0)) storage.release();
+  }
+}

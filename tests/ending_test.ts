@@ -1,0 +1,186 @@
+/**
+ * The end of a prompt: its last layer for the row that counts. That row must be the same as among all; by the kernels of a decoder's
+ * step, token, position, random key and rings must be those of the same graph op by op, and what these kernels do not know must
+ * run op by op. On software devices regions are off by default, so they are switched on here.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../mod.ts";
+import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
+import { Loop } from "../src/array/loop.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { StepCache } from "../src/llm/kv_cache.ts";
+import type { LanguageModel } from "../src/llm/models/mod.ts";
+import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
+import { options } from "../src/schedule/options.ts";
+import { testDevices } from "./devices.ts";
+import { kernelsOf } from "./harness.ts";
+import { TINY_DIR } from "./models.ts";
+import { nmse } from "./oracle.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+/** Rows of the cache before the prompt, tokens of the prompt, rows that these are padded to. */
+const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
+/** Sizes of the rings of recent tokens and of all tokens. */
+const RINGS = [5, 16];
+
+const SHAPE: ModelShape = {
+  hidden: 128,
+  intermediate: 64,
+  layers: 1,
+  heads: 2,
+  kvHeads: 1,
+  headDim: 32,
+  tied: true,
+  vocab: 4099, // the last four rows of the head are not whole
+};
+
+const SETTINGS: readonly SamplerOptions[] = [
+  {},
+  { repetitionPenalty: 1.8 },
+  { temp: 1 },
+  { temp: 0.6, topK: 20, topP: 0.95 },
+  { temp: 1, minP: 0.3, repetitionPenalty: 1.3 },
+];
+
+/** What else a graph does with its end, so that the kernels cannot serve it. */
+const OTHERS = {
+  "logits that are asked for": (logits: mx.Tensor) => logits.index(0, mx.Slice(0, 1)).astype(mx.int32),
+  "a token that is changed": (_: mx.Tensor, next: mx.Tensor) => mx.multiply(next, 2),
+  "a position that is changed": (_: mx.Tensor, __: mx.Tensor, after: mx.Tensor) => mx.multiply(after, 2),
+} as const;
+
+/** The state behind a prompt and its first token. `other` is a state more that the graph computes. */
+async function promptState(
+  model: LanguageModel,
+  settings: SamplerOptions,
+  regions: typeof options.regions,
+  other?: (logits: mx.Tensor, next: mx.Tensor, after: mx.Tensor) => mx.Tensor,
+): Promise<number[]> {
+  const before = options.regions;
+  options.regions = regions;
+  const cache = model.makeCache();
+  cache.reserve(PREFIX + TOKENS, PREFIX + ROWS);
+  for (const buffer of cache.state) mx.eval(buffer);
+  const sampler = makeSampler({ ...settings, seed: 5 });
+  const processors = makeLogitsProcessors(settings);
+  const state = {
+    token: mx.array([[0]], mx.int32),
+    position: mx.array([0], mx.int32),
+    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
+    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
+    log: mx.zeros([1, RINGS[1]], mx.int32),
+    other: other && mx.zeros([1], mx.int32),
+    ids: mx.array(Array.from({ length: ROWS }, (_, i) => (i * 977 + 11) % SHAPE.vocab), mx.int32),
+    last: mx.array([TOKENS - 1], mx.int32),
+    keys: cache.keys,
+    values: cache.values,
+  };
+  try {
+    using loop = new Loop(state, ({ token, position, key, recent, log, ids, last, keys, values }) => {
+      const step = new StepCache(keys, values, position);
+      let logits = model.forward(ids.reshape([1, -1]), step, last).reshape([1, -1]);
+      for (const process of processors) logits = process(recent!, logits);
+      const [stays, draw] = key
+        ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
+        : [undefined, token];
+      const next = sampler(logits, draw).astype(mx.int32);
+      const after = mx.add(mx.add(position, last), 1);
+      const ring = (array: mx.Tensor, size: number): mx.Tensor =>
+        mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
+      return {
+        token: next.reshape([1, 1]),
+        position: after,
+        key: stays,
+        recent: recent && ring(recent, RINGS[0]),
+        log: ring(log, RINGS[1]),
+        other: other && other(logits, next, after),
+        ids,
+        last,
+        keys: step.keys,
+        values: step.values,
+      };
+    });
+    loop.run(); // then once more, behind the first
+    loop.run();
+    await loop.done();
+    const { token, position, key, recent, log } = state;
+    return [token, position, key, recent, log, state.other].flatMap((x) =>
+      x ? [...x.reshape([-1]).tolist() as number[]] : []
+    );
+  } finally {
+    options.regions = before;
+    mx.dispose(Object.values(state).flat().filter((x) => x !== undefined));
+    cache.dispose();
+  }
+}
+
+for (const device of testDevices()) {
+  Deno.test(`forward() of one row gives that row of all on ${device}`, async () => {
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    mx.setDefaultDevice(device);
+    const ids = Array.from({ length: 11 }, (_, i) => (i * 977 + 11) % model.config.vocabSize);
+    const [prefix, rest] = [ids.slice(0, 4), ids.slice(4)].map((part) => mx.array([part], mx.int32));
+    for (const cached of [false, true]) {
+      const logits = (row?: number): Float32Array =>
+        mx.tidy(() => {
+          const cache = model.makeCache();
+          if (cached) mx.eval(model.forward(prefix, cache));
+          const rows = row === undefined ? undefined : mx.array([row], mx.int32);
+          const values = model.forward(rest, cached ? cache : undefined, rows).astype(mx.float32).toTypedArray();
+          cache.dispose();
+          return values as Float32Array;
+        });
+      const all = logits();
+      const { vocabSize } = model.config;
+      for (const row of [0, 3, 6]) {
+        const error = nmse(logits(row), all.subarray(row * vocabSize, (row + 1) * vocabSize));
+        assert(error < 1e-6, `row ${row}, ${cached ? "behind a cache" : "alone"}: NMSE ${error}`);
+      }
+    }
+    mx.dispose(prefix, rest);
+    model[Symbol.dispose]();
+  });
+}
+
+for (const device of DEVICES) {
+  for (const dtype of [mx.float32, mx.bfloat16, mx.float16]) {
+    Deno.test(`the fused end of a prompt gives the state of its ops from ${dtype.name} on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      await writeModel(`${folder}/model`, SHAPE, { groupSize: 32, dtype: dtype === mx.float16 ? "F16" : "BF16" });
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
+      mx.setDefaultDevice(device);
+      // Draws depend on more digits than bfloat16 rows have behind the norm.
+      for (const settings of SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16)) {
+        const expected = await promptState(model, settings, "off");
+        let found: number[] = [];
+        const kernels = await kernelsOf(device, async () => {
+          found = await promptState(model, settings, "on");
+        });
+        assertEquals(found, expected, JSON.stringify(settings));
+        assert(kernels.has("decode_head_u64"), [...kernels].join());
+        for (const kernel of kernels) assert(!/^random|^scatter|^reduce|^sample_best/.test(kernel), kernel);
+      }
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+
+  Deno.test(`the end of a prompt runs op by op beside other uses of what is in it on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
+    const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+    mx.setDefaultDevice(device);
+    for (const [name, other] of Object.entries(OTHERS)) {
+      const expected = await promptState(model, {}, "off", other);
+      const kernels = await kernelsOf(device, async () => {
+        assertEquals(await promptState(model, {}, "on", other), expected, name);
+      });
+      assert(!kernels.has("decode_head_u64"), name);
+    }
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
+}

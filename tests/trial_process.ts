@@ -1,0 +1,47 @@
+/**
+ * A program of its own for trial_test.ts: `trial_process.ts DEVICE MODEL [kill]` has a loop over a model find out whether its layers
+ * run in one dispatch, and prints "done". With "kill" it is gone as soon as it notes that the test has begun.
+ *
+ * @module
+ */
+
+import * as mx from "../mod.ts";
+import { Loop } from "../src/array/loop.ts";
+import { StepCache } from "../src/llm/kv_cache.ts";
+import type { LanguageModel } from "../src/llm/models/mod.ts";
+import { options } from "../src/schedule/options.ts";
+
+/** Options that have the layers tested on every device; workgroups of software devices do not run together and should not wait long. */
+export const TRYING = { regions: "on", fast: "try", patience: 256 } as const;
+
+/** Traces greedy steps of a model and has their test made, where it is open. */
+export async function tryLayers(model: LanguageModel): Promise<void> {
+  using cache = model.makeCache();
+  cache.reserve(1);
+  const { keys, values } = cache;
+  using token = mx.array([[11]], mx.int32);
+  using position = mx.array([0], mx.int32);
+  const state = { token, position, keys, values };
+  using loop = new Loop(state, ({ token, position, keys, values }) => {
+    const step = new StepCache(keys, values, position);
+    const logits = model.forward(token, step).reshape([1, -1]);
+    const next = mx.argmax(logits, -1).astype(mx.int32).reshape([1, 1]);
+    return { token: next, position: mx.add(position, 1), keys: step.keys, values: step.values };
+  });
+  await loop.improve();
+}
+
+if (import.meta.main) {
+  const [device, dir, end] = Deno.args;
+  const { model } = await mx.lm.load(dir, { device });
+  Object.assign(options, TRYING);
+  if (end === "kill") {
+    const rename = Deno.renameSync;
+    Deno.renameSync = (from, to) => {
+      rename(from, to);
+      Deno.kill(Deno.pid, "SIGKILL");
+    };
+  }
+  await tryLayers(model);
+  console.log("done");
+}

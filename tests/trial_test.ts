@@ -1,0 +1,134 @@
+/**
+ * The test behind decoding in one dispatch: it runs beside decoding, which changes over with the same tokens, and its verdict is
+ * kept. What is on disk may be anything: another program is testing, one was killed while it did, or the file is damaged.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { fileURLToPath } from "node:url";
+import * as mx from "../mod.ts";
+import { ROOT } from "../scripts/tools.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { forgive } from "../src/schedule/fast.ts";
+import { options } from "../src/schedule/options.ts";
+import { testDevices } from "./devices.ts";
+import { kernelsOf } from "./harness.ts";
+import { GOLDEN, TINY_DIR } from "./models.ts";
+import { TRYING, tryLayers } from "./trial_process.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+/** Runs with layers tested on every device and an empty folder for verdicts. */
+async function trying(device: string, body: (folder: string) => Promise<void>): Promise<void> {
+  const backend = mx.withDevice(device, getBackend);
+  const folder = await Deno.makeTempDir();
+  const before = { ...options };
+  const cache = Deno.env.get("VKMX_CACHE");
+  Deno.env.set("VKMX_CACHE", folder);
+  Object.assign(options, TRYING);
+  try {
+    await body(folder);
+  } finally {
+    Object.assign(options, before);
+    forgive(backend);
+    if (cache === undefined) Deno.env.delete("VKMX_CACHE");
+    else Deno.env.set("VKMX_CACHE", cache);
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** The verdicts in a folder: their files, what was asked, and the answers. */
+function verdicts(folder: string): { readonly path: string; readonly question: string; readonly answer: string }[] {
+  const names = [...Deno.readDirSync(folder)].map(({ name }) => name).filter((name) => name.startsWith("finding-"));
+  return names.map((name) => {
+    const path = `${folder}/${name}`;
+    const [question, answer] = Deno.readTextFileSync(path).split("\n");
+    return { path, question, answer };
+  });
+}
+
+/** A process that has the layers tested; its exit code. */
+async function other(device: string, folder: string, ...args: readonly string[]): Promise<number> {
+  const flags = ["run", "-A", "--no-check", "--no-lock"];
+  const { code } = await new Deno.Command(Deno.execPath(), {
+    args: [...flags, `${ROOT}tests/trial_process.ts`, device, fileURLToPath(TINY_DIR), ...args],
+    env: { VKMX_CACHE: folder, NO_COLOR: "1" },
+    stdout: "null",
+  }).output();
+  return code;
+}
+
+for (const device of DEVICES) {
+  const { concurrent } = mx.withDevice(device, getBackend).limits;
+  const expected = concurrent ? "works" : "fails";
+
+  Deno.test(`decoding changes over to one dispatch with the same tokens where a test allows it on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const { prompt, greedy } = GOLDEN[0];
+    await trying(device, async (folder) => {
+      for (const round of ["tested", "known"]) {
+        forgive(mx.withDevice(device, getBackend));
+        model.traces[Symbol.dispose]();
+        const count = concurrent ? greedy.length : round === "tested" ? 36 : 3; // software devices are slow
+        const found: number[] = [];
+        const kernels = await kernelsOf(device, async () => {
+          for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: count })) {
+            found.push(r.token);
+            if (found.length > 34) await model.traces.idle();
+          }
+        });
+        assertEquals(found, greedy.slice(0, count), round);
+        assertEquals(kernels.has("decode_layers"), concurrent, round);
+        assertEquals(kernels.has("decode_qkv_u64"), round === "tested" || !concurrent, round);
+        assertEquals(verdicts(folder).map(({ answer }) => answer), [expected], round);
+      }
+    });
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`a verdict is looked for again where there is none to be trusted on ${device}`, async () => {
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    await trying(device, async (folder) => {
+      await tryLayers(model);
+      const [{ path, question }] = verdicts(folder);
+      const rows: readonly (readonly [string, string])[] = [
+        [`${question}\ntrying 2\n`, expected],
+        [`${question}\ntrying 3\n`, "trying 3"], // each may have taken a program with it
+        [`${question}\nwor`, expected],
+        [`${question} of another driver\nfails\n`, expected],
+        [`${question}\nworks\n`, "works"],
+        [`${question}\nfails\n`, "fails"],
+        ["", expected],
+      ];
+      for (const [text, answer] of rows) {
+        Deno.writeTextFileSync(path, text);
+        forgive(mx.withDevice(device, getBackend));
+        await tryLayers(model);
+        assertEquals(verdicts(folder).map((v) => v.answer), [answer], text);
+      }
+    });
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`a test goes with the weights that it reads on ${device}`, async () => {
+    const backend = mx.withDevice(device, getBackend);
+    const alive = backend.liveObjects();
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    await trying(device, async (folder) => {
+      const trial = tryLayers(model).catch(() => {});
+      model[Symbol.dispose]();
+      await trial;
+      for (const { answer } of verdicts(folder)) assert([expected, "trying 0"].includes(answer), answer);
+    });
+    assertEquals(backend.liveObjects(), alive);
+  });
+
+  Deno.test(`programs may be killed while they test, and test at the same time, on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    assert(await other(device, folder, "kill") !== 0);
+    assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"]);
+    assertEquals(await Promise.all([other(device, folder), other(device, folder)]), [0, 0]);
+    assertEquals(verdicts(folder).map(({ answer }) => answer), [expected]);
+    await Deno.remove(folder, { recursive: true });
+  });
+}
