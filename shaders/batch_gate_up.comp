@@ -8,18 +8,30 @@
 #ifdef MATRICES
 #include "coopmat.glsl"
 #endif
+#ifdef MATRICES
+#define BUFFERS 4
+#else
 #define BUFFERS 5
+#endif
 #include "batch.glsl"
 
-const uint STATE = 0u, NORM = 1u, GATE = 2u, UP = 3u, AFFINE = 4u;
+#ifdef MATRICES
+const uint STATE = 0u, NORM = 1u, AFFINE = 2u, CODES = 3u;
+#else
+const uint STATE = 0u, NORM = 1u, AFFINE = 2u, GATE = 3u, UP = 4u;
+#endif
 const uint FEATURE_BLOCKS = INTERMEDIATE / 8u;
 #define BLOCKS 3u // of 8 features
 
 uint feature_of(uint task, uint pair) { return min(2u * task + pair, INTERMEDIATE - 1u); }
 
+#ifdef MATRICES
+uint64_t fragments_of(uint block) { return pc.address[CODES] + uint64_t(min(block, FEATURE_BLOCKS - 1u)) * 8192ul; }
+#else
 uint64_t weight_row(uint task, uint r) {
     return pc.address[(r & 1u) == 0u ? GATE : UP] + uint64_t(feature_of(task, r >> 1) * CHUNKS) * 16ul;
 }
+#endif
 
 uvec4 affine_of(uint task, uint chunk) {
     uint group = chunk * 32u / GROUP;

@@ -26,9 +26,13 @@ const uint MOST_ROUNDS = 128u; // that `penalised` has room for: 262,144 rows ta
 uint base; // first row of this round
 
 uint row_of_task(uint task) { return min(base + 4u * task, (pc.p.vocabulary - 1u) & ~3u); }
+#ifdef MATRICES
+uint64_t fragments_of(uint block) { return pc.address[HEAD] + uint64_t(min(base, pc.p.vocabulary - 1u) / BLOCK_ROWS) * 8192ul; }
+#else
 uint64_t weight_row(uint task, uint r) {
     return pc.address[HEAD] + uint64_t(min(row_of_task(task) + r, pc.p.vocabulary - 1u)) * (CHUNKS * 16u);
 }
+#endif
 uvec4 affine_of(uint task, uint chunk) { return Weights4(pc.address[AFFINE]).v[row_of_task(task) / 4u * GROUPS + chunk * 32u / GROUP]; }
 
 #define STAGES 2

@@ -6,7 +6,8 @@
 // of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact.
 //
 // A kernel defines BLOCKS, the blocks of four tasks that it makes at once, and
-//   uint64_t weight_row(uint task, uint r)     where row r of a task begins
+//   uint64_t weight_row(uint task, uint r)     where row r of a task begins; with MATRICES instead
+//   uint64_t fragments_of(uint block)          where a block begins whose words lie in the order of the lanes (batch_layouts.ts)
 //   uvec4 affine_of(uint task, uint chunk)     scales and biases of its four rows
 
 #define SLOTS 2 // chunks of a warp; the lanes of a warp take one each where there is one sequence
@@ -29,18 +30,13 @@ shared float chunk_squares[32u * ROWS];
 
 uint chunk_of(uint slot) { return warp() + NORM_WARPS * slot; }
 
+#ifndef MATRICES
 Codes load_codes(uint block, uint chunk) {
-    uint at = min(chunk, CHUNKS - 1u);
     Codes c;
-#ifdef MATRICES
-    uint task = 4u * block + (lane() >> 3), r = (lane() >> 2) & 1u, word = 4u * at + (lane() & 3u);
-    c.first = Weights1(weight_row(task, r)).v[word];
-    c.second = Weights1(weight_row(task, r + 2u)).v[word];
-#else
-    [[unroll]] for (uint r = 0; r < 4u; r++) c.rows[r] = Weights4(weight_row(4u * block + (lane() & 3u), r)).v[at];
-#endif
+    [[unroll]] for (uint r = 0; r < 4u; r++) c.rows[r] = Weights4(weight_row(4u * block + (lane() & 3u), r)).v[min(chunk, CHUNKS - 1u)];
     return c;
 }
+#endif
 
 uvec4 load_affine(uint block, uint chunk) { return affine_of(4u * block + (lane() & 3u), min(chunk, CHUNKS - 1u)); }
 
@@ -146,7 +142,13 @@ struct Weights { Codes codes[SLOTS]; uvec4 affine[SLOTS]; };
 
 Weights load_weights(uint block) {
     Weights w;
+#ifdef MATRICES
+    uvec4 words = Weights4(fragments_of(block)).v[thread()];
+    w.codes[0] = Codes(words.x, words.y);
+    w.codes[1] = Codes(words.z, words.w);
+#else
     [[unroll]] for (uint j = 0; j < SLOTS; j++) w.codes[j] = load_codes(block, chunk_of(j));
+#endif
     [[unroll]] for (uint j = 0; j < SLOTS; j++) w.affine[j] = load_affine(block, chunk_of(j));
     return w;
 }

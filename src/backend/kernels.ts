@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xddb470d1;
+export const ABI_HASH = 0x9bef93bd;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1362,13 +1362,13 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
       { name: "q_norm", read: true, write: false, optional: false },
       { name: "k_norm", read: true, write: false, optional: false },
       { name: "values", read: false, write: true, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
     ],
     columns: [],
     push: "DecodePush",
@@ -1381,9 +1381,9 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
       { name: "gate", read: true, write: false, optional: false },
       { name: "up", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
     ],
     columns: [],
     push: "DecodePush",
@@ -1414,13 +1414,11 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
       { name: "q_norm", read: true, write: false, optional: false },
       { name: "k_norm", read: true, write: false, optional: false },
       { name: "values", read: false, write: true, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
     ],
     columns: [],
     push: "DecodePush",
@@ -1433,9 +1431,8 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
-      { name: "gate", read: true, write: false, optional: false },
-      { name: "up", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
     ],
     columns: [],
     push: "DecodePush",

@@ -25,6 +25,8 @@ import { options } from "./options.ts";
 /** Threads that share products, and that walk the positions of a sequence. */
 const THREADS = 512;
 const WIDE = 256;
+/** Sequences from which on they are faster than a grid of the kernels of one sequence. */
+const LEAST_SEQUENCES = 8;
 /** Hidden features that the normalising kernels take. */
 const MOST_HIDDEN = 1024;
 /** Sequences of a workgroup. */
@@ -34,7 +36,7 @@ const MOST_POSITIONS = 6;
 /** Blocks of 8 features of the feed-forward part that a workgroup makes. */
 const FEATURE_BLOCKS = 3;
 /** Workgroups of the head, and rows that one makes at once. */
-const HEAD_WORKGROUPS = 264;
+const HEAD_WORKGROUPS = 528;
 const HEAD_ROWS = 16;
 /** Workgroups that open a token of a sequence. */
 const BEGIN_WORKGROUPS = 4;
@@ -43,9 +45,15 @@ const PROJECT_ROWS = 8;
 
 /** Whether the kernels of several sequences serve a decoder: sums in 64 bits, and a cache that attention walks at once. */
 export function isBatch(backend: Backend, decoder: Decoder): boolean {
-  return (options.sums ?? "u64") === "u64" && sequencesOf(decoder) > 1 && backend.has("batch_attend") &&
-    decoder.capacity <= WIDE * MOST_POSITIONS && decoder.sizes.hidden <= MOST_HIDDEN &&
-    backend.limits.maxThreads >= 2 * THREADS;
+  const { maxThreads } = backend.limits;
+  return sequencesOf(decoder) >= (options.regions === "on" ? 2 : LEAST_SEQUENCES) &&
+    (options.sums ?? "u64") === "u64" && backend.has("batch_attend") && maxThreads >= 2 * THREADS &&
+    decoder.capacity <= WIDE * MOST_POSITIONS && decoder.sizes.hidden <= MOST_HIDDEN;
+}
+
+/** Whether the kernels with matrices serve a device; they read codes in the layouts of batch_layouts.ts. */
+export function usesMatrices(backend: Backend): boolean {
+  return backend.has("batch_qkv_matrices") && matrixMap(backend).pairs;
 }
 
 /** Bytes of the state of a sequence, in the order of batch.glsl. */
@@ -113,7 +121,7 @@ export function emitBatch(
       push,
       workgroups: [workgroups, rows, 1],
     });
-  const matrices = l.backend.has("batch_qkv_matrices") && matrixMap(l.backend).pairs;
+  const matrices = usesMatrices(l.backend);
   const product = (phase: "qkv" | "gate_up" | "head"): KernelName =>
     matrices ? `batch_${phase}_matrices` : `batch_${phase}`;
 
@@ -135,7 +143,8 @@ export function emitBatch(
     const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => plain(m.codes));
     const { qkv, o, gateUp, down } = layers[i];
     const { keys, values } = caches[i];
-    run(product("qkv"), [attentionNorm, q, k, v, qkv[0], qNorm, kNorm, values], workgroupsOf(d.sizes), tiles);
+    const [ofQkv, ofGateUp] = matrices ? [[qkv[1]], [gateUp[1]]] : [[q, k, v], [gate, up]];
+    run(product("qkv"), [attentionNorm, qkv[0], qNorm, kNorm, values, ...ofQkv], workgroupsOf(d.sizes), tiles);
     run(
       "batch_attend",
       [keys, values],
@@ -146,7 +155,7 @@ export function emitBatch(
     );
     project(layer.o.codes, o[0], heads * slices, slices);
     const features = Math.ceil(intermediate / 8 / FEATURE_BLOCKS);
-    run(product("gate_up"), [mlpNorm, gate, up, gateUp[0]], features, tiles);
+    run(product("gate_up"), [mlpNorm, gateUp[0], ...ofGateUp], features, tiles);
     project(layer.down.codes, down[0], intermediate / 8, 1);
   });
   const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / HEAD_ROWS));
@@ -155,7 +164,7 @@ export function emitBatch(
   const last = norm(d.layers.length * 2 * (hidden + headDim));
   run(
     product("head"),
-    [last, plain(d.head.codes), ready.head[0], logits, best, scratch, recent],
+    [last, matrices ? ready.head[1] : plain(d.head.codes), ready.head[0], logits, best, scratch, recent],
     count,
     tiles,
     results.spec,

@@ -18,7 +18,8 @@ import type { DrawBuffers } from "./sampling.ts";
 import { options } from "./options.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import { type Layout, prepare } from "./prepared.ts";
-import { emitBatch, isBatch } from "./batch.ts";
+import { emitBatch, isBatch, usesMatrices } from "./batch.ts";
+import { gateUpFragments, headFragments, qkvFragments } from "./batch_layouts.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */
 export interface Matrix {
@@ -219,20 +220,27 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
     batch
       ? stored(affine(m), headAffine(hidden, columns, groupSize))
       : stored(all(m), transposed(hidden, columns, groupSize));
+  // Scales and biases, and where matrices multiply, codes in another order.
+  const product = (matrices: readonly Matrix[], packed: Layout, codes: Layout): readonly Value[] | undefined => {
+    const first = stored(matrices.flatMap(affine), packed);
+    if (!first || !batch || !usesMatrices(l.backend)) return first;
+    const second = stored(matrices.map((m) => m.codes), codes);
+    return second && [...first, ...second];
+  };
   const layers: Prepared[] = [];
   for (const layer of d.layers) {
     for (const update of [layer.keys, layer.values]) {
       const base = leaf(update.inputs[0]);
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
-    const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
+    const qkv = product([layer.q, layer.k, layer.v], qkvAffine(d.sizes), qkvFragments(d.sizes));
     const o = projection(layer.o, heads * headDim);
-    const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
+    const gateUp = product([layer.gate, layer.up], gateUpAffine(d.sizes), gateUpFragments(d.sizes));
     const down = projection(layer.down, intermediate);
     if (!qkv || !o || !gateUp || !down) return NO_ROOM;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
+  const head = product([d.head], headAffine(d.vocabulary, hidden, groupSize), headFragments(d.vocabulary, hidden));
   const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
   return head && norms ? { decoder: d, sums: sumsOf(l.backend)!, layers, head, norms: norms[0] } : NO_ROOM;
