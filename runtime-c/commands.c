@@ -3,7 +3,8 @@
 // A Plan keeps a few recordings, one for each set of places that its slots were bound to lately; other buffers at the same
 // addresses are the same places. A recording is self-contained: it begins with a barrier against everything submitted before
 // and ends with one for the host where the host can see a slot, so recordings may be replayed in any order, also while they
-// are still running.
+// are still running. A Plan whose first dispatches open many runs in a row has three command buffers: those dispatches, one run,
+// and some runs together, since a GPU stands still for longer between two buffers than at a barrier.
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
 #define READ VK_ACCESS_2_SHADER_STORAGE_READ_BIT
 #define WRITE VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT
+#define TOGETHER 4u
 
 // ---- command buffers --------------------------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ static Recording *take_retired(Device *d) {
 static void recording_clear(Device *d, Recording *r) {
     if (r->queries) d->vk.DestroyQueryPool(d->device, r->queries, NULL);
     free(r->places);
-    *r = (Recording){.commands = r->commands, .opening = r->opening};
+    *r = (Recording){.commands = r->commands, .opening = r->opening, .together = r->together};
 }
 
 static int32_t recording_new(Device *d, Recording **out) {
@@ -148,15 +150,23 @@ static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *
     return n;
 }
 
-// Dispatches `from` up to `to`; `table` bytes of the recording's tables are taken.
-static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r, const Binding *bindings,
-                              Hazards *hazards, Use *uses, uint32_t *table) {
+// What recording goes on with from buffer to buffer.
+typedef struct Progress {
+    const Binding *bindings;
+    Hazards hazards;
+    Use *uses;
+    uint32_t table; // bytes of the recording's tables that are taken
+} Progress;
+
+// Dispatches `from` up to `to`, behind a barrier.
+static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r, Progress *p) {
     VkPipeline bound = VK_NULL_HANDLE;
+    p->hazards.epoch++;
     for (uint32_t i = from; i < to; i++) {
         const Dispatch *dispatch = &plan->dispatch[i];
         uint32_t block[PUSH_BYTES / 4];
-        uint32_t bytes = push_block(dispatch, bindings, r, table, block);
-        bool barrier = hazards_next(hazards, uses, uses_of(dispatch, bindings, uses), dispatch->disjoint);
+        uint32_t bytes = push_block(dispatch, p->bindings, r, &p->table, block);
+        bool barrier = hazards_next(&p->hazards, p->uses, uses_of(dispatch, p->bindings, p->uses), dispatch->disjoint);
         if (barrier || (r->queries && i > 0)) // timed dispatches stand alone
             commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
         r->barriers += barrier;
@@ -171,13 +181,6 @@ static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *p
     }
 }
 
-// Memory for the tables of addresses that the host may write: what was there before is no longer read.
-static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
-    if (plan->table_entries == 0) return VKRT_OK;
-    TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, &r->tables));
-    return device_wait(d, r->tables->last_use, PATIENCE_MS);
-}
-
 // Begins a command buffer that may follow anything.
 static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
     TRY(commands_begin(d, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
@@ -185,41 +188,59 @@ static int32_t begin_behind_all(Device *d, VkCommandBuffer commands) {
     return VKRT_OK;
 }
 
-// What opens runs goes to a command buffer of its own, unless it is timed.
-static int32_t record_opening(Device *d, const Plan *plan, Recording *r, const Binding *bindings, Hazards *hazards, Use *uses, uint32_t *table) {
-    r->opens = plan->opening > 0 && !r->queries;
-    if (!r->opens) return VKRT_OK;
+// What opens runs.
+static int32_t record_opening(Device *d, const Plan *plan, Recording *r, Progress *p) {
     if (!r->opening) TRY(commands_new(d, &r->opening));
     TRY(begin_behind_all(d, r->opening));
-    record_dispatches(d, r->opening, plan, 0, plan->opening, r, bindings, hazards, uses, table);
+    record_dispatches(d, r->opening, plan, 0, plan->opening, r, p);
     return VK(d, EndCommandBuffer, r->opening);
+}
+
+// Some runs, which the host sees where it can see a slot.
+static int32_t record_runs(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t runs, Recording *r, Progress *p) {
+    uint32_t table = p->table;
+    bool host = false;
+    for (uint32_t i = 0; i < plan->slots; i++) host = host || (p->bindings[i].range && p->bindings[i].range->chunk->mapped);
+    TRY(begin_behind_all(d, commands));
+    profile_reset(d, commands, r, plan->dispatches);
+    r->barriers = 1 + host;
+    for (uint32_t run = 0; run < runs; run++) {
+        if (run > 0) commands_barrier(d, commands, COMPUTE, WRITE, COMPUTE, READ | WRITE);
+        p->table = table;
+        record_dispatches(d, commands, plan, r->opens ? plan->opening : 0, plan->dispatches, r, p);
+    }
+    if (host) commands_barrier(d, commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
+    return VK(d, EndCommandBuffer, commands);
+}
+
+static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p) {
+    r->opens = plan->opening > 0 && !r->queries; // timed runs are whole
+    if (r->opens) {
+        TRY(record_opening(d, plan, r, p));
+        uint32_t table = p->table;
+        if (!r->together) TRY(commands_new(d, &r->together));
+        TRY(record_runs(d, r->together, plan, TOGETHER, r, p));
+        p->table = table;
+    }
+    return record_runs(d, r->commands, plan, 1, r, p);
+}
+
+// Memory for the tables of addresses that the host may write: what was there before is no longer read.
+static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
+    if (plan->table_entries == 0) return VKRT_OK;
+    TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, &r->tables));
+    return device_wait(d, r->tables->last_use, PATIENCE_MS);
 }
 
 static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *bindings) {
     TRY(tables_new(d, plan, r));
-    Hazards hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1};
-    Use *uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *uses);
-    if (!hazards.slots || !uses) {
-        free(hazards.slots);
-        free(uses);
-        return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    }
-    uint32_t table = 0;
-    int32_t status = record_opening(d, plan, r, bindings, &hazards, uses, &table);
-    if (status == VKRT_OK) status = begin_behind_all(d, r->commands);
-    if (status == VKRT_OK) {
-        hazards.epoch++;
-        r->barriers = 1;
-        bool host = false;
-        for (uint32_t i = 0; i < plan->slots; i++) host = host || (bindings[i].range && bindings[i].range->chunk->mapped);
-        profile_reset(d, r->commands, r, plan->dispatches);
-        record_dispatches(d, r->commands, plan, r->opens ? plan->opening : 0, plan->dispatches, r, bindings, &hazards, uses, &table);
-        r->barriers += host;
-        if (host) commands_barrier(d, r->commands, COMPUTE, WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
-        status = VK(d, EndCommandBuffer, r->commands);
-    }
-    free(hazards.slots);
-    free(uses);
+    Progress p = {.bindings = bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
+    p.uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *p.uses);
+    int32_t status = VKRT_OK;
+    if (!p.hazards.slots || !p.uses) status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    else status = record_all(d, plan, r, &p);
+    free(p.hazards.slots);
+    free(p.uses);
     return status;
 }
 
@@ -298,6 +319,17 @@ static int32_t recording_make(Device *d, Plan *plan, Binding *bindings, Recordin
     return VKRT_OK;
 }
 
+// The command buffers of `times` runs.
+static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *out) {
+    uint32_t count = 0;
+    if (r->opens) {
+        out[count++] = r->opening;
+        for (; times >= TOGETHER; times -= TOGETHER) out[count++] = r->together;
+    }
+    for (; times > 0; times--) out[count++] = r->commands;
+    return count;
+}
+
 int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket) {
     Binding few[64], *bindings = few;
     if (plan->slots > 64) bindings = malloc(plan->slots * sizeof *bindings);
@@ -307,7 +339,10 @@ int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, u
     for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
         if (fits(d, plan, plan->recordings[i], bindings)) r = promote(plan, i);
     if (status == VKRT_OK && !r) status = recording_make(d, plan, bindings, &r);
-    if (status == VKRT_OK) status = device_submit(d, r->opens ? r->opening : VK_NULL_HANDLE, r->commands, times, &r->ticket);
+    if (status == VKRT_OK) {
+        VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
+        status = device_submit(d, buffers, buffers_of(r, times, buffers), &r->ticket);
+    }
     if (status == VKRT_OK) {
         for (uint32_t i = 0; i < plan->slots; i++)
             if (bindings[i].range) bindings[i].range->last_use = r->ticket;

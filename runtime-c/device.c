@@ -93,14 +93,13 @@ int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
     return VKRT_OK;
 }
 
-int32_t device_submit(Device *d, VkCommandBuffer first, VkCommandBuffer last, uint32_t times, uint64_t *ticket) {
+int32_t device_submit(Device *d, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket) {
     VkCommandBuffer transfers;
     TRY(transfer_end(d, &transfers));
     VkCommandBufferSubmitInfo buffers[2 + VKRT_MAX_TIMES];
-    uint32_t count = 0;
-    if (transfers) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
-    if (first) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = first};
-    for (uint32_t i = 0; i < times; i++) buffers[count++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = last};
+    uint32_t all = 0;
+    if (transfers) buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
+    for (uint32_t i = 0; i < count; i++) buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = commands[i]};
     VkSemaphoreSubmitInfo signal = {
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
         .semaphore = d->timeline,
@@ -109,7 +108,7 @@ int32_t device_submit(Device *d, VkCommandBuffer first, VkCommandBuffer last, ui
     };
     VkSubmitInfo2 info = {
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
-        .commandBufferInfoCount = count,
+        .commandBufferInfoCount = all,
         .pCommandBufferInfos = buffers,
         .signalSemaphoreInfoCount = 1,
         .pSignalSemaphoreInfos = &signal,
@@ -244,12 +243,7 @@ int32_t device_idle(Device *d) {
     return device_wait(d, atomic_load(&d->submitted), PATIENCE_MS) == VKRT_ERROR_TIMEOUT ? VKRT_ERROR_TIMEOUT : VKRT_OK;
 }
 
-// Other threads leave vkrt_wait, whose work is done or lost, and vkrt_plan_prepare.
-void device_join(Device *d) {
-    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1);
-}
-
 void device_close(Device *d) {
-    device_join(d);
+    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1); // calls on other threads end: the work is done or lost
     destroy(d);
 }

@@ -121,7 +121,9 @@ typedef struct Pipelines {
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
     char *path; // of the cache file; NULL: none
+    Lock saving; // of what follows
     size_t saved; // bytes of the cache when it was read or written
+    _Atomic uint32_t making; // calls that make pipelines now
 } Pipelines;
 
 typedef struct Dispatch {
@@ -138,8 +140,8 @@ typedef struct Dispatch {
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
-    VkCommandBuffer opening; // in front of the first of several runs; VK_NULL_HANDLE: never needed so far
-    bool opens;              // whether it is
+    VkCommandBuffer opening, together; // what stands in front of many runs, and some of them; VK_NULL_HANDLE: not needed so far
+    bool opens;                        // whether they are
     VkQueryPool queries;
     uint64_t *places; // of the slots, see place_of in commands.c
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
@@ -233,12 +235,11 @@ bool device_fault(Device *d, const char *call);
 // device.c
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
-void device_join(Device *d); // lets calls on other threads end
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);
-// The open transfers go in front, then `first` unless it is VK_NULL_HANDLE, then `last` as often as `times` says.
-int32_t device_submit(Device *d, VkCommandBuffer first, VkCommandBuffer last, uint32_t times, uint64_t *ticket);
+// The open transfers go in front. At most 1 + VKRT_MAX_TIMES buffers, of which one may stand there many times.
+int32_t device_submit(Device *d, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket);
 
 // memory.c
 int32_t memory_init(Device *d);

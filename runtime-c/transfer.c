@@ -57,7 +57,7 @@ int32_t transfer_end(Device *d, VkCommandBuffer *out) {
     return VKRT_OK;
 }
 
-int32_t transfer_flush(Device *d) { return d->transfer.open ? device_submit(d, VK_NULL_HANDLE, VK_NULL_HANDLE, 0, NULL) : VKRT_OK; }
+int32_t transfer_flush(Device *d) { return d->transfer.open ? device_submit(d, NULL, 0, NULL) : VKRT_OK; }
 
 // Records a copy between a staging piece and a range; a range that the open command buffer touched already gets a barrier.
 static int32_t record_copy(Device *d, const Segment *segment, uint64_t piece, Range *range, uint64_t offset, uint64_t bytes, bool in) {

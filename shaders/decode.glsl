@@ -203,17 +203,21 @@ uint position() { return U32s(state_position()).v[0]; }
 #endif
 
 #if SUMS == 0 || SUMS == 3
-// In 2^-24: scaling by a power of two is exact.
+// In 2^-24: scaling by a power of two is exact. Wholes and fractions are converted apart, since conversions of 64 bits are slow.
 #define SUM_STEPS 16777216.0
 void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(U64s(sums).v[i], pack64(s)); }
 Sum sum_plus(Sum a, Sum b) { return unpack32(pack64(a) + pack64(b)); }
+int64_t steps_of(float x, uint spare) { // above `spare` bits
+    float whole = roundEven(x);
+    return (int64_t(int(whole)) << (24u + spare)) + (int64_t(int(roundEven((x - whole) * SUM_STEPS))) << spare);
+}
 #endif
 #if SUMS == 0
-float sum_value(Sum s) { return float(int64_t(pack64(s))) * (1.0 / SUM_STEPS); }
-Sum sum_of(float x) { return unpack32(uint64_t(int64_t(roundEven(x * SUM_STEPS)))); }
+float sum_value(Sum s) { return fma(float(s.x & 0xffffffu), 1.0 / SUM_STEPS, float(int(s.y << 8 | s.x >> 24))); }
+Sum sum_of(float x) { return unpack32(uint64_t(steps_of(x, 0u))); }
 #elif SUMS == 3
-float sum_value(Sum s) { return float(int64_t(pack64(s)) >> 8) * (1.0 / SUM_STEPS); }
-Sum sum_of(float x) { return unpack32((uint64_t(int64_t(roundEven(x * SUM_STEPS))) << 8) + 1ul); }
+float sum_value(Sum s) { return fma(float(s.x >> 8), 1.0 / SUM_STEPS, float(int(s.y))); }
+Sum sum_of(float x) { return unpack32(uint64_t(steps_of(x, 8u)) + 1ul); }
 #elif SUMS == 1
 // Sixteenths in the high word, what is left in 2^-24 in the low one: room for 2,048 additions.
 float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 16777216.0, float(int(s.y)) * 0.0625); }

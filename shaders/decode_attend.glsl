@@ -175,6 +175,10 @@ void attend() {
     uint now = position();
     Carry carry;
     load_carry(state_before(LAYER), carry);
+    // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
+    uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
+    uint key_bits;
+    PLAIN(key_bits = Shared1(new_key).v[0]);
     vec4 rows[QUAD_ROUNDS];
     float key_scale;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
@@ -205,9 +209,10 @@ void attend() {
         }
     }
     residual_add(state_after(LAYER), rows, carry);
+    POLLED(key_bits = Shared1(new_key).v[0]);
     if (thread() < 8u) {
         uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
-        float key = uintBitsToFloat(Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + thread()]) * key_scale;
+        float key = uintBitsToFloat(key_bits) * key_scale;
         store_float(CACHE(KEYS), ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + (thread() & 3u), DTYPE_KV, key);
     }
 }

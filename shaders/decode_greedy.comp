@@ -26,7 +26,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Lef
 
 shared bool is_last;
 
-void meanwhile() {}
+void meanwhile() { open_next(); }
 float take_logit(uint row, uint round, float x) { return x; }
 
 // Leaves this workgroup's best; whether all others have.
@@ -43,9 +43,11 @@ bool leave(uvec2 best) {
 
 uvec2 best_left() {
     uvec2 best = NONE;
-    for (uint i = thread(); i < gl_NumWorkGroups.y; i += THREADS) {
-        uvec2 other = Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + i];
-        if (better(other, best)) best = other;
+    for (uint first = thread(); first < gl_NumWorkGroups.y; first += 3u * THREADS) {
+        uvec2 left[3]; // loads that do not wait for each other
+        [[unroll]] for (uint n = 0; n < 3u; n++)
+            left[n] = Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + min(first + n * THREADS, gl_NumWorkGroups.y - 1u)];
+        [[unroll]] for (uint n = 0; n < 3u; n++) if (better(left[n], best)) best = left[n];
     }
     [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) best = better_of_lanes(best, m);
     return best_of_eights(best);
@@ -63,7 +65,6 @@ void advance(uint token, uint next) {
 
 void main() {
     uvec2 best = best_logit();
-    open_next();
     if (!leave(best)) return;
     uint next = U32s(pc.address[POSITION]).v[SEQUENCE] + 1u;
     uint token = best_left().x;

@@ -35,6 +35,7 @@ void mark_recent() {
 }
 
 void meanwhile() {
+    if (ADVANCES != 0u) open_next();
     if (RECENT > 0u) mark_recent();
     if (gl_WorkGroupID.y == 0u && pc.address[SCRATCH] != 0ul)
         for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[SEQUENCE * SCRATCH_WORDS + i] = 0u;
@@ -52,5 +53,4 @@ float take_logit(uint row, uint round, float x) {
 void main() {
     uvec2 best = best_logit();
     if (thread() == 0u) U32x2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best;
-    if (ADVANCES != 0u) open_next();
 }

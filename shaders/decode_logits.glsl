@@ -42,6 +42,16 @@ uvec2 best_of_eights(uvec2 best) {
 
 const uvec2 NONE = uvec2(0xffffffffu, 0u);
 
+// Opens the next token as far as nothing depends on what it is. The last workgroup has the least to do otherwise. Where barriers
+// stand between layers, those have cleared all behind them.
+void open_next() {
+    uint now = position();
+#if SUMS == 3
+    clear_sums(LAYER, now, gl_WorkGroupID.y * THREADS + thread(), gl_NumWorkGroups.y * THREADS);
+#endif
+    if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_turns(min(now + 1u, pc.p.capacity - 1u));
+}
+
 // For the kernel that includes this: what it does while the first weights are on their way, and with a logit, which 8 lanes have
 // alike, in which round of its workgroup; as the logit is then compared.
 void meanwhile();
@@ -85,11 +95,4 @@ uvec2 best_logit() {
         round_++;
     }
     return best_of_eights(best);
-}
-
-// Opens the next token as far as nothing depends on what it is. The last workgroup has the least to do otherwise.
-void open_next() {
-    uint now = position();
-    clear_sums(LAYER, now, gl_WorkGroupID.y * THREADS + thread(), gl_NumWorkGroups.y * THREADS);
-    if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_turns(min(now + 1u, pc.p.capacity - 1u));
 }

@@ -179,7 +179,7 @@ for (const device of DEVICES) {
       const shape = {
         hidden: 128,
         intermediate: 64,
-        layers: 1,
+        layers: 3, // sums of layers take turns with 2 or 4 places
         heads: 2,
         kvHeads: 1,
         headDim: 32,
@@ -202,6 +202,20 @@ for (const device of DEVICES) {
           }
         }
       });
+      await decoding({ sums: "u64", fast: "barriers" }, async () => {
+        const { kernels } = await mx.profile(() => sampledSteps(model, {}, false), { timed: false });
+        const calls = (name: string): number | undefined => kernels.find(({ kernel }) => kernel === name)?.calls;
+        assertEquals([calls("decode_begin_u64"), calls("decode_greedy_u64")], [5, 6]); // submissions, steps
+      });
+      // A token opens the next one, whatever the sums are.
+      for (const form of FORMS) {
+        for (const settings of dtype === mx.float32 ? [{}, SETTINGS[1]] : []) {
+          const [expected, found] = await decoding(form, async () => {
+            return [await sampledSteps(model, settings, true), await sampledSteps(model, settings, false)];
+          });
+          assertEquals(found, expected, JSON.stringify({ ...form, ...settings }));
+        }
+      }
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
     });

@@ -97,6 +97,8 @@ export interface Backend extends Disposable {
   barriers(plan: PlanHandle): number;
   /** Keeps on disk what the next start can use, such as compiled pipelines. */
   save(): void;
+  /** The same while other code runs. */
+  saveAsync(): Promise<void>;
   /** Buffers and Plans alive, for leak tests. */
   liveObjects(): { readonly buffers: number; readonly plans: number };
 }

@@ -31,6 +31,14 @@ export function peekNode(node: Node, start: number = 0, count: number = sizeOf(n
   return out;
 }
 
+/** Writes all bytes of a stored, contiguous node, behind what was submitted and before what comes later. */
+export function pokeNode(node: Node, bytes: Uint8Array): void {
+  const { storage, offset } = node.stored!;
+  const { backend, buffer } = storage as Storage;
+  backend.write(buffer, offset * node.dtype.bytes, bytes);
+  (storage as Storage).changed();
+}
+
 /** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */
 export class StateTrace implements Disposable {
   readonly #backend: Backend;

@@ -216,7 +216,7 @@ export class Lowering {
     };
     const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
-    const { push, workgroups, disjoint, opening } = d;
+    const { push, workgroups, disjoint, opening = false } = d;
     this.builder.add({
       kernel,
       buffers: bindings,
@@ -227,7 +227,8 @@ export class Lowering {
       disjoint,
       opening,
     });
-    this.sources.push({ kernel, op: this.#op, region: this.#region, values: [...plain, ...(rows?.flat() ?? [])] });
+    const values = [...plain, ...(rows?.flat() ?? [])];
+    this.sources.push({ kernel, op: this.#op, region: this.#region, opening, values });
   }
 
   /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */

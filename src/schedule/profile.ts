@@ -22,6 +22,8 @@ export interface DispatchSource {
   readonly op: OpName | "region" | "layout" | "output";
   /** The region that it belongs to, if any. */
   readonly region: string | undefined;
+  /** Of untimed runs in a row, whether only the first one has it. */
+  readonly opening: boolean;
   /** What it is bound to. */
   readonly values: readonly (Value | undefined)[];
 }
@@ -159,16 +161,17 @@ class Profiler {
     if (timed) backend.wait(ticket);
     const nanoseconds = timed ? backend.profileRead(plan) : [];
     sources.forEach((source, i) => {
-      const { kernel, op, region } = source;
+      const { kernel, op, region, opening } = source;
       const key = `${backend.name} ${region} ${op} ${kernel}`;
       let row = this.#rows.get(key);
       if (!row) {
         row = { device: backend.name, region, op, kernel, calls: 0, nanoseconds: 0, bytes: 0 };
         this.#rows.set(key, row);
       }
-      row.calls += times;
-      row.nanoseconds += times * (nanoseconds[i] ?? 0);
-      row.bytes += times * movedBytes(source);
+      const calls = opening && !timed ? 1 : times;
+      row.calls += calls;
+      row.nanoseconds += calls * (nanoseconds[i] ?? 0);
+      row.bytes += calls * movedBytes(source);
     });
   }
 
