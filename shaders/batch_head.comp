@@ -2,8 +2,8 @@
 // The end of a decoder for eight sequences: logits = W (x / rms(x) * w), and the largest of them per workgroup and sequence.
 // What it writes and how is said in decode_head.comp.
 //
-// Workgroup (every so many blocks of 16 rows) and (eight sequences). All warps multiply, one of them in turns finishes the rows
-// while the others go on: a task is four consecutive rows.
+// Workgroup (every so many blocks of 16 rows) and (eight sequences). All warps multiply, four of them in turns finish a row of each
+// task while the others go on: a task is four consecutive rows.
 
 #extension GL_GOOGLE_include_directive : require
 #ifdef MATRICES
@@ -38,7 +38,7 @@ uvec4 affine_of(uint task, uint chunk) { return Weights4(pc.address[AFFINE]).v[r
 #define STAGES 2
 #include "batch_norm.glsl"
 
-shared uvec2 warp_best[WARPS * ROWS];
+shared uvec2 warp_best[NORM_WARPS * ROWS];
 shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS * ROWS]; // a bit for each row of a round
 
 // Marks this workgroup's rows among the recent tokens; ends before a barrier.
@@ -56,20 +56,17 @@ float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
 
 bool better(uvec2 a, uvec2 b) { return a.y > b.y || (a.y == b.y && a.x < b.x); }
 
-// Keeps the largest of four logits of the lane's sequence.
-void finish(uint first, uint round, vec4 logits, inout uvec2 best) {
-    [[unroll]] for (uint r = 0; r < 4u; r++) {
-        uint row = first + r;
-        if (row >= pc.p.vocabulary) continue;
-        float x = rounded(logits[r]);
-        if (RECENT > 0u && ((penalised[round * ROWS + (lane() >> 2)] >> (row % BLOCK_ROWS)) & 1u) != 0u) {
-            float penalty = uintBitsToFloat(PENALTY);
-            x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
-        }
-        if (pc.address[LOGITS] != 0ul && sequence_of_lane() < SEQUENCES) store_float(pc.address[LOGITS], sequence * pc.p.vocabulary + row, DTYPE_OUT, x);
-        uvec2 key = uvec2(row, ordered_key(floatBitsToUint(x), DTYPE_F32));
-        if (better(key, best)) best = key;
+// Keeps the larger of a logit of the lane's sequence and the largest so far.
+void finish(uint row, uint round, float logit, inout uvec2 best) {
+    if (row >= pc.p.vocabulary) return;
+    float x = rounded(logit);
+    if (RECENT > 0u && ((penalised[round * ROWS + (lane() >> 2)] >> (row % BLOCK_ROWS)) & 1u) != 0u) {
+        float penalty = uintBitsToFloat(PENALTY);
+        x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
     }
+    if (pc.address[LOGITS] != 0ul && sequence_of_lane() < SEQUENCES) store_float(pc.address[LOGITS], sequence * pc.p.vocabulary + row, DTYPE_OUT, x);
+    uvec2 key = uvec2(row, ordered_key(floatBitsToUint(x), DTYPE_F32));
+    if (better(key, best)) best = key;
 }
 
 void main() {
@@ -94,7 +91,8 @@ void main() {
         w = ahead;
         barrier();
         if (round == 0u) scale = norm_scale();
-        if (round % NORM_WARPS == warp()) finish(first + 4u * (lane() & 3u), round, sum_of_warps(stage + lane()) * scale, best);
+        uint r = (warp() - 4u * round) % NORM_WARPS;
+        if (r < 4u) finish(first + 4u * (lane() & 3u) + r, round, sum_of_warps(stage + lane(), r) * scale, best);
         round++;
     }
     [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
@@ -105,6 +103,6 @@ void main() {
     barrier();
     if (thread() >= ROWS || first_sequence() + thread() >= SEQUENCES) return;
     best = warp_best[thread()];
-    [[unroll]] for (uint i = 1; i < WARPS; i++) if (better(warp_best[i * ROWS + thread()], best)) best = warp_best[i * ROWS + thread()];
+    [[unroll]] for (uint i = 1; i < NORM_WARPS; i++) if (better(warp_best[i * ROWS + thread()], best)) best = warp_best[i * ROWS + thread()];
     U32x2s(pc.address[BEST]).v[(first_sequence() + thread()) * gl_NumWorkGroups.x + gl_WorkGroupID.x] = best;
 }

@@ -163,13 +163,15 @@ vec4 warp_sums(Weights w) {
     return both;
 }
 
-vec4 sum_of_warps(uint at) {
-    vec4 p[16];
-    [[unroll]] for (uint i = 0; i < 16u; i++) p[i] = partial[at + 32u * i];
+// Of row r of the task.
+float sum_of_warps(uint at, uint r) {
+    float p[16];
+    [[unroll]] for (uint i = 0; i < 16u; i++) p[i] = partial[at + 32u * i][r];
     [[unroll]] for (uint i = 0; i < 8u; i++) p[i] += p[8u + i];
     [[unroll]] for (uint i = 0; i < 4u; i++) p[i] += p[4u + i];
     return (p[0] + p[2]) + (p[1] + p[3]);
 }
+vec4 sum_of_warps(uint at) { return vec4(sum_of_warps(at, 0u), sum_of_warps(at, 1u), sum_of_warps(at, 2u), sum_of_warps(at, 3u)); }
 
 // Brings the activations to 16 bits, and the squares to shared memory for norm_scale; to be called by all, in front of a barrier.
 void normalise(uint64_t norm) {
