@@ -25,12 +25,11 @@ import { options } from "./options.ts";
 /** Threads that share products, and that walk the positions of a sequence. */
 const THREADS = 512;
 const WIDE = 256;
-/** Sequences from which on they are faster than a grid of the kernels of one sequence. */
-const LEAST_SEQUENCES = 8;
 /** Hidden features that the normalising kernels take. */
 const MOST_HIDDEN = 1024;
-/** Sequences of a workgroup. */
+/** Sequences of a workgroup, and how many the last one of several must have to be worth its way. */
 const ROWS = 8;
+const WORTH_IT = 4;
 /** Positions that a thread of attention has at most. */
 const MOST_POSITIONS = 6;
 /** Blocks of 8 features of the feed-forward part that a workgroup makes. */
@@ -43,10 +42,16 @@ const BEGIN_WORKGROUPS = 4;
 /** Rows of a projection that a workgroup makes. */
 const PROJECT_ROWS = 8;
 
+/** Whether so many sequences are served faster than by a grid of the kernels of one sequence. */
+function pays(sequences: number): boolean {
+  return sequences >= ROWS && (sequences - 1) % ROWS + 1 >= WORTH_IT;
+}
+
 /** Whether the kernels of several sequences serve a decoder: sums in 64 bits, and a cache that attention walks at once. */
 export function isBatch(backend: Backend, decoder: Decoder): boolean {
   const { maxThreads } = backend.limits;
-  return sequencesOf(decoder) >= (options.regions === "on" ? 2 : LEAST_SEQUENCES) &&
+  const sequences = sequencesOf(decoder);
+  return sequences > 1 && (options.regions === "on" || pays(sequences)) &&
     (options.sums ?? "u64") === "u64" && backend.has("batch_attend") && maxThreads >= 2 * THREADS &&
     decoder.capacity <= WIDE * MOST_POSITIONS && decoder.sizes.hidden <= MOST_HIDDEN;
 }
