@@ -3,7 +3,8 @@
 //
 // Lane 4s + t has sequence s of eight: it makes the 8 features of word t of a chunk of 32, and gets the sums of the four rows of
 // task t. Each of 16 warps takes two chunks; the parts of all warps meet in shared memory. With MATRICES a row of 16 activations
-// of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact.
+// of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact. Without, 4x8-bit dot products give the same
+// integers on every device, at half the speed of the kernels for one sequence; they are taken where regions are asked for.
 //
 // A kernel defines BLOCKS, the blocks of four tasks that it makes at once, and
 //   uint64_t weight_row(uint task, uint r)     where row r of a task begins; with MATRICES instead

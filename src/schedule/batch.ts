@@ -42,16 +42,16 @@ const BEGIN_WORKGROUPS = 4;
 /** Rows of a projection that a workgroup makes. */
 const PROJECT_ROWS = 8;
 
-/** Whether so many sequences are served faster than by a grid of the kernels of one sequence. */
-function pays(sequences: number): boolean {
-  return sequences >= ROWS && (sequences - 1) % ROWS + 1 >= WORTH_IT;
+/** Whether so many sequences are served faster than by a grid of the kernels of one: with matrices only, and full workgroups. */
+function pays(backend: Backend, sequences: number): boolean {
+  return sequences >= ROWS && (sequences - 1) % ROWS + 1 >= WORTH_IT && usesMatrices(backend);
 }
 
 /** Whether the kernels of several sequences serve a decoder: sums in 64 bits, and a cache that attention walks at once. */
 export function isBatch(backend: Backend, decoder: Decoder): boolean {
   const { maxThreads } = backend.limits;
   const sequences = sequencesOf(decoder);
-  return sequences > 1 && (options.regions === "on" || pays(sequences)) &&
+  return sequences > 1 && (options.regions === "on" || pays(backend, sequences)) &&
     (options.sums ?? "u64") === "u64" && backend.has("batch_attend") && maxThreads >= 2 * THREADS &&
     decoder.capacity <= WIDE * MOST_POSITIONS && decoder.sizes.hidden <= MOST_HIDDEN;
 }
