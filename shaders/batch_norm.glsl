@@ -3,8 +3,8 @@
 //
 // Lane 4s + t has sequence s of eight: it makes the 8 features of word t of a chunk of 32, and gets the sums of the four rows of
 // task t. Each of 16 warps takes two chunks; the parts of all warps meet in shared memory. With MATRICES a row of 16 activations
-// of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact. Without, 4x8-bit dot products give the same
-// integers on every device, at half the speed of the kernels for one sequence; they are taken where regions are asked for.
+// of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact. Without, 4x8-bit
+// dot products give the same integers on every device, but slower than the kernels of one sequence: only tests take them.
 //
 // A kernel defines BLOCKS, the blocks of four tasks that it makes at once, and
 //   uint64_t weight_row(uint task, uint r)     where row r of a task begins; with MATRICES instead
@@ -174,7 +174,7 @@ float sum_of_warps(uint at, uint r) {
 }
 vec4 sum_of_warps(uint at) { return vec4(sum_of_warps(at, 0u), sum_of_warps(at, 1u), sum_of_warps(at, 2u), sum_of_warps(at, 3u)); }
 
-// Brings the activations to 16 bits, and the squares to shared memory for norm_scale; to be called by all, in front of a barrier.
+// Brings the activations to 16 bits, and squares to shared memory for norm_scale; to be called by all, in front of a barrier.
 void normalise(uint64_t norm) {
     Features f0 = load_features(norm, chunk_of(0u)), f1 = load_features(norm, chunk_of(1u));
     QUANTISE(0, f0)
