@@ -13,7 +13,7 @@ import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
-import { TRYING, tryLayers } from "./trial_process.ts";
+import { tryLayers, tryOn } from "./trial_process.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -25,7 +25,7 @@ async function trying(device: string, body: (folder: string) => Promise<void>): 
   const before = { ...options };
   const cache = Deno.env.get("VKMX_CACHE");
   Deno.env.set("VKMX_CACHE", folder);
-  Object.assign(options, TRYING);
+  tryOn(device);
   try {
     await body(folder);
   } finally {
@@ -127,6 +127,8 @@ for (const device of DEVICES) {
     const folder = await Deno.makeTempDir();
     assert(await other(device, folder, "kill") !== 0);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"]);
+    assertEquals(await other(device, folder, "exit"), 3);
+    assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"], "ending is no failure");
     assertEquals(await Promise.all([other(device, folder), other(device, folder)]), [0, 0]);
     assertEquals(verdicts(folder).map(({ answer }) => answer), [expected]);
     await Deno.remove(folder, { recursive: true });
