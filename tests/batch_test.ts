@@ -79,9 +79,21 @@ for (const device of testDevices()) {
   if (device !== "wasm") {
     Deno.test(`a sequence of a fused batch draws what it draws alone with its seed on ${device}`, async () => {
       const kernels = await fused(device, drawsAlike);
-      for (const phase of ["begin", "qkv", "attend", "mlp", "head"]) {
-        assert(kernels.some((kernel) => kernel.startsWith(`decode_${phase}`)), String(kernels));
+      for (const phase of ["begin", "qkv", "attend", "project", "gate_up", "head"]) {
+        assert(kernels.some((kernel) => kernel.startsWith(`batch_${phase}`)), String(kernels));
       }
+    });
+
+    Deno.test(`a batch without 64-bit sums shares the kernels of one sequence on ${device}`, async () => {
+      const kernels = await fused(device, async () => {
+        options.sums = "i32";
+        const { model, tokenizer } = await load(TINY_DIR, { device });
+        const prompts = GOLDEN.slice(0, 3).map((g) => g.prompt);
+        const { tokens } = await batchGenerate(model, tokenizer, prompts, { maxTokens: 3 });
+        assertEquals(tokens, GOLDEN.slice(0, 3).map(({ greedy }) => greedy.slice(0, 3)));
+        model[Symbol.dispose]();
+      });
+      assert(kernels.includes("decode_mlp_i32") && !kernels.includes("batch_qkv"), String(kernels));
     });
 
     Deno.test(`a fused batch gives every prompt its reference continuation on ${device}`, async () => {

@@ -23,8 +23,8 @@ const THREADS = 64;
 
 Deno.test("readMap() takes the element maps that the kernels are written for, and no others", () => {
   const known = knownAnswer();
-  const { weights, attention } = readMap(known);
-  assertEquals([weights?.length, attention], [256, true]);
+  const { weights, attention, pairs } = readMap(known);
+  assertEquals([weights?.length, attention, pairs], [256, true, true]);
   const change = (f: (words: Uint32Array) => void): ReturnType<typeof readMap> => {
     const words = known.slice();
     f(words);
@@ -36,7 +36,12 @@ Deno.test("readMap() takes the element maps that the kernels are written for, an
   const crossed = change((w) => [w[4 + 256], w[4 + 260]] = [w[4 + 260], w[4 + 256]]);
   assertEquals([crossed.weights, crossed.attention], [undefined, true]);
   assertEquals(change((w) => w[4 + 257] = w[4 + 256]).weights, undefined); // one element twice
-  assertEquals(change((w) => [w[4], w[5]] = [w[5], w[4]]).attention, false); // A in another order than sums
+  // A in another order than sums.
+  const turned = change((w) => [w[4], w[5]] = [w[5], w[4]]);
+  assertEquals([turned.attention, turned.pairs], [false, false]);
+  // Both in another order, which only the kernels of several sequences mind.
+  const both = change((w) => [4, 516].forEach((at) => [w[at], w[at + 1]] = [w[at + 1], w[at]]));
+  assertEquals([both.weights?.length, both.pairs], [256, false]);
 });
 
 kernelTest("coopmat_map() tells where every element of a matrix is", (backend) => {

@@ -18,6 +18,8 @@ import type { DrawBuffers } from "./sampling.ts";
 import { options } from "./options.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import { type Layout, prepare } from "./prepared.ts";
+import { emitBatch, isBatch, usesMatrices } from "./batch.ts";
+import { gateUpFragments, headFragments, qkvFragments } from "./batch_layouts.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */
 export interface Matrix {
@@ -212,20 +214,33 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
+  // A projection as the kernels read it: by columns, or by rows where several sequences share it.
+  const batch = isBatch(l.backend, d);
+  const projection = (m: Matrix, columns: number): readonly Value[] | undefined =>
+    batch
+      ? stored(affine(m), headAffine(hidden, columns, groupSize))
+      : stored(all(m), transposed(hidden, columns, groupSize));
+  // Scales and biases, and where matrices multiply, codes in another order.
+  const product = (matrices: readonly Matrix[], packed: Layout, codes: Layout): readonly Value[] | undefined => {
+    const first = stored(matrices.flatMap(affine), packed);
+    if (!first || !batch || !usesMatrices(l.backend)) return first;
+    const second = stored(matrices.map((m) => m.codes), codes);
+    return second && [...first, ...second];
+  };
   const layers: Prepared[] = [];
   for (const layer of d.layers) {
     for (const update of [layer.keys, layer.values]) {
       const base = leaf(update.inputs[0]);
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
-    const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
-    const o = stored(all(layer.o), transposed(hidden, heads * headDim, groupSize));
-    const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
-    const down = stored(all(layer.down), transposed(hidden, intermediate, groupSize));
+    const qkv = product([layer.q, layer.k, layer.v], qkvAffine(d.sizes), qkvFragments(d.sizes));
+    const o = projection(layer.o, heads * headDim);
+    const gateUp = product([layer.gate, layer.up], gateUpAffine(d.sizes), gateUpFragments(d.sizes));
+    const down = projection(layer.down, intermediate);
     if (!qkv || !o || !gateUp || !down) return NO_ROOM;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
+  const head = product([d.head], headAffine(d.vocabulary, hidden, groupSize), headFragments(d.vocabulary, hidden));
   const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
   return head && norms ? { decoder: d, sums: sumsOf(l.backend)!, layers, head, norms: norms[0] } : NO_ROOM;
@@ -241,8 +256,14 @@ function all(m: Matrix): readonly Node[] {
   return [m.codes, m.scales, m.biases];
 }
 
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
-export type DecoderForm = "barriers" | "whole" | "steps";
+/** The cache of each layer. */
+export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
+
+/**
+ * How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. Several
+ * sequences have kernels of their own.
+ */
+export type DecoderForm = "barriers" | "whole" | "steps" | "batch";
 
 /** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp. */
 export const MOST_LAYERS = 64;
@@ -344,7 +365,7 @@ export class DecoderEmitter {
   }
 
   /** All layers over their caches. */
-  layers(caches: readonly { readonly keys: Value; readonly values: Value }[]): void {
+  layers(caches: Caches): void {
     const { decoder: d, layers: prepared } = this.#ready;
     const { hidden, headDim } = d.sizes;
     const workgroups = workgroupsOf(d.sizes);
@@ -472,6 +493,16 @@ export function emitDecoder(
 ): void {
   const { decoder: d } = ready;
   const plain = (node: Node): Value => l.contiguous(value(node), true);
+  const caches: Caches = d.layers.map((layer) => {
+    const [keys, values] = [layer.keys, layer.values].map((update) => {
+      const base = value(update.inputs[0]);
+      l.donated.push({ base: update.inputs[0], node: update });
+      done(update, base);
+      return base;
+    });
+    return { keys, values };
+  });
+  if (form === "batch") return emitBatch(l, ready, caches, value, done);
   const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
   const looped = loopedToken(d, value);
   const state = form === "barriers" && !looped
@@ -481,15 +512,7 @@ export function emitDecoder(
   const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
   const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
   emitter.begin(d.x, position, freqs, true, looped !== undefined);
-  emitter.layers(d.layers.map((layer) => {
-    const [keys, values] = [layer.keys, layer.values].map((update) => {
-      const base = value(update.inputs[0]);
-      l.donated.push({ base: update.inputs[0], node: update });
-      done(update, base);
-      return base;
-    });
-    return { keys, values };
-  }));
+  emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
     emitter.greedy(looped, replaced(d.end, value, done));
     return;

@@ -12,6 +12,7 @@
 
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
+import { isBatch } from "./batch.ts";
 import {
   type DecoderForm,
   MOST_LAYERS,
@@ -54,6 +55,7 @@ export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): Decod
   const { decoder, sums } = ready;
   const { sizes, layers, x } = decoder;
   const { backend } = l;
+  if (isBatch(backend, decoder)) return "batch";
   const fits = sums === "u64" && layers.length <= MOST_LAYERS && workgroupsOf(sizes) <= MOST_WORKGROUPS &&
     "table" in x && sequencesOf(decoder) === 1;
   if (!l.repeats || !fits || !backend.has("decode_layers") || failed.has(backend)) return "barriers";

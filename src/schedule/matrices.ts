@@ -26,9 +26,11 @@ export interface MatrixMap {
   readonly weights: Uint32Array | undefined;
   /** Whether coopmat_attention knows the form. */
   readonly attention: boolean;
+  /** Whether the kernels of several sequences know it: lane 4r + c holds rows r and r + 8, or columns of B, at 2c and 2c + 8 and their neighbours. */
+  readonly pairs: boolean;
 }
 
-const NO_MATRICES: MatrixMap = { weights: undefined, attention: false };
+const NO_MATRICES: MatrixMap = { weights: undefined, attention: false, pairs: false };
 const maps = new WeakMap<Backend, MatrixMap>();
 
 /** The map of a device, asked for at the first call. */
@@ -80,5 +82,13 @@ export function readMap(words: Uint32Array): MatrixMap {
   const rows = all((lane, i) => row(sum, lane, i) === row(sum, lane & ~3, i & 4));
   const alike = all((lane, i) => column(sum, lane, i) === column(sum, lane, i & 3));
   const same = all((lane, i) => a[lane * ELEMENTS + i] === sum[lane * ELEMENTS + i]);
-  return { weights: whole(b) && columns ? b : undefined, attention: whole(sum) && rows && alike && same };
+  const line = (lane: number, i: number): number => (lane >> 2) + 2 * (i & 4);
+  const place = (lane: number, i: number): number => 2 * (lane & 3) + (i & 1) + 4 * (i & 2);
+  const pairs = all((lane, i) => row(sum, lane, i) === line(lane, i) && column(sum, lane, i) === place(lane, i)) &&
+    all((lane, i) => column(b, lane, i) === line(lane, i) && row(b, lane, i) === place(lane, i));
+  return {
+    weights: whole(b) && columns ? b : undefined,
+    attention: whole(sum) && rows && alike && same,
+    pairs: pairs && same,
+  };
 }

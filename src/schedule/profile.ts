@@ -87,6 +87,8 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   decode_greedy: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
   decode_layers: ["keys", "values"],
+  batch_begin: ["codes", "scales", "biases"],
+  batch_qkv: ["values"],
 };
 
 /** Bytes of the distinct elements that a dispatch is bound to. */
