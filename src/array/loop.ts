@@ -5,7 +5,7 @@
  */
 
 import { Scratch } from "../schedule/execute.ts";
-import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace, STEPS_TOGETHER } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { leastTile } from "../schedule/tiles.ts";
@@ -16,7 +16,7 @@ import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
-export { FastPathFailure, MAX_STEPS };
+export { FastPathFailure, MAX_STEPS, STEPS_TOGETHER };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
 export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {

@@ -18,6 +18,9 @@ export type PlanHandle = number;
 /** Most runs of a Plan in one submission. */
 export const MAX_TIMES = 64;
 
+/** Many runs of a Plan in one submission are fastest in multiples of this. */
+export const TIMES_TOGETHER = 8;
+
 /** One slot of a Plan run: a buffer and where in it the slot begins. */
 export interface Slot {
   readonly buffer: BufferHandle;

@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, peek, Trace, visible } from "../array/loop.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, STEPS_TOGETHER, Trace, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -267,7 +267,7 @@ export class Decoder implements Disposable {
         yield this.#take(finished + 1, finished += batch.count);
         // The first batch is the prompt; one that was done already tells nothing.
         if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
-        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
+        size = batchOf(Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
@@ -527,6 +527,11 @@ function fromLog(log: Tensor, row: number, position: number, count: number): Int
   tokens.set(peek(log, row * LOG + at, until));
   if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
   return tokens;
+}
+
+/** Steps of a batch that has at most `most`. */
+function batchOf(most: number): number {
+  return Math.max(1, most < STEPS_TOGETHER ? most : most - most % STEPS_TOGETHER);
 }
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */

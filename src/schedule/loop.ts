@@ -8,7 +8,7 @@
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
-import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
+import { type Backend, MAX_TIMES, type Slot, TIMES_TOGETHER } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
 import { checkStatus, statusOf } from "./fast.ts";
@@ -21,6 +21,9 @@ export { FastPathFailure } from "./fast.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
+
+/** Many steps of one submission are fastest in multiples of this. */
+export const STEPS_TOGETHER: number = TIMES_TOGETHER;
 
 /** The bytes of `count` elements of a stored node in visible memory, from element `start` on, as they are, without waiting. */
 export function peekNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
