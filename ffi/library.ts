@@ -24,6 +24,7 @@ const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/
 const FUNCTIONS = {
   ...SYMBOLS,
   wait_async: { ...SYMBOLS.vkrt_wait, name: "vkrt_wait", nonblocking: true },
+  save_async: { ...SYMBOLS.vkrt_pipelines_save, name: "vkrt_pipelines_save", nonblocking: true },
   prepare_async: { ...SYMBOLS.vkrt_plan_prepare, name: "vkrt_plan_prepare", nonblocking: true },
 } as const satisfies Deno.ForeignLibraryInterface;
 
@@ -96,8 +97,9 @@ export function findLibrary(): string | undefined {
 
 /** How to come by the library, for messages. */
 function advice(): string {
+  if (environment("VKMX_LIBRARY")) return "VKMX_LIBRARY names it";
   if (projectFolder()) return "run `deno task setup` in the project to build it";
-  if (RELEASES[target()]) return "call downloadLibrary(), or set VKMX_LIBRARY to a library built from source";
+  if (RELEASES[target()]) return "call prepareDevices(), or set VKMX_LIBRARY to a library built from source";
   return `there is no release of ${VERSION} for ${target()}; set VKMX_LIBRARY to a library built from source`;
 }
 
@@ -148,7 +150,7 @@ export function openLibrary(): Library {
  * Throws a RuntimeError with code "missing" where there is no release, and refuses a file whose SHA-256 is not the
  * published one. Needs network and write access.
  */
-export async function downloadLibrary(): Promise<string> {
+async function downloadLibrary(): Promise<string> {
   const sha256 = RELEASES[target()];
   const path = downloadedPath();
   if (sha256 === undefined || path === undefined) {

@@ -276,9 +276,14 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
-  /** Writes compiled pipelines to the cache folder, where there are new ones. */
+  /** Writes compiled pipelines to the cache folder, where there are new ones; those that are being made are waited for. */
   savePipelines(): void {
     this.#check(this.#symbols.vkrt_pipelines_save(this.#handle), "vkrt_pipelines_save");
+  }
+
+  /** The same on another thread. */
+  async savePipelinesAsync(): Promise<void> {
+    this.#check(await this.#symbols.save_async(this.#handle), "vkrt_pipelines_save");
   }
 
   /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */

@@ -50,7 +50,7 @@ interface Shared {
 }
 
 /** What a block of linear memory is for: buffers count in the memory figures, internal blocks do not. */
-export const WASM_MEMORY = { buffer: 0, internal: 1 } as const;
+const WASM_MEMORY = { buffer: 0, internal: 1 } as const;
 
 const FIGURES = { active: 0, peak: 1, limit: 2 } as const;
 

@@ -243,12 +243,7 @@ int32_t device_idle(Device *d) {
     return device_wait(d, atomic_load(&d->submitted), PATIENCE_MS) == VKRT_ERROR_TIMEOUT ? VKRT_ERROR_TIMEOUT : VKRT_OK;
 }
 
-// Other threads leave vkrt_wait, whose work is done or lost, and vkrt_plan_prepare.
-void device_join(Device *d) {
-    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1);
-}
-
 void device_close(Device *d) {
-    device_join(d);
+    while (atomic_load(&d->waiters) > 0) sleep_milliseconds(1); // calls on other threads end: the work is done or lost
     destroy(d);
 }

@@ -54,10 +54,9 @@ static int32_t cache_new(Device *d) {
 }
 
 // A cache that cannot be written costs time at the next start and nothing else. Pipelines that came out of it leave its size.
-void pipelines_save(Device *d) {
+static void save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
     if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return;
     p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
@@ -70,9 +69,19 @@ void pipelines_save(Device *d) {
     free(file);
 }
 
+void pipelines_save(Device *d) {
+    Pipelines *p = &d->pipelines;
+    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
+    while (atomic_load(&p->making) > 0) sleep_milliseconds(1); // what other threads make is saved too, and ends before the program does
+    lock_acquire(&p->saving);
+    save(d);
+    lock_release(&p->saving);
+}
+
 int32_t pipelines_init(Device *d, const char *cache_dir) {
     Pipelines *p = &d->pipelines;
     lock_init(&p->lock);
+    lock_init(&p->saving);
     p->modules = calloc(kernel_count, sizeof *p->modules);
     if (!p->modules) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = PUSH_BYTES};
@@ -244,7 +253,9 @@ int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count) {
     lock_acquire(&d->pipelines.lock);
     int32_t status = find_entries(d, dispatches, count, entries, &missing);
     lock_release(&d->pipelines.lock);
+    atomic_fetch_add(&d->pipelines.making, 1);
     if (status == VKRT_OK) status = make_all(&missing);
+    atomic_fetch_sub(&d->pipelines.making, 1);
     lock_acquire(&d->pipelines.lock);
     for (uint32_t i = 0; status == VKRT_OK && i < count; i++) dispatches[i].pipeline = entries[i]->pipeline;
     lock_release(&d->pipelines.lock);

@@ -121,7 +121,9 @@ typedef struct Pipelines {
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
     char *path; // of the cache file; NULL: none
+    Lock saving; // of what follows
     size_t saved; // bytes of the cache when it was read or written
+    _Atomic uint32_t making; // calls that make pipelines now
 } Pipelines;
 
 typedef struct Dispatch {
@@ -233,7 +235,6 @@ bool device_fault(Device *d, const char *call);
 // device.c
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
-void device_join(Device *d); // lets calls on other threads end
 void device_close(Device *d);
 uint64_t device_completed(Device *d);
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);

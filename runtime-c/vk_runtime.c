@@ -314,10 +314,11 @@ int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanoseconds, u
 }
 
 int32_t vkrt_pipelines_save(uint32_t device) {
+    current_call = __func__;
     Device *d;
-    TRY(enter(__func__, device, &d));
-    device_join(d);
+    TRY(device_find(device, &d, true));
     pipelines_save(d);
+    atomic_fetch_sub(&d->waiters, 1);
     return VKRT_OK;
 }
 

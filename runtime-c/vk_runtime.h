@@ -6,7 +6,7 @@
 //   - handles are u32 (index + generation); a stale one is VKRT_ERROR_HANDLE, never a crash; 0 is never a handle;
 //   - memory is the caller's; (NULL, 0) is a legal empty range; nothing is kept past the call; no callbacks, no structs by value;
 //   - libvulkan is opened at the first vkrt_device_count, so the library loads on a machine without Vulkan and says so;
-//   - calls on one device must not overlap, except vkrt_wait and vkrt_plan_prepare, which may run on other threads.
+//   - calls on one device must not overlap, except vkrt_wait, vkrt_plan_prepare and vkrt_pipelines_save, which may run on other threads.
 
 #ifndef VK_RUNTIME_H
 #define VK_RUNTIME_H

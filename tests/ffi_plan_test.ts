@@ -6,7 +6,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
 import { VKRT_MAX_TIMES } from "../ffi/symbols.ts";
-import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
+import { liveObjects, VulkanDevice, vulkanDeviceInfo } from "../ffi/vulkan.ts";
 import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../src/backend/kernels.ts";
 import {
   arange,
@@ -318,6 +318,33 @@ for (const index of INDICES) {
     const first = await file();
     assert(first.size > 16);
     assertEquals((await file()).mtime, first.mtime); // nothing new: not written again
+    Deno.removeSync(folder, { recursive: true });
+  });
+
+  Deno.test(`saving waits for pipelines that are being made on vulkan:${index}, on whatever thread`, async () => {
+    const folder = Deno.makeTempDirSync();
+    const size = (): number => {
+      const [entry] = Deno.readDirSync(folder);
+      return Deno.statSync(`${folder}/${entry.name}`).size;
+    };
+    {
+      using device = new VulkanDevice(index, folder);
+      const made = device.planPrepare(plan(1, arange(0, 1, 0, 1)));
+      await device.savePipelinesAsync();
+      await made;
+      const first = size();
+      assert(first > 16);
+      const saved = [
+        device.planPrepare(plan(2, copy(0, 1, 10))),
+        device.savePipelinesAsync(),
+        device.savePipelinesAsync(),
+      ];
+      device.savePipelines();
+      await Promise.all(saved);
+      device.savePipelines();
+      const empty = vulkanDeviceInfo(index).type === "cpu"; // software drivers keep nothing in their caches
+      assert(empty ? size() === first : size() > first, `${size()} bytes after ${first}`);
+    }
     Deno.removeSync(folder, { recursive: true });
   });
 

@@ -5,6 +5,7 @@
 
 import { assert, assertAlmostEquals, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
+import { getBackend } from "../src/backend/devices.ts";
 import { anyDevice, testDevices } from "./devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
 import { nmse } from "./oracle.ts";
@@ -45,6 +46,36 @@ for (const device of testDevices()) {
       assert(responses.slice(0, -1).every((r) => r.finishReason === null));
       assert(last.promptTps > 0 && last.generationTps > 0 && last.peakMemory > 0);
     }
+    await model.traces.idle();
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`a stop wastes the rest of a submission and at most one more on ${device}`, async () => {
+    const backend = mx.withDevice(device, getBackend);
+    const { model, tokenizer } = await load(TINY_DIR, { device });
+    const count = device === "wasm" || backend.limits.concurrent ? 60 : 6; // software devices are slow
+    const { run } = backend;
+    let submissions: number[] = [];
+    backend.run = (plan, slots, times = 1) => {
+      submissions.push(times);
+      return run.call(backend, plan, slots, times);
+    };
+    try {
+      for (let round = 0; round < 2; round++) { // the second one traces nothing
+        let taken = 0;
+        submissions = [];
+        for await (const _ of streamGenerate(model, tokenizer, GOLDEN[0].prompt, { maxTokens: 120 })) {
+          if (++taken === count) break;
+        }
+        await model.traces.idle();
+      }
+    } finally {
+      backend.run = run;
+    }
+    assertEquals(submissions[0], 1, "the prompt");
+    let steps = 0;
+    const needed = submissions.findIndex((times) => (steps += times) >= count) + 1;
+    assert(submissions.length - needed <= 1, `${submissions} for ${count} tokens`);
     model[Symbol.dispose]();
   });
 
@@ -66,10 +97,14 @@ for (const device of testDevices()) {
     mx.setDefaultDevice(device);
     const before = mx.getActiveMemory();
     const { model, tokenizer } = await load(TINY_DIR, { device });
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 }); // some kernels keep weights in another layout
+    const sampled = { maxTokens: 5, temp: 1, seed: 1, repetitionPenalty: 1.2 };
+    const both = async (): Promise<void> => {
+      await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 });
+      await generate(model, tokenizer, "Once upon a time", sampled);
+    };
+    await both(); // some kernels keep weights in another layout, and some steps a state
     const loaded = mx.getActiveMemory();
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5 });
-    await generate(model, tokenizer, "Once upon a time", { maxTokens: 5, temp: 1, seed: 1, repetitionPenalty: 1.2 });
+    await both();
     for await (const _ of streamGenerate(model, tokenizer, "Once", { maxTokens: 50 })) break;
     assertEquals(mx.getActiveMemory(), loaded);
     model[Symbol.dispose]();

@@ -5,7 +5,7 @@
  */
 
 import { Scratch } from "../schedule/execute.ts";
-import { FastPathFailure, MAX_STEPS, peekNode, type StateLoop, StateTrace, STEPS_TOGETHER } from "../schedule/loop.ts";
+import { FastPathFailure, MAX_STEPS, peekNode, pokeNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { leastTile } from "../schedule/tiles.ts";
@@ -16,7 +16,7 @@ import { int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
-export { FastPathFailure, MAX_STEPS, STEPS_TOGETHER };
+export { FastPathFailure, MAX_STEPS };
 
 /** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
 export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
@@ -30,6 +30,11 @@ export function visible(values: Int32Array, shape: Shape = [values.length]): Ten
  */
 export function peek(array: Tensor, start?: number, count?: number): Int32Array {
   return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
+/** Replaces all values of an evaluated array of a {@link Loop}'s state, behind the steps that were submitted and before later ones. */
+export function poke(array: Tensor, values: Int32Array | Uint32Array): void {
+  pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
 /** A step from state to state that was traced once; {@link Loop} runs it over a state. */
@@ -85,7 +90,7 @@ export class Trace<S> implements Disposable {
   }
 
   async #improve(): Promise<boolean> {
-    if (!await this.#trace.test() || this.#ended) return false;
+    if (this.#ended || !await this.#trace.test() || this.#ended) return false;
     let spare = this.#make();
     try {
       await spare.prepare();
@@ -164,6 +169,7 @@ export class Traces implements Disposable {
   readonly #kept: { readonly key: string; readonly trace: Trace<unknown> }[] = [];
   readonly #scratch = new Scratch();
   readonly #pending = new Set<Promise<unknown>>();
+  #improving: Promise<unknown> = Promise.resolve();
   #tile: number | undefined;
 
   /** For steps that read `weights`. */
@@ -201,16 +207,15 @@ export class Traces implements Disposable {
     return trace;
   }
 
-  /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. A `lasting` step is improved too. */
-  prepare(trace: Trace<unknown>, lasting: boolean = false): Promise<void> {
-    const ready = this.#track(trace.prepare());
-    if (lasting) this.improve(trace);
-    return ready;
+  /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. */
+  prepare(trace: Trace<unknown>): Promise<void> {
+    return this.#track(trace.prepare());
   }
 
-  /** Lets a loop or a trace find a faster form of its step, see {@link Trace.improve}; nobody needs to wait for it. */
+  /** Lets a loop or a trace find a faster form of its step, see {@link Trace.improve}, one after another; nobody needs to wait for it. */
   improve(what: { improve(): Promise<unknown> }): void {
-    this.#track(what.improve()).catch(() => {}); // the weights went, or the device did: whoever needs them will say so
+    const ready = this.#improving.then(() => what.improve());
+    this.#improving = this.#track(ready.catch(() => {})); // the weights went, or the device did: whoever needs them will say so
   }
 
   /** Resolves when nothing is prepared or tested in the background any more. */

@@ -11,7 +11,7 @@ const EDGE = 3;
 const DIGITS = 6;
 
 /** A float with six significant digits, as C's %g prints it. */
-export function formatFloat(value: number): string {
+function formatFloat(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (value === 0) return Object.is(value, -0) ? "-0" : "0";
   const [mantissa, exponent] = value.toExponential(DIGITS - 1).split("e");

@@ -18,9 +18,6 @@ export type PlanHandle = number;
 /** Most runs of a Plan in one submission. */
 export const MAX_TIMES = 64;
 
-/** Many runs of a Plan in one submission are fastest in multiples of this. */
-export const TIMES_TOGETHER = 8;
-
 /** One slot of a Plan run: a buffer and where in it the slot begins. */
 export interface Slot {
   readonly buffer: BufferHandle;
@@ -100,6 +97,8 @@ export interface Backend extends Disposable {
   barriers(plan: PlanHandle): number;
   /** Keeps on disk what the next start can use, such as compiled pipelines. */
   save(): void;
+  /** The same while other code runs. */
+  saveAsync(): Promise<void>;
   /** Buffers and Plans alive, for leak tests. */
   liveObjects(): { readonly buffers: number; readonly plans: number };
 }

@@ -186,6 +186,10 @@ class VulkanBackend implements Backend {
     this.#device.savePipelines();
   }
 
+  saveAsync(): Promise<void> {
+    return this.#device.savePipelinesAsync();
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers, plans: this.#dispatches.size };
   }

@@ -272,6 +272,10 @@ class WasmBackend implements Backend {
 
   save(): void {}
 
+  saveAsync(): Promise<void> {
+    return Promise.resolve();
+  }
+
   liveObjects(): { readonly buffers: number; readonly plans: number } {
     return { buffers: this.#buffers.size, plans: this.#plans.size };
   }

@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, peek, STEPS_TOGETHER, Trace, visible } from "../array/loop.ts";
+import { FastPathFailure, Loop, MAX_STEPS, peek, poke, Trace, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { KvCache, StepCache } from "./kv_cache.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -67,14 +67,17 @@ type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
 /** A part of the state that a step of the prompt before its end changes. */
 type Filled = Pick<State, "position" | "keys" | "values">;
 
+/** Tokens of a prompt that are fed one by one, since fewer rows than that take as long as many. */
+const MOST_FED = 4;
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
 const BATCH_MS = 10;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
-/** Tokens of a text that is worth looking for a faster step. */
-const LONG = 32;
+/** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
+const PREPARE_AFTER = 16;
+const IMPROVE_AFTER = 32;
 
 /**
  * What the rows of a traced prompt are a multiple of, by tokens, beyond the least tile of the device: the first one whose `upTo` is not
@@ -131,11 +134,14 @@ export class Decoder implements Disposable {
   #loop: Loop<State> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
+  /** Steps that the loop took. */
+  #steps = 0;
   /** Whether the loop was asked for a faster step. */
   #improved = false;
   /** Capacity whose growth was prepared. */
   #prepared = 0;
-  /** Resolves when the pipelines of a step that is to come were made. */
+  /** The step that is to come, and when its pipelines were made. */
+  #next: Trace<State> | undefined;
   #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
@@ -159,16 +165,30 @@ export class Decoder implements Disposable {
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
     this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
     const last = cache.offset + prompt.length - 1;
-    const seen = [...cache.tokens.slice(-contextSize), ...prompt];
-    const tokens = seen.slice(-Math.max(1, contextSize));
+    const seen = Math.max(1, contextSize);
+    const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
-    this.#small = small ?? {
+    this.#small = small ?? this.#unread();
+  }
+
+  /** The state in front of the rest of the prompt. */
+  #unread(): Small {
+    const [{ key }] = this.#rows;
+    const recent = this.#recent();
+    return {
       token: own(visible(Int32Array.of(0), [1, 1])),
-      position: own(visible(Int32Array.of(cache.offset))),
-      key: sampler.key && own(mx.array([[...sampler.key]], mx.uint32)),
-      recent: processors.length > 0 ? own(mx.array([ring(seen, last, contextSize)], mx.int32)) : undefined,
+      position: own(visible(Int32Array.of(this.#cache.offset))),
+      key: key && own(mx.array([[...key]], mx.uint32)),
+      recent: recent && own(mx.array([recent], mx.int32)),
       log: logOf([[]]),
     };
+  }
+
+  /** The ring of recent tokens that choosing the first one looks at. */
+  #recent(): number[] | undefined {
+    const [{ tokens, last }] = this.#rows;
+    const { processors, contextSize } = this.#options;
+    return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
   /**
@@ -249,9 +269,8 @@ export class Decoder implements Disposable {
           submitted += batch.count;
           flight.push(batch);
         }
-        const steady = finished > 1 && (size * perStep >= BATCH_MS / 2 || perStep > BATCH_MS);
-        if (steady) this.#prepareGrowth(most - submitted);
-        if (finished >= LONG) this.#improve();
+        if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(most - submitted);
+        if (this.#steps >= IMPROVE_AFTER) this.#improve();
         const [batch] = flight;
         const started = performance.now();
         if (!await endsWell(batch)) {
@@ -267,7 +286,7 @@ export class Decoder implements Disposable {
         yield this.#take(finished + 1, finished += batch.count);
         // The first batch is the prompt; one that was done already tells nothing.
         if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
-        size = batchOf(Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
+        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
@@ -296,8 +315,7 @@ export class Decoder implements Disposable {
   #restart(steps: number): void {
     const { sampler, processors, contextSize } = this.#options;
     const rows = this.#rows;
-    this.#release();
-    this.#model.traces[Symbol.dispose](); // they hold what failed
+    this.#forget();
     this.#small = {
       token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
       position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
@@ -307,6 +325,12 @@ export class Decoder implements Disposable {
         : undefined,
       log: logOf(rows.map(() => [])),
     };
+  }
+
+  /** Lets the state go, and the traces that hold what failed. */
+  #forget(): void {
+    this.#release();
+    this.#model.traces[Symbol.dispose]();
     this.#capacity = 0;
   }
 
@@ -321,7 +345,39 @@ export class Decoder implements Disposable {
   }
 
   #open(): Promise<Batch> {
-    return this.#opening ??= this.#readRest();
+    const feeds = this.#prompt.length <= MOST_FED && this.#cache.fused;
+    return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
+  }
+
+  /**
+   * Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. Where they do not
+   * end well, the rest is read as a whole.
+   */
+  async #feedRest(): Promise<Batch> {
+    const ids = this.#prompt;
+    const [{ key }] = this.#rows;
+    const recent = this.#recent();
+    this.#prompt = [];
+    this.#cache.reserve(ids.length);
+    const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
+    if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
+    mx.eval(...tensorsIn(this.#small));
+    let batch: Batch | undefined;
+    for (const id of ids) {
+      poke(this.#small.token, Int32Array.of(id));
+      if (key) poke(this.#small.key!, Uint32Array.from(key));
+      if (recent) poke(this.#small.recent!, Int32Array.from(recent));
+      batch = this.#submit(1);
+    }
+    const done = async (): Promise<void> => {
+      if (await endsWell(batch!)) return;
+      this.#cache.trim(ids.length);
+      this.#forget();
+      this.#prompt = ids;
+      this.#small = this.#unread();
+      await (await this.#readRest()).done();
+    };
+    return { count: 1, done };
   }
 
   /** Submits the rest of the prompt. */
@@ -361,6 +417,7 @@ export class Decoder implements Disposable {
     if (this.#capacity !== cache.capacity) {
       if (this.#loop) this.#ended.push(this.#loop);
       this.#capacity = cache.capacity;
+      this.#steps = 0;
       this.#improved = false;
       const state = this.#state();
       this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
@@ -368,6 +425,7 @@ export class Decoder implements Disposable {
     const loop = this.#loop!;
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
     cache.advance(count);
+    this.#steps += count;
     const ticket = loop.run(count);
     return { count, done: () => loop.done(ticket) };
   }
@@ -377,24 +435,26 @@ export class Decoder implements Disposable {
     const ready = this.#model.traces.prepare(trace);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state(), false);
+    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state());
     clearTimeout(timer);
     await ready;
   }
 
   /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
-  #prepare(state: State, lasting: boolean): void {
+  #prepare(state: State): void {
     const traced = this.#traced("step", state, (now) => this.#step(now));
     if (!(traced instanceof Trace)) return;
-    const ready = this.#model.traces.prepare(traced, lasting);
+    this.#next = traced;
+    const ready = this.#model.traces.prepare(traced);
     this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
   }
 
-  /** Lets the loop find a faster step while it goes on. */
+  /** Lets the loop find a faster step while it goes on, and then one for the grown cache. */
   #improve(): void {
-    if (this.#improved || !this.#loop) return;
+    if (this.#improved) return;
     this.#improved = true;
-    this.#model.traces.improve(this.#loop);
+    this.#model.traces.improve(this.#loop!);
+    if (this.#next) this.#model.traces.improve(this.#next);
   }
 
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
@@ -404,7 +464,7 @@ export class Decoder implements Disposable {
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    this.#prepare({ ...this.#small, ...grown }, true);
+    this.#prepare({ ...this.#small, ...grown });
     mx.dispose(grown);
   }
 
@@ -527,11 +587,6 @@ function fromLog(log: Tensor, row: number, position: number, count: number): Int
   tokens.set(peek(log, row * LOG + at, until));
   if (until < count) tokens.set(peek(log, row * LOG, count - until), until);
   return tokens;
-}
-
-/** Steps of a batch that has at most `most`. */
-function batchOf(most: number): number {
-  return Math.max(1, most < STEPS_TOGETHER ? most : most - most % STEPS_TOGETHER);
 }
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */

@@ -203,6 +203,16 @@ export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, v
  *   Deno.stdout.writeSync(new TextEncoder().encode(text));
  * }
  * ```
+ *
+ * @example A conversation, of which each turn reads only what is new
+ * ```ts ignore
+ * using cache = model.makeCache();
+ * for await (const question of questions) {
+ *   messages.push({ role: "user", content: question });
+ *   const answer = await mx.lm.generate(model, tokenizer, messages, { cache, cachePrompt: true });
+ *   messages.push({ role: "assistant", content: answer });
+ * }
+ * ```
  */
 export async function* streamGenerate(
   model: LanguageModel,

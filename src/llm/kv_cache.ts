@@ -111,6 +111,12 @@ export class KvCache implements Cache {
     return this.#options.limit;
   }
 
+  /** Whether it lies as fused decoding wants it: then a token takes little by itself. */
+  get fused(): boolean {
+    const { blocks, headDim } = this.#options;
+    return blocks !== undefined && blocks.keys < headDim;
+  }
+
   /** Rows that the buffers have now. */
   get capacity(): number {
     return this.#capacity;

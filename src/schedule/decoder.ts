@@ -253,6 +253,13 @@ const PATIENCE = 16384;
 /** Bits of the phases in decode_layers.comp. */
 const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
 
+/** How a thread walks the rows of caches: so many at once, in one round or in as many as it takes. */
+export function walkOf(capacity: number): { readonly unroll: number; readonly rounds: number } {
+  const positions = Math.ceil(capacity / THREADS);
+  if (positions <= WITHOUT_ROUNDS) return { unroll: positions, rounds: 1 };
+  return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
+}
+
 /** Workgroups of qkv, attend and mlp. */
 export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
   return kvHeads * headDim / 8;
@@ -285,9 +292,7 @@ export class DecoderEmitter {
   ) {
     const { decoder: d } = ready;
     const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-    const positions = Math.ceil(capacity / THREADS);
-    const rounds = positions <= WITHOUT_ROUNDS ? 1 : Math.max(2, Math.ceil(positions / MOST_POSITIONS));
-    const unroll = Math.ceil(positions / rounds);
+    const { unroll, rounds } = walkOf(capacity);
     this.#l = l;
     this.#ready = ready;
     this.#form = form;
@@ -307,7 +312,7 @@ export class DecoderEmitter {
       COPIES,
       SUBGROUP: Math.min(LANES, l.backend.limits.subgroup),
       UNROLL: unroll,
-      ROUNDS: rounds === 1 ? 1 : 65536,
+      ROUNDS: rounds,
     };
     this.#push = {
       capacity,

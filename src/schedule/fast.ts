@@ -18,6 +18,7 @@ import {
   MOST_WORKGROUPS,
   type ReadyDecoder,
   sequencesOf,
+  walkOf,
   workgroupsOf,
 } from "./decoder.ts";
 import { explain } from "../backend/explain.ts";
@@ -103,6 +104,7 @@ async function judge(
   let works = false;
   try {
     works = await sameBits(l, ready, leaf, () => note(`trying ${before + 1}`));
+    if (works) await backend.saveAsync(); // whoever knows the verdict finds the pipelines
     note(works ? "works" : "fails");
     explain(`one dispatch for all layers ${works ? "works" : "fails"} (tested)`);
   } catch (error) {
@@ -135,7 +137,8 @@ export function forgive(backend: Backend): void {
 
 /** What the verdict depends on besides device, driver and build. */
 function questionOf({ decoder: { sizes, layers, capacity } }: ReadyDecoder): string {
-  return `decode ${Object.values(sizes)} ${layers.length} ${Math.min(capacity, 2048)} ${layers[0].keys.dtype.name}`;
+  const { unroll, rounds } = walkOf(capacity);
+  return `decode ${Object.values(sizes)} ${layers.length} ${unroll} ${rounds} ${layers[0].keys.dtype.name}`;
 }
 
 /** The status word now. */

@@ -8,7 +8,7 @@
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
-import { type Backend, MAX_TIMES, type Slot, TIMES_TOGETHER } from "../backend/backend.ts";
+import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
 import { checkStatus, statusOf } from "./fast.ts";
@@ -22,9 +22,6 @@ export { FastPathFailure } from "./fast.ts";
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
 
-/** Many steps of one submission are fastest in multiples of this. */
-export const STEPS_TOGETHER: number = TIMES_TOGETHER;
-
 /** The bytes of `count` elements of a stored node in visible memory, from element `start` on, as they are, without waiting. */
 export function peekNode(node: Node, start: number = 0, count: number = sizeOf(node.shape) - start): Uint8Array {
   const { storage, offset } = node.stored!;
@@ -32,6 +29,14 @@ export function peekNode(node: Node, start: number = 0, count: number = sizeOf(n
   const { backend, buffer } = storage as Storage;
   backend.peek(buffer, (offset + start) * node.dtype.bytes, out);
   return out;
+}
+
+/** Writes all bytes of a stored, contiguous node, behind what was submitted and before what comes later. */
+export function pokeNode(node: Node, bytes: Uint8Array): void {
+  const { storage, offset } = node.stored!;
+  const { backend, buffer } = storage as Storage;
+  backend.write(buffer, offset * node.dtype.bytes, bytes);
+  (storage as Storage).changed();
 }
 
 /** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */

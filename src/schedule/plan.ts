@@ -43,7 +43,7 @@ export interface Dispatch {
 }
 
 /** Splits a number of workgroups over x and y so that neither passes `maxGrid`; kernels undo it with flat_workgroup(). */
-export function foldGrid(workgroups: number, maxGrid: number): [number, number, number] {
+function foldGrid(workgroups: number, maxGrid: number): [number, number, number] {
   if (workgroups <= maxGrid) return [workgroups, 1, 1];
   const y = Math.ceil(workgroups / maxGrid);
   return [Math.ceil(workgroups / y), y, 1];

@@ -6,6 +6,7 @@
  * @module
  */
 
+import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import type { PlanHandle, Slot } from "../backend/backend.ts";
@@ -25,6 +26,7 @@ export type Leaf = (node: Node) => Value | undefined;
  */
 export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, begins: () => void): Promise<boolean> {
   using barriers = new Layers(l, ready, "barriers", leaf);
+  await setImmediate(); // tokens are waiting
   using whole = new Layers(l, ready, "whole", leaf);
   await Promise.all([barriers.prepare(), whole.prepare()]);
   const expected = (await barriers.run(1))!;
