@@ -84,7 +84,8 @@ await runMain(async () => {
         print(last.text);
       }
     } catch (error) {
-      if (!signal.aborted) throw error; // aborted before the first token
+      if (error instanceof mx.lm.LlmError && error.code === "context") note(`error: ${error.message}, or /clear\n`);
+      else if (!signal.aborted) throw error; // aborted before the first token
     }
     print("\n");
     if (last) {

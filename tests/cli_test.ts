@@ -99,6 +99,18 @@ Deno.test("generate.ts answers a prompt that the embedded model has nothing to a
   assertStringIncludes(stdout, "Vulkan is an open interface");
 });
 
+Deno.test("generate.ts hands penalties and a stop text on", async () => {
+  const args = ["--temp", "0", "--max-tokens", "40", "Once upon a time"];
+  const plain = (await run(args)).stdout;
+  assertEquals((await run(["--stop", " was a", ...args])).stdout, `${plain.slice(0, plain.indexOf(" was a"))}\n`);
+  const others = await Promise.all(
+    [["--repetition-penalty", "3"], ["--presence-penalty=9"]].map(async (flags) =>
+      (await run([...flags, ...args])).stdout
+    ),
+  );
+  assert(others.every((text) => text.length > 1 && text !== plain), others.join());
+});
+
 Deno.test("generate.ts repeats itself with a seed", async () => {
   const args = ["--seed", "5", "--max-tokens", "12", "--temp", "1", "Once"];
   assertEquals((await run(args)).stdout, (await run(args)).stdout);
@@ -117,6 +129,12 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   const [[first, all], [second, both], [third, again]] = figures;
   assertEquals(first, all);
   assert(second < both && third < again && again === GOLDEN[5].ids.length, stderr); // the second and third begin alike
+  const long = await run(["--temp", "0", "--no-think"], {
+    script,
+    stdin: `${"a ".repeat(5000)}\n/clear\nWhat is 17 + 25?`,
+  });
+  assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
+  assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
   const wrong = await run(["Hi"], { script, stdin: "" });
   assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
 });
@@ -134,6 +152,9 @@ Deno.test("generate.ts --help lists every flag", async () => {
     "top-p",
     "top-k",
     "min-p",
+    "repetition-penalty",
+    "presence-penalty",
+    "stop",
     "seed",
     "no-think",
     "device",

@@ -7,12 +7,16 @@
 
 import * as mx from "../mod.ts";
 import { Loop } from "../src/array/loop.ts";
+import { getBackend } from "../src/backend/devices.ts";
 import { StepCache } from "../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { options } from "../src/schedule/options.ts";
 
-/** Options that have the layers tested on every device; workgroups of software devices do not run together and should not wait long. */
-export const TRYING = { regions: "on", fast: "try", patience: 256 } as const;
+/** Has layers tested on a device, whatever it is. Workgroups of software devices do not run together and should not wait long. */
+export function tryOn(device: string): void {
+  const { concurrent } = getBackend(device).limits;
+  Object.assign(options, { regions: "on", fast: "try", patience: concurrent ? undefined : 256 });
+}
 
 /** Traces greedy steps of a model and has their test made, where it is open. */
 export async function tryLayers(model: LanguageModel): Promise<void> {
@@ -34,7 +38,7 @@ export async function tryLayers(model: LanguageModel): Promise<void> {
 if (import.meta.main) {
   const [device, dir, end] = Deno.args;
   const { model } = await mx.lm.load(dir, { device });
-  Object.assign(options, TRYING);
+  tryOn(device);
   if (end === "kill") {
     const rename = Deno.renameSync;
     Deno.renameSync = (from, to) => {

@@ -13,7 +13,7 @@ import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
-import { TRYING, tryLayers } from "./trial_process.ts";
+import { tryLayers, tryOn } from "./trial_process.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -25,7 +25,7 @@ async function trying(device: string, body: (folder: string) => Promise<void>): 
   const before = { ...options };
   const cache = Deno.env.get("VKMX_CACHE");
   Deno.env.set("VKMX_CACHE", folder);
-  Object.assign(options, TRYING);
+  tryOn(device);
   try {
     await body(folder);
   } finally {

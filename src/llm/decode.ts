@@ -361,7 +361,7 @@ export class Decoder implements Disposable {
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
     if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
-    mx.eval(...tensorsIn(this.#small));
+    this.#stepLoop(); // from now on the state is on the model's device
     let batch: Batch | undefined;
     for (const id of ids) {
       poke(this.#small.token, Int32Array.of(id));
@@ -413,21 +413,25 @@ export class Decoder implements Disposable {
   /** Submits at most `most` steps: as many as the cache has room for before it grows. */
   #submit(most: number): Batch {
     const cache = this.#cache;
-    cache.reserve(1);
-    if (this.#capacity !== cache.capacity) {
-      if (this.#loop) this.#ended.push(this.#loop);
-      this.#capacity = cache.capacity;
-      this.#steps = 0;
-      this.#improved = false;
-      const state = this.#state();
-      this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
-    }
-    const loop = this.#loop!;
+    const loop = this.#stepLoop();
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
     cache.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
     return { count, done: () => loop.done(ticket) };
+  }
+
+  /** The loop over the cache with room for one more token. */
+  #stepLoop(): Loop<State> {
+    const cache = this.#cache;
+    cache.reserve(1);
+    if (this.#loop && this.#capacity === cache.capacity) return this.#loop;
+    if (this.#loop) this.#ended.push(this.#loop);
+    this.#capacity = cache.capacity;
+    this.#steps = 0;
+    this.#improved = false;
+    const state = this.#state();
+    return this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */

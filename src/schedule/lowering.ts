@@ -148,11 +148,11 @@ export class Lowering {
     return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
   }
 
-  /** Memory that keeps its content from run to run, zero at first; where the host can look in when `visible`. */
-  keep(bytes: number, visible = false): Value {
+  /** Memory that keeps its content from run to run, zero at first unless given; where the host can look in when `visible`. */
+  keep(bytes: number, visible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
     const storage = new Storage(this.backend, bytes, visible);
     this.kept.push(storage);
-    this.backend.write(storage.buffer, 0, new Uint8Array(bytes));
+    this.backend.write(storage.buffer, 0, content);
     const shape = [bytes / 4];
     return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
   }

@@ -59,12 +59,10 @@ class Layers implements Disposable {
     this.#hidden = d.sizes.hidden;
     try {
       const filled = (bytes: number, fill: (at: number) => number): Value => {
-        const value = own.keep(bytes);
         const pattern = Uint8Array.from({ length: Math.min(bytes, 256) }, (_, at) => fill(at));
         const content = new Uint8Array(bytes);
         for (let at = 0; at < bytes; at += pattern.length) content.set(pattern.subarray(0, bytes - at), at);
-        l.backend.write(own.kept[own.kept.length - 1].buffer, 0, content);
-        return value;
+        return own.keep(bytes, false, content);
       };
       // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
       const rows = d.sizes.kvHeads * d.sizes.headDim * capacity * dtype.bytes;
