@@ -164,11 +164,12 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
 /** Kernels that multiply all rows of a prompt. */
 const PRODUCTS = /matmul|coopmat_(heads|gated)/;
 
-/** Operations of the products of a prompt in all layers. */
+/** Operations of the products of a prompt in all layers, the last of which needs keys and values only. */
 function productWork(shape: ModelShape, tokens: number): number {
   const { hidden, intermediate, layers, heads, kvHeads, headDim } = shape;
-  const weights = (2 * heads + 2 * kvHeads) * headDim * hidden + 3 * intermediate * hidden;
-  return 2 * tokens * layers * weights;
+  const cached = 2 * kvHeads * headDim * hidden;
+  const others = 2 * heads * headDim * hidden + 3 * intermediate * hidden;
+  return 2 * tokens * (layers * cached + (layers - 1) * others);
 }
 
 /** Time, bytes and shares of what the device can do, of one token or one prompt. */

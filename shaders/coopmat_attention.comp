@@ -10,12 +10,14 @@
 // `lengths` is the number of keys that count, limited to kv_len: one int32 (HAS_LENGTHS 1) or one for each batch row (2); without it
 // all do. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, those of one block of all
 // positions together; a block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16.
-// THREADS must be 256. Workgroups: (kv_heads, ceil(q_len * GROUP / (128 / KEY_GROUPS)), batch).
+// Where queries are few, SPLITS workgroups share their keys: each leaves what it saw in float32, out (split, batch, …), and of each of
+// these rows the largest score and the sum of weights; attention_merge does the rest.
+// THREADS must be 256. Workgroups: (kv_heads, ceil(q_len * GROUP / (128 / KEY_GROUPS)), SPLITS * batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
 #extension GL_KHR_shader_subgroup_shuffle : require
-#define BUFFERS 5
+#define BUFFERS 6
 #define PUSH CoopmatAttentionPush
 #include "common.glsl"
 
@@ -27,10 +29,12 @@ layout(constant_id = 5) const uint HAS_LENGTHS = 0;
 layout(constant_id = 6) const uint K_BLOCK = HEAD_DIM;
 layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
 layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
+layout(constant_id = 9) const uint SPLITS = 1;
 
 #include "vector.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 
 #define WORKERS 256
 #define ROW_GROUPS (8 / KEY_GROUPS)
@@ -54,11 +58,15 @@ shared uvec4 beside[KEY_GROUPS > 1 ? 256 : 64];
 MATRIX_A queries[BLOCKS];
 MATRIX_SUM outputs[BLOCKS];
 uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits
-uint batch, kv_head, row0, rows, kv_length, row_group, key_group;
+uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
 uint64_t k_address, v_address;
 
+uint64_t row_address_in(uint part, uint64_t address, int strides[3], uint head, uint position, uint dtype) {
+    return element_address(address, int(part) * strides[0] + int(head) * strides[1] + int(position) * strides[2], DTYPE_BYTES(dtype));
+}
+
 uint64_t row_address(uint64_t address, int strides[3], uint head, uint position, uint dtype) {
-    return element_address(address, int(batch) * strides[0] + int(head) * strides[1] + int(position) * strides[2], DTYPE_BYTES(dtype));
+    return row_address_in(batch, address, strides, head, position, dtype);
 }
 
 // Head and position of a row; those beyond the end repeat the last one.
@@ -96,7 +104,7 @@ uvec4 load_eight(uint64_t address, int position, uint d, uint block, int block_s
 }
 
 void load_keys(uint first) {
-    uint last = max(kv_length, 1u) - 1;
+    uint last = pc.p.kv_len - 1; // those that do not count are left out later: loads need not wait for the length
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
         keys_next[i] = load_eight(k_address, int(min(first + k.x, last)) * pc.p.k_strides[2], k.y * 8, K_BLOCK, pc.p.k_block_stride);
@@ -110,11 +118,12 @@ uvec4 loaded(uvec4 x) {
     return halves(pair_values(x.xy, DTYPE_BF16), pair_values(x.zw, DTYPE_BF16));
 }
 
-void store_keys() {
+// Behind the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must be finite.
+void store_keys(uint first) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
         tile[k.x * STRIDE + k.y] = loaded(keys_next[i]);
-        tile[VALUES + v.x * STRIDE + v.y] = loaded(values_next[i]);
+        tile[VALUES + v.x * STRIDE + v.y] = first + v.x < kv_length ? loaded(values_next[i]) : uvec4(0);
     }
 }
 
@@ -183,7 +192,7 @@ vec4 four(MATRIX_SUM m, uint part) { return vec4(m[part * 4], m[part * 4 + 1], m
     }
 
 // Each group of keys ends half of the features of its rows with what the other one has of them.
-void merge(vec2 most, inout vec2 sum) {
+void merge(inout vec2 most, inout vec2 sum) {
     barrier();
     if (key_group == 0) { PASS(1) } else { PASS(0) }
     beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID] = floatBitsToUint(vec4(most, sum));
@@ -191,6 +200,7 @@ void merge(vec2 most, inout vec2 sum) {
     vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % 8 * 32 + gl_SubgroupInvocationID]);
     vec2 peak = max(most, m.xy), mine = exp2(most - peak), other = exp2(m.xy - peak);
     sum = sum * mine + m.zw * other;
+    most = peak;
     if (key_group == 0) { TAKE(0) } else { TAKE(1) }
 }
 #endif
@@ -209,7 +219,7 @@ void store_half(uint part) {
     [[unroll]] for (uint i = 0; i < EIGHTS / 2; i++) {
         uint f = gl_SubgroupInvocationID + i * 32, row = row0 + row_group * 16 + f / EIGHTS;
         uvec2 at = row_place(row);
-        uint64_t to = row_address(pc.address[4], pc.p.out_strides, at.x, at.y, DTYPE_OUT);
+        uint64_t to = row_address_in(gl_WorkGroupID.z, pc.address[4], pc.p.out_strides, at.x, at.y, DTYPE_OUT);
         vec4 x = uintBitsToFloat(tile[place + f / EIGHTS * PART_STRIDE + f % EIGHTS]);
         if (row < rows) store_four(to, part * (HEAD_DIM / 2) + f % EIGHTS * 4, x);
     }
@@ -218,30 +228,39 @@ void store_half(uint part) {
 
 void main() {
     rows = pc.p.q_len * GROUP;
-    batch = gl_WorkGroupID.z;
+    uint batches = gl_NumWorkGroups.z / SPLITS;
+    batch = gl_WorkGroupID.z % batches;
+    split = gl_WorkGroupID.z / batches;
     kv_head = gl_WorkGroupID.x;
     row0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * ROWS; // the longest first
     row_group = gl_SubgroupID % ROW_GROUPS;
     key_group = gl_SubgroupID / ROW_GROUPS;
     if (row0 >= rows) return;
-    uvec4 raw[QUERY_LOADS];
-    load_queries(raw); // they do not wait for the length, as the keys do
-    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
     v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
-    load_keys(0);
+    uvec4 raw[QUERY_LOADS];
+    load_queries(raw);
+    if (SPLITS == 1) load_keys(0); // waits for no length, as the share of a split does
+    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
+    uint end = row_limit(row0 + ROWS - 1), first = 0;
+    if (SPLITS > 1) {
+        uint tiles = (end + KEYS - 1) / KEYS;
+        first = tiles * split / SPLITS * KEYS;
+        end = min(end, tiles * (split + 1) / SPLITS * KEYS);
+        load_keys(first);
+    }
     uvec3 own = spread_queries(raw);
-    uint first_row = row0 + row_group * 16, end = row_limit(row0 + ROWS - 1);
+    uint first_row = row0 + row_group * 16;
     uint least = row_limit(first_row);
     uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
     vec2 most = vec2(LOWEST), sum = vec2(0.0);
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = MATRIX_SUM(0.0);
 
-    [[dont_unroll]] for (uint first = 0; first < end; first += KEYS) {
+    [[dont_unroll]] for (; first < end; first += KEYS) {
         barrier();
-        store_keys();
+        store_keys(first);
         barrier();
-        load_keys(first + KEYS);
+        if (first + KEYS < end) load_keys(first + KEYS);
         uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
 
         MATRIX_SUM scores[SCORES];
@@ -288,8 +307,17 @@ void main() {
 #if KEY_GROUPS > 1
     merge(most, sum);
 #endif
-    vec2 inverse = 1.0 / vec2(row_sum(sum.x), row_sum(sum.y));
-    MATRIX_SUM factor = by_row(vec2(limit.x > 0 ? inverse.x : 0.0, limit.y > 0 ? inverse.y : 0.0));
+    sum = vec2(row_sum(sum.x), row_sum(sum.y));
+    if (SPLITS > 1 && key_group == 0 && (own.z & 255u) == 0) {
+        [[unroll]] for (uint i = 0; i < 2; i++) {
+            uint row = first_row + own[i];
+            uvec2 at = row_place(row);
+            uint heads = GROUP * gl_NumWorkGroups.x;
+            if (row < rows) F32x2s(pc.address[5]).v[(gl_WorkGroupID.z * pc.p.q_len + at.y) * heads + at.x] = vec2(most[i], sum[i]);
+        }
+    }
+    // A row that saw no key has none.
+    MATRIX_SUM factor = by_row(vec2(limit.x > 0 && sum.x > 0.0 ? 1.0 / sum.x : 0.0, limit.y > 0 && sum.y > 0.0 ? 1.0 / sum.y : 0.0));
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
     barrier(); // all are done with the keys, or with what they were passed
 #if KEY_GROUPS > 1

@@ -105,6 +105,13 @@ struct QuantizePush {
     uint cols;
 };
 
+// The same, of a table of `table` rows where there are indices.
+struct DequantizePush {
+    uint rows;
+    uint cols;
+    uint table;
+};
+
 // x (batch, heads, seq, dims) read through strides with a last stride of 1; out contiguous. Rotates the first rope_dims features.
 // Position of row t = (t + offset) * scale, offset from the push block or a buffer (OFFSET_MODE). log2_base >= 0.
 // batch * heads * seq * (dims - rope_dims / 2) threads.
@@ -222,6 +229,11 @@ struct CoopmatAttentionPush {
     int out_strides[3];
     int k_block_stride;
     int v_block_stride;
+};
+
+// Rows of the result; how many parts each has and their width are specialisation constants.
+struct AttentionMergePush {
+    uint rows;
 };
 
 // Rows of a residual, what is added to them and their norm; the width is a specialisation constant.

@@ -189,7 +189,7 @@ for (const device of DEVICES) {
       Object.assign(options, before);
       return found;
     };
-    for (const prefix of [5, 7, 8]) {
+    for (const prefix of [5, 6, 7, 8]) {
       for (const settings of [{}, { repetitionPenalty: 1.8 }, { temp: 0.6, topK: 20, repetitionPenalty: 1.3 }]) {
         const expected = await tokens({ regions: "off" }, prefix, settings);
         const how = JSON.stringify([prefix, settings]);

@@ -54,7 +54,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const run = (buffers: Record<string, ArrayBufferView>): void =>
     runKernel(backend, kernel, {
       spec: {
-        THREADS: 128,
+        THREADS: rowsEach < 64 ? 256 : 128,
         N: n,
         K: depth,
         GROUP: group,
@@ -131,7 +131,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
 }
 
 for (const bits of [4, 8]) {
-  for (const rows of [32, 64]) {
+  for (const rows of [16, 32, 64]) {
     const kernel = `coopmat_heads_${rows}${bits === 8 ? "_8bit" : ""}` as KernelName;
     const run = (backend: Backend, c: HeadsCase): void => check(backend, kernel, rows, bits, c);
     const needs: KernelName[] = ["coopmat_map", kernel];

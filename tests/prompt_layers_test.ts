@@ -172,6 +172,14 @@ const CASES: readonly Case[] = [
     chunks: [[33], [20, 100]],
     limit: 1e-5,
   },
+  {
+    name: "float16 activations over bfloat16 weights",
+    shape: { hidden: 192, intermediate: 128, layers: 2, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab },
+    format: { groupSize: 64 },
+    dtype: mx.float16,
+    chunks: [[17], [40, 33]],
+    limit: 1e-5,
+  },
 ];
 /** Numbers of rows around the sizes of all tiles. */
 const MORE = [255, 257, 1025, 2048];

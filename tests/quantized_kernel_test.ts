@@ -4,7 +4,7 @@
 
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
-import type { HostArray } from "../src/graph/dtype.ts";
+import { type HostArray, int32 } from "../src/graph/dtype.ts";
 import { tileColumns, tileRows, type TileShape } from "../src/schedule/tiles.ts";
 import { kernelTest as test, runKernel } from "./harness.ts";
 import { quantizeGroup } from "./oracle.ts";
@@ -104,7 +104,13 @@ test("dequantize() rounds each step to the dtype of the scales", (backend) => {
             backend,
             "dequantize",
             {
-              spec: { BITS: bits, GROUP: group, DTYPE_SCALES: type.code, DTYPE_OUT: out.code },
+              spec: {
+                BITS: bits,
+                GROUP: group,
+                DTYPE_SCALES: type.code,
+                DTYPE_OUT: out.code,
+                DTYPE_STORED: type.code,
+              },
               push: { rows, cols },
               buffers: { codes: q.words, scales: q.scales, biases: q.biases },
               items: rows * cols / 8,
@@ -118,6 +124,37 @@ test("dequantize() rounds each step to the dtype of the scales", (backend) => {
       }
     }
   }
+});
+
+test("dequantize() of rows at indices counts negative ones from the end, clamps others and rounds what is stored", (backend) => {
+  const [table, cols, group, bits] = [5, 64, 32, 4];
+  const q = randomQuantized(table * cols, bits, group, BF16);
+  const [s, b] = [q.scales, q.biases].map((words) => rounded(F16, BF16.values(words)));
+  const products = rounded(F16, Float64Array.from(q.codes, (c, i) => s[Math.floor(i / group)] * c));
+  const sums = rounded(F16, products.map((v, i) => v + b[Math.floor(i / group)]));
+  const indices = Int32Array.of(3, 0, -1, 3, 99, -99, 2);
+  const rows = [3, 0, 4, 3, 4, 0, 2];
+  check(
+    backend,
+    "dequantize",
+    {
+      spec: {
+        BITS: bits,
+        GROUP: group,
+        DTYPE_SCALES: F16.code,
+        DTYPE_OUT: F32.code,
+        DTYPE_STORED: BF16.code,
+        DTYPE_INDEX: int32.code,
+      },
+      push: { rows: rows.length, cols, table },
+      buffers: { codes: q.words, scales: q.scales, biases: q.biases, indices },
+      items: rows.length * cols / 8,
+    },
+    F32,
+    Float64Array.from(rows.flatMap((row) => [...sums.subarray(row * cols, (row + 1) * cols)])),
+    "rows at indices",
+    0,
+  );
 });
 
 interface QuantizedCase {

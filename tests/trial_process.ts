@@ -1,6 +1,7 @@
 /**
- * A program of its own for trial_test.ts: `trial_process.ts DEVICE MODEL [kill]` has a loop over a model find out whether its layers
- * run in one dispatch, and prints "done". With "kill" it is gone as soon as it notes that the test has begun.
+ * A program of its own for trial_test.ts: `trial_process.ts DEVICE MODEL [kill|exit]` has a loop over a model find out whether its layers
+ * run in one dispatch, and prints "done". With "kill" it is gone as soon as it notes that the test has begun, with
+ * "exit" it ends there by itself.
  *
  * @module
  */
@@ -39,10 +40,12 @@ if (import.meta.main) {
   const [device, dir, end] = Deno.args;
   const { model } = await mx.lm.load(dir, { device });
   tryOn(device);
-  if (end === "kill") {
+  if (end !== undefined) {
     const rename = Deno.renameSync;
     Deno.renameSync = (from, to) => {
       rename(from, to);
+      Deno.renameSync = rename;
+      if (end === "exit") Deno.exit(3);
       Deno.kill(Deno.pid, "SIGKILL");
     };
   }

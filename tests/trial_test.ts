@@ -127,6 +127,8 @@ for (const device of DEVICES) {
     const folder = await Deno.makeTempDir();
     assert(await other(device, folder, "kill") !== 0);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"]);
+    assertEquals(await other(device, folder, "exit"), 3);
+    assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"], "ending is no failure");
     assertEquals(await Promise.all([other(device, folder), other(device, folder)]), [0, 0]);
     assertEquals(verdicts(folder).map(({ answer }) => answer), [expected]);
     await Deno.remove(folder, { recursive: true });

@@ -1,5 +1,7 @@
-// out = scale * code + bias, each step rounded to the dtype of the scales as MLX does, then cast to the dtype of out.
+// out = scale * code + bias, each step rounded to a dtype as MLX does, then cast to the dtype of out; of all rows, or of those at
+// indices.
 
+#include "indices.h"
 #include "quantized.h"
 
 INLINE float rounded(float x, uint32_t dtype) {
@@ -8,15 +10,19 @@ INLINE float rounded(float x, uint32_t dtype) {
 }
 
 void k_dequantize(const Call *call) {
-    PUSH(QuantizePush);
-    uint32_t bits = call->spec[1], group = call->spec[2], dtype = call->spec[3], dtype_out = call->spec[4];
-    const uint8_t *codes = call->buffer[0];
-    size_t count = (size_t)p->rows * p->cols;
-    for (size_t i = 0; i < count; i += 32, codes += 4 * bits) {
-        float w[32];
-        float scale = load_float(call->buffer[1], i / group, dtype), bias = load_float(call->buffer[2], i / group, dtype);
-        unpack32(codes, bits, w);
-        for (uint32_t j = 0; j < 32; j++) w[j] = rounded(rounded(scale * w[j], dtype) + bias, dtype);
-        store_floats(call->buffer[3], i, w, 32, dtype_out);
+    PUSH(DequantizePush);
+    uint32_t bits = call->spec[1], group = call->spec[2], dtype = call->spec[3], dtype_out = call->spec[4], stored = call->spec[5], index = call->spec[6];
+    const uint8_t *indices = call->buffer[4];
+    for (uint32_t row = 0; row < p->rows; row++) {
+        size_t first = (size_t)(indices ? axis_index(indices, row, index, p->table) : row) * p->cols;
+        const uint8_t *codes = call->buffer[0] + first / 32 * 4 * bits;
+        for (uint32_t i = 0; i < p->cols; i += 32, codes += 4 * bits) {
+            float w[32];
+            float scale = rounded(load_float(call->buffer[1], (first + i) / group, stored), dtype);
+            float bias = rounded(load_float(call->buffer[2], (first + i) / group, stored), dtype);
+            unpack32(codes, bits, w);
+            for (uint32_t j = 0; j < 32; j++) w[j] = rounded(rounded(scale * w[j], dtype) + bias, dtype);
+            store_floats(call->buffer[3], (size_t)row * p->cols + i, w, 32, dtype_out);
+        }
     }
 }

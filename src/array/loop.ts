@@ -32,7 +32,7 @@ export function peek(array: Tensor, start?: number, count?: number): Int32Array 
   return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
-/** Replaces all values of an evaluated array of a {@link Loop}'s state, behind the steps that were submitted and before later ones. */
+/** Replaces all values of an evaluated array of a {@link Loop}'s state, behind submitted steps and before later ones. */
 export function poke(array: Tensor, values: Int32Array | Uint32Array): void {
   pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }

@@ -117,17 +117,21 @@ export function dispose(...trees: readonly unknown[]): void {
 
 /** All Tensors that a value reaches through arrays, maps, sets and object properties. */
 export function tensorsOf(tree: unknown): Tensor[] {
-  if (tree instanceof Tensor) return [tree];
-  const found: Tensor[] = [];
-  const seen = new Set<object>();
-  const stack = [tree];
-  while (stack.length > 0) {
-    const value = stack.pop();
-    if (typeof value !== "object" || value === null || ArrayBuffer.isView(value) || seen.has(value)) continue;
+  const found = new Set<Tensor>();
+  collect(tree, found, new Set());
+  return [...found];
+}
+
+function collect(value: unknown, found: Set<Tensor>, seen: Set<object>): void {
+  if (value instanceof Tensor) {
+    found.add(value);
+  } else if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !seen.has(value)) {
     seen.add(value);
-    if (value instanceof Tensor) found.push(value);
-    else if (value instanceof Map || value instanceof Set) stack.push(...value.values());
-    else stack.push(...Object.values(value));
+    const parts = Array.isArray(value) || value instanceof Set
+      ? value
+      : value instanceof Map
+      ? value.values()
+      : Object.values(value);
+    for (const part of parts) collect(part, found, seen);
   }
-  return found.reverse();
 }

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xfae28a18;
+export const ABI_HASH = 0x82e58e43;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -212,10 +212,11 @@ export const KERNELS = {
       { name: "scales", read: true, write: false, optional: false },
       { name: "biases", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
+      { name: "indices", read: true, write: false, optional: true },
     ],
     columns: [],
-    push: "QuantizePush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT"],
+    push: "DequantizePush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT", "DTYPE_STORED", "DTYPE_INDEX"],
     needs: "",
     wasm: true,
   },
@@ -1387,6 +1388,11 @@ export const PUSH = {
   QuantizePush: [
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
+  ],
+  DequantizePush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "table", type: "u32", count: 1 },
   ],
   RopePush: [
     { name: "batch", type: "u32", count: 1 },

@@ -67,8 +67,8 @@ type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
 /** A part of the state that a step of the prompt before its end changes. */
 type Filled = Pick<State, "position" | "keys" | "values">;
 
-/** Tokens of a prompt that are fed one by one, since fewer rows than that take as long as many. */
-const MOST_FED = 4;
+/** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
+const MOST_FED = 3;
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
 /** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */

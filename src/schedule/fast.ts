@@ -101,6 +101,9 @@ async function judge(
   const { backend } = l;
   const before = attemptsIn(recall(backend.description, question));
   const note = (answer: string): void => remember(backend.description, question, answer);
+  // A program that ends by itself while it tests was not taken with the test.
+  const ends = (): void => note(`trying ${before}`);
+  globalThis.addEventListener("unload", ends);
   let works = false;
   try {
     works = await sameBits(l, ready, leaf, () => note(`trying ${before + 1}`));
@@ -110,6 +113,8 @@ async function judge(
   } catch (error) {
     note(`trying ${before}`);
     explain(`one dispatch for all layers cannot be tested: ${error instanceof Error ? error.message : error}`);
+  } finally {
+    globalThis.removeEventListener("unload", ends);
   }
   table.set(question, works);
   return works;

@@ -14,6 +14,7 @@ import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import { type DecoderForm, emitDecoder, type ReadyDecoder, readyDecoder } from "./decoder.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
 import { decoderForm, type Trial } from "./fast.ts";
+import { dequantized, findLookups } from "./lookup.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
 import { place } from "./memory.ts";
 import { runPrepared } from "./prepared.ts";
@@ -81,6 +82,8 @@ const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName
     return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
   },
 };
+
+const NONE: ReadonlySet<Node> = new Set();
 
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
@@ -229,6 +232,7 @@ function walk(
     return there;
   };
   const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
+  const { lookups, inside } = options.fuse ? findLookups(graph, wanted) : { lookups: undefined, inside: NONE };
   const done = new Set<Node>();
   const decode = ({ ready, form, name }: Open): void => {
     l.from("region", name);
@@ -238,11 +242,18 @@ function walk(
     if (done.has(node)) return;
     done.add(node);
     const composite = graph.replaced.get(node);
+    const lookup = lookups?.get(node);
     if (region?.inside.has(node)) {
       if (node === region.last) decode(region);
     } else if (prompt?.inside.has(node)) {
       l.from("region", "prompt layer");
       prompt.emit(node);
+    } else if (inside.has(node)) {
+      return; // looked up by its reader
+    } else if (lookup) {
+      l.from(node.op);
+      const { indices, tables } = lookup;
+      values.set(node, dequantized(l, node, tables.map(value), node.inputs[1].dtype, value(indices)));
     } else if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {

@@ -6,7 +6,7 @@
  */
 
 import type { KernelName } from "../backend/kernels.ts";
-import { type Dtype, float16 } from "../graph/dtype.ts";
+import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
@@ -16,6 +16,10 @@ import { FLOATS, matrixMap } from "./matrices.ts";
 const THREADS = 256;
 /** Queries from which on attention is worth whole matrices. */
 const LEAST_QUERIES = 16;
+
+/** Workgroups that a split of the keys aims at, and the least keys that are worth one of them. */
+const SPLIT_TO = 132;
+const LEAST_KEYS = 384;
 
 /** A kernel and the rows (query, head of a group) that one of its workgroups takes. */
 export interface AttentionKernel {
@@ -64,9 +68,14 @@ function aligned({ dtype, offset, strides, blocks }: Value): boolean {
   return places.every((elements) => elements * dtype.bytes % run === 0);
 }
 
+/** How many workgroups share the keys of a tile, of which there are `tiles`. */
+function splitsOf(tiles: number, keys: number): number {
+  return Math.max(1, Math.min(Math.floor(SPLIT_TO / tiles), Math.floor(keys / LEAST_KEYS)));
+}
+
 /**
- * Emits attention on matrices, by the kernel that suits the number of queries unless one is given; undefined where they do not serve. The result (B, H, T, D) lies in memory as (B, T, H, D), as the
- * projection behind it reads it.
+ * Emits attention on matrices, by the kernel that suits the number of queries unless one is given; undefined where they do not serve.
+ * The result (B, H, T, D) lies in memory as (B, T, H, D), as the projection behind it reads it.
  */
 export function emitMatrixAttention(
   l: Lowering,
@@ -81,17 +90,23 @@ export function emitMatrixAttention(
   const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
+  const tiles = Math.ceil(queries * heads / kvHeads / choice.rows);
+  const splits = splitsOf(kvHeads * tiles * batch, rows);
+  const [parts, stats] = splits > 1
+    ? [dim, 2].map((width) => l.temporary([splits, batch, queries, heads, width], float32))
+    : [];
   const asBytes = ({ blocks: _, ...value }: Value): Value => value;
-  l.emit(choice.kernel, [q, asBytes(keys), asBytes(values), a.lengths, out], {
+  l.emit(choice.kernel, [q, asBytes(keys), asBytes(values), a.lengths, parts ?? out, stats], {
     spec: {
       DTYPE_Q: q.dtype.code,
       DTYPE_KV: keys.dtype.code,
-      DTYPE_OUT: a.dtype.code,
+      DTYPE_OUT: (parts ?? out).dtype.code,
       CAUSAL: a.causal ? 1 : 0,
       HAS_LENGTHS: a.lengths === undefined ? 0 : sizeOf(a.lengths.shape) === 1 ? 1 : 2,
       K_BLOCK: keys.blocks?.size ?? dim,
       V_BLOCK: values.blocks?.size ?? dim,
       GROUP: heads / kvHeads,
+      SPLITS: splits,
     },
     threads: THREADS,
     push: {
@@ -105,8 +120,16 @@ export function emitMatrixAttention(
       k_block_stride: keys.blocks?.stride ?? 0,
       v_block_stride: values.blocks?.stride ?? 0,
     },
-    workgroups: [kvHeads, Math.ceil(queries * heads / kvHeads / choice.rows), batch],
+    workgroups: [kvHeads, tiles, splits * batch],
   });
+  if (splits > 1) {
+    const count = batch * queries * heads;
+    l.emit("attention_merge", [parts, stats, out], {
+      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: a.dtype.code },
+      push: { rows: count },
+      workgroups: l.groups(count * dim / 4),
+    });
+  }
   return out;
 }
 

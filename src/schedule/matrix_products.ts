@@ -12,9 +12,9 @@ import type { Lowering, Value } from "./lowering.ts";
 import { FLOATS, LANES, matrixMap } from "./matrices.ts";
 import { prepare } from "./prepared.ts";
 
-/** Threads of a workgroup of coopmat_matmul and the columns it makes. */
-const PRODUCT_THREADS = 128;
+/** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. */
 const PRODUCT_COLUMNS = 128;
+const PRODUCT_THREADS = 128;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
@@ -27,45 +27,45 @@ const LEAST_STEPS = 4;
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
 
-/** A kernel, the rows that a workgroup makes, and another kernel for a split depth. */
+/** A kernel, the rows that a workgroup makes, and its threads. */
 interface ProductRow {
   readonly upTo: number;
   readonly rows: number;
+  readonly threads?: number;
   readonly kernel: KernelName;
-  readonly split?: KernelName;
 }
 
 /** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed. */
 export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>> = {
   parts: {
     4: [
-      { upTo: 255, rows: 32, kernel: "coopmat_matmul_32" },
-      { upTo: 1024, rows: 64, kernel: "coopmat_matmul_64", split: "coopmat_matmul_64_staged" },
-      { upTo: Infinity, rows: 128, kernel: "coopmat_matmul_128" },
+      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64" },
     ],
     8: [
-      { upTo: 255, rows: 32, kernel: "coopmat_matmul_32_8bit" },
+      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32_8bit" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64_8bit" },
     ],
   },
   gated: {
     4: [
-      { upTo: 255, rows: 32, kernel: "coopmat_gated_32" },
-      { upTo: 1024, rows: 64, kernel: "coopmat_gated_64" },
-      { upTo: Infinity, rows: 128, kernel: "coopmat_gated_128" },
+      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64" },
     ],
     8: [
-      { upTo: 255, rows: 32, kernel: "coopmat_gated_32_8bit" },
+      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64_8bit" },
     ],
   },
   heads: {
     4: [
-      { upTo: 255, rows: 32, kernel: "coopmat_heads_32" },
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64" },
     ],
     8: [
-      { upTo: 255, rows: 32, kernel: "coopmat_heads_32_8bit" },
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16_8bit" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32_8bit" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64_8bit" },
     ],
   },
@@ -151,6 +151,7 @@ export interface ProductKernel {
   readonly kernel: KernelName;
   /** Workgroups that share the depth of a tile. */
   readonly splits: number;
+  readonly threads: number;
   readonly workgroups: number;
 }
 
@@ -164,9 +165,10 @@ export function productKernel(
 ): ProductKernel | undefined {
   const row = PRODUCTS[kind][bits]?.find(({ upTo }) => m <= upTo);
   if (!row) return undefined;
-  const tiles = Math.ceil(m / row.rows) * Math.ceil(n / PRODUCT_COLUMNS);
+  const { rows, threads = PRODUCT_THREADS, kernel } = row;
+  const tiles = Math.ceil(m / rows) * Math.ceil(n / PRODUCT_COLUMNS);
   const splits = kind === "parts" ? splitsOf(tiles, Math.ceil(k / STEP)) : 1;
-  return { kernel: splits > 1 ? row.split ?? row.kernel : row.kernel, splits, workgroups: splits * tiles };
+  return { kernel, splits, threads, workgroups: splits * tiles };
 }
 
 /** Whether a product of m rows with weights (n, k) pays for repacking them. */
@@ -190,7 +192,7 @@ interface ProductExtras {
 /** Emits x (m, k) times a matrix. */
 function emitProduct(
   l: Lowering,
-  { kernel, splits, workgroups }: ProductKernel,
+  { kernel, splits, threads, workgroups }: ProductKernel,
   x: Value,
   { matrix, packed }: Fragments,
   m: number,
@@ -209,7 +211,7 @@ function emitProduct(
       DTYPE_OUT: out.dtype.code,
       ...extras.spec,
     },
-    threads: PRODUCT_THREADS,
+    threads,
     push: { m, ...extras.push },
     workgroups,
   });

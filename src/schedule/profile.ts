@@ -82,6 +82,7 @@ type Part = "lowering" | "compiling" | "enqueuing";
 /** Buffers that kernels, by the beginning of their names, touch only a few rows of: no moved bytes. */
 const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   gather: ["in"],
+  dequantize: ["codes", "scales", "biases"],
   decode_begin: ["codes", "scales", "biases"],
   decode_greedy: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
@@ -90,8 +91,9 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
 
 /** Bytes of the distinct elements that a dispatch is bound to. */
 function movedBytes({ kernel, values }: DispatchSource): number {
-  const [, skipped] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
+  const [, few] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
   const { buffers, columns } = KERNELS[kernel] as KernelRow;
+  const skipped = buffers.some(({ name }, i) => name === "indices" && !values[i]) ? undefined : few; // then it takes all rows
   return values.reduce((sum, value, i) => {
     const { name } = buffers[i] ?? columns[(i - buffers.length) % columns.length];
     if (!value || skipped?.includes(name)) return sum;

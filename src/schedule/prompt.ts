@@ -324,7 +324,7 @@ const NO_ROOM = "weights are not stored as arrays of their own, or there is no m
 /** Why the kernels cannot serve a matrix on this device. */
 function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
   const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
-  const served = kernels.every(({ kernel, split }) => [kernel, split ?? kernel].every((k) => l.backend.has(k)));
+  const served = kernels.every(({ kernel }) => l.backend.has(kernel));
   if (kernels.length === 0 || !served) return `there are no kernels for ${bits} bits`;
   return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
 }

@@ -1,9 +1,10 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part over a cache, head and
- * argmax. The last layer of a prompt, which computes no more than the row that the head reads, is one too. The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every
- * node inside must be read inside only; a graph that does not match is lowered op by op, with the same answers.
+ * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part
+ * over a cache, head and argmax. The last layer of a prompt, which computes no more than the row that the head reads, is one too.
+ * The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every node inside
+ * must be read inside only; a graph that does not match is lowered op by op, with the same answers.
  * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
  *
  * @module

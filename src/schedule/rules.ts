@@ -14,6 +14,7 @@ import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from
 import { immediateBits } from "./chain.ts";
 import { AT_INDICES } from "./indexed.ts";
 import { type Lowering, rowsOf, type Value, view } from "./lowering.ts";
+import { dequantized } from "./lookup.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
 import { ALONG_AXES } from "./reductions.ts";
 import { emitSample, pushOf, samples } from "./sampling.ts";
@@ -125,17 +126,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     });
     return [codes, scales, biases];
   },
-  dequantize(l, node, [codes, scales, biases]) {
-    const { bits, groupSize } = attrsOf(node, "dequantize");
-    const out = l.temporary(node.shape, node.dtype);
-    const push = rowsOf(node.shape);
-    l.emit("dequantize", [l.contiguous(codes), l.contiguous(scales), l.contiguous(biases), out], {
-      spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code, DTYPE_OUT: node.dtype.code },
-      push,
-      workgroups: l.groups(push.rows * push.cols / 8),
-    });
-    return out;
-  },
+  dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
   quantizedMatmul,
   rmsNorm(l, node, [x, weight]) {
     const dense = l.contiguous(x, true);

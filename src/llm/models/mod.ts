@@ -19,8 +19,8 @@ export interface LanguageModel extends Disposable {
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
   readonly traces: Traces;
   /**
-   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,)) only those of some of the T: (B, n, V). With a cache, the tokens
-   * follow those that it holds.
+   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). With a
+   * cache, the tokens follow those that it holds.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */

@@ -179,7 +179,7 @@ export class Model {
     else this.#head = new Linear(weights, "lm_head", args.hiddenSize, args.vocabSize);
   }
 
-  /** Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,). With a cache, the tokens follow those that it holds. */
+  /** Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,) from 0 on. With a cache, the tokens follow those that it holds. */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
