@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x9bef93bd;
+export const ABI_HASH = 0xcaffa6ab;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -15,7 +15,7 @@
 #define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
 #define READ VK_ACCESS_2_SHADER_STORAGE_READ_BIT
 #define WRITE VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT
-#define TOGETHER 4u
+#define TOGETHER 8u
 
 // ---- command buffers --------------------------------------------------------------------------------------------------
 

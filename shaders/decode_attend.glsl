@@ -114,12 +114,14 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         most = peak;
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p > now) break;
-            vec2 e = exp2(fma(s[u], scale, -most));
+            bool there = p <= now;
+            POLLED(if (!there) break);
+            vec2 e = there ? exp2(fma(s[u], scale, -most)) : vec2(0);
             total += e;
             uvec4 w = v.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
             if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+            if (!there) a = b = vec4(0); // anything lies there
 #ifdef POLL
             if (p == now) {
                 a = new_a;
@@ -174,7 +176,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
 void attend() {
     uint now = position();
     Carry carry;
-    load_carry(state_before(LAYER), carry);
+    POLLED(load_carry(state_before(LAYER), carry));
     // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
     uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
     uint key_bits;
@@ -191,7 +193,10 @@ void attend() {
             codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
             affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
         }
-        Blocks q = blocks_make(attend_pair(pair, now, key_scale));
+        float attended = attend_pair(pair, now, key_scale);
+        // A few threads would hold up the others where all still ask for what is needed first.
+        PLAIN(if (pair == 0u) load_carry(state_before(LAYER), carry));
+        Blocks q = blocks_make(attended);
         Block block[2];
         block[0] = block_get(q, 0u);
         block[1] = block_get(q, 1u);

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x9bef93bd;
+export const ABI_HASH = 0xcaffa6ab;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -212,10 +212,11 @@ export const KERNELS = {
       { name: "scales", read: true, write: false, optional: false },
       { name: "biases", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
+      { name: "indices", read: true, write: false, optional: true },
     ],
     columns: [],
-    push: "QuantizePush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT"],
+    push: "DequantizePush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT", "DTYPE_STORED", "DTYPE_INDEX"],
     needs: "",
     wasm: true,
   },
@@ -521,7 +522,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_staged: {
+  coopmat_matmul_32_8bit: {
     id: 34,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -536,7 +537,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_128: {
+  coopmat_matmul_64_8bit: {
     id: 35,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -551,37 +552,39 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_attention_64x64: {
     id: 36,
     buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_attention_64x128: {
     id: 37,
     buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x64: {
+  coopmat_attention_128x64: {
     id: 38,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -589,14 +592,15 @@ export const KERNELS = {
       { name: "v", read: true, write: false, optional: false },
       { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x128: {
+  coopmat_attention_128x128: {
     id: 39,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -604,45 +608,16 @@ export const KERNELS = {
       { name: "v", read: true, write: false, optional: false },
       { name: "lengths", read: true, write: false, optional: true },
       { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
     ],
     columns: [],
     push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_attention_128x64: {
-    id: 40,
-    buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
-      { name: "lengths", read: true, write: false, optional: true },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_attention_128x128: {
-    id: 41,
-    buffers: [
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
-      { name: "lengths", read: true, write: false, optional: true },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatAttentionPush",
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
     needs: "coopmat",
     wasm: false,
   },
   decode_begin_u64: {
-    id: 42,
+    id: 40,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -660,7 +635,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 43,
+    id: 41,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -680,7 +655,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 44,
+    id: 42,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -695,7 +670,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 45,
+    id: 43,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -712,7 +687,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 46,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -730,7 +705,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_u64: {
-    id: 47,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -752,7 +727,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_i32: {
-    id: 48,
+    id: 46,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -770,7 +745,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 49,
+    id: 47,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -790,7 +765,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 50,
+    id: 48,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -805,7 +780,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 51,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -822,7 +797,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 52,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -840,7 +815,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_i32: {
-    id: 53,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -862,7 +837,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_f32: {
-    id: 54,
+    id: 52,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -880,7 +855,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 55,
+    id: 53,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -900,7 +875,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 56,
+    id: 54,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -915,7 +890,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 57,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -932,7 +907,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 58,
+    id: 56,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -950,7 +925,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_f32: {
-    id: 59,
+    id: 57,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -972,7 +947,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_poll: {
-    id: 60,
+    id: 58,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -990,7 +965,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_layers: {
-    id: 61,
+    id: 59,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -1020,7 +995,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_poll: {
-    id: 62,
+    id: 60,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1038,7 +1013,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_poll: {
-    id: 63,
+    id: 61,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1060,7 +1035,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 64,
+    id: 62,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1073,7 +1048,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 65,
+    id: 63,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1086,7 +1061,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 66,
+    id: 64,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1099,7 +1074,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 67,
+    id: 65,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1113,7 +1088,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 68,
+    id: 66,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1127,7 +1102,7 @@ export const KERNELS = {
     wasm: true,
   },
   coopmat_gated_32: {
-    id: 69,
+    id: 67,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1142,22 +1117,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_64: {
-    id: 70,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_128: {
-    id: 71,
+    id: 68,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1172,7 +1132,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_32_8bit: {
-    id: 72,
+    id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1187,7 +1147,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_gated_64_8bit: {
-    id: 73,
+    id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1202,7 +1162,7 @@ export const KERNELS = {
     wasm: false,
   },
   add_norm: {
-    id: 74,
+    id: 71,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1217,7 +1177,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 75,
+    id: 72,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1230,7 +1190,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 76,
+    id: 73,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1251,7 +1211,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64: {
-    id: 77,
+    id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1272,7 +1232,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32_8bit: {
-    id: 78,
+    id: 75,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1293,7 +1253,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_64_8bit: {
-    id: 79,
+    id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1313,149 +1273,59 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  batch_begin: {
-    id: 80,
+  attention_merge: {
+    id: 77,
     buffers: [
-      { name: "state", read: false, write: true, optional: false },
-      { name: "position", read: true, write: false, optional: false },
-      { name: "x", read: true, write: false, optional: true },
-      { name: "ids", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: true },
-      { name: "scales", read: true, write: false, optional: true },
-      { name: "biases", read: true, write: false, optional: true },
-      { name: "freqs", read: true, write: false, optional: true },
+      { name: "parts", read: true, write: false, optional: false },
+      { name: "stats", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
     ],
     columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_X"],
-    needs: "shuffle int64_atomics",
+    push: "AttentionMergePush",
+    spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
+    needs: "",
     wasm: false,
   },
-  batch_attend: {
-    id: 81,
+  coopmat_heads_16: {
+    id: 78,
     buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "keys", read: true, write: true, optional: false },
-      { name: "values", read: true, write: false, optional: false },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "HEAD_PARTS"],
-    needs: "shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_project: {
-    id: 82,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
       { name: "codes", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "WORDS", "RUN"],
-    needs: "shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_qkv: {
-    id: 83,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
       { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
-      { name: "q", read: true, write: false, optional: false },
-      { name: "k", read: true, write: false, optional: false },
-      { name: "v", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
-    needs: "shuffle int64_atomics",
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
     wasm: false,
   },
-  batch_gate_up: {
-    id: 84,
+  coopmat_heads_16_8bit: {
+    id: 79,
     buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "gate", read: true, write: false, optional: false },
-      { name: "up", read: true, write: false, optional: false },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
-    needs: "shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_head: {
-    id: 85,
-    buffers: [
-      { name: "state", read: true, write: false, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "head", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "logits", read: false, write: true, optional: true },
-      { name: "best", read: false, write: true, optional: false },
-      { name: "scratch", read: false, write: true, optional: true },
-      { name: "recent", read: true, write: false, optional: true },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
-    needs: "shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_qkv_matrices: {
-    id: 86,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
       { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
-      { name: "codes", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
     ],
     columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
-    needs: "coopmat shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_gate_up_matrices: {
-    id: 87,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "codes", read: true, write: false, optional: false },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
-    needs: "coopmat shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_head_matrices: {
-    id: 88,
-    buffers: [
-      { name: "state", read: true, write: false, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
-      { name: "head", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "logits", read: false, write: true, optional: true },
-      { name: "best", read: false, write: true, optional: false },
-      { name: "scratch", read: false, write: true, optional: true },
-      { name: "recent", read: true, write: false, optional: true },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
-    needs: "coopmat shuffle int64_atomics",
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
     wasm: false,
   },
 } as const satisfies Readonly<Record<string, KernelRow>>;
@@ -1532,6 +1402,11 @@ export const PUSH = {
   QuantizePush: [
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
+  ],
+  DequantizePush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "table", type: "u32", count: 1 },
   ],
   RopePush: [
     { name: "batch", type: "u32", count: 1 },
@@ -1615,6 +1490,9 @@ export const PUSH = {
     { name: "out_strides", type: "i32", count: 3 },
     { name: "k_block_stride", type: "i32", count: 1 },
     { name: "v_block_stride", type: "i32", count: 1 },
+  ],
+  AttentionMergePush: [
+    { name: "rows", type: "u32", count: 1 },
   ],
   AddNormPush: [
     { name: "rows", type: "u32", count: 1 },
