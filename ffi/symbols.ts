@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xcaffa6ab;
+export const ABI_HASH = 0x7b0177cc;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xcaffa6ab;
+export const ABI_HASH = 0x7b0177cc;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1273,8 +1273,153 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  attention_merge: {
+  batch_begin: {
     id: 77,
+    buffers: [
+      { name: "state", read: false, write: true, optional: false },
+      { name: "position", read: true, write: false, optional: false },
+      { name: "x", read: true, write: false, optional: true },
+      { name: "ids", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: true },
+      { name: "scales", read: true, write: false, optional: true },
+      { name: "biases", read: true, write: false, optional: true },
+      { name: "freqs", read: true, write: false, optional: true },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_X"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_attend: {
+    id: 78,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "keys", read: true, write: true, optional: false },
+      { name: "values", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "HEAD_PARTS"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_project: {
+    id: 79,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "WORDS", "RUN"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_qkv: {
+    id: 80,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "values", read: false, write: true, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_gate_up: {
+    id: 81,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "gate", read: true, write: false, optional: false },
+      { name: "up", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_head: {
+    id: 82,
+    buffers: [
+      { name: "state", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "logits", read: false, write: true, optional: true },
+      { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_qkv_matrices: {
+    id: 83,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "values", read: false, write: true, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_gate_up_matrices: {
+    id: 84,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_head_matrices: {
+    id: 85,
+    buffers: [
+      { name: "state", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "head", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "logits", read: false, write: true, optional: true },
+      { name: "best", read: false, write: true, optional: false },
+      { name: "scratch", read: false, write: true, optional: true },
+      { name: "recent", read: true, write: false, optional: true },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  attention_merge: {
+    id: 86,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1287,7 +1432,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 78,
+    id: 87,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1308,7 +1453,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 79,
+    id: 88,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
