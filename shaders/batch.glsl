@@ -34,8 +34,8 @@ const uint MOST_BLOCKS = WORKGROUPS * HEADS + INTERMEDIATE / 8u; // room for eit
 const uint AT_SCALES = AT_BLOCKS + MOST_BLOCKS * 16u;
 const uint SEQUENCE_BYTES = (AT_SCALES + MOST_BLOCKS * 8u + 255u) / 256u * 256u;
 
-uint64_t place(uint at) { return pc.address[0] + uint64_t(sequence) * SEQUENCE_BYTES + at; }
-uint now_of_sequence() { return U32s(place(0u)).v[0]; }
+uint64_t in_state(uint at) { return pc.address[0] + uint64_t(sequence) * SEQUENCE_BYTES + at; }
+uint now_of_sequence() { return U32s(in_state(0u)).v[0]; }
 
 uint64_t lane_xor64(uint64_t x, uint mask) {
     uvec2 w = unpack32(x);

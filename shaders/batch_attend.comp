@@ -46,7 +46,7 @@ uvec4 value_at(uint slice, uint p, uint i) {
 void load_norms() {
     for (uint base = 0; base <= HEADS; base += WARPS) {
         uint head = min(base + warp(), HEADS);
-        uint64_t squares = place(AT_SQUARES) + (head_of() * (HEADS + 1u) + head) * SLICES * 16u, sum = 0ul;
+        uint64_t squares = in_state(AT_SQUARES) + (head_of() * (HEADS + 1u) + head) * SLICES * 16u, sum = 0ul;
         [[unroll]] for (uint n = 0; n < (2u * SLICES + 31u) / 32u; n++)
             if (lane() + 32u * n < 2u * SLICES) sum += pack64(Shared2(squares).v[lane() + 32u * n]);
         [[unroll]] for (uint m = 1u; m < 32u; m <<= 1) sum += lane_xor64(sum, m);
@@ -144,10 +144,10 @@ void merge(uint pair) {
         if (head >= HEADS) continue;
         uint block = (head_of() * HEADS + head) * SLICES + first_slice() + (item >> 4), which = value & 7u;
         if (which < 2u) { // even and odd features
-            Shared1(place(AT_BLOCKS)).v[4u * block + which] = q.high;
-            Shared1(place(AT_BLOCKS)).v[4u * block + 2u + which] = q.low;
+            Shared1(in_state(AT_BLOCKS)).v[4u * block + which] = q.high;
+            Shared1(in_state(AT_BLOCKS)).v[4u * block + 2u + which] = q.low;
         }
-        if (which == 0u) F32x2s(place(AT_SCALES)).v[block] = vec2(q.scale, q.sum);
+        if (which == 0u) F32x2s(in_state(AT_SCALES)).v[block] = vec2(q.scale, q.sum);
     }
 }
 
@@ -156,7 +156,7 @@ void main() {
     uint now = now_of_sequence();
     Keys keys;
     load_keys(0u, now, keys);
-    for (uint i = thread(); i < (HEADS + 1u) * FEATURE_FOURS; i += THREADS) fresh[i] = F32x4s(place(AT_HEADS)).v[head_of() * (HEADS + 1u) * FEATURE_FOURS + i];
+    for (uint i = thread(); i < (HEADS + 1u) * FEATURE_FOURS; i += THREADS) fresh[i] = F32x4s(in_state(AT_HEADS)).v[head_of() * (HEADS + 1u) * FEATURE_FOURS + i];
     load_norms();
     for (uint pair = 0; pair < PAIRS; pair++) {
         for (uint i = thread(); i < 2u * WIDE * UNROLL; i += THREADS) scores[i] = 0;

@@ -26,21 +26,21 @@ void main() {
     sequence = gl_WorkGroupID.y;
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence], 0)), pc.p.capacity - 1u);
-    if (first == 0u) U32s(place(0u)).v[0] = now;
+    if (first == 0u) U32s(in_state(0u)).v[0] = now;
     bool turns = gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x;
     for (uint pair = thread(); turns && pair < HEAD_DIM / 2u; pair += THREADS) {
         Scaled frequency;
         if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
         else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
         uint turn = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
-        F32x2s(place(AT_TURNS)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+        F32x2s(in_state(AT_TURNS)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
     }
     for (uint quad = first; quad < QUADS; quad += step) {
         vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], sequence * QUADS + quad, DTYPE_X) : embedding(quad);
         [[unroll]] for (uint i = 0; i < 4u; i++) {
             Sum s = sum_of(x[i]);
-            Shared2(place(AT_SUMS)).v[4u * quad + i] = s;
-            F32s(place(AT_X)).v[4u * quad + i] = sum_value(s);
+            Shared2(in_state(AT_SUMS)).v[4u * quad + i] = s;
+            F32s(in_state(AT_X)).v[4u * quad + i] = sum_value(s);
         }
     }
 }

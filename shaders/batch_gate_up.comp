@@ -67,7 +67,7 @@ void main() {
     [[unroll]] for (uint m = 1u; m < 4u; m <<= 1)
         [[unroll]] for (uint i = 0; i < 4u; i++) words[i] |= lane_xor(words[i], m);
     if (warp() < BLOCKS && (lane() & 3u) == 0u && block < FEATURE_BLOCKS && sequence_of_lane() < SEQUENCES) {
-        Shared4(place(AT_BLOCKS)).v[block] = words;
-        F32x2s(place(AT_SCALES)).v[block] = vec2(most * (1.0 / STEPS_16BIT), sum);
+        Shared4(in_state(AT_BLOCKS)).v[block] = words;
+        F32x2s(in_state(AT_SCALES)).v[block] = vec2(most * (1.0 / STEPS_16BIT), sum);
     }
 }

@@ -47,7 +47,7 @@ Features load_features(uint64_t norm, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u) * 8u + 2u * (lane() & 3u);
     Features f;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
-        f.x[i] = CHUNKS == 32u || chunk < CHUNKS ? F32x4s(place(AT_X)).v[at + i] : vec4(0);
+        f.x[i] = CHUNKS == 32u || chunk < CHUNKS ? F32x4s(in_state(AT_X)).v[at + i] : vec4(0);
         f.w[i] = load_quad(norm, at + i, DTYPE_W);
     }
     return f;

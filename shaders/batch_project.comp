@@ -37,8 +37,8 @@ Step load_step(uint step) {
     s.affine = Weights4(pc.address[AFFINE]).v[fours() * (WORDS * 8u / GROUP) + word * 8u / GROUP];
     [[unroll]] for (uint i = 0; i < PAIR; i++) {
         sequence = min(first_of_warp() + i, SEQUENCES - 1u);
-        s.block[i] = U32x4s(place(AT_BLOCKS)).v[word];
-        s.scale[i] = F32x2s(place(AT_SCALES)).v[word];
+        s.block[i] = U32x4s(in_state(AT_BLOCKS)).v[word];
+        s.scale[i] = F32x2s(in_state(AT_SCALES)).v[word];
     }
     return s;
 }
@@ -92,7 +92,7 @@ void main() {
     sequence = first_of_warp() + (lane() >> 4);
     if (warp() >= 8u || (lane() & 3u) != 0u || sequence >= SEQUENCES) return;
     uint row = fours() * 4u + ((lane() >> 2) & 3u);
-    sum += pack64(halves[warp() * 8u + (lane() >> 2)]) + U64s(place(AT_SUMS)).v[row];
-    U64s(place(AT_SUMS)).v[row] = sum;
-    F32s(place(AT_X)).v[row] = sum_value(unpack32(sum));
+    sum += pack64(halves[warp() * 8u + (lane() >> 2)]) + U64s(in_state(AT_SUMS)).v[row];
+    U64s(in_state(AT_SUMS)).v[row] = sum;
+    F32s(in_state(AT_X)).v[row] = sum_value(unpack32(sum));
 }

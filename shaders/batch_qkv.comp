@@ -51,7 +51,7 @@ Turns load_turns(uint task) {
     Turns t;
     [[unroll]] for (uint r = 0; r < 4u; r++) {
         uint feature = feature_of(task & 1u, r);
-        t.turn[r] = F32x2s(place(AT_TURNS)).v[feature % (HEAD_DIM / 2u)];
+        t.turn[r] = F32x2s(in_state(AT_TURNS)).v[feature % (HEAD_DIM / 2u)];
         t.weight[r] = load_float(pc.address[type < HEADS ? Q_NORM : K_NORM], feature, DTYPE_W);
     }
     return t;
@@ -68,10 +68,10 @@ void finish(uint task, vec4 sums, float scale, uint now, Turns t) {
     // Nothing may be joined here that is not where one sequence is served.
     precise float a = x.y * x.y, b = x.w * x.w, square = fma(x.x, x.x, a) + fma(x.z, x.z, b);
     uint head = kv_head() * (HEADS + 1u) + type;
-    Shared2(place(AT_SQUARES)).v[head * 2u * SLICES + 2u * slice() + half_] = sum_of(square * (SQUARE_STEPS / float(HEAD_DIM)));
+    Shared2(in_state(AT_SQUARES)).v[head * 2u * SLICES + 2u * slice() + half_] = sum_of(square * (SQUARE_STEPS / float(HEAD_DIM)));
     [[unroll]] for (uint r = 0; r < 4u; r++) {
         float y = x[r] * t.weight[r], partner = x[r ^ 1u] * t.weight[r ^ 1u];
-        F32s(place(AT_HEADS)).v[head * HEAD_DIM + feature_of(half_, r)] = fma(y, t.turn[r].x, partner * ((r & 1u) != 0u ? t.turn[r].y : -t.turn[r].y));
+        F32s(in_state(AT_HEADS)).v[head * HEAD_DIM + feature_of(half_, r)] = fma(y, t.turn[r].x, partner * ((r & 1u) != 0u ? t.turn[r].y : -t.turn[r].y));
     }
 }
 
