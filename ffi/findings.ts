@@ -6,7 +6,7 @@
  * @module
  */
 
-import { cacheFolder, VERSION } from "./library.ts";
+import { cacheFolder, findLibrary, VERSION } from "./library.ts";
 import { ABI_HASH } from "./symbols.ts";
 
 /** The answer that {@link remember} kept for a question about a device, which its description names with the driver. */
@@ -34,10 +34,16 @@ export function remember(device: string, question: string, answer: string): void
 }
 
 function place(device: string, question: string): { readonly path: string; readonly key: string } {
-  const key = `${device}|${VERSION}|${ABI_HASH.toString(16)}|${question}`;
+  const key = `${device}|${VERSION}|${ABI_HASH.toString(16)}|${build()}|${question}`;
   let hash = 2166136261; // FNV-1a
   for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 16777619);
   const folder = cacheFolder();
   if (folder === "") throw new Error("there is no folder for caches");
   return { path: `${folder}/finding-${(hash >>> 0).toString(16).padStart(8, "0")}`, key };
+}
+
+/** What tells one build of the library from another: kernels may differ where tables are the same. */
+function build(): string {
+  const { size, mtime } = Deno.statSync(findLibrary()!);
+  return `${size} ${mtime?.getTime()}`;
 }

@@ -273,8 +273,8 @@ bool give_up(inout uint looks) {
 #endif
 
 // Where sum i of a residual lies: every other 64 bytes are empty, since additions to the same cache line wait for each other.
-const uint RUN = 64u / SUM_BYTES;
-uint place(uint i) { return i / RUN * (2u * RUN) + i % RUN; }
+const uint SUM_RUN = 64u / SUM_BYTES;
+uint place(uint i) { return i / SUM_RUN * (2u * SUM_RUN) + i % SUM_RUN; }
 
 // Row i of the four that a thread of a projection makes: 32 threads add to neighbouring sums at once. The projections' weights
 // lie in that order.
