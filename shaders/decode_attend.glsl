@@ -114,14 +114,12 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         most = peak;
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            bool there = p <= now;
-            POLLED(if (!there) break);
-            vec2 e = there ? exp2(fma(s[u], scale, -most)) : vec2(0);
+            if (p > now) break; // in both forms, or compilers join products and sums differently, and bits differ
+            vec2 e = exp2(fma(s[u], scale, -most));
             total += e;
             uvec4 w = v.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
             if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
-            if (!there) a = b = vec4(0); // anything lies there
 #ifdef POLL
             if (p == now) {
                 a = new_a;
