@@ -48,6 +48,8 @@ const PEER = "llama.cpp Vulkan (node-llama-cpp, Q4_0)";
 const DTYPES = ["float16", "bfloat16", "float32"] as const;
 /** Most tokens of one pass of the peer. */
 const PEER_BATCH = 2048;
+/** Kernels that multiply all rows of a prompt. */
+const PRODUCTS = /matmul|coopmat_(heads|gated)/;
 
 const decode = (prompt: number, more: Partial<Case> = {}): Case => ({
   name: `decode @${prompt}`,
@@ -160,9 +162,6 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
     row("load to first token, first start", seconds(joinTimes([cold])), null, null, "s"),
   ];
 }
-
-/** Kernels that multiply all rows of a prompt. */
-const PRODUCTS = /matmul|coopmat_(heads|gated)/;
 
 /** Operations of the products of a prompt in all layers, the last of which needs keys and values only. */
 function productWork(shape: ModelShape, tokens: number): number {

@@ -102,21 +102,21 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             s[u] = score_value(parts_of.v[u]) * (p == now ? 8.0 * key_scale : 1.0);
             if (p <= now) top = max(top, ivec2(clamp(s[u] * scale, -1e7, 1e7) * 16.0));
         }
-        vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625);
+        vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625), shrink = vec2(1);
         if (ROUNDS > 1u) {
-            vec2 shrink = exp2(most - peak);
-            total *= shrink;
+            shrink = exp2(most - peak);
             [[unroll]] for (uint i = 0; i < 8u; i++) {
                 o[i] *= shrink.x;
                 o[8u + i] *= shrink.y;
             }
         }
         most = peak;
+        vec2 sum = vec2(0);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p > now) break; // in both forms, or compilers join products and sums differently, and bits differ
+            if (p > now) break;
             vec2 e = exp2(fma(s[u], scale, -most));
-            total += e;
+            sum += e;
             uvec4 w = v.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
             if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
@@ -133,6 +133,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
                 o[12u + i] = fma(e.y, b[i], o[12u + i]);
             }
         }
+        total = ROUNDS > 1u ? fma(total, shrink, sum) : sum;
         if (more) {
             [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) v.v[u] = next.v[u];
             [[unroll]] for (uint u = 0; u < UNROLL; u++) parts_of.v[u] = next_scores.v[u];
