@@ -168,8 +168,9 @@ float lane_sum8(float a[8]) {
 #endif
 
 // The state of one token, in this order: the position and a counter of the head's workgroups, the cosine and sine of each pair of
-// features and the turns that a position adds to it, the residual before each layer, the residual after attention, and for each layer sums of squares, the new key and value, scores. Layers take turns
-// with as many places as there are. schedule/decoder.ts computes the same size.
+// features and the turns that a position adds to it, the residual before each layer, the residual after attention, and for each
+// layer sums of squares, the new key and value, scores. Layers take turns with as many places as there are. schedule/decoder.ts
+// computes the same size.
 const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
 const uint TURNS = SUMS == 3 ? 4u : 1u;
 const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES * 2u; // see place()
