@@ -88,14 +88,16 @@ FN uint turn_at(int position, Scaled turns) {
 FN uint turn_quarter(uint turn) { return (turn + 0x20000000u) >> 30; }
 FN float turn_rest(uint turn) { return FLOAT(INT(turn - (turn_quarter(turn) << 30))) * 1.4629180792671596e-9f; }
 
+// As fma, so that every shader that turns something gets the same bits: a compiler may join products and sums or not.
 FN float sin_near(float x) {
     float s = x * x;
-    return x + x * s * (-1.6666654611e-1f + s * (8.3321608736e-3f + s * -1.9515295891e-4f));
+    return m_fma(x * s, m_fma(s, m_fma(s, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), x);
 }
 
 FN float cos_near(float x) {
     float s = x * x;
-    return 1.0f - 0.5f * s + s * s * (4.166664568298827e-2f + s * (-1.388731625493765e-3f + s * 2.443315711809948e-5f));
+    float rest = m_fma(s, m_fma(s, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f);
+    return m_fma(s * s, rest, m_fma(s, -0.5f, 1.0f));
 }
 
 FN float turn_sin(uint turn) {

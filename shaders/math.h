@@ -22,6 +22,7 @@
 #define m_ceil(x) ceil(x)
 #define m_trunc(x) trunc(x)
 #define m_round(x) roundEven(x)
+#define m_fma(x, y, z) fma(x, y, z)
 #else
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,6 +39,7 @@ typedef uint32_t uint;
 #define m_ceil(x) __builtin_elementwise_ceil(x)
 #define m_trunc(x) __builtin_elementwise_trunc(x)
 #define m_round(x) __builtin_elementwise_roundeven(x)
+#define m_fma(x, y, z) ((x) * (y) + (z)) // rounded twice: the CPU's modules have no quick fused one
 #endif
 
 #define M_INF FROM_BITS(0x7f800000u)
