@@ -1,6 +1,6 @@
 /**
  * One token of each of several sequences through a whole decoder: five dispatches a layer that read weights once for eight
- * sequences, as shaders/batch.glsl says. A sequence gets bit for bit what decoder.ts gives it alone.
+ * sequences, as shaders/batch.glsl says. A sequence gets bit for bit what decoder_emit.ts gives it alone.
  *
  * @module
  */
@@ -13,11 +13,14 @@ import {
   type Caches,
   type Decoder,
   type DecoderSizes,
-  type ReadyDecoder,
+  normsOf,
+  pushOf,
   sequencesOf,
+  specOf,
   workgroupsOf,
 } from "./decoder.ts";
 import { emitEnd, headResults } from "./decoder_end.ts";
+import type { ReadyDecoder } from "./decoder_ready.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { matrixMap } from "./matrices.ts";
 import { options } from "./options.ts";
@@ -79,39 +82,21 @@ export function emitBatch(
   done: (node: Node, value: Value) => void,
 ): void {
   const { decoder: d, layers } = ready;
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
+  const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
   const sequences = sequencesOf(d);
   const slices = headDim / 8;
   const parts = slices % 2 === 0 ? 2 : 1;
   const tiles = Math.ceil(sequences / ROWS);
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const norm = (offset: number): Value => ({ ...ready.norms, offset: ready.norms.offset + offset });
   const state = l.temporary([sequences, sequenceBytes(d.sizes) / 4], uint32);
   const spec = {
-    HIDDEN: hidden,
-    INTERMEDIATE: intermediate,
-    KV_HEADS: kvHeads,
-    HEADS: heads / kvHeads,
-    HEAD_DIM: headDim,
-    GROUP: groupSize,
-    DTYPE_W: d.head.scales.dtype.code,
-    DTYPE_KV: d.layers[0].keys.dtype.code,
+    ...specOf(d, l.backend),
     COPIES: 1,
-    SUBGROUP: Math.min(32, l.backend.limits.subgroup),
     UNROLL: Math.ceil(d.capacity / WIDE),
     ROUNDS: 1,
     SEQUENCES: sequences,
   };
-  const push = {
-    capacity: d.capacity,
-    vocabulary: d.vocabulary,
-    layer: 0,
-    eps: d.eps,
-    head_eps: d.headEps,
-    score_scale: d.scoreScale,
-    rope_scale: d.ropeScale,
-    log2_base: Math.log2(d.ropeBase),
-  };
+  const push = pushOf(d, d.capacity);
   const run = (
     kernel: KernelName,
     buffers: readonly (Value | undefined)[],
@@ -141,15 +126,12 @@ export function emitBatch(
   const project = (matrix: Node, affine: Value, words: number, run_: number): void =>
     run("batch_project", [plain(matrix), affine], hidden / PROJECT_ROWS, tiles, { WORDS: words, RUN: run_ });
   d.layers.forEach((layer, i) => {
-    const at = i * 2 * (hidden + headDim);
-    const [attentionNorm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((o) =>
-      norm(at + o)
-    );
+    const { norm, mlpNorm, qNorm, kNorm } = normsOf(ready.norms, d.sizes, i);
     const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => plain(m.codes));
     const { qkv, o, gateUp, down } = layers[i];
     const { keys, values } = caches[i];
     const [ofQkv, ofGateUp] = matrices ? [[qkv[1]], [gateUp[1]]] : [[q, k, v], [gate, up]];
-    run(product("qkv"), [attentionNorm, qkv[0], qNorm, kNorm, values, ...ofQkv], workgroupsOf(d.sizes), tiles);
+    run(product("qkv"), [norm, qkv[0], qNorm, kNorm, values, ...ofQkv], workgroupsOf(d.sizes), tiles);
     run(
       "batch_attend",
       [keys, values],
@@ -166,7 +148,7 @@ export function emitBatch(
   const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / HEAD_ROWS));
   const results = headResults(l, d.logits, d.keepsLogits, sequences, d.vocabulary, count, d.end, value);
   const { logits, best, scratch, recent } = results;
-  const last = norm(d.layers.length * 2 * (hidden + headDim));
+  const last = normsOf(ready.norms, d.sizes, d.layers.length).norm;
   run(
     product("head"),
     [last, matrices ? ready.head[1] : plain(d.head.codes), ready.head[0], logits, best, scratch, recent],

@@ -13,15 +13,9 @@
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
 import { isBatch } from "./batch.ts";
-import {
-  type DecoderForm,
-  MOST_LAYERS,
-  MOST_WORKGROUPS,
-  type ReadyDecoder,
-  sequencesOf,
-  walkOf,
-  workgroupsOf,
-} from "./decoder.ts";
+import { type DecoderForm, sequencesOf, walkOf, workgroupsOf } from "./decoder.ts";
+import { MOST_LAYERS, MOST_WORKGROUPS } from "./decoder_emit.ts";
+import type { ReadyDecoder } from "./decoder_ready.ts";
 import { explain } from "../backend/explain.ts";
 import type { Lowering } from "./lowering.ts";
 import { options } from "./options.ts";

@@ -10,7 +10,9 @@ import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import type { PlanHandle, Slot } from "../backend/backend.ts";
-import { DecoderEmitter, type DecoderForm, type ReadyDecoder, stateOf } from "./decoder.ts";
+import type { DecoderForm } from "./decoder.ts";
+import { DecoderEmitter, stateOf } from "./decoder_emit.ts";
+import type { ReadyDecoder } from "./decoder_ready.ts";
 import { Lowering, type Value } from "./lowering.ts";
 
 /** Submissions of the test, and runs in each. */

@@ -1,0 +1,280 @@
+/**
+ * The dispatches of a decoder: three a layer, as shaders/decode.glsl says, or one for all layers.
+ *
+ * @module
+ */
+
+import { uint32 } from "../graph/dtype.ts";
+import type { Node } from "../graph/node.ts";
+import { emitBatch } from "./batch.ts";
+import {
+  type Caches,
+  type Decoder,
+  type DecoderForm,
+  type DecoderSizes,
+  kernel,
+  type Matrix,
+  normsOf,
+  type Phase,
+  pushOf,
+  sequencesOf,
+  specOf,
+  type Sums,
+  THREADS,
+  type TokenRow,
+  walkOf,
+  workgroupsOf,
+} from "./decoder.ts";
+import { emitEnd, endsInHead, type HeadResults, headResults, replaced } from "./decoder_end.ts";
+import { all, type ReadyDecoder } from "./decoder_ready.ts";
+import type { Lowering, Value } from "./lowering.ts";
+import { options } from "./options.ts";
+import type { DrawBuffers } from "./sampling.ts";
+
+/** Copies of the residual sums: half of the workgroups add to each. */
+const COPIES = 2;
+/** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
+const HEAD_WORKGROUPS = 528;
+/** Workgroups that open a token. */
+const BEGIN_WORKGROUPS = 16;
+/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp. */
+export const MOST_LAYERS = 64;
+/** Workgroups of the largest one: a sum counts its additions in 8 bits. */
+export const MOST_WORKGROUPS = 255;
+/** Looks at an incomplete sum before a dispatch is given up: some milliseconds. */
+const PATIENCE = 16384;
+/** Bits of the phases in decode_layers.comp. */
+const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
+
+/**
+ * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
+ * which takes turns with `turns` places of `residual` bytes.
+ */
+export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): {
+  readonly bytes: number;
+  readonly before: number;
+  readonly residual: number;
+  readonly turns: number;
+} {
+  const per = s.heads / s.kvHeads;
+  const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8) * 2; // with gaps
+  const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
+  const fresh = s.kvHeads * s.headDim * 8;
+  const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
+  const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
+  const before = 256 + s.headDim * 8;
+  const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
+  return { bytes, before, residual, turns };
+}
+
+/** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
+export class DecoderEmitter {
+  readonly #l: Lowering;
+  readonly #ready: ReadyDecoder;
+  readonly #form: DecoderForm;
+  readonly #sequences: number;
+  readonly #state: Value;
+  readonly #status: Value | undefined;
+  readonly #value: (node: Node) => Value;
+  readonly #spec: Readonly<Record<string, number>>;
+  readonly #push: Readonly<Record<string, number>>;
+
+  /**
+   * `value` gives values of nodes outside of the decoder, `capacity` counts the rows of the caches. `state` has the bytes that
+   * {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers".
+   */
+  constructor(
+    l: Lowering,
+    ready: ReadyDecoder,
+    form: DecoderForm,
+    capacity: number,
+    value: (node: Node) => Value,
+    state: Value,
+    status: Value | undefined,
+  ) {
+    const { decoder: d } = ready;
+    const { unroll, rounds } = walkOf(capacity);
+    this.#l = l;
+    this.#ready = ready;
+    this.#form = form;
+    this.#value = value;
+    this.#sequences = sequencesOf(d);
+    this.#state = state;
+    this.#status = status;
+    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: unroll, ROUNDS: rounds };
+    this.#push = pushOf(d, capacity);
+  }
+
+  /**
+   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it, unless `opens` is
+   * false. What goes in front of the first of several tokens only is `opening`.
+   */
+  begin(
+    x: Decoder["x"],
+    position: Value,
+    freqs: Value | undefined,
+    opens: boolean = true,
+    opening: boolean = false,
+  ): void {
+    const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
+    const vector = "table" in x ? undefined : this.#plain(x);
+    const buffers = [this.#state, position, vector, ...table, freqs];
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code, OPENS: Number(opens) }, undefined, opening);
+  }
+
+  /** All layers over their caches. */
+  layers(caches: Caches): void {
+    const { decoder: d, layers: prepared, norms } = this.#ready;
+    const workgroups = workgroupsOf(d.sizes);
+    const rows = d.layers.map((layer, i) => {
+      const { norm, mlpNorm, qNorm, kNorm } = normsOf(norms, d.sizes, i);
+      const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
+      const { qkv, o, gateUp, down } = prepared[i];
+      const { keys, values } = caches[i];
+      return {
+        qkv: [norm, q, k, v, qkv[0], qNorm, kNorm],
+        cache: [keys, values],
+        o: [o[0], o[1]],
+        mlp: [mlpNorm, gate, up, gateUp[0], down[0], down[1]],
+      };
+    });
+    if (this.#form === "barriers") {
+      rows.forEach(({ qkv, cache, o, mlp }, layer) => {
+        this.#run("qkv", [this.#state, ...qkv, ...cache], workgroups, {}, { layer });
+        this.#run("attend", [this.#state, ...o, ...cache], workgroups, {}, { layer });
+        this.#run("mlp", [this.#state, ...mlp], workgroups, {}, { layer });
+      });
+      return;
+    }
+    const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
+    const run = (layer: number, layers: number, phases: number): void =>
+      this.#l.emit("decode_layers", [this.#state, this.#status], {
+        threads: THREADS,
+        spec: this.#spec,
+        push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
+        table: table.slice(layer, layer + layers),
+        workgroups,
+      });
+    if (this.#form === "whole") return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp);
+    rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
+  }
+
+  /** The logits, where anybody reads them, and what the end of the step needs. With `advances` it opens the next token. */
+  head(advances: boolean): HeadResults {
+    const { decoder: d } = this.#ready;
+    const count = this.#headWorkgroups();
+    const results = headResults(
+      this.#l,
+      d.logits,
+      d.keepsLogits,
+      this.#sequences,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#value,
+    );
+    const { logits, best, scratch, recent, spec } = results;
+    this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
+      ...spec,
+      ADVANCES: Number(advances),
+    });
+    return results;
+  }
+
+  /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
+  greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
+    const { logits } = this.#ready.decoder;
+    const count = this.#headWorkgroups();
+    const best = this.#l.temporary([this.#sequences, count, 2], uint32);
+    const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    const [LOG_SIZE, RECENT_SIZE] = [0, 1].map((i) => rings[i]?.shape.at(-1) ?? 1);
+    this.#run("greedy", buffers, count, { DTYPE_OUT: logits.dtype.code, DTYPE_X: x.dtype.code, LOG_SIZE, RECENT_SIZE });
+  }
+
+  #headWorkgroups(): number {
+    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#ready.decoder.vocabulary / 32));
+  }
+
+  #headInputs(): readonly Value[] {
+    const { decoder: { layers, sizes, head: { codes } }, head, norms } = this.#ready;
+    return [this.#state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
+  }
+
+  #table(table: Matrix): readonly Value[] {
+    return all(table).map((node) => this.#plain(node));
+  }
+
+  #plain(node: Node): Value {
+    return this.#l.contiguous(this.#value(node), true);
+  }
+
+  #run(
+    phase: Phase,
+    buffers: readonly (Value | undefined)[],
+    workgroups: number,
+    spec: Readonly<Record<string, number>>,
+    push: Readonly<Record<string, number>> = { layer: this.#ready.decoder.layers.length },
+    opening: boolean = false,
+  ): void {
+    const ends = phase === "begin" || phase === "head" || phase === "greedy";
+    const name = ends && this.#form !== "barriers" ? `decode_${phase}_poll` as const : kernel(phase, this.#ready.sums);
+    this.#l.emit(name, buffers, {
+      threads: THREADS,
+      spec: { ...this.#spec, ...spec },
+      push: { ...this.#push, ...push },
+      workgroups: phase === "head" || phase === "greedy"
+        ? [this.#sequences, workgroups, 1]
+        : [workgroups, this.#sequences, 1],
+      opening,
+    });
+  }
+}
+
+const NONE = [undefined, undefined, undefined, undefined];
+
+/** Emits the dispatches of a decoder. `value` gives the value of a node outside of it, `done` takes those of its results. */
+export function emitDecoder(
+  l: Lowering,
+  ready: ReadyDecoder,
+  form: DecoderForm,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const { decoder: d } = ready;
+  const plain = (node: Node): Value => l.contiguous(value(node), true);
+  const caches: Caches = d.layers.map((layer) => {
+    const [keys, values] = [layer.keys, layer.values].map((update) => {
+      const base = value(update.inputs[0]);
+      l.donated.push({ base: update.inputs[0], node: update });
+      done(update, base);
+      return base;
+    });
+    return { keys, values };
+  });
+  if (form === "batch") return emitBatch(l, ready, caches, value, done);
+  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const looped = loopedToken(d, value);
+  const state = form === "barriers" && !looped
+    ? l.temporary([sequencesOf(d), bytes / 4], uint32)
+    : l.keep(sequencesOf(d) * bytes);
+  const status = form === "barriers" ? undefined : l.keepStatus();
+  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
+  const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
+  emitter.begin(d.x, position, freqs, true, looped !== undefined);
+  emitter.layers(caches);
+  if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
+    emitter.greedy(looped, replaced(d.end, value, done));
+    return;
+  }
+  const results = emitter.head(looped !== undefined);
+  if (results.logits) done(d.logits, results.logits);
+  emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
+  if (looped) emitter.begin(looped, position, freqs, false);
+}
+
+/** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */
+function loopedToken({ x, position, end }: Decoder, value: (node: Node) => Value): TokenRow | undefined {
+  if (!end || !("table" in x)) return undefined;
+  const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;
+  return same(x.ids, end.next.parameter) && same(position, end.position.parameter) ? x : undefined;
+}
