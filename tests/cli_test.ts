@@ -299,6 +299,12 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
   const hint =
     "The model directory Qwen/Qwen3-8B does not exist: hf download Qwen/Qwen3-8B --local-dir DIR fetches a model of that name";
   await fails(["--model", "Qwen/Qwen3-8B", "x"], hint);
+  await fails(["--model", "", "x"], "The model directory is an empty text");
+  const gguf = await Deno.makeTempDir();
+  await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
+  await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf is a file: GGUF is not read, take the model's folder");
+  await fails(["--model", gguf, "x"], "config.json does not exist: GGUF is not read");
+  await Deno.remove(gguf, { recursive: true });
   await fails(["--device", "vulkan:99", "x"], "vulkan:99");
   await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
