@@ -358,6 +358,24 @@ Deno.test("generate.ts goes on with WASM where the library is of another build, 
   await Deno.remove(other);
 });
 
+Deno.test({
+  ignore: Deno.build.os !== "linux",
+  name: "generate.ts names a stream that cannot be read or written",
+  fn: async () => {
+    const redirected = async (redirection: string): Promise<[number, string]> => {
+      const words = [Deno.execPath(), "run", "-A", "--no-check", SCRIPT.pathname, "--max-tokens", "1", "-"];
+      const { code, stderr } = await new Deno.Command("sh", {
+        args: ["-c", `echo hi | "$@" ${redirection}`, "sh", ...words],
+        env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
+      }).output();
+      return [code, new TextDecoder().decode(stderr)];
+    };
+    assertEquals(await redirected("< /"), [1, "error: stdin cannot be read: Is a directory (os error 21)\n"]);
+    const full = "error: stdout cannot be written: No space left on device (os error 28)\n";
+    assertEquals(await redirected("> /dev/full"), [1, full]);
+  },
+});
+
 Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {
   const { stderr } = await run(["--model", "/nowhere", "x"], { env: { VKMX_DEBUG: "1" } });
   assertMatch(stderr, /^error: .*\n[^]*\n {4}at /);
