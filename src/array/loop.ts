@@ -12,28 +12,33 @@ import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
-import { int32 } from "../graph/dtype.ts";
+import { float32, int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
 export { FastPathFailure, MAX_STEPS };
 
-/** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
+/** An int32 or float32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
+export function visible(values: Int32Array | Float32Array, shape: Shape = [values.length]): Tensor {
   const bytes = new Uint8Array(values.slice().buffer);
-  return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, values instanceof Int32Array ? int32 : float32, { bytes, visible: true }));
 }
 
 /**
- * The values of a {@link visible} array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * The values of a {@link visible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
  * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
  */
 export function peek(array: Tensor, start?: number, count?: number): Int32Array {
   return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
+/** The same of a float32 array. */
+export function peekFloats(array: Tensor, start?: number, count?: number): Float32Array {
+  return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
 /** Replaces all values of an evaluated array of a {@link Loop}'s state, behind submitted steps and before later ones. */
-export function poke(array: Tensor, values: Int32Array | Uint32Array): void {
+export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array): void {
   pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 

@@ -14,6 +14,7 @@
  */
 
 import * as mx from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
 import { FastPathFailure, Loop, MAX_STEPS, poke, Trace, visible } from "../array/loop.ts";
 import {
@@ -23,17 +24,21 @@ import {
   type Filled,
   fromLog,
   logOf,
+  logprobsIn,
+  logprobsLog,
   own,
   promptRows,
   promptStep,
   readStep,
   ring,
+  ringWeights,
   type Small,
   stackStates,
   type State,
   takeStates,
 } from "./decode_state.ts";
 import { KvCache } from "./kv_cache.ts";
+import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { Sampler } from "./sampler.ts";
 
@@ -42,6 +47,8 @@ export interface DecodedToken {
   /** Number of its sequence. */
   readonly sequence: number;
   readonly token: number;
+  /** Where they were asked for. */
+  readonly logprobs?: Logprobs;
 }
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
@@ -114,13 +121,13 @@ export class Decoder implements Disposable {
     options: DecodeOptions,
     small?: Small,
   ) {
-    const { sampler, processors, contextSize } = options;
+    const { sampler, processors, contextSize, logprobs } = options;
     this.#model = model;
     this.#cache = cache;
     this.#options = options;
     this.#prompt = prompt;
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
-    this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
+    this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize, logprobs].join(" ");
     const last = cache.offset + prompt.length - 1;
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
@@ -132,12 +139,15 @@ export class Decoder implements Disposable {
   #unread(): Small {
     const [{ key }] = this.#rows;
     const recent = this.#recent();
+    const weights = this.#weights();
     return {
       token: own(visible(Int32Array.of(0), [1, 1])),
       position: own(visible(Int32Array.of(this.#cache.offset))),
       key: key && own(mx.array([[...key]], mx.uint32)),
       recent: recent && own(mx.array([recent], mx.int32)),
+      weights: weights && own(mx.array([weights], mx.float32)),
       log: logOf([[]]),
+      logprobs: logprobsLog(this.#options.logprobs, 1),
     };
   }
 
@@ -148,13 +158,20 @@ export class Decoder implements Disposable {
     return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
+  /** Which places of that ring have tokens, where a processor counts them. */
+  #weights(): number[] | undefined {
+    const [{ tokens, last }] = this.#rows;
+    const { processors, contextSize } = this.#options;
+    return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
+  }
+
   /**
    * One decoder of several sequences, numbered in the order of `decoders`. Those have been opened and have the same options but
    * for the random key; they are given up and their caches emptied. The new one owns its cache.
    */
   static join(decoders: readonly Decoder[]): Decoder {
     const [first] = decoders;
-    const small = stackStates(decoders.map((decoder) => decoder.#small));
+    const small = stackStates(decoders.map((decoder) => decoder.#small), first.#options.logprobs);
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
@@ -238,7 +255,8 @@ export class Decoder implements Disposable {
   /** The tokens of finished steps, one by one: a sequence may end between two of them. */
   *#take(from: number, to: number): Generator<DecodedToken, void, void> {
     const rows = this.#rows;
-    const logged = rows.map(({ last }, i) => fromLog(this.#small.log, i, last + from, to - from + 1));
+    const { log, logprobs } = this.#small;
+    const logged = rows.map(({ last }, i) => fromLog(log, i, last + from, to - from + 1));
     for (let step = from; step <= to; step++) {
       for (let i = 0; i < rows.length; i++) {
         const row = rows[i];
@@ -247,24 +265,30 @@ export class Decoder implements Disposable {
         this.#taken = step;
         row.tokens.push(token);
         row.ended = step === row.limit;
-        yield { sequence: row.sequence, token };
+        yield {
+          sequence: row.sequence,
+          token,
+          ...(logprobs && { logprobs: logprobsIn(logprobs, i, row.last + step) }),
+        };
       }
     }
   }
 
   /** Goes back to the state behind the last good step, the one with number `steps`. */
   #restart(steps: number): void {
-    const { sampler, processors, contextSize } = this.#options;
+    const { sampler, processors, contextSize, logprobs } = this.#options;
     const rows = this.#rows;
+    const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
+      own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
     this.#forget();
     this.#small = {
       token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
       position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
       key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
-      recent: processors.length > 0
-        ? own(mx.array(rows.map(({ tokens, last }) => ring(tokens, last + steps, contextSize)), mx.int32))
-        : undefined,
+      recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
+      weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
       log: logOf(rows.map(() => [])),
+      logprobs: logprobsLog(logprobs, rows.length),
     };
   }
 
@@ -298,6 +322,7 @@ export class Decoder implements Disposable {
     const ids = this.#prompt;
     const [{ key }] = this.#rows;
     const recent = this.#recent();
+    const weights = this.#weights();
     this.#prompt = [];
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
@@ -308,6 +333,7 @@ export class Decoder implements Disposable {
       poke(this.#small.token, Int32Array.of(id));
       if (key) poke(this.#small.key!, Uint32Array.from(key));
       if (recent) poke(this.#small.recent!, Int32Array.from(recent));
+      if (weights) poke(this.#small.weights!, Float32Array.from(weights));
       batch = this.#submit(1);
     }
     const done = async (): Promise<void> => {
@@ -420,7 +446,7 @@ export class Decoder implements Disposable {
     const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
     this.#rows = kept.map((i) => this.#rows[i]);
     this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
-    const small = takeStates(this.#small, kept);
+    const small = takeStates(this.#small, kept, this.#options.logprobs);
     mx.eval(...this.#cache.state);
     this.#release();
     this.#small = small;
