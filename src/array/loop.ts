@@ -44,6 +44,8 @@ export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Ar
 
 /** A step from state to state that was traced once; {@link Loop} runs it over a state. */
 export class Trace<S> implements Disposable {
+  /** Milliseconds that a step took when somebody last measured it, for who decides how many to submit. */
+  pace: number | undefined;
   readonly #make: () => StateTrace;
   #trace: StateTrace;
   #improving: Promise<boolean> | undefined;
@@ -167,6 +169,11 @@ export class Loop<S> implements Disposable {
 /** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
 const MOST_TRACES = 32;
 
+/** Names a step as the switches of the scheduler now have it lowered. */
+function keyOf(name: string): string {
+  return `${name} ${JSON.stringify(options)}`;
+}
+
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
@@ -203,13 +210,22 @@ export class Traces implements Disposable {
    */
   trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
     const kept = this.#kept;
-    const key = `${name} ${JSON.stringify(options)}`;
-    const tensors = tensorsOf(state);
-    const at = kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+    const at = this.#find(name, state);
     const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
-    kept.push({ key, trace: trace as Trace<unknown> });
+    kept.push({ key: keyOf(name), trace: trace as Trace<unknown> });
     if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return trace;
+  }
+
+  /** The trace of a step, where it is kept. */
+  known<S>(name: string, state: S): Trace<S> | undefined {
+    return this.#kept[this.#find(name, state)]?.trace as Trace<S> | undefined;
+  }
+
+  #find(name: string, state: unknown): number {
+    const key = keyOf(name);
+    const tensors = tensorsOf(state);
+    return this.#kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
   }
 
   /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. */

@@ -16,7 +16,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, poke, Trace, visible } from "../array/loop.ts";
+import { Loop, poke, Trace, visible } from "../array/loop.ts";
 import {
   type Chunk,
   type DecodeOptions,
@@ -40,6 +40,7 @@ import {
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
+import { type Batch, endsWell, Pace } from "./pace.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
@@ -53,19 +54,11 @@ export interface DecodedToken {
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
 const MOST_FED = 3;
-/** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
-const BATCH_MS = 10;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
-
-/** Steps on their way to the device. */
-interface Batch {
-  readonly count: number;
-  done(): Promise<void>;
-}
 
 /** A row of the state. */
 interface Row {
@@ -96,6 +89,8 @@ export class Decoder implements Disposable {
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Batch> | undefined;
   #loop: Loop<State> | undefined;
+  /** What the loop runs, where it is kept. */
+  #trace: Trace<State> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
   /** Steps that the loop took. */
@@ -175,7 +170,7 @@ export class Decoder implements Disposable {
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
-    joined.#opening = Promise.resolve({ count: 1, done: () => Promise.resolve() });
+    joined.#opening = Promise.resolve({ count: 1, submitted: performance.now(), done: () => Promise.resolve() });
     joined.#ended.push(cache);
     for (const decoder of decoders) decoder[Symbol.dispose]();
     return joined;
@@ -201,36 +196,35 @@ export class Decoder implements Disposable {
   /**
    * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step and in the order of
    * sequences within a step; may be called once. Each list is to be read to its end before the next one is asked for. The first one
-   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next
-   * one runs while they are read. Afterwards the cache holds all tokens that were fed to get those that were taken, of the longest
-   * sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
+   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next one runs
+   * while they are read, also behind the prompt where the time of a step is known. Afterwards the cache holds all tokens that were fed
+   * to get those that were taken, of the longest sequence. Steps that did not end well are done again in another way, see
+   * {@link endsWell}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const cache = this.#cache;
     const flight: Batch[] = [];
     let submitted = 0;
     let finished = 0;
-    let size = 1;
-    let perStep = Infinity; // milliseconds
+    let pace = new Pace(undefined);
     try {
       while (this.#rows.some((row) => !row.ended)) {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
         if (narrow && flight.length === 0) this.#dropEnded(submitted);
         if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
-        // One batch ahead, where that does not mean a long wait at the end.
-        const depth = perStep <= BATCH_MS ? 2 : 1;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        while (flight.length < depth && submitted < most && goesOn()) {
-          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(size, most - submitted));
+        while (flight.length < pace.depth && submitted < most && goesOn()) {
+          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(pace.size, most - submitted));
+          if (submitted === 0) pace = new Pace(this.#knownPace());
           submitted += batch.count;
           flight.push(batch);
         }
         if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(most - submitted);
         if (this.#steps >= IMPROVE_AFTER) this.#improve();
         const [batch] = flight;
-        const started = performance.now();
+        const asked = performance.now();
         if (!await endsWell(batch)) {
           for (const later of flight.splice(0)) await endsWell(later);
           cache.trim(submitted - finished);
@@ -238,13 +232,11 @@ export class Decoder implements Disposable {
           this.#restart(finished);
           continue;
         }
-        const waited = (performance.now() - started) / batch.count;
         flight.shift();
-        const first = finished === 0;
+        pace.note(finished > 0 ? batch.count : 0, batch.submitted, asked); // the first batch is the prompt
+        if (finished > 0 && this.#trace) this.#trace.pace = pace.perStep;
         yield this.#take(finished + 1, finished += batch.count);
-        // The first batch is the prompt; one that was done already tells nothing.
-        if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
-        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
+        pace.grow();
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
@@ -344,7 +336,7 @@ export class Decoder implements Disposable {
       this.#small = this.#unread();
       await (await this.#readRest()).done();
     };
-    return { count: 1, done };
+    return { ...batch!, count: 1, done };
   }
 
   /** Submits the rest of the prompt. */
@@ -359,7 +351,7 @@ export class Decoder implements Disposable {
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
-    return { count: 1, done: () => loop.done(ticket, true) };
+    return { count: 1, submitted: performance.now(), done: () => loop.done(ticket, true) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
@@ -381,7 +373,7 @@ export class Decoder implements Disposable {
     cache.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
-    return { count, done: () => loop.done(ticket) };
+    return { count, submitted: performance.now(), done: () => loop.done(ticket) };
   }
 
   /** The loop over the cache with room for one more token. */
@@ -394,7 +386,16 @@ export class Decoder implements Disposable {
     this.#steps = 0;
     this.#improved = false;
     const state = this.#state();
-    return this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
+    const traced = this.#traced("step", state, (now) => this.#step(now));
+    this.#trace = traced instanceof Trace ? traced : undefined;
+    return this.#loop = new Loop(state, traced);
+  }
+
+  /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
+  #knownPace(): number | undefined {
+    if (this.#graph === undefined || this.#cache.offset >= this.#cache.capacity) return undefined;
+    const trace = this.#model.traces.known(`step ${this.#graph}`, this.#state());
+    return trace?.ready ? trace.pace : undefined;
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
@@ -478,16 +479,5 @@ export class Decoder implements Disposable {
 
   #step(state: State): State {
     return decodeStep(this.#model, this.#options, state);
-  }
-}
-
-/** Whether the steps of a batch ended well. */
-async function endsWell(batch: Batch): Promise<boolean> {
-  try {
-    await batch.done();
-    return true;
-  } catch (error) {
-    if (error instanceof FastPathFailure) return false;
-    throw error;
   }
 }
