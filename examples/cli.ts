@@ -178,10 +178,24 @@ export async function runMain(main: () => Promise<number>): Promise<never> {
 
 const UTF8 = new TextEncoder();
 
+/** Text of stdin as it comes. */
+async function* inputText(): AsyncGenerator<string, void, void> {
+  try {
+    yield* Deno.stdin.readable.pipeThrough(new TextDecoderStream());
+  } catch (cause) {
+    throw new Error(`stdin cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** All of stdin, but for the end of its last line. */
+export async function readInput(): Promise<string> {
+  return (await Array.fromAsync(inputText())).join("").replace(/\r?\n$/, "");
+}
+
 /** Lines of stdin; the last one may lack its end. */
 export async function* inputLines(): AsyncGenerator<string, void, void> {
   let rest = "";
-  for await (const text of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {
+  for await (const text of inputText()) {
     const lines = (rest + text).split(/\r?\n/);
     rest = lines.pop()!;
     yield* lines;
@@ -191,7 +205,12 @@ export async function* inputLines(): AsyncGenerator<string, void, void> {
 
 /** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
 export function print(text: string): void {
-  writeAll(Deno.stdout, text);
+  try {
+    writeAll(Deno.stdout, text);
+  } catch (cause) {
+    if (cause instanceof Deno.errors.BrokenPipe) throw cause;
+    throw new Error(`stdout cannot be written: ${(cause as Error).message}`, { cause });
+  }
 }
 
 /** Writes to stderr; a closed stderr is nobody's problem. */

@@ -20,6 +20,7 @@ import {
   print,
   ProgressBar,
   readCommandLine,
+  readInput,
   runMain,
   UsageError,
   type Values,
@@ -161,7 +162,7 @@ async function readPrompt(positionals: readonly string[]): Promise<string> {
     throw new UsageError(`Expected one prompt, found ${positionals.length}: put quotes around it`);
   }
   const [given = "Once upon a time"] = positionals;
-  const prompt = given === "-" ? (await new Response(Deno.stdin.readable).text()).replace(/\r?\n$/, "") : given;
+  const prompt = given === "-" ? await readInput() : given;
   if (prompt === "") throw new UsageError(given === "-" ? "The prompt on stdin is empty" : "The prompt is empty");
   return prompt;
 }

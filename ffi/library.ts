@@ -114,7 +114,8 @@ function checkAbi(path: string): void {
     const reason = (cause as Error).message.split("\n")[0];
     const denied = cause instanceof Deno.errors.NotCapable;
     const code = denied || !mayExist(path) ? "missing" : "unavailable";
-    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}; ${advice()}`, { cause });
+    const remedy = denied ? "" : `; ${advice()}`; // Deno says itself which flag is missing
+    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}${remedy}`, { cause });
   }
   const found = probe.symbols.vkrt_abi();
   probe.close();

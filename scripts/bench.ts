@@ -53,7 +53,7 @@ interface Phase {
 
 /** Tokens to prompt with and to generate. */
 interface Work {
-  readonly prompt: readonly number[];
+  readonly prompt: number;
   readonly tokens: number;
   readonly runs: number;
   readonly profile: boolean;
@@ -72,9 +72,10 @@ await runMain(async () => {
   const dir = values.model ?? await synthetic(values.shape ?? "qwen3-0.6b");
   const { prompt = 128, tokens = 32, runs = 3, profile = false } = values;
   const results: Figures[] = [];
+  const devices = chooseDevices(values.device, values.all ?? false);
   if (!values.json) print(`${dir}: ${prompt} tokens of prompt, ${tokens} generated, median of ${runs}\n\n${HEAD}\n`);
-  for (const device of chooseDevices(values.device, values.all ?? false)) {
-    const figures = await measure(dir, device, { prompt: promptOf(dir, prompt), tokens, runs, profile });
+  for (const device of devices) {
+    const figures = await measure(dir, device, { prompt, tokens, runs, profile });
     results.push(figures);
     if (!values.json) print(describe(figures));
   }
@@ -95,15 +96,15 @@ async function synthetic(name: string): Promise<string> {
   return dir;
 }
 
+/** Names of the devices to measure. Throws where one is not there. */
 function chooseDevices(named: string | undefined, all: boolean): string[] {
-  if (named !== undefined) return named.split(",");
+  if (named !== undefined) return named.split(",").map((name) => mx.deviceInfo(name).name);
   return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);
 }
 
 /** Token ids spread over the vocabulary. */
-function promptOf(dir: string, count: number): number[] {
-  const { vocab_size: vocab } = JSON.parse(Deno.readTextFileSync(`${dir}/config.json`));
-  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % vocab);
+function promptOf({ config }: mx.lm.LanguageModel, count: number): number[] {
+  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % config.vocabSize);
 }
 
 async function measure(dir: string, device: string, work: Work): Promise<Figures> {
@@ -112,18 +113,19 @@ async function measure(dir: string, device: string, work: Work): Promise<Figures
   const started = performance.now();
   const { model } = await mx.lm.load(dir, { device });
   const load_s = (performance.now() - started) / 1000;
-  await run(model, work.prompt.slice(0, 32), 4); // warm-up: pipelines, compiled code
+  const prompt = promptOf(model, work.prompt);
+  await run(model, prompt.slice(0, 32), 4); // warm-up: pipelines, compiled code
   mx.resetPeakMemory();
   const runs = [];
-  for (let i = 0; i < work.runs; i++) runs.push(await run(model, work.prompt, work.tokens));
+  for (let i = 0; i < work.runs; i++) runs.push(await run(model, prompt, work.tokens));
   const figures: Figures = {
     device,
     description: mx.deviceInfo(device).description,
     load_s,
-    prompt_tps: work.prompt.length / median(runs.map((r) => r.prompt_s)),
+    prompt_tps: work.prompt / median(runs.map((r) => r.prompt_s)),
     generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),
     peak_memory_bytes: mx.deviceMemory(device).peak,
-    ...(work.profile ? { profile: await profile(model, work) } : {}),
+    ...(work.profile ? { profile: await profile(model, prompt, work.tokens) } : {}),
   };
   model[Symbol.dispose]();
   return figures;
@@ -156,7 +158,11 @@ async function generate(
 }
 
 /** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
-async function profile(model: mx.lm.LanguageModel, { prompt, tokens }: Work): Promise<Phase[]> {
+async function profile(
+  model: mx.lm.LanguageModel,
+  prompt: readonly number[],
+  tokens: number,
+): Promise<Phase[]> {
   using cache = model.makeCache();
   const phase = async (name: Phase["phase"], ids: readonly number[], count: number): Promise<Phase> => {
     return {

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, print, readCommandLine, runMain } from "../examples/cli.ts";
+import { describeFlags, type Flags, print, readCommandLine, runMain, UsageError } from "../examples/cli.ts";
 import {
   type Answer,
   type Case,
@@ -72,6 +72,12 @@ await runMain(async () => {
     );
     return 0;
   }
+  const counts = (values.threads ?? "2,1").split(",").map(Number);
+  if (!counts.every((count) => Number.isInteger(count) && count > 0)) {
+    throw new UsageError(
+      `--threads is "${values.threads}", expected whole numbers of at least 1 with commas between them`,
+    );
+  }
   const rows: Row[] = [];
   const dir = await modelFolder(SHAPE);
   const folders = new Map<Peer, string>();
@@ -80,7 +86,6 @@ await runMain(async () => {
     if (folder) folders.set(peer, folder);
   }
   const gguf = folders.size > 0 ? await ggufFile(SHAPE) : "";
-  const counts = (values.threads ?? "2,1").split(",").map(Number);
   for (const threads of counts) {
     const own: Answer[] = [];
     const others = new Map<Peer, Answer[]>([...folders.keys()].map((peer) => [peer, []]));

@@ -95,6 +95,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             load_scores(scores, round + 1u, now, next_scores);
         }
         vec2 s[UNROLL];
+        subgroupBarrier(); // lanes that waited, each for its own, meet again: else some drivers give the largest score of a few of them
         // The largest score only shifts the exponents, so sixteenths do, and integers are reduced fastest.
         ivec2 top = ivec2(-(1 << 28));
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
@@ -142,6 +143,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
 #endif
         }
     }
+    subgroupBarrier(); // the same for lanes that left the loop one by one
     // Sums over 32 lanes: lane l keeps value l / 2.
     bool up = (lane() & 16u) != 0u;
     [[unroll]] for (uint i = 0; i < 8u; i++) o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);

@@ -144,6 +144,8 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
   [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
   [() => mx.einsum("ij->ii", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
+  [() => mx.einsum("...i...->i", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
+  [() => mx.einsum("...ij->", mx.ones([3])), mx.ShapeError, 'einsum() "...ij" does not fit an array of shape (3,)'],
   [
     () => mx.quantize(mx.ones([3, 33])),
     mx.ShapeError,

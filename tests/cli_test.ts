@@ -300,6 +300,12 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
   const hint =
     "The model directory Qwen/Qwen3-8B does not exist: hf download Qwen/Qwen3-8B --local-dir DIR fetches a model of that name";
   await fails(["--model", "Qwen/Qwen3-8B", "x"], hint);
+  await fails(["--model", "", "x"], "The model directory is an empty text");
+  const gguf = await Deno.makeTempDir();
+  await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
+  await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf is a file: GGUF is not read, take the model's folder");
+  await fails(["--model", gguf, "x"], "config.json does not exist: GGUF is not read");
+  await Deno.remove(gguf, { recursive: true });
   await fails(["--device", "vulkan:99", "x"], "vulkan:99");
   await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
@@ -351,6 +357,24 @@ Deno.test("generate.ts goes on with WASM where the library is of another build, 
   assertEquals([named.code, named.stdout], [1, ""]);
   assertMatch(named.stderr, /^error: [^\n]*0x12345678[^\n]*deno task build[^\n]*\n$/);
   await Deno.remove(other);
+});
+
+Deno.test({
+  ignore: Deno.build.os !== "linux",
+  name: "generate.ts names a stream that cannot be read or written",
+  fn: async () => {
+    const redirected = async (redirection: string): Promise<[number, string]> => {
+      const words = [Deno.execPath(), "run", "-A", "--no-check", SCRIPT.pathname, "--max-tokens", "1", "-"];
+      const { code, stderr } = await new Deno.Command("sh", {
+        args: ["-c", `echo hi | "$@" ${redirection}`, "sh", ...words],
+        env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
+      }).output();
+      return [code, new TextDecoder().decode(stderr)];
+    };
+    assertEquals(await redirected("< /"), [1, "error: stdin cannot be read: Is a directory (os error 21)\n"]);
+    const full = "error: stdout cannot be written: No space left on device (os error 28)\n";
+    assertEquals(await redirected("> /dev/full"), [1, full]);
+  },
 });
 
 Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {

@@ -104,6 +104,12 @@ Deno.test("findLibrary() without permission to look says what is missing", async
   assertMatch(stdout, /^unavailable getBackend\(\): vulkan:0 is not usable: [^\n]*\n$/);
 });
 
+Deno.test("a library that may not be opened is no reason to build one", async () => {
+  const { stdout, stderr } = await runCode(PRINT_BACKEND, {}, ["--no-prompt", `--allow-read=${ROOT}`]);
+  assertEquals(stdout, "wasm wasm\n");
+  if (LIBRARY !== undefined) assertMatch(stderr, /: Requires ffi access to [^\n]*--allow-ffi flag\n$/);
+});
+
 Deno.test("importing the package opens no library", async () => {
   const code = `
     const dlopen = Deno.dlopen;

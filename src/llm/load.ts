@@ -13,7 +13,7 @@ import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig }
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer.ts";
-import { modelFiles, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
+import { modelFiles, NO_GGUF, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -65,12 +65,13 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   const { dtype = mx.float32, signal } = options;
   if (dtype.kind !== "float") throw new LlmError("option", `load() expected a floating dtype: found ${dtype.name}`);
   const path = dir instanceof URL ? fileURLToPath(dir) : dir;
-  await modelFiles(path);
+  const names = await modelFiles(path);
 
   const configFile = `${path}/config.json`;
   const text = await readModelFile(path, "config.json");
   if (text === undefined) {
-    throw new LlmError("config", `${configFile} does not exist: ${path} is not a model directory`);
+    const why = names.some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
+    throw new LlmError("config", `${configFile} does not exist: ${why}`);
   }
   const architecture = describeModel(Fields.parse(text, configFile), configFile);
   const { config } = architecture;
