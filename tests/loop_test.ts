@@ -264,6 +264,26 @@ deviceTest("compile() writes a donated argument in place and ends it", () => {
   assertThrows(() => x.tolist(), mx.ArrayError, "donated");
 });
 
+deviceTest("a donated update leaves memory alone that somebody else reads", () => {
+  const donate = { donate: true };
+  const first = mx.array([0], mx.int32);
+  const x = stored([1, 2, 3, 4]);
+  const part = x.index(mx.Slice(1, 3));
+  mx.eval(part); // lies in the memory of x
+  assertEquals(mx.sliceUpdate(x, mx.array([9, 9]), first, [0], donate).tolist(), [9, 9, 3, 4]);
+  assertEquals(part.tolist(), [2, 3]);
+
+  const y = stored([1, 2, 3, 4]);
+  const square = y.reshape([2, 2]); // a view, which is not held by anybody but y
+  assertEquals(mx.sliceUpdate(square, mx.array([[9, 9]]), first, [0], donate).tolist(), [[9, 9], [3, 4]]);
+  assertEquals(y.tolist(), [1, 2, 3, 4]);
+
+  const constant = stored([1, 2, 3, 4]);
+  using update = mx.compile((at: mx.Tensor) => mx.sliceUpdate(constant, mx.array([9, 9]), at, [0], donate));
+  assertEquals(update(first).tolist(), [9, 9, 3, 4]);
+  assertEquals(update(mx.array([2], mx.int32)).tolist(), [1, 2, 9, 9]);
+});
+
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {
   using lost = mx.compile((x: mx.Tensor) => {
     mx.eval(x);
