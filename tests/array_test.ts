@@ -302,6 +302,17 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
+Deno.test("an op of nothing but scalars that were filled in finds all of them", () => {
+  const [yes, two, three] = [mx.full([3], true), mx.full([3], 2), mx.full([3], 3)];
+  for (const device of testDevices()) {
+    const chosen = mx.withDevice(
+      device,
+      () => mx.add(mx.where(yes, two, three), mx.where(mx.logicalNot(yes), two, three)),
+    );
+    assertEquals(chosen.tolist(), [5, 5, 5]);
+  }
+});
+
 Deno.test("slices and updates of every alignment move what they should", () => {
   const [rows, wide] = [3, 64];
   const numbers = Array.from({ length: rows * wide }, (_, i) => i % 251);

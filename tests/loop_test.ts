@@ -7,6 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { Loop, peek, Trace, Traces, visible } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
+import { Scratch } from "../src/schedule/execute.ts";
 import { testDevices } from "./devices.ts";
 
 /** A test on every device; afterwards nothing may live that did not before. */
@@ -252,6 +253,29 @@ deviceTest("compile() grows an array call by call and takes views of it", () => 
   for (let i = 0; i < 4; i++) x = append(x);
   assertEquals(x.tolist(), [1, 2, 4, 8, 16]);
   assertEquals(append(x.index(mx.Slice(null, null, -2))).tolist(), [16, 4, 1, 2]);
+});
+
+deviceTest("compile() reads arguments where they lie in a larger array, and results that lie in those", () => {
+  using next = mx.compile((x: mx.Tensor) => [mx.add(x, 1), x.reshape([2, -1])]);
+  const all = stored(Array.from({ length: 16 }, (_, i) => i));
+  for (const from of [0, 1, 4, 8]) {
+    const part = all.index(mx.Slice(from, from + 4));
+    mx.eval(part);
+    const [sums, pairs] = next(part);
+    assertEquals(sums.tolist(), [from + 1, from + 2, from + 3, from + 4]);
+    assertEquals(pairs.tolist(), [[from, from + 1], [from + 2, from + 3]]);
+  }
+});
+
+deviceTest("Scratch is shared as long as it is large enough", () => {
+  const backend = getBackend(mx.defaultDevice());
+  const scratch = new Scratch();
+  const taken = [100, 50, 200, 150].map((bytes) => scratch.take(backend, bytes));
+  assertEquals(taken.map((storage) => storage.bytes), [100, 100, 200, 200]);
+  for (const storage of taken) storage.release();
+  const anew = scratch.take(backend, 10);
+  assertEquals(anew.bytes, 10);
+  anew.release();
 });
 
 deviceTest("compile() writes a donated argument in place and ends it", () => {
