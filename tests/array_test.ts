@@ -302,14 +302,9 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
-Deno.test("an op of nothing but scalars that were filled in finds all of them", () => {
-  const [yes, two, three] = [mx.full([3], true), mx.full([3], 2), mx.full([3], 3)];
+Deno.test("an op of nothing but scalars finds all of them", () => {
   for (const device of testDevices()) {
-    const chosen = mx.withDevice(
-      device,
-      () => mx.add(mx.where(yes, two, three), mx.where(mx.logicalNot(yes), two, three)),
-    );
-    assertEquals(chosen.tolist(), [5, 5, 5]);
+    mx.withDevice(device, () => assertEquals(mx.where(true, mx.full([3], 2), mx.full([3], 3)).tolist(), [2, 2, 2]));
   }
 });
 
