@@ -104,7 +104,7 @@ Deno.test("generate.ts hands penalties and a stop text on", async () => {
   const plain = (await run(args)).stdout;
   assertEquals((await run(["--stop", " was a", ...args])).stdout, `${plain.slice(0, plain.indexOf(" was a"))}\n`);
   const others = await Promise.all(
-    [["--repetition-penalty", "3"], ["--presence-penalty=9"]].map(async (flags) =>
+    [["--repetition-penalty", "3"], ["--presence-penalty=9"], ["--frequency-penalty=3"]].map(async (flags) =>
       (await run([...flags, ...args])).stdout
     ),
   );
@@ -154,6 +154,7 @@ Deno.test("generate.ts --help lists every flag", async () => {
     "min-p",
     "repetition-penalty",
     "presence-penalty",
+    "frequency-penalty",
     "stop",
     "seed",
     "no-think",
