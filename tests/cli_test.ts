@@ -136,7 +136,7 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
   assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
   const wrong = await run(["Hi"], { script, stdin: "" });
-  assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
+  assertEquals([wrong.code, wrong.stderr], [2, 'error: Expected flags only, found "Hi" (--help lists all)\n']);
 });
 
 Deno.test("generate.ts --help lists every flag", async () => {
