@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xaa2f1191;
+export const ABI_HASH = 0xfb4e1fa3;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
