@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x4b97cf9c;
+export const ABI_HASH = 0xfb4e1fa3;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

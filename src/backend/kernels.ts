@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x4b97cf9c;
+export const ABI_HASH = 0xfb4e1fa3;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -990,7 +990,7 @@ export const KERNELS = {
       { name: "down_affine", read: true, write: false, optional: false },
     ],
     push: "DecodeLayersPush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "HELPERS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
