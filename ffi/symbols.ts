@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x4789d0c7;
+export const ABI_HASH = 0x0c70bc3b;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

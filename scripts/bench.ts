@@ -11,7 +11,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, note, print, readCommandLine, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
 import { exists, TOOLS } from "./tools.ts";
@@ -26,7 +26,6 @@ const FLAGS = {
   "runs": { value: "N", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "profile": { help: "time of every kernel, in one more run" },
   "json": { help: "print one JSON object" },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
 const HEAD = "device      load s   prompt tok/s   decode tok/s   peak GB";
@@ -59,13 +58,9 @@ interface Work {
   readonly profile: boolean;
 }
 
-await runMain(async () => {
-  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(`usage: bench [flags]\n\nMeasures a model on each device.\n\n${describeFlags(FLAGS)}\n`);
-    return 0;
-  }
-  if (positionals.length > 0) throw new UsageError(`Expected flags only, found "${positionals[0]}"`);
+const PROGRAM = { name: "bench", about: "Measures a model on each device.", flags: FLAGS };
+
+await runMain(PROGRAM, async (values) => {
   if (values.model !== undefined && values.shape !== undefined) {
     throw new UsageError("--model and --shape exclude each other");
   }

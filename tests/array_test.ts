@@ -302,6 +302,12 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
+Deno.test("an op of nothing but scalars finds all of them", () => {
+  for (const device of testDevices()) {
+    mx.withDevice(device, () => assertEquals(mx.where(true, mx.full([3], 2), mx.full([3], 3)).tolist(), [2, 2, 2]));
+  }
+});
+
 Deno.test("slices and updates of every alignment move what they should", () => {
   const [rows, wide] = [3, 64];
   const numbers = Array.from({ length: rows * wide }, (_, i) => i % 251);

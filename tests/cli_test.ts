@@ -104,7 +104,7 @@ Deno.test("generate.ts hands penalties and a stop text on", async () => {
   const plain = (await run(args)).stdout;
   assertEquals((await run(["--stop", " was a", ...args])).stdout, `${plain.slice(0, plain.indexOf(" was a"))}\n`);
   const others = await Promise.all(
-    [["--repetition-penalty", "3"], ["--presence-penalty=9"]].map(async (flags) =>
+    [["--repetition-penalty", "3"], ["--presence-penalty=9"], ["--frequency-penalty=3"]].map(async (flags) =>
       (await run([...flags, ...args])).stdout
     ),
   );
@@ -136,7 +136,7 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
   assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
   const wrong = await run(["Hi"], { script, stdin: "" });
-  assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
+  assertEquals([wrong.code, wrong.stderr], [2, 'error: Expected flags only, found "Hi" (--help lists all)\n']);
 });
 
 Deno.test("generate.ts --help lists every flag", async () => {
@@ -154,6 +154,7 @@ Deno.test("generate.ts --help lists every flag", async () => {
     "min-p",
     "repetition-penalty",
     "presence-penalty",
+    "frequency-penalty",
     "stop",
     "seed",
     "no-think",

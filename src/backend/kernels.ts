@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x4789d0c7;
+export const ABI_HASH = 0x0c70bc3b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -743,7 +743,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -853,7 +853,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -963,7 +963,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -1051,7 +1051,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
