@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x7b0177cc;
+export const ABI_HASH = 0x766a1d8a;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1296,11 +1296,11 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
-      { name: "values", read: true, write: false, optional: false },
+      { name: "values", read: true, write: true, optional: false },
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "HEAD_PARTS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -1321,11 +1321,8 @@ export const KERNELS = {
     id: 80,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
@@ -1340,7 +1337,7 @@ export const KERNELS = {
     id: 81,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "gate", read: true, write: false, optional: false },
       { name: "up", read: true, write: false, optional: false },
@@ -1373,11 +1370,8 @@ export const KERNELS = {
     id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
     columns: [],
@@ -1390,7 +1384,7 @@ export const KERNELS = {
     id: 84,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
@@ -1418,8 +1412,45 @@ export const KERNELS = {
     needs: "coopmat shuffle int64_atomics",
     wasm: false,
   },
-  attention_merge: {
+  batch_project_matrices: {
     id: 86,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "WORDS", "RUN"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_layers: {
+    id: 87,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "status", read: true, write: true, optional: false },
+    ],
+    columns: [
+      { name: "norms", read: true, write: false, optional: false },
+      { name: "keys", read: true, write: true, optional: false },
+      { name: "values", read: true, write: true, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "o", read: true, write: false, optional: false },
+      { name: "o_affine", read: true, write: false, optional: false },
+      { name: "mlp_affine", read: true, write: false, optional: false },
+      { name: "down", read: true, write: false, optional: false },
+      { name: "down_affine", read: true, write: false, optional: false },
+      { name: "qkv_codes", read: true, write: false, optional: false },
+      { name: "mlp_codes", read: true, write: false, optional: false },
+    ],
+    push: "DecodeLayersPush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  attention_merge: {
+    id: 88,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1432,7 +1463,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 87,
+    id: 89,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1453,7 +1484,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 88,
+    id: 90,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
