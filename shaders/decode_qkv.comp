@@ -9,10 +9,4 @@ const uint STATE = 0u, NORM = 1u, Q = 2u, K = 3u, V = 4u, QKV_AFFINE = 5u, Q_NOR
 
 #include "decode_qkv.glsl"
 
-void main() {
-    qkv_norm();
-    barrier();
-    qkv_rows();
-    barrier();
-    qkv_scores();
-}
+void main() { qkv(); }
