@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x4b97cf9c;
+export const ABI_HASH = 0x88c08f5f;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x4b97cf9c;
+export const ABI_HASH = 0x88c08f5f;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -994,8 +994,38 @@ export const KERNELS = {
     needs: "shuffle int64_atomics",
     wasm: false,
   },
-  decode_head_poll: {
+  decode_layers_near: {
     id: 60,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "status", read: true, write: true, optional: false },
+    ],
+    columns: [
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "keys", read: true, write: true, optional: false },
+      { name: "values", read: true, write: true, optional: false },
+      { name: "o", read: true, write: false, optional: false },
+      { name: "o_affine", read: true, write: false, optional: false },
+      { name: "mlp_norm", read: true, write: false, optional: false },
+      { name: "gate", read: true, write: false, optional: false },
+      { name: "up", read: true, write: false, optional: false },
+      { name: "mlp_affine", read: true, write: false, optional: false },
+      { name: "down", read: true, write: false, optional: false },
+      { name: "down_affine", read: true, write: false, optional: false },
+    ],
+    push: "DecodeLayersPush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "HELPERS"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  decode_head_poll: {
+    id: 61,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1013,7 +1043,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_poll: {
-    id: 61,
+    id: 62,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1035,7 +1065,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 62,
+    id: 63,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1048,7 +1078,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 63,
+    id: 64,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1061,7 +1091,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 64,
+    id: 65,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1074,20 +1104,6 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 65,
-    buffers: [
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "factors", read: true, write: false, optional: false },
-      { name: "packed", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "PackedPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
-    needs: "",
-    wasm: true,
-  },
-  packed_matmul: {
     id: 66,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
@@ -1101,22 +1117,21 @@ export const KERNELS = {
     needs: "",
     wasm: true,
   },
-  coopmat_gated_32: {
+  packed_matmul: {
     id: 67,
     buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
       { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
     ],
     columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
   },
-  coopmat_gated_64: {
+  coopmat_gated_32: {
     id: 68,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1131,7 +1146,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_64: {
     id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1146,7 +1161,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32_8bit: {
     id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1161,8 +1176,23 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_64_8bit: {
     id: 71,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 72,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1177,7 +1207,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 72,
+    id: 73,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1190,27 +1220,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 73,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64: {
     id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1231,7 +1240,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_32_8bit: {
+  coopmat_heads_64: {
     id: 75,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1252,7 +1261,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_64_8bit: {
+  coopmat_heads_32_8bit: {
     id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1273,8 +1282,29 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  batch_begin: {
+  coopmat_heads_64_8bit: {
     id: 77,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  batch_begin: {
+    id: 78,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -1292,7 +1322,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_attend: {
-    id: 78,
+    id: 79,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
@@ -1305,7 +1335,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_project: {
-    id: 79,
+    id: 80,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
@@ -1318,7 +1348,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv: {
-    id: 80,
+    id: 81,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1337,7 +1367,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up: {
-    id: 81,
+    id: 82,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1352,7 +1382,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head: {
-    id: 82,
+    id: 83,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1370,7 +1400,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv_matrices: {
-    id: 83,
+    id: 84,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1387,7 +1417,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up_matrices: {
-    id: 84,
+    id: 85,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1401,7 +1431,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head_matrices: {
-    id: 85,
+    id: 86,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1419,7 +1449,7 @@ export const KERNELS = {
     wasm: false,
   },
   attention_merge: {
-    id: 86,
+    id: 87,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1432,7 +1462,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 87,
+    id: 88,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1453,7 +1483,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 88,
+    id: 89,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
