@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xc97ce7ae;
+export const ABI_HASH = 0x55e18f72;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

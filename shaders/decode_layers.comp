@@ -5,7 +5,13 @@
 //
 // `phases` has a bit each for qkv, attend and mlp, so that a dispatch may also be a single phase, behind a barrier, where
 // workgroups do not run together. The addresses of a layer's buffers stand in rows of a table.
+//
+// With NEAR some warps of a workgroup do nothing of that but bring weights near, as decode_near.glsl says. They meet the others in
+// barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
+#ifdef NEAR
+#define HELPERS_ID 13
+#endif
 #define BUFFERS 3
 #define POLL
 #define PUSH DecodeLayersPush
@@ -18,6 +24,7 @@ const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_AFFINE = 4u, Q_NORM = 5u, K_NO
 
 #define LAYER layer
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
+#define ADDRESS_AHEAD(which) (pack64(addresses[(layer + 1u - pc.p.layer) * COLUMNS + which])) // in the next layer
 uint layer;
 
 #include "decode.glsl"
@@ -31,13 +38,22 @@ void attend_ahead(uint pair, uint now); // which qkv calls
 #include "decode_qkv.glsl"
 #include "decode_attend.glsl"
 #include "decode_mlp.glsl"
+#ifdef NEAR
+#include "decode_near.glsl"
+#endif
 
 void main() {
     if (thread() == 0u) failed = Shared1(pc.address[STATUS]).v[0] != 0u;
-    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += gl_WorkGroupSize.x) addresses[i] = Weights2(pc.address[TABLE]).v[i];
     barrier();
     if (failed) return;
     the_position = U32s(state_position()).v[0];
+#ifdef NEAR
+    if (thread() >= THREADS) {
+        help();
+        return;
+    }
+#endif
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((pc.p.phases & 1u) != 0u) qkv();
         else if ((pc.p.phases & 2u) != 0u) attend_ahead(0u, the_position);

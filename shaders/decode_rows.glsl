@@ -30,6 +30,7 @@ void load_residual(uint64_t residual, inout Rows r) {
         uint quad = thread() + n * THREADS;
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
     }
+    POLLED(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
 
 // Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().

@@ -79,7 +79,7 @@ for (const device of DEVICES) {
           }
         });
         assertEquals(found, greedy.slice(0, count), round);
-        assertEquals(kernels.has("decode_layers"), concurrent, round);
+        assertEquals([...kernels].some((name) => name.startsWith("decode_layers")), concurrent, round);
         assertEquals(kernels.has("decode_greedy_u64"), round === "tested" || !concurrent, round);
         assertEquals(verdicts(folder).map(({ answer }) => answer), [expected], round);
       }

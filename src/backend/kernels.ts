@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xc97ce7ae;
+export const ABI_HASH = 0x55e18f72;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1022,12 +1022,42 @@ export const KERNELS = {
       { name: "down_affine", read: true, write: false, optional: false },
     ],
     push: "DecodeLayersPush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS"],
+    needs: "shuffle int64_atomics",
+    wasm: false,
+  },
+  decode_layers_near: {
+    id: 62,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "status", read: true, write: true, optional: false },
+    ],
+    columns: [
+      { name: "norm", read: true, write: false, optional: false },
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "keys", read: true, write: true, optional: false },
+      { name: "values", read: true, write: true, optional: false },
+      { name: "o", read: true, write: false, optional: false },
+      { name: "o_affine", read: true, write: false, optional: false },
+      { name: "mlp_norm", read: true, write: false, optional: false },
+      { name: "gate", read: true, write: false, optional: false },
+      { name: "up", read: true, write: false, optional: false },
+      { name: "mlp_affine", read: true, write: false, optional: false },
+      { name: "down", read: true, write: false, optional: false },
+      { name: "down_affine", read: true, write: false, optional: false },
+    ],
+    push: "DecodeLayersPush",
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "HELPERS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   decode_head_poll: {
-    id: 62,
+    id: 63,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1045,7 +1075,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_poll: {
-    id: 63,
+    id: 64,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1067,7 +1097,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 64,
+    id: 65,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1080,7 +1110,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 65,
+    id: 66,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1093,7 +1123,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 66,
+    id: 67,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1106,20 +1136,6 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 67,
-    buffers: [
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "factors", read: true, write: false, optional: false },
-      { name: "packed", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "PackedPush",
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
-    needs: "",
-    wasm: true,
-  },
-  packed_matmul: {
     id: 68,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
@@ -1133,22 +1149,21 @@ export const KERNELS = {
     needs: "",
     wasm: true,
   },
-  coopmat_gated_32: {
+  packed_matmul: {
     id: 69,
     buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
       { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
+      { name: "factors", read: true, write: false, optional: false },
+      { name: "packed", read: true, write: false, optional: false },
       { name: "out", read: false, write: true, optional: false },
     ],
     columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
+    push: "PackedPush",
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+    needs: "",
+    wasm: true,
   },
-  coopmat_gated_64: {
+  coopmat_gated_32: {
     id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1163,7 +1178,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_64: {
     id: 71,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1178,7 +1193,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32_8bit: {
     id: 72,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1193,8 +1208,23 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_64_8bit: {
     id: 73,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 74,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1209,7 +1239,7 @@ export const KERNELS = {
     wasm: false,
   },
   rope_table: {
-    id: 74,
+    id: 75,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1222,27 +1252,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 75,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64: {
     id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1263,7 +1272,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_32_8bit: {
+  coopmat_heads_64: {
     id: 77,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1284,7 +1293,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_64_8bit: {
+  coopmat_heads_32_8bit: {
     id: 78,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1305,8 +1314,29 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  batch_begin: {
+  coopmat_heads_64_8bit: {
     id: 79,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  batch_begin: {
+    id: 80,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -1324,7 +1354,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_attend: {
-    id: 80,
+    id: 81,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
@@ -1337,7 +1367,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_project: {
-    id: 81,
+    id: 82,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
@@ -1350,7 +1380,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv: {
-    id: 82,
+    id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norms", read: true, write: false, optional: false },
@@ -1366,7 +1396,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up: {
-    id: 83,
+    id: 84,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norms", read: true, write: false, optional: false },
@@ -1381,7 +1411,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head: {
-    id: 84,
+    id: 85,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1399,7 +1429,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv_matrices: {
-    id: 85,
+    id: 86,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norms", read: true, write: false, optional: false },
@@ -1413,7 +1443,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up_matrices: {
-    id: 86,
+    id: 87,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norms", read: true, write: false, optional: false },
@@ -1427,7 +1457,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head_matrices: {
-    id: 87,
+    id: 88,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1445,7 +1475,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_project_matrices: {
-    id: 88,
+    id: 89,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
@@ -1458,7 +1488,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_layers: {
-    id: 89,
+    id: 90,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -1482,7 +1512,7 @@ export const KERNELS = {
     wasm: false,
   },
   attention_merge: {
-    id: 90,
+    id: 91,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1495,7 +1525,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 91,
+    id: 92,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1516,7 +1546,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 92,
+    id: 93,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

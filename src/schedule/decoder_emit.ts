@@ -12,6 +12,7 @@ import {
   type Decoder,
   type DecoderForm,
   type DecoderSizes,
+  helpersOf,
   kernel,
   type Matrix,
   normsOf,
@@ -146,15 +147,18 @@ export class DecoderEmitter {
       return;
     }
     const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
-    const run = (layer: number, layers: number, phases: number): void =>
-      this.#l.emit("decode_layers", [this.#state, this.#status], {
-        threads: THREADS,
-        spec: this.#spec,
+    const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
+      this.#l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#state, this.#status], {
+        threads: THREADS + helpers,
+        spec: helpers > 0 ? { ...this.#spec, HELPERS: helpers } : this.#spec,
         push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
-    if (this.#form === "whole") return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp);
+    if (this.#form === "whole") {
+      const helpers = helpersOf(d, this.#spec.ROUNDS, this.#l.backend);
+      return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
+    }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
 

@@ -157,9 +157,9 @@ export class Lowering {
     return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
   }
 
-  /** Memory of a status word, see {@link Lowering.status}. */
+  /** Memory of a status word, see {@link Lowering.status}, and of one that nobody reads. */
   keepStatus(): Value {
-    const value = this.keep(4, true);
+    const value = this.keep(8, true);
     this.status = this.kept[this.kept.length - 1];
     return value;
   }
