@@ -69,13 +69,15 @@ const uint ROUNDS = (STEPS + DEEP - 1u) / DEEP;
 const uint GROUPS = STEPS * 64u / GROUP;
 
 // NVIDIA's driver (580) gives a thread no more registers than let as many workgroups run at once as shared memory does: with less than
-// this, 64 rows get 128 where they want 150, and take 10 to 20 % longer; with 16 KB fewer workgroups run at once.
+// this, 64 rows get 128 where they want 150, and take 10 to 20 % longer; with 16 KB fewer workgroups run at once, which suits rounds of two
+// steps only, whose x takes as much: they have 190 registers.
 #define LEAST_SHARED (ROWS < 64 ? 640 : 800) // uvec4
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
 MATRIX_SUM sums[ROW_BLOCKS * 2];
 uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
-uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32; of two steps where it is 128:
+uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
+// Where the first of them is: where GROUP is 128, two steps share one.
 #define AFFINE(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
 uint row0, column0, column_block, across, along;
 #if ALONG == 1
