@@ -29,7 +29,7 @@ pub fn build(b: *Build) void {
         .root_module = b.createModule(.{ .root_source_file = b.path("runtime-c/gen.zig"), .target = b.graph.host, .optimize = .Debug }),
     });
     const sources = generateSources(b, generator);
-    const shaders = compileShaders(b);
+    const shaders = compileShaders(b, generator);
     const table = embedShaders(b, generator, shaders);
     const wasm_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .alone), .alone);
     const wasm_threads_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .threads), .threads);
@@ -142,7 +142,7 @@ fn encodeModule(b: *Build, generator: *Build.Step.Compile, module: LazyPath, thr
 const Shader = struct { kernel: Kernel, source: LazyPath, spirv: ?LazyPath };
 
 /// One glslc run per row. glslc writes which files a shader includes, so an edit recompiles exactly those that see it.
-fn compileShaders(b: *Build) []const Shader {
+fn compileShaders(b: *Build, generator: *Build.Step.Compile) []const Shader {
     const glslc = findGlslc(b);
     const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
     for (kernels, shaders) |kernel, *shader| {
@@ -150,6 +150,7 @@ fn compileShaders(b: *Build) []const Shader {
         if (kernel.file.len == 0) continue;
         if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*);
+            if (kernel.exact) shader.spirv = forbidContraction(b, generator, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
         }
@@ -169,6 +170,15 @@ fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader) LazyPath {
     const spirv = run.addOutputFileArg("shader.spv");
     run.addFileArg(shader.source);
     return spirv;
+}
+
+/// Behind glslc's optimiser, which loses GLSL's `precise`.
+fn forbidContraction(b: *Build, generator: *Build.Step.Compile, shader: Shader) LazyPath {
+    const run = b.addRunArtifact(generator);
+    run.setName(b.fmt("exact {s}", .{shader.kernel.name}));
+    run.addArg("exact");
+    run.addFileArg(shader.spirv.?);
+    return run.addOutputFileArg("exact.spv");
 }
 
 /// -Dglslc, then $GLSLC, then what `deno task setup` provided, then the PATH.

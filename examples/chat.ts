@@ -9,37 +9,12 @@
  */
 
 import * as mx from "../mod.ts";
-import {
-  describeFlags,
-  EMBEDDED_MODEL,
-  type Flags,
-  generateOptions,
-  inputLines,
-  MODEL_FLAGS,
-  note,
-  print,
-  readCommandLine,
-  runMain,
-  UsageError,
-} from "./cli.ts";
+import { EMBEDDED_MODEL, generateOptions, inputLines, MODEL_FLAGS, note, print, runMain } from "./cli.ts";
 
-const FLAGS = { ...MODEL_FLAGS, "help": { help: "show this text" } } as const satisfies Flags;
+const ABOUT =
+  'Answers each line of stdin. "/clear" begins a new conversation, Ctrl-C ends an answer, Ctrl-D the program.';
 
-const USAGE = `usage: chat.ts [flags]
-
-Answers each line of stdin. "/clear" begins a new conversation, Ctrl-C ends an answer, Ctrl-D the program.
-
-${describeFlags(FLAGS)}
-`;
-
-await runMain(async () => {
-  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(USAGE);
-    return 0;
-  }
-  if (positionals.length > 0) throw new UsageError(`"${positionals[0]}" is no flag: messages come from stdin`);
-
+await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (values) => {
   await mx.prepareDevices(values.device);
   const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, values);
   const options = generateOptions(values, generationConfig);

@@ -36,7 +36,7 @@ export class UsageError extends Error {
 }
 
 /** Reads a command line. Throws a {@link UsageError} that names the flag, what is wrong and what would be right. */
-export function readCommandLine<F extends Flags>(
+function readCommandLine<F extends Flags>(
   flags: F,
   args: readonly string[],
 ): { values: Values<F>; positionals: string[] } {
@@ -126,6 +126,7 @@ export const MODEL_FLAGS = {
   "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
   "repetition-penalty": { value: "P", help: "divide the logits of recent tokens by this (1)", range: [0.01, 100] },
   "presence-penalty": { value: "P", help: "subtract this from the logits of recent tokens (0)", range: [-100, 100] },
+  "frequency-penalty": { value: "P", help: "the same for each time that they occur (0)", range: [-100, 100] },
   "stop": { value: "TEXT", help: "end before this text" },
   "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
   "no-think": { help: "switch thinking off; implies the chat template" },
@@ -142,28 +143,53 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
     minP: values["min-p"] ?? wishes.minP,
     repetitionPenalty: values["repetition-penalty"],
     presencePenalty: values["presence-penalty"],
+    frequencyPenalty: values["frequency-penalty"],
     stop: values.stop,
     seed: values.seed,
     enableThinking: !values["no-think"],
   };
 }
 
-/** The flags as an aligned list. */
-export function describeFlags(flags: Flags): string {
-  const rows = Object.entries(flags).map((
+/** A program as its help text describes it. */
+export interface Program<F extends Flags> {
+  readonly name: string;
+  /** What may stand behind the flags; without it nothing may. */
+  readonly operand?: string;
+  readonly about: string;
+  /** Its flags but for --help. */
+  readonly flags: F;
+}
+
+const HELP: { readonly help: Flag } = { help: { help: "show this text" } };
+
+/** The help text: how to call a program, what it does, its flags as an aligned list. */
+function describe({ name, operand, about, flags }: Program<Flags>): string {
+  const rows = Object.entries<Flag>({ ...flags, ...HELP }).map((
     [name, flag],
   ) => [`--${name}${flag.value === undefined ? "" : ` ${flag.value}`}`, flag.help]);
   const width = Math.max(...rows.map(([left]) => left.length));
-  return rows.map(([left, help]) => `  ${left.padEnd(width)}  ${help}`).join("\n");
+  const list = rows.map(([left, help]) => `  ${left.padEnd(width)}  ${help}`).join("\n");
+  return `usage: ${name} [flags]${operand === undefined ? "" : ` ${operand}`}\n\n${about}\n\n${list}\n`;
 }
 
 /**
- * Runs a program and ends the process with its exit code. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader
- * that closes stdout ends the program quietly.
+ * Runs a program on the command line's flags and operands and ends the process with the exit code that it gives. --help is
+ * answered here. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader that closes stdout ends the program quietly.
  */
-export async function runMain(main: () => Promise<number>): Promise<never> {
+export async function runMain<F extends Flags>(
+  program: Program<F>,
+  main: (values: Values<F>, operands: readonly string[]) => Promise<number>,
+): Promise<never> {
   try {
-    Deno.exit(await main());
+    const { values, positionals } = readCommandLine<Flags>({ ...program.flags, ...HELP }, Deno.args);
+    if (values.help) {
+      print(describe(program));
+      Deno.exit(0);
+    }
+    if (program.operand === undefined && positionals.length > 0) {
+      throw new UsageError(`Expected flags only, found "${positionals[0]}" (--help lists all)`);
+    }
+    Deno.exit(await main(values as Values<F>, positionals));
   } catch (error) {
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
@@ -176,10 +202,24 @@ export async function runMain(main: () => Promise<number>): Promise<never> {
 
 const UTF8 = new TextEncoder();
 
+/** Text of stdin as it comes. */
+async function* inputText(): AsyncGenerator<string, void, void> {
+  try {
+    yield* Deno.stdin.readable.pipeThrough(new TextDecoderStream());
+  } catch (cause) {
+    throw new Error(`stdin cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** All of stdin, but for the end of its last line. */
+export async function readInput(): Promise<string> {
+  return (await Array.fromAsync(inputText())).join("").replace(/\r?\n$/, "");
+}
+
 /** Lines of stdin; the last one may lack its end. */
 export async function* inputLines(): AsyncGenerator<string, void, void> {
   let rest = "";
-  for await (const text of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {
+  for await (const text of inputText()) {
     const lines = (rest + text).split(/\r?\n/);
     rest = lines.pop()!;
     yield* lines;
@@ -189,7 +229,12 @@ export async function* inputLines(): AsyncGenerator<string, void, void> {
 
 /** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
 export function print(text: string): void {
-  writeAll(Deno.stdout, text);
+  try {
+    writeAll(Deno.stdout, text);
+  } catch (cause) {
+    if (cause instanceof Deno.errors.BrokenPipe) throw cause;
+    throw new Error(`stdout cannot be written: ${(cause as Error).message}`, { cause });
+  }
 }
 
 /** Writes to stderr; a closed stderr is nobody's problem. */

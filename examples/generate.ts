@@ -11,7 +11,6 @@
 
 import * as mx from "../mod.ts";
 import {
-  describeFlags,
   EMBEDDED_MODEL,
   type Flags,
   generateOptions,
@@ -19,7 +18,7 @@ import {
   note,
   print,
   ProgressBar,
-  readCommandLine,
+  readInput,
   runMain,
   UsageError,
   type Values,
@@ -31,25 +30,16 @@ const FLAGS = {
   "raw": { help: "continue the prompt as it is" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "json": { help: "print one JSON object at the end instead of streaming text" },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
-const USAGE = `usage: generate.ts [flags] [prompt]
-
-Streams generated text to stdout and figures to stderr. The prompt "-" reads stdin; without one it is
+const ABOUT = `Streams generated text to stdout and figures to stderr. The prompt "-" reads stdin; without one it is
 "Once upon a time".
-The embedded model continues the prompt, or answers it where it has nothing to add.
+The embedded model continues the prompt, or answers it where it has nothing to add.`;
 
-${describeFlags(FLAGS)}
-`;
+const PROGRAM = { name: "generate.ts", operand: "[prompt]", about: ABOUT, flags: FLAGS };
 
-await runMain(async () => {
-  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(USAGE);
-    return 0;
-  }
-  const prompt = await readPrompt(positionals);
+await runMain(PROGRAM, async (values, operands) => {
+  const prompt = await readPrompt(operands);
   if (values.chat && values.raw) throw new UsageError("--chat and --raw exclude each other");
   if (values.raw && (values.system !== undefined || values["no-think"])) {
     throw new UsageError("--system and --no-think need the chat template: leave out --raw");
@@ -156,12 +146,10 @@ function report(
   );
 }
 
-async function readPrompt(positionals: readonly string[]): Promise<string> {
-  if (positionals.length > 1) {
-    throw new UsageError(`Expected one prompt, found ${positionals.length}: put quotes around it`);
-  }
-  const [given = "Once upon a time"] = positionals;
-  const prompt = given === "-" ? (await new Response(Deno.stdin.readable).text()).replace(/\r?\n$/, "") : given;
+async function readPrompt(operands: readonly string[]): Promise<string> {
+  if (operands.length > 1) throw new UsageError(`Expected one prompt, found ${operands.length}: put quotes around it`);
+  const [given = "Once upon a time"] = operands;
+  const prompt = given === "-" ? await readInput() : given;
   if (prompt === "") throw new UsageError(given === "-" ? "The prompt on stdin is empty" : "The prompt is empty");
   return prompt;
 }

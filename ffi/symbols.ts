@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x766a1d8a;
+export const ABI_HASH = 0x05628db6;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -2,6 +2,7 @@
 //!
 //!   gen sources SOURCES kernels.ts symbols.ts wasm_table.c
 //!   gen spirv   SOURCES kernel_table.c {name shader.comp shader.spv | name - -}…
+//!   gen exact   shader.spv exact.spv
 //!   gen module  kernels.wasm wasm_module.ts {alone | threads}
 //!
 //! SOURCES is the list of tables.Sources. It fails, naming kernel and place, when a shader disagrees with its row.
@@ -9,6 +10,7 @@
 const std = @import("std");
 const tables = @import("gen/tables.zig");
 const spirv = @import("gen/spirv.zig");
+const contraction = @import("gen/contraction.zig");
 const Tables = tables.Tables;
 const Writer = std.Io.Writer;
 const fail = tables.fail;
@@ -19,6 +21,7 @@ pub fn main(init: std.process.Init) !void {
     const arena = init.arena.allocator();
     const args = (try init.minimal.args.toSlice(arena))[1..];
     if (std.mem.eql(u8, args[0], "module")) return save(init.io, args[2], try module(arena, init.io, args[1], std.mem.eql(u8, args[3], "threads")));
+    if (std.mem.eql(u8, args[0], "exact")) return save(init.io, args[2], std.mem.sliceAsBytes(try contraction.forbid(arena, std.mem.bytesAsSlice(u32, @as([]align(4) const u8, @alignCast(try tables.readFile(arena, init.io, args[1])))))));
     const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .runtime = args[6] });
     const rest = args[7..];
     if (std.mem.eql(u8, args[0], "sources")) {

@@ -11,7 +11,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, note, print, readCommandLine, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
 import { exists, TOOLS } from "./tools.ts";
@@ -26,7 +26,6 @@ const FLAGS = {
   "runs": { value: "N", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "profile": { help: "time of every kernel, in one more run" },
   "json": { help: "print one JSON object" },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
 const HEAD = "device      load s   prompt tok/s   decode tok/s   peak GB";
@@ -53,28 +52,25 @@ interface Phase {
 
 /** Tokens to prompt with and to generate. */
 interface Work {
-  readonly prompt: readonly number[];
+  readonly prompt: number;
   readonly tokens: number;
   readonly runs: number;
   readonly profile: boolean;
 }
 
-await runMain(async () => {
-  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(`usage: bench [flags]\n\nMeasures a model on each device.\n\n${describeFlags(FLAGS)}\n`);
-    return 0;
-  }
-  if (positionals.length > 0) throw new UsageError(`Expected flags only, found "${positionals[0]}"`);
+const PROGRAM = { name: "bench", about: "Measures a model on each device.", flags: FLAGS };
+
+await runMain(PROGRAM, async (values) => {
   if (values.model !== undefined && values.shape !== undefined) {
     throw new UsageError("--model and --shape exclude each other");
   }
   const dir = values.model ?? await synthetic(values.shape ?? "qwen3-0.6b");
   const { prompt = 128, tokens = 32, runs = 3, profile = false } = values;
   const results: Figures[] = [];
+  const devices = chooseDevices(values.device, values.all ?? false);
   if (!values.json) print(`${dir}: ${prompt} tokens of prompt, ${tokens} generated, median of ${runs}\n\n${HEAD}\n`);
-  for (const device of chooseDevices(values.device, values.all ?? false)) {
-    const figures = await measure(dir, device, { prompt: promptOf(dir, prompt), tokens, runs, profile });
+  for (const device of devices) {
+    const figures = await measure(dir, device, { prompt, tokens, runs, profile });
     results.push(figures);
     if (!values.json) print(describe(figures));
   }
@@ -95,15 +91,15 @@ async function synthetic(name: string): Promise<string> {
   return dir;
 }
 
+/** Names of the devices to measure. Throws where one is not there. */
 function chooseDevices(named: string | undefined, all: boolean): string[] {
-  if (named !== undefined) return named.split(",");
+  if (named !== undefined) return named.split(",").map((name) => mx.deviceInfo(name).name);
   return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);
 }
 
 /** Token ids spread over the vocabulary. */
-function promptOf(dir: string, count: number): number[] {
-  const { vocab_size: vocab } = JSON.parse(Deno.readTextFileSync(`${dir}/config.json`));
-  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % vocab);
+function promptOf({ config }: mx.lm.LanguageModel, count: number): number[] {
+  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % config.vocabSize);
 }
 
 async function measure(dir: string, device: string, work: Work): Promise<Figures> {
@@ -112,18 +108,19 @@ async function measure(dir: string, device: string, work: Work): Promise<Figures
   const started = performance.now();
   const { model } = await mx.lm.load(dir, { device });
   const load_s = (performance.now() - started) / 1000;
-  await run(model, work.prompt.slice(0, 32), 4); // warm-up: pipelines, compiled code
+  const prompt = promptOf(model, work.prompt);
+  await run(model, prompt.slice(0, 32), 4); // warm-up: pipelines, compiled code
   mx.resetPeakMemory();
   const runs = [];
-  for (let i = 0; i < work.runs; i++) runs.push(await run(model, work.prompt, work.tokens));
+  for (let i = 0; i < work.runs; i++) runs.push(await run(model, prompt, work.tokens));
   const figures: Figures = {
     device,
     description: mx.deviceInfo(device).description,
     load_s,
-    prompt_tps: work.prompt.length / median(runs.map((r) => r.prompt_s)),
+    prompt_tps: work.prompt / median(runs.map((r) => r.prompt_s)),
     generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),
     peak_memory_bytes: mx.deviceMemory(device).peak,
-    ...(work.profile ? { profile: await profile(model, work) } : {}),
+    ...(work.profile ? { profile: await profile(model, prompt, work.tokens) } : {}),
   };
   model[Symbol.dispose]();
   return figures;
@@ -156,7 +153,11 @@ async function generate(
 }
 
 /** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
-async function profile(model: mx.lm.LanguageModel, { prompt, tokens }: Work): Promise<Phase[]> {
+async function profile(
+  model: mx.lm.LanguageModel,
+  prompt: readonly number[],
+  tokens: number,
+): Promise<Phase[]> {
   using cache = model.makeCache();
   const phase = async (name: Phase["phase"], ids: readonly number[], count: number): Promise<Phase> => {
     return {

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, print, readCommandLine, runMain } from "../examples/cli.ts";
+import { type Flags, print, runMain, UsageError } from "../examples/cli.ts";
 import {
   type Answer,
   type Case,
@@ -33,7 +33,6 @@ const FLAGS = {
   "rounds": { value: "N", help: "turns of both sides (2)", range: [1, 100], whole: true },
   "no-peer": { help: "vkmx alone" },
   "json": { help: "print a JSON array" },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
 const SHAPE = "qwen3-0.6b";
@@ -62,15 +61,18 @@ const TINY_CASE: Case = {
   repeats: 1,
 };
 
-await runMain(async () => {
-  const { values } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(
-      `usage: bench:cpu [flags]\n\nMeasures the CPU path beside llama.cpp, native and in WebAssembly.\n\n${
-        describeFlags(FLAGS)
-      }\n`,
+const PROGRAM = {
+  name: "bench:cpu",
+  about: "Measures the CPU path beside llama.cpp, native and in WebAssembly.",
+  flags: FLAGS,
+};
+
+await runMain(PROGRAM, async (values) => {
+  const counts = (values.threads ?? "2,1").split(",").map(Number);
+  if (!counts.every((count) => Number.isInteger(count) && count > 0)) {
+    throw new UsageError(
+      `--threads is "${values.threads}", expected whole numbers of at least 1 with commas between them`,
     );
-    return 0;
   }
   const rows: Row[] = [];
   const dir = await modelFolder(SHAPE);
@@ -80,7 +82,6 @@ await runMain(async () => {
     if (folder) folders.set(peer, folder);
   }
   const gguf = folders.size > 0 ? await ggufFile(SHAPE) : "";
-  const counts = (values.threads ?? "2,1").split(",").map(Number);
   for (const threads of counts) {
     const own: Answer[] = [];
     const others = new Map<Peer, Answer[]>([...folders.keys()].map((peer) => [peer, []]));

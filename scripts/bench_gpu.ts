@@ -12,7 +12,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, note, print, readCommandLine, runMain } from "../examples/cli.ts";
+import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
 import {
   type Answer,
@@ -40,7 +40,6 @@ const FLAGS = {
   "peer": { value: "DIR", help: "folder that node-llama-cpp is installed in (.tools/peer)" },
   "no-peer": { help: "vkmx alone" },
   "json": { help: "print a JSON array" },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
 const SHAPE = "qwen3-0.6b";
@@ -79,14 +78,11 @@ const CASES: readonly Case[] = [
 /** The peer, whose runs take longer: its figures hardly move. */
 const PEER_CASES = CASES.map((c) => ({ ...c, warmUps: 1, repeats: 1 }));
 
-await runMain(async () => {
-  const { values } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(`usage: bench:gpu [flags]\n\nMeasures a GPU beside llama.cpp's Vulkan backend.\n\n${describeFlags(FLAGS)}\n`);
-    return 0;
-  }
+const PROGRAM = { name: "bench:gpu", about: "Measures a GPU beside llama.cpp's Vulkan backend.", flags: FLAGS };
+
+await runMain(PROGRAM, async (values) => {
   const dtype = DTYPES.find((name) => name === (values.dtype ?? DTYPES[0]));
-  if (!dtype) throw new Error(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
+  if (!dtype) throw new UsageError(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
   const device = values.device ?? mx.defaultDevice();
   const dir = values.model ?? await modelFolder(SHAPE);
   const folder = values["no-peer"] ? undefined : values.peer ?? await installPeer();

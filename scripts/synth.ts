@@ -7,7 +7,7 @@
  * @module
  */
 
-import { describeFlags, type Flags, note, print, readCommandLine, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, note, runMain, UsageError } from "../examples/cli.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
 
 const FLAGS = {
@@ -21,15 +21,11 @@ const FLAGS = {
   "group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (128)", range: [32, 128], whole: true },
   "untied": { help: "give the model a head of its own" },
   "seed": { value: "N", help: "seed of the random weights (0)", range: [0, 2 ** 32 - 1], whole: true },
-  "help": { help: "show this text" },
 } as const satisfies Flags;
 
-await runMain(async () => {
-  const { values, positionals } = readCommandLine(FLAGS, Deno.args);
-  if (values.help) {
-    print(`usage: synth [flags] OUT\n\nWrites a model directory with random weights.\n\n${describeFlags(FLAGS)}\n`);
-    return 0;
-  }
+const PROGRAM = { name: "synth", operand: "OUT", about: "Writes a model directory with random weights.", flags: FLAGS };
+
+await runMain(PROGRAM, async (values, operands) => {
   const { shape: name = "qwen3-0.6b", bits = 4, "group-size": groupSize = 128, seed = 0 } = values;
   if (!Object.hasOwn(SHAPES, name)) {
     throw new UsageError(`--shape is "${name}", expected one of ${Object.keys(SHAPES).join(", ")}`);
@@ -38,8 +34,8 @@ await runMain(async () => {
     throw new UsageError(`--bits is ${bits}, expected 2, 3, 4, 5, 6, 8 or 16`);
   }
   if (![32, 64, 128].includes(groupSize)) throw new UsageError(`--group-size is ${groupSize}, expected 32, 64 or 128`);
-  if (positionals.length !== 1) throw new UsageError(`Expected one output directory, found ${positionals.length}`);
-  const [out] = positionals;
+  if (operands.length !== 1) throw new UsageError(`Expected one output directory, found ${operands.length}`);
+  const [out] = operands;
   const shape = { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied };
   const { tensors, bytes, ownTokenizer } = await writeModel(out, shape, { bits, groupSize, seed });
   if (shape.vocab > 100_000 && !ownTokenizer) {

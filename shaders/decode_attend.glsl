@@ -15,15 +15,37 @@ struct Scores { uvec2 v[UNROLL]; };
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
 
 void load_values(uint round, uint last, inout Values v) {
-    uint64_t values = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
+    uint64_t cached = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = position_of(round, u, last);
-        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) v.v[u * QUAD_WORDS + i] = Weights4(values).v[p * QUAD_WORDS + i];
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) v.v[u * QUAD_WORDS + i] = Weights4(cached).v[p * QUAD_WORDS + i];
     }
 }
 
 void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
     [[unroll]] for (uint u = 0; u < UNROLL; u++) s.v[u] = Shared2(scores).v[position_of(round, u, last)];
+}
+
+// 4 rows of the output projection for the features of two heads.
+struct Output { uvec4 codes[2], affine[2]; };
+
+Output load_output(uint pair, uint quad) {
+    Output w;
+    [[unroll]] for (uint i = 0; i < 2u; i++) {
+        uint word = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
+        w.codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
+        w.affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
+    }
+    return w;
+}
+
+// What a pair of heads needs first besides sums. With POLL the phase before asks for that of the first pair, once it has its sums.
+Values values;
+Output first_rows;
+
+void attend_ahead(uint pair, uint now) {
+    first_rows = load_output(pair, min(thread(), QUADS - 1u));
+    load_values(0u, REACH(now), values);
 }
 
 // Of two heads and the new key.
@@ -64,8 +86,6 @@ float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 
 float attend_pair(uint pair, uint now, out float key_scale) {
     uint last = REACH(now);
     uint64_t scores = scores_of(LAYER, kv_head(), pair);
-    Values v;
-    load_values(0u, last, v);
     Scores parts_of;
     Squares squares;
 #ifdef POLL
@@ -95,6 +115,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             load_scores(scores, round + 1u, now, next_scores);
         }
         vec2 s[UNROLL];
+        subgroupBarrier(); // lanes that waited, each for its own, meet again: else some drivers give the largest score of a few of them
         // The largest score only shifts the exponents, so sixteenths do, and integers are reduced fastest.
         ivec2 top = ivec2(-(1 << 28));
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
@@ -117,9 +138,9 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             if (p > now) break;
             vec2 e = exp2(fma(s[u], scale, -most));
             sum += e;
-            uvec4 w = v.v[u * QUAD_WORDS];
+            uvec4 w = values.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
-            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(v.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
+            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(values.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
 #ifdef POLL
             if (p == now) {
                 a = new_a;
@@ -135,13 +156,14 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         }
         total = ROUNDS > 1u ? fma(total, shrink, sum) : sum;
         if (more) {
-            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) v.v[u] = next.v[u];
+            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) values.v[u] = next.v[u];
             [[unroll]] for (uint u = 0; u < UNROLL; u++) parts_of.v[u] = next_scores.v[u];
 #ifdef POLL
             wait_scores(scores, round + 1u, now, parts_of);
 #endif
         }
     }
+    subgroupBarrier(); // the same for lanes that left the loop one by one
     // Sums over 32 lanes: lane l keeps value l / 2.
     bool up = (lane() & 16u) != 0u;
     [[unroll]] for (uint i = 0; i < 8u; i++) o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);
@@ -180,18 +202,12 @@ void attend() {
     uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
     uint key_bits;
     PLAIN(key_bits = Shared1(new_key).v[0]);
+    PLAIN(attend_ahead(0u, now));
     vec4 rows[QUAD_ROUNDS];
     float key_scale;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
     for (uint pair = 0; pair < PAIRS; pair++) {
-        // The weights of the first rows are asked for before the scores are.
-        uvec4 codes[2], affine[2];
-        [[unroll]] for (uint i = 0; i < 2u; i++) {
-            uint word = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
-            uint quad = min(thread(), QUADS - 1u);
-            codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
-            affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
-        }
+        if (pair > 0u) attend_ahead(pair, now);
         float attended = attend_pair(pair, now, key_scale);
         // A few threads would hold up the others where all still ask for what is needed first.
         PLAIN(if (pair == 0u) load_carry(state_before(LAYER), carry));
@@ -201,15 +217,11 @@ void attend() {
         block[1] = block_get(q, 1u);
         [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
             uint quad = thread() + n * THREADS;
-            [[unroll]] for (uint i = 0; i < 2u; i++) {
-                if (quad >= QUADS || 2u * pair + i >= HEADS) continue;
-                if (n > 0u) {
-                    uint word = (kv_head() * HEADS + 2u * pair + i) * SLICES + slice();
-                    codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
-                    affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
-                }
-                rows[n] += block_dot4(codes[i], affine[i], block[i]);
-            }
+            if (quad >= QUADS) continue;
+            Output w = first_rows;
+            if (n > 0u) w = load_output(pair, quad);
+            [[unroll]] for (uint i = 0; i < 2u; i++)
+                if (2u * pair + i < HEADS) rows[n] += block_dot4(w.codes[i], w.affine[i], block[i]);
         }
     }
     residual_add(state_after(LAYER), rows, carry);

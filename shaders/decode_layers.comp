@@ -27,6 +27,7 @@ const uint MOST_LAYERS = 64u;
 shared uvec2 addresses[MOST_LAYERS * COLUMNS];
 shared bool failed;
 
+void attend_ahead(uint pair, uint now); // which qkv calls
 #include "decode_qkv.glsl"
 #include "decode_attend.glsl"
 #include "decode_mlp.glsl"
@@ -39,6 +40,7 @@ void main() {
     the_position = U32s(state_position()).v[0];
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((pc.p.phases & 1u) != 0u) qkv();
+        else if ((pc.p.phases & 2u) != 0u) attend_ahead(0u, the_position);
         if ((pc.p.phases & 2u) != 0u) attend();
         if ((pc.p.phases & 4u) != 0u) mlp();
     }

@@ -58,7 +58,7 @@ void qkv() {
     PLAIN(load_residual(state_before(LAYER), rows));
     uint now = position();
     Keys keys;
-    POLLED(load_keys(0u, now, keys));
+    POLLED(if (ROUNDS == 1u) load_keys(0u, now, keys));
 
     // The turn of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
@@ -70,6 +70,8 @@ void qkv() {
     if (LAYER > 0u) clear_behind(LAYER - 1u, now); // while others are still adding
 #endif
     POLLED(load_residual(state_before(LAYER), rows));
+    POLLED(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the looks at sums
+    POLLED(attend_ahead(0u, now));
     norm_to_shared(rows);
     PLAIN(load_keys(0u, now, keys));
     float scale = norm_scale();

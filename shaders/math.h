@@ -3,8 +3,8 @@
 // The functions are branch-free polynomials (selects instead of jumps), which C compilers turn into SIMD loops; errors
 // are a few units in the last place. Infinities, NaN and zeros give what C's math library gives. GPU compilers may
 // assume that NaN does not occur: NaN is therefore told by bits (m_isnan) and put in at the end, and sums whose
-// rounding matters are PRECISE. Range reductions of sin, cos and tan hold for |x| up to 1e5; beyond, they are of no
-// use.
+// rounding matters are PRECISE. Range reductions of sin, cos and tan hold for |x| up to 2^24, where neighbouring
+// numbers are 2 apart; beyond, they are of no use.
 
 #ifndef VKMX_MATH_H
 #define VKMX_MATH_H
@@ -249,12 +249,28 @@ FN int m_pow_int(int a, int b) {
 
 // ---- trigonometry -------------------------------------------------------------------------------------------------
 
-// x - n pi/2, with pi/2 in parts of 8 bits so that the products with n < 2^16 are exact.
-FN float m_pio2_rest(float x, float n) {
+// x = (many + few) pi/2 + rest, |rest| <= pi/4: many is a multiple of 4096 and few at most 2049 for |x| <= 2^24. pi/2
+// comes in parts of 12 bits, so that products with either are exact, and so is what is left of x until it is small.
+FN float m_many_quarters(float x) { return m_round(x * 1.5542475e-4f) * 4096.0f; } // 2/pi/4096
+
+FN float m_quarters_begin(float x, float n) {
     PRECISE float r = x - n * 1.5703125f;
-    r = r - n * 0.0004825592041015625f;
-    r = r - n * 1.26659870147705078125e-6f;
-    r = r - n * 9.920936e-10f;
+    r = r - n * 4.837512969970703e-4f;
+    return r;
+}
+
+FN float m_few_quarters(float x, float many) {
+    PRECISE float r = m_quarters_begin(x, many) - many * 7.549533620476723e-8f;
+    return m_round(r * 0.636619772f);
+}
+
+FN float m_quarters_rest(float x, float many, float few) {
+    PRECISE float r = m_quarters_begin(m_quarters_begin(x, many), few);
+    r = r - many * 7.549533620476723e-8f;
+    r = r - few * 7.549533620476723e-8f;
+    r = r - many * 2.5579538487363607e-12f;
+    r = r - few * 2.5579538487363607e-12f;
+    r = r - (many + few) * 5.390302858158119e-15f;
     return m_abs(r) < 0.8f ? r : 0.0f; // too far out for a reduction: stay within the range of the function
 }
 
@@ -269,25 +285,25 @@ FN float m_cos_unit(float r) {
 }
 
 FN float m_sin(float x) {
-    float n = m_round(x * 0.636619772f), r = m_pio2_rest(x, n);
-    uint quadrant = UINT(m_to_int(n));
+    float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
+    uint quadrant = UINT(m_to_int(few));
     float y = (quadrant & 1u) != 0u ? m_cos_unit(r) : m_sin_unit(r);
     y = (quadrant & 2u) != 0u ? -y : y;
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 
 FN float m_cos(float x) {
-    float n = m_round(x * 0.636619772f), r = m_pio2_rest(x, n);
-    uint quadrant = UINT(m_to_int(n));
+    float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
+    uint quadrant = UINT(m_to_int(few));
     float y = (quadrant & 1u) != 0u ? m_sin_unit(r) : m_cos_unit(r);
     y = ((quadrant + 1u) & 2u) != 0u ? -y : y;
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 
 FN float m_tan(float x) {
-    float n = m_round(x * 0.636619772f), r = m_pio2_rest(x, n);
+    float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
     float s = m_sin_unit(r), c = m_cos_unit(r);
-    float y = (m_to_int(n) & 1) != 0 ? -c / s : s / c;
+    float y = (m_to_int(few) & 1) != 0 ? -c / s : s / c;
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 

@@ -374,6 +374,14 @@ const PRODUCTS: Record<string, Row> = {
   "einsum ij->": ({ A }) => mx.einsum("ij->", A),
   "einsum i,j,k": () => mx.einsum("i,j,k->kji", [1, 2], [3, 4], [5, 6]),
   "einsum ij,ij->i": ({ A }) => mx.einsum("ij,ij->i", A, A),
+  "einsum ...": ({ A, D }) =>
+    mx.einsum(
+      "...ij,...jk",
+      mx.expandDims(mx.stack([A, A.add(1)]), 1),
+      mx.stack([D, D.multiply(2), D.multiply(3)]),
+    ),
+  "einsum i...->...i": ({ A }) => mx.einsum("i...->...i", mx.stack([A, A.add(1)])),
+  "einsum ...i->i": ({ A }) => mx.einsum("...i->i", A),
   ...Object.fromEntries(
     [2, 3, 4, 5, 6, 8].flatMap((bits): [string, Row][] => [
       [`quantize ${bits}`, ({ W }) => mx.quantize(W, 32, bits)],

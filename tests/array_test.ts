@@ -144,6 +144,8 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
   [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
   [() => mx.einsum("ij->ii", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
+  [() => mx.einsum("...i...->i", mx.ones([2, 3])), mx.ValueError, "einsum() cannot use"],
+  [() => mx.einsum("...ij->", mx.ones([3])), mx.ShapeError, 'einsum() "...ij" does not fit an array of shape (3,)'],
   [
     () => mx.quantize(mx.ones([3, 33])),
     mx.ShapeError,
@@ -298,6 +300,12 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
     assertEquals(view.tolist(), [1, 2]);
     assertEquals(later.tolist(), [0, 1, 2, 3]);
   });
+});
+
+Deno.test("an op of nothing but scalars finds all of them", () => {
+  for (const device of testDevices()) {
+    mx.withDevice(device, () => assertEquals(mx.where(true, mx.full([3], 2), mx.full([3], 3)).tolist(), [2, 2, 2]));
+  }
 });
 
 Deno.test("slices and updates of every alignment move what they should", () => {

@@ -2,7 +2,7 @@
  * attention on every device, one dispatch each, against float64 loops.
  */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
 import { kernelTest as test, runKernel } from "./harness.ts";
 import { BF16, BOOL, check, F16, F32, folded, next, random, THREADS, type Type } from "./product_values.ts";
@@ -190,6 +190,31 @@ test("attention() keeps infinities among float16 values", (backend) => {
     });
     out.forEach((x, i) => assertEquals(Number.isFinite(x), i % dim !== 3, `element ${i} of ${qLen} queries is ${x}`));
   }
+});
+
+test("attention() leaves nothing of one call to the next", (backend) => {
+  const [qLen, kvLen, dim] = [6, 12, 12];
+  const nothing = F16.pack(new Float64Array(kvLen * dim).fill(NaN));
+  const out = new Float32Array(2 * qLen * dim);
+  const rows = [0, 0, dim];
+  runKernel(backend, "attention", {
+    spec: { HEAD_DIM: dim, V_DIM: dim, DTYPE_Q: F32.code, DTYPE_KV: F16.code, DTYPE_OUT: F32.code },
+    push: {
+      batch: 1,
+      heads: 2,
+      kv_heads: 1,
+      q_len: qLen,
+      kv_len: kvLen,
+      q_strides: rows,
+      k_strides: rows,
+      v_strides: rows,
+    },
+    buffers: { q: new Float32Array(qLen * dim), k: nothing, v: nothing, out },
+    grid: folded(2),
+  });
+  assert(out.every(Number.isNaN));
+  // Fewer features and keys than a vector holds: what fills it up may not be what lay there.
+  attention(backend, { heads: 2, kvHeads: 1, qLen: 3, kvLen: 3, dim: 5, types: [F32, F16, F32] }, 64);
 });
 
 test("attention() gives 0 where no key is left", (backend) => {

@@ -149,6 +149,8 @@ Deno.test("templates are held to limits", async () => {
   await assertRejects(() => load("{% for %}"), LlmError, "config: chat_template:");
   const ranges = await load("{% for i in range(100000000) %}{{ i }}{% endfor %}");
   assertThrows(() => ranges!([user("a")], {}), LlmError, "range() of 100000000 items in all, at most 100000");
+  const many = await load("{% for i in range(1000) %}{% for j in range(1000) %}{{ j }}{% endfor %}{% endfor %}");
+  assertThrows(() => many!([user("a")], {}), LlmError, "items in all, at most 100000");
   const long = await load("{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}");
   assertThrows(() => long!([user("a".repeat(10_000))], {}), LlmError, "The prompt has");
   assert(await loadChatTemplate(undefined, CONTEXT) === undefined);

@@ -104,7 +104,7 @@ Deno.test("generate.ts hands penalties and a stop text on", async () => {
   const plain = (await run(args)).stdout;
   assertEquals((await run(["--stop", " was a", ...args])).stdout, `${plain.slice(0, plain.indexOf(" was a"))}\n`);
   const others = await Promise.all(
-    [["--repetition-penalty", "3"], ["--presence-penalty=9"]].map(async (flags) =>
+    [["--repetition-penalty", "3"], ["--presence-penalty=9"], ["--frequency-penalty=3"]].map(async (flags) =>
       (await run([...flags, ...args])).stdout
     ),
   );
@@ -136,7 +136,7 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
   assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
   const wrong = await run(["Hi"], { script, stdin: "" });
-  assertEquals([wrong.code, wrong.stderr], [2, 'error: "Hi" is no flag: messages come from stdin\n']);
+  assertEquals([wrong.code, wrong.stderr], [2, 'error: Expected flags only, found "Hi" (--help lists all)\n']);
 });
 
 Deno.test("generate.ts --help lists every flag", async () => {
@@ -154,6 +154,7 @@ Deno.test("generate.ts --help lists every flag", async () => {
     "min-p",
     "repetition-penalty",
     "presence-penalty",
+    "frequency-penalty",
     "stop",
     "seed",
     "no-think",
@@ -299,6 +300,12 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
   const hint =
     "The model directory Qwen/Qwen3-8B does not exist: hf download Qwen/Qwen3-8B --local-dir DIR fetches a model of that name";
   await fails(["--model", "Qwen/Qwen3-8B", "x"], hint);
+  await fails(["--model", "", "x"], "The model directory is an empty text");
+  const gguf = await Deno.makeTempDir();
+  await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
+  await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf is a file: GGUF is not read, take the model's folder");
+  await fails(["--model", gguf, "x"], "config.json does not exist: GGUF is not read");
+  await Deno.remove(gguf, { recursive: true });
   await fails(["--device", "vulkan:99", "x"], "vulkan:99");
   await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
@@ -350,6 +357,24 @@ Deno.test("generate.ts goes on with WASM where the library is of another build, 
   assertEquals([named.code, named.stdout], [1, ""]);
   assertMatch(named.stderr, /^error: [^\n]*0x12345678[^\n]*deno task build[^\n]*\n$/);
   await Deno.remove(other);
+});
+
+Deno.test({
+  ignore: Deno.build.os !== "linux",
+  name: "generate.ts names a stream that cannot be read or written",
+  fn: async () => {
+    const redirected = async (redirection: string): Promise<[number, string]> => {
+      const words = [Deno.execPath(), "run", "-A", "--no-check", SCRIPT.pathname, "--max-tokens", "1", "-"];
+      const { code, stderr } = await new Deno.Command("sh", {
+        args: ["-c", `echo hi | "$@" ${redirection}`, "sh", ...words],
+        env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
+      }).output();
+      return [code, new TextDecoder().decode(stderr)];
+    };
+    assertEquals(await redirected("< /"), [1, "error: stdin cannot be read: Is a directory (os error 21)\n"]);
+    const full = "error: stdout cannot be written: No space left on device (os error 28)\n";
+    assertEquals(await redirected("> /dev/full"), [1, full]);
+  },
 });
 
 Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {

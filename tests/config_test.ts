@@ -49,6 +49,9 @@ Deno.test("readArgs() names every field that is absent or wrong", () => {
   wrong({ head_dim: 127 }, '"head_dim" is 127, expected an even number');
   wrong({ hidden_act: "gelu" }, '"hidden_act" is "gelu": only "silu" is supported');
   wrong({ attention_bias: true }, '"attention_bias" is true, which is not supported');
+  wrong({ num_hidden_layers: 2 ** 31 }, '"num_hidden_layers" is 2147483648, expected a whole number from 1 to 1000');
+  wrong({ rope_scaling: "x" }, '"rope_scaling" is "x", expected an object');
+  wrong({ rope_parameters: [] }, '"rope_parameters" is [], expected an object');
   wrong({ eos_token_id: "x" }, '"eos_token_id" is "x", expected a token id or a list of token ids');
 });
 
@@ -130,5 +133,19 @@ Deno.test("readGenerationConfig() reads what is there", () => {
     () => readGenerationConfig('{"top_p": 2}', "g.json"),
     LlmError,
     '"top_p" is 2, expected a number from 0 to 1',
+  );
+  assertThrows(
+    () => readGenerationConfig('{"top_k": 1.5}', "g.json"),
+    LlmError,
+    '"top_k" is 1.5, expected a whole number from 0 to 2147483648',
+  );
+});
+
+Deno.test("readArgs() does not compare a field that is wrong by itself", () => {
+  const { message } = assertThrows(() => read({ num_attention_heads: "x", head_dim: 0, hidden_act: 5 }), LlmError);
+  assertEquals(
+    message,
+    'config.json: "num_attention_heads" is "x", expected a positive integer, ' +
+      '"head_dim" is 0, expected a positive integer, "hidden_act" is 5, expected a string',
   );
 });

@@ -268,7 +268,7 @@ for (const device of DEVICES) {
       128,
       "BF16",
       mx.float32,
-      1100,
+      1600,
     ],
     [
       "a cache of two positions to a thread",

@@ -165,15 +165,34 @@ const SPECIAL = [0, -0, 1, -1, Infinity, -Infinity, NaN, 0.5, -0.5, 1.5, 2.5, -1
 const SPECIAL_RANGE = [...SPECIAL, 1e30, -1e30, 3e38, 1e-37, 104, -104, 2147483648, 4294967296];
 const INTS = [0, 1, -1, 2, -2, 3, -3, 5, -5, 7, 31, 32, 33, 100, 65535, 2147483647, -2147483648];
 
-// Trigonometry is bounded to where range reduction holds.
-const BOUNDED = ["sin", "cos", "tan"];
+/** Functions whose reduction to an eighth of a turn holds for |x| up to 2^24. */
+const PERIODIC = ["sin", "cos", "tan"];
+// Next to their zeros and poles, where the reduction cancels most.
+const QUARTERS = [
+  1,
+  2,
+  3,
+  4,
+  7,
+  2047,
+  2048,
+  2049,
+  4095,
+  4096,
+  4097,
+  6143,
+  6144,
+  65535,
+  1e6,
+  1e6 + 1,
+  10680706,
+  10680707,
+]
+  .flatMap((n) => [n * Math.PI / 2, -n * Math.PI / 2, (n - 0.5) * Math.PI / 2]);
 // Where arguments are drawn from besides the special ones.
 const RANGES: Partial<Record<ElementwiseName, [number, number]>> = {
   exp: [-85, 85],
   expm1: [-20, 20],
-  sin: [-1e5, 1e5],
-  cos: [-1e5, 1e5],
-  tan: [-1e5, 1e5],
   arcsin: [-1, 1],
   arccos: [-1, 1],
   arctanh: [-1, 1],
@@ -198,10 +217,12 @@ function isSubnormal(x: number): boolean {
 }
 
 function floatOperands(name: ElementwiseName): Float32Array[] {
-  const special = BOUNDED.includes(name) ? SPECIAL : SPECIAL_RANGE;
+  const periodic = PERIODIC.includes(name);
+  const special = periodic ? [...SPECIAL, ...QUARTERS, 2 ** 24, -(2 ** 24)] : SPECIAL_RANGE;
   const arity = ELEMENTWISE[name].arity;
   const random = sequence();
   const [low, high] = RANGES[name] ?? [-8, 8];
+  if (periodic) { for (let i = 0; i < 1000; i++) special.push((random() - 0.5) * 2 ** (3 + i % 23)); }
   const a: number[] = [];
   const b: number[] = [];
   if (arity === 1) a.push(...special);

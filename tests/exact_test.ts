@@ -7,7 +7,7 @@ import * as mx from "../mod.ts";
 import { closeDevices } from "../src/backend/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
 
-const { load, streamGenerate } = mx.lm;
+const { generate, KvCache, load, streamGenerate } = mx.lm;
 const IDS = GOLDEN[0].ids;
 
 /** Runs with a CPU device that was opened under VKMX_EXACT=1. */
@@ -55,4 +55,16 @@ Deno.test("KvCache grows in steps of 256 and keeps what it holds", () =>
       return mx.argmax(model.forward(mx.array([all], mx.int32)), -1).tolist() as number[][];
     });
     assertEquals(whole[0].slice(249), grown.map((r) => r.token));
+  }));
+
+Deno.test("KvCache.trim() forgets all there is at most, and stack() leaves the caches that it joins empty", () =>
+  exactly(async (model, tokenizer) => {
+    using cache = model.makeCache();
+    using other = model.makeCache();
+    for (const c of [cache, other]) await generate(model, tokenizer, IDS, { maxTokens: 3, cache: c });
+    const held = cache.offset;
+    assertEquals([cache.trim(2), cache.offset], [2, held - 2]);
+    assertEquals([cache.trim(1000), cache.offset, cache.tokens], [held - 2, 0, []]);
+    using both = KvCache.stack([cache, other]);
+    assertEquals([both.offset, cache.capacity, other.capacity, other.offset], [held, 0, 0, 0]);
   }));

@@ -213,6 +213,38 @@ Deno.test("streamGenerate() with cachePrompt reads only what the cache does not 
   assertEquals(cache.tokens, []); // what it holds is not known any more
 });
 
+Deno.test("steps of a known length are submitted before the prompt is read, whose token comes first", async () => {
+  const { model, tokenizer } = await load(TINY_DIR, { device: "wasm" });
+  const backend = getBackend("wasm");
+  const { run, waitAsync } = backend;
+  let events: string[] = [];
+  backend.run = (plan, slots, times = 1) => {
+    events.push(`run ${times}`);
+    return run.call(backend, plan, slots, times);
+  };
+  backend.waitAsync = async (ticket) => {
+    await waitAsync.call(backend, ticket);
+    events.push("done");
+  };
+  const AHEAD = "run 1, run 8, done";
+  let seen = "";
+  try {
+    for (let round = 0; round < 50 && seen !== AHEAD; round++) { // a busy machine may take a step for a long one
+      events = [];
+      const tokens: number[] = [];
+      for await (const { token } of streamGenerate(model, tokenizer, PROMPT, { maxTokens: 12 })) {
+        if (tokens.push(token) === 1) seen = events.join(", ");
+      }
+      assertEquals(tokens, GREEDY.slice(0, 12));
+      assert(round > 0 || seen === "run 1, done", seen); // nothing is known of the first step
+    }
+  } finally {
+    Object.assign(backend, { run, waitAsync });
+  }
+  assertEquals(seen, AHEAD);
+  model[Symbol.dispose]();
+});
+
 Deno.test("streamGenerate() takes a sampler and processors in place of options", async () => {
   const seen: number[][] = [];
   const logitsProcessors: mx.lm.LogitsProcessor[] = [(tokens, logits) => {

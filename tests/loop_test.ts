@@ -7,6 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { Loop, peek, Trace, Traces, visible } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
+import { Scratch } from "../src/schedule/execute.ts";
 import { testDevices } from "./devices.ts";
 
 /** A test on every device; afterwards nothing may live that did not before. */
@@ -254,6 +255,29 @@ deviceTest("compile() grows an array call by call and takes views of it", () => 
   assertEquals(append(x.index(mx.Slice(null, null, -2))).tolist(), [16, 4, 1, 2]);
 });
 
+deviceTest("compile() reads arguments where they lie in a larger array, and results that lie in those", () => {
+  using next = mx.compile((x: mx.Tensor) => [mx.add(x, 1), x.reshape([2, -1])]);
+  const all = stored(Array.from({ length: 16 }, (_, i) => i));
+  for (const from of [0, 1, 4, 8]) {
+    const part = all.index(mx.Slice(from, from + 4));
+    mx.eval(part);
+    const [sums, pairs] = next(part);
+    assertEquals(sums.tolist(), [from + 1, from + 2, from + 3, from + 4]);
+    assertEquals(pairs.tolist(), [[from, from + 1], [from + 2, from + 3]]);
+  }
+});
+
+deviceTest("Scratch is shared as long as it is large enough", () => {
+  const backend = getBackend(mx.defaultDevice());
+  const scratch = new Scratch();
+  const taken = [100, 50, 200, 150].map((bytes) => scratch.take(backend, bytes));
+  assertEquals(taken.map((storage) => storage.bytes), [100, 100, 200, 200]);
+  for (const storage of taken) storage.release();
+  const anew = scratch.take(backend, 10);
+  assertEquals(anew.bytes, 10);
+  anew.release();
+});
+
 deviceTest("compile() writes a donated argument in place and ends it", () => {
   using update = mx.compile((x: mx.Tensor, at: mx.Tensor) =>
     mx.sliceUpdate(x, mx.array([9]), at, [0], { donate: true })
@@ -262,6 +286,26 @@ deviceTest("compile() writes a donated argument in place and ends it", () => {
   const y = update(x, stored([1], mx.int32));
   assertEquals(y.tolist(), [1, 9, 3]);
   assertThrows(() => x.tolist(), mx.ArrayError, "donated");
+});
+
+deviceTest("a donated update leaves memory alone that somebody else reads", () => {
+  const donate = { donate: true };
+  const first = mx.array([0], mx.int32);
+  const x = stored([1, 2, 3, 4]);
+  const part = x.index(mx.Slice(1, 3));
+  mx.eval(part); // lies in the memory of x
+  assertEquals(mx.sliceUpdate(x, mx.array([9, 9]), first, [0], donate).tolist(), [9, 9, 3, 4]);
+  assertEquals(part.tolist(), [2, 3]);
+
+  const y = stored([1, 2, 3, 4]);
+  const square = y.reshape([2, 2]); // a view, which is not held by anybody but y
+  assertEquals(mx.sliceUpdate(square, mx.array([[9, 9]]), first, [0], donate).tolist(), [[9, 9], [3, 4]]);
+  assertEquals(y.tolist(), [1, 2, 3, 4]);
+
+  const constant = stored([1, 2, 3, 4]);
+  using update = mx.compile((at: mx.Tensor) => mx.sliceUpdate(constant, mx.array([9, 9]), at, [0], donate));
+  assertEquals(update(first).tolist(), [9, 9, 3, 4]);
+  assertEquals(update(mx.array([2], mx.int32)).tolist(), [1, 2, 9, 9]);
 });
 
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {

@@ -118,6 +118,7 @@ kernelTest("reduce reads strided, broadcast and reversed views", (backend) => {
     { outer: [[35], [1]], inner: [[24], [35]] }, // columns
     { outer: [[2, 3], [420, 1]], inner: [[4, 5], [105, 3]] },
     { outer: [[4, 1, 3], [24, 0, 8]], inner: [[2, 4], [4, 1]] },
+    { outer: [[3], [1]], inner: [[7, 1], [35, 99]] }, // the stride of a dimension of size 1 says nothing
     { outer: [[3], [0]], inner: [[50], [0]] }, // broadcast
     { outer: [[4], [-35]], inner: [[35], [-1]], start: 34 + 3 * 35 },
   ];

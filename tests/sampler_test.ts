@@ -68,6 +68,25 @@ for (const device of testDevices()) {
     assertEquals((values as number[][]).map(near), [near(expected), near(expected)]);
   });
 
+  Deno.test(`makeLogitsProcessors() subtracts the frequency penalty each time, on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const [process, ...others] = makeLogitsProcessors({ frequencyPenalty: 0.75 });
+    assertEquals([process.graph, process.counts, others], ["frequency 0.75", true, []]);
+    const rows = [[3, 4, 5, 5, 9], [0, 0, 0, 7, 7]];
+    const weights = [[1, 1, 1, 1, 1], [1, 0, 0, 1, 1]];
+    const expect = (use: readonly number[][]): string[][] =>
+      use.map((weight, row) =>
+        LOGITS.map((x, i) => (x - 0.75 * rows[row].reduce((n, id, j) => n + (id === i ? weight[j] : 0), 0)).toFixed(5))
+      );
+    const [weighted, whole] = mx.tidy(() => {
+      const [recent, logits] = [mx.array(rows, mx.int32), mx.array([LOGITS, LOGITS])];
+      return [process(recent, logits, mx.array(weights)), process(recent, logits)].map((x) => x.tolist() as number[][]);
+    });
+    const near = (values: number[][]): string[][] => values.map((row) => row.map((x) => x.toFixed(5)));
+    assertEquals(near(weighted), expect(weights));
+    assertEquals(near(whole), expect([weights[0], weights[0]]));
+  });
+
   Deno.test(`makeLogitsProcessors() penalizes each recent token once, by its sign, on ${device}`, () => {
     mx.setDefaultDevice(device);
     const [penalize] = makeLogitsProcessors({ repetitionPenalty: 1.5 });
@@ -97,6 +116,7 @@ Deno.test("makeSampler() names options out of range", () => {
   const refused = (options: mx.lm.LogitsOptions, message: string) =>
     assertThrows(() => makeLogitsProcessors(options), LlmError, message);
   refused({ presencePenalty: NaN }, "presencePenalty is NaN, expected a number");
+  refused({ frequencyPenalty: Infinity }, "frequencyPenalty is Infinity, expected a number");
   refused({ logitBias: { [-1]: 2 } }, "logitBias has a token that is -1, expected the id of a token");
   refused({ logitBias: { 5: Infinity } }, "logitBias[5] is Infinity, expected a number or -Infinity");
 });

@@ -299,12 +299,14 @@ kernelTest("sample keeps ties by index and by value as documented", (backend) =>
   assertEquals(draw({ temperature: 1, minP: 0.3 }), new Set([1, 2, 3, 4, 5, 7]));
 });
 
-kernelTest("sample finds thresholds among hundreds of ties and of close logits", (backend) => {
+kernelTest("sample finds thresholds among hundreds of ties, of close logits and far below the maximum", (backend) => {
   const next = generator(41);
   const uniforms = [0, 0.3, Math.fround(next()), 1 - 2 ** -24];
   const flat = Float32Array.from({ length: 20_011 }, () => next() * 0.1); // all in one bin of the histogram
   const stepped = Float32Array.from({ length: 20_011 }, () => Math.floor(next() * 12) / 4); // a dozen values
-  for (const logits of [flat, stepped]) {
+  const wide = Float32Array.from({ length: 3001 }, () => next() * 40);
+  const tail = Float32Array.from({ length: 5003 }, (_, i) => i === 777 ? 9 : next() * 0.1); // 38 % of the mass are far
+  for (const logits of [flat, stepped, wide, tail]) {
     for (const topK of [1, 300, 1900, 15_000]) {
       for (const topP of [0, 1e-4, 0.2, 0.9]) {
         const s = { temperature: 0.8, topK, topP };

@@ -7,6 +7,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { StopStrings, StreamDecoder } from "../src/llm/detokenizer.ts";
 import { LlmError } from "../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../src/llm/tokenizer.ts";
+import { readSplitter } from "../src/llm/words.ts";
 import { GOLDEN, qwen3Source, tinySource } from "./models.ts";
 
 const qwen3 = await Tokenizer.load(await qwen3Source());
@@ -97,6 +98,37 @@ Deno.test("encode() merges as the definition says: always the leftmost of the pa
     const word = Array.from({ length: 2 + i % 23 }, letter).join("");
     assertEquals(tiny.encode(word), slowly(word), word);
   }
+});
+
+Deno.test("encode() joins two tokens only where their own pair was learned", async () => {
+  const tokenizer = await changedTiny((json) => {
+    const ids = Object.values(json.model.vocab);
+    const letters = Object.fromEntries(Object.entries(json.model.vocab).filter(([token]) => token.length === 1));
+    json.model.vocab = letters;
+    const made = ["xy", "yz", "xyz"];
+    const free = ids.filter((id) => !Object.values(letters).includes(id));
+    made.forEach((token, i) => letters[token] = free[i]);
+    json.model.merges = [["x", "y"], ["y", "z"], ["x", "yz"]];
+  });
+  const [xy, z, y] = ["xy", "z", "y"].map((token) => tokenizer.idOf(token)!);
+  assertEquals(tokenizer.encode("xyz"), [xy, z]); // "xyz" is a token, but of "x" and "yz"
+  assertEquals(tokenizer.encode("yyz"), [y, tokenizer.idOf("yz")!]);
+});
+
+Deno.test("white space and digits in patterns are those of Oniguruma", () => {
+  const split = (pattern: string): (text: string) => string[] =>
+    readSplitter({
+      pre_tokenizer: {
+        type: "Sequence",
+        pretokenizers: [
+          { type: "Split", pattern: { Regex: pattern }, behavior: "Isolated" },
+          { type: "ByteLevel", add_prefix_space: false, use_regex: false },
+        ],
+      },
+    }, "tokenizer.json");
+  assertEquals(split("\\s")("a\u0085b\ufeffc\u2003d"), ["a", "\u0085", "b\ufeffc", "\u2003", "d"]);
+  assertEquals(split("\\S+")("a\u0085\ufeffc"), ["a", "\u0085", "\ufeffc"]);
+  assertEquals(split("\\d")("a٣b4½"), ["a", "٣", "b", "4", "½"]);
 });
 
 Deno.test("encode() takes the longest control token", async () => {

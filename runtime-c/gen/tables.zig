@@ -17,6 +17,8 @@ pub const Kernel = struct {
     needs: []const u8,
     wasm: bool,
     chunks: u8 = 0,
+    /// Products and sums are never joined by a compiler (contraction.zig).
+    exact: bool = false,
     /// Buffers that a dispatch has many of: rows of a table of addresses, which stands behind `buffers`.
     columns: []const []const u8 = &.{},
 

@@ -4,9 +4,19 @@
 #define VKMX_WASM_PACKED_MATVEC_H
 #include "activations.h"
 
+// Products added to sums that pairs keep in 16 bits, for SPAN columns at most, and quads in 32.
+INLINE i4 add_dot(i4 sums, u4 x, u4 codes, bool quads) {
+    return quads ? quad_dot(x, codes, sums) : (i4)((i16x8)sums + pair_dot(x, codes));
+}
+INLINE i4 add_two(i4 sums, u4 x0, u4 codes0, u4 x1, u4 codes1, bool quads) {
+    return quads ? quad_dot(x1, codes1, quad_dot(x0, codes0, sums))
+                 : (i4)((i16x8)sums + (pair_dot(x0, codes0) + pair_dot(x1, codes1)));
+}
+INLINE i4 sums_of(i4 sums, bool quads) { return quads ? sums : widen_pairs((i16x8)sums); }
+
 // 32 columns of a tile of 4 bits. x: 32 int8, or 32 hi and then 32 lo, whose sums go to `fine`.
-INLINE void span_dot(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
-    i16x8 a[VECTORS] = {{0}}, b[VECTORS] = {{0}};
+INLINE void span_dot(const uint8_t *w, const int8_t *x, bool precise, bool quads, i4 *sum, i4 *fine) {
+    i4 a[VECTORS] = {{0}}, b[VECTORS] = {{0}};
 #pragma clang loop unroll(full)
     for (int o = 0; o < 2; o++) {
         u4 xs = u4_load(x + 16 * o), ys = precise ? u4_load(x + SPAN + 16 * o) : xs;
@@ -16,42 +26,23 @@ INLINE void span_dot(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i
 #pragma clang loop unroll(full)
             for (int h = 0; h < VECTORS; h++, w += 16) {
                 u4 c = u4_load(w), low = low_nibbles(c), high = high_nibbles(c);
-                a[h] += pair_dot(x0, low) + pair_dot(x1, high);
-                if (precise) b[h] += pair_dot(y0, low) + pair_dot(y1, high);
+                a[h] = add_two(a[h], x0, low, x1, high, quads);
+                if (precise) b[h] = add_two(b[h], y0, low, y1, high, quads);
                 keep_order(&a[h], precise ? &b[h] : &a[h]);
             }
         }
     }
     for (int h = 0; h < VECTORS; h++) {
-        sum[h] += widen_pairs(a[h]);
-        if (precise) fine[h] += widen_pairs(b[h]);
+        sum[h] += sums_of(a[h], quads);
+        if (precise) fine[h] += sums_of(b[h], quads);
     }
 }
 
-// The same by quads.
-INLINE void span_quads(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
-#pragma clang loop unroll(full)
-    for (int o = 0; o < 2; o++) {
-        u4 xs = u4_load(x + 16 * o), ys = precise ? u4_load(x + SPAN + 16 * o) : xs;
-#pragma clang loop unroll(full)
-        for (int q = 0; q < 4; q += 2) {
-            u4 x0 = splat_lane(xs, q), x1 = splat_lane(xs, q + 1), y0 = splat_lane(ys, q), y1 = splat_lane(ys, q + 1);
-#pragma clang loop unroll(full)
-            for (int h = 0; h < VECTORS; h++, w += 16) {
-                u4 c = u4_load(w), low = low_nibbles(c), high = high_nibbles(c);
-                sum[h] = quad_dot(x1, high, quad_dot(x0, low, sum[h]));
-                if (precise) fine[h] = quad_dot(y1, high, quad_dot(y0, low, fine[h]));
-                keep_order(&sum[h], precise ? &fine[h] : &sum[h]);
-            }
-        }
-    }
-}
-
-// Codes of 8 bits by quads: low and high nibbles are summed apart.
-INLINE void span_quads8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
+// The same of 8 bits: low and high nibbles are summed apart.
+INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, bool quads, i4 *sum, i4 *fine) {
     for (int pass = 0; pass <= (int)precise; pass++, x += SPAN) {
         const uint8_t *at = w;
-        i4 high[VECTORS] = {{0}}, *to = pass ? fine : sum;
+        i4 a[VECTORS] = {{0}}, b[VECTORS] = {{0}};
 #pragma clang loop unroll(full)
         for (int o = 0; o < 2; o++) {
             u4 xs = u4_load(x + 16 * o);
@@ -61,38 +52,14 @@ INLINE void span_quads8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum
 #pragma clang loop unroll(full)
                 for (int h = 0; h < VECTORS; h++, at += 16) {
                     u4 c = u4_load(at);
-                    to[h] = quad_dot(x0, low_nibbles(c), to[h]);
-                    high[h] = quad_dot(x0, high_nibbles(c), high[h]);
-                    keep_order(&to[h], &high[h]);
-                }
-            }
-        }
-        for (int h = 0; h < VECTORS; h++) to[h] += high[h] << 4;
-    }
-}
-
-// Pairs for codes of 8 bits: low and high nibbles are summed apart.
-INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, i4 *sum, i4 *fine) {
-    for (int pass = 0; pass <= (int)precise; pass++, x += SPAN) {
-        const uint8_t *at = w;
-        i16x8 a[VECTORS] = {{0}}, b[VECTORS] = {{0}};
-#pragma clang loop unroll(full)
-        for (int o = 0; o < 2; o++) {
-            u4 xs = u4_load(x + 16 * o);
-#pragma clang loop unroll(full)
-            for (int q = 0; q < 4; q++) {
-                u4 x0 = splat_lane(xs, q);
-#pragma clang loop unroll(full)
-                for (int h = 0; h < VECTORS; h++, at += 16) {
-                    u4 c = u4_load(at);
-                    a[h] += pair_dot(x0, low_nibbles(c));
-                    b[h] += pair_dot(x0, high_nibbles(c));
+                    a[h] = add_dot(a[h], x0, low_nibbles(c), quads);
+                    b[h] = add_dot(b[h], x0, high_nibbles(c), quads);
                     keep_order(&a[h], &b[h]);
                 }
             }
         }
         i4 *to = pass ? fine : sum;
-        for (int h = 0; h < VECTORS; h++) to[h] += widen_pairs(a[h]) + (widen_pairs(b[h]) << 4);
+        for (int h = 0; h < VECTORS; h++) to[h] += sums_of(a[h], quads) + (sums_of(b[h], quads) << 4);
     }
 }
 
@@ -109,10 +76,8 @@ INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first,
             at += packed_head_bytes(dtype);
             i4 sum[VECTORS] = {{0}}, fine[VECTORS] = {{0}};
             for (uint32_t i = 0; i < group; i += SPAN) {
-                if (bits == 8 && quads) span_quads8(at, q, precise, sum, fine);
-                else if (bits == 8) span_dot8(at, q, precise, sum, fine);
-                else if (quads) span_quads(at, q, precise, sum, fine);
-                else span_dot(at, q, precise, sum, fine);
+                if (bits == 8) span_dot8(at, q, precise, quads, sum, fine);
+                else span_dot(at, q, precise, quads, sum, fine);
                 at += packed_code_bytes(SPAN, bits);
                 q += precise ? 2 * SPAN : SPAN;
             }

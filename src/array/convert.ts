@@ -89,7 +89,7 @@ export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
 export function toIndexNode(op: string, value: TensorLike): Node {
   const node = toNode(op, value, ArrayBuffer.isView(value) ? undefined : dt.int32);
   if (node.dtype.kind === "bool" || node.dtype.kind === "float") {
-    throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}`);
+    throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}, use a list or astype(mx.int32)`);
   }
   return node;
 }

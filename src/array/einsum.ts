@@ -20,17 +20,32 @@ interface Term {
   readonly letters: readonly string[];
 }
 
-function parse(subscripts: string, count: number): { inputs: string[][]; output: string[] } {
+/** Letters with at most one "..." in each part. */
+const FORM = /^(?!.*\.\.\.[A-Za-z]*\.)(?:[A-Za-z,]|\.\.\.)*(?:->(?:[A-Za-z]|\.\.\.)*)?$/;
+
+/** One letter an axis of every input and of the output. The axes of "…" are named by their place from the end. */
+function parse(subscripts: string, ranks: readonly number[]): { inputs: string[][]; output: string[] } {
   const text = subscripts.replaceAll(" ", "");
   const [left, right, more] = text.split("->");
-  const inputs = left.split(",").map((part) => [...part]);
-  const output = right !== undefined ? [...right] : once(inputs.flat()).sort();
+  const parts = left.split(",");
+  const named = (part: string): number => part.replace("...", "").length;
+  const open = parts.map((part, i) => part.includes("...") ? Math.max(0, ranks[i] - named(part)) : 0);
+  const broadcast = (count: number): string[] => Array.from({ length: count }, (_, i) => `...${count - i}`);
+  const letters = (part: string, count: number): string[] => {
+    const [before, after] = part.split("...");
+    return after === undefined ? [...part] : [...before, ...broadcast(count), ...after];
+  };
+  const inputs = parts.map((part, i) => letters(part, open[i]));
+  const all = Math.max(...open);
+  const output = right !== undefined
+    ? letters(right, all)
+    : [...broadcast(all), ...once(inputs.flat()).filter((c) => c.length === 1).sort()];
   const known = new Set(inputs.flat());
-  const wrong = more !== undefined || inputs.length !== count || !/^[A-Za-z,]*(->[A-Za-z]*)?$/.test(text) ||
+  const wrong = more !== undefined || parts.length !== ranks.length || !FORM.test(text) ||
     new Set(output).size !== output.length || output.some((c) => !known.has(c));
   if (wrong) {
     throw new ValueError(
-      `einsum() cannot use "${subscripts}" for ${count} arrays: letters, commas and "->" in NumPy's form`,
+      `einsum() cannot use "${subscripts}" for ${ranks.length} arrays: letters, commas, "..." and "->" in NumPy's form`,
     );
   }
   return { inputs, output };
@@ -86,7 +101,7 @@ function contract(a: Term, b: Term, needed: ReadonlySet<string>, sizes: Readonly
 
 /**
  * Sums of products over letters that name axes. Letters that "->" leaves out are summed over; without "->" the result has
- * the letters that occur once, in alphabetical order. Axes of size 1 broadcast.
+ * the letters that occur once, in alphabetical order. "..." stands for any other axes, which broadcast; so do axes of size 1.
  *
  * @example
  * ```ts
@@ -96,13 +111,15 @@ function contract(a: Term, b: Term, needed: ReadonlySet<string>, sizes: Readonly
  * ```
  */
 export function einsum(subscripts: string, ...operands: readonly TensorLike[]): Tensor {
-  const { inputs, output } = parse(subscripts, operands.length);
   const nodes = toOperands("einsum", operands);
+  const { inputs, output } = parse(subscripts, nodes.map((node) => node.shape.length));
   const sizes = new Map<string, number>();
   nodes.forEach((node, i) => {
     if (node.shape.length !== inputs[i].length) {
       throw new ShapeError(
-        `einsum() "${inputs[i].join("")}" does not fit an array of shape ${formatShape(node.shape)}`,
+        `einsum() "${subscripts.split(",")[i].split("->")[0]}" does not fit an array of shape ${
+          formatShape(node.shape)
+        }`,
       );
     }
     inputs[i].forEach((c, axis) => {

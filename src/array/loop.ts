@@ -12,33 +12,40 @@ import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
-import { int32 } from "../graph/dtype.ts";
+import { float32, int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
 export { FastPathFailure, MAX_STEPS };
 
-/** An int32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array, shape: Shape = [values.length]): Tensor {
+/** An int32 or float32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
+export function visible(values: Int32Array | Float32Array, shape: Shape = [values.length]): Tensor {
   const bytes = new Uint8Array(values.slice().buffer);
-  return wrap(makeNode("data", [], shape, int32, { bytes, visible: true }));
+  return wrap(makeNode("data", [], shape, values instanceof Int32Array ? int32 : float32, { bytes, visible: true }));
 }
 
 /**
- * The values of a {@link visible} array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
+ * The values of a {@link visible} int32 array now, all or `count` from `start` on. What steps up to a finished ticket wrote is there.
  * Reading visible memory of a GPU takes about a microsecond for 32 bytes.
  */
 export function peek(array: Tensor, start?: number, count?: number): Int32Array {
   return new Int32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
+/** The same of a float32 array. */
+export function peekFloats(array: Tensor, start?: number, count?: number): Float32Array {
+  return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
+}
+
 /** Replaces all values of an evaluated array of a {@link Loop}'s state, behind submitted steps and before later ones. */
-export function poke(array: Tensor, values: Int32Array | Uint32Array): void {
+export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array): void {
   pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
 /** A step from state to state that was traced once; {@link Loop} runs it over a state. */
 export class Trace<S> implements Disposable {
+  /** Milliseconds that a step took when somebody last measured it, for who decides how many to submit. */
+  pace: number | undefined;
   readonly #make: () => StateTrace;
   #trace: StateTrace;
   #improving: Promise<boolean> | undefined;
@@ -162,6 +169,11 @@ export class Loop<S> implements Disposable {
 /** Most traces that are kept: a few lengths of prompts and capacities of caches, each with a step or two. */
 const MOST_TRACES = 32;
 
+/** Names a step as the switches of the scheduler now have it lowered. */
+function keyOf(name: string): string {
+  return `${name} ${JSON.stringify(options)}`;
+}
+
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
@@ -198,13 +210,22 @@ export class Traces implements Disposable {
    */
   trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
     const kept = this.#kept;
-    const key = `${name} ${JSON.stringify(options)}`;
-    const tensors = tensorsOf(state);
-    const at = kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+    const at = this.#find(name, state);
     const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
-    kept.push({ key, trace: trace as Trace<unknown> });
+    kept.push({ key: keyOf(name), trace: trace as Trace<unknown> });
     if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
     return trace;
+  }
+
+  /** The trace of a step, where it is kept. */
+  known<S>(name: string, state: S): Trace<S> | undefined {
+    return this.#kept[this.#find(name, state)]?.trace as Trace<S> | undefined;
+  }
+
+  #find(name: string, state: unknown): number {
+    const key = keyOf(name);
+    const tensors = tensorsOf(state);
+    return this.#kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
   }
 
   /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. */

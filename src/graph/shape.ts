@@ -25,11 +25,11 @@ export function contiguousStrides(shape: Shape): number[] {
   return strides;
 }
 
-/** Whether elements lie one after the other in row-major order. Dimensions of size 1 do not matter. */
+/** Whether elements lie one after the other in row-major order, or there are none. Dimensions of size 1 do not matter. */
 export function isContiguous(shape: Shape, strides: readonly number[]): boolean {
+  if (shape.includes(0)) return true;
   let s = 1;
   for (let i = shape.length - 1; i >= 0; i--) {
-    if (shape[i] === 0) return true;
     if (shape[i] === 1) continue;
     if (strides[i] !== s) return false;
     s *= shape[i];

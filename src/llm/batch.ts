@@ -20,6 +20,7 @@ import {
   type Prompt,
   tokensFor,
 } from "./generate.ts";
+import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -36,7 +37,8 @@ export interface BatchGenerateOptions
 }
 
 /** One generated token of one sequence. */
-export interface BatchToken extends Pick<GenerationResponse, "text" | "token" | "generationTokens" | "finishReason"> {
+export interface BatchToken
+  extends Pick<GenerationResponse, "text" | "token" | "logprobs" | "generationTokens" | "finishReason"> {
   /** Number of the prompt. */
   readonly sequence: number;
 }
@@ -83,6 +85,7 @@ export async function* streamBatchGenerate(
 ): AsyncGenerator<BatchToken, void, void> {
   const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal, onPrompt } = options;
   checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
   const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
   for (const limit of limits) checkCount("maxTokens", limit);
   const seeds = seed === undefined
@@ -110,11 +113,11 @@ export async function* streamBatchGenerate(
     using decoder = Decoder.join(opened);
     const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
     for await (const tokens of inTurns(decoder.tokens())) {
-      for (const { sequence, token } of tokens) {
+      for (const { sequence, token, logprobs } of tokens) {
         const ending = endings[sequence];
         const { text, finishReason } = ending.push(token);
         if (finishReason !== null) decoder.end(sequence);
-        yield { sequence, text, token, generationTokens: ending.count, finishReason };
+        yield { sequence, text, token, ...(logprobs && { logprobs }), generationTokens: ending.count, finishReason };
       }
     }
   } finally {

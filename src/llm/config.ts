@@ -115,6 +115,20 @@ export class Fields {
     return this.#number(name, (v) => v >= low && v <= high, `a number from ${low} to ${high}`, fallback);
   }
 
+  /** A whole number in a closed range. */
+  whole(name: string, low: number, high: number): number {
+    const valid = (v: number): boolean => Number.isInteger(v) && v >= low && v <= high;
+    return this.#number(name, valid, `a whole number from ${low} to ${high}`, undefined);
+  }
+
+  /** An object, empty when the field is absent. */
+  record(name: string): Readonly<Record<string, unknown>> {
+    const value = this.values[name] ?? {};
+    if (typeof value === "object" && !Array.isArray(value)) return value as Record<string, unknown>;
+    this.#expected(name, "an object");
+    return {};
+  }
+
   /** true or false. */
   flag(name: string, fallback?: boolean): boolean {
     const value = this.values[name] ?? fallback;
@@ -198,7 +212,7 @@ export function readGenerationConfig(text: string | undefined, file: string): Ge
   const config: GenerationConfig = {
     eosTokenIds: fields.tokenIds("eos_token_id"),
     temperature: sampled ? optional("temperature", 0, 100) : 0,
-    topK: optional("top_k", 0, 2 ** 31),
+    topK: fields.has("top_k") ? fields.whole("top_k", 0, 2 ** 31) : undefined,
     topP: optional("top_p", 0, 1),
     minP: optional("min_p", 0, 1),
   };
@@ -246,12 +260,15 @@ function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path:
 
 /** "rope_theta" and "rope_scaling", which newer configs nest in "rope_parameters". */
 export function readRope(fields: Fields): { readonly theta: number; readonly scaling: RopeScaling } {
-  const nested = (fields.values.rope_parameters ?? {}) as Record<string, unknown>;
+  const nested = fields.record("rope_parameters");
   const nestedTheta = nested.rope_theta;
   const theta = !fields.has("rope_theta") && typeof nestedTheta === "number" && nestedTheta > 0
     ? nestedTheta
     : fields.positive("rope_theta");
-  return { theta, scaling: readRopeScaling(fields, (fields.values.rope_scaling ?? nested) as Record<string, unknown>) };
+  return {
+    theta,
+    scaling: readRopeScaling(fields, fields.has("rope_scaling") ? fields.record("rope_scaling") : nested),
+  };
 }
 
 function readRopeScaling(fields: Fields, block: Record<string, unknown>): RopeScaling {

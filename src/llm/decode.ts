@@ -14,8 +14,9 @@
  */
 
 import * as mx from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { FastPathFailure, Loop, MAX_STEPS, poke, Trace, visible } from "../array/loop.ts";
+import { Loop, poke, Trace, visible } from "../array/loop.ts";
 import {
   type Chunk,
   type DecodeOptions,
@@ -23,18 +24,23 @@ import {
   type Filled,
   fromLog,
   logOf,
+  logprobsIn,
+  logprobsLog,
   own,
   promptRows,
   promptStep,
   readStep,
   ring,
+  ringWeights,
   type Small,
   stackStates,
   type State,
   takeStates,
 } from "./decode_state.ts";
 import { KvCache } from "./kv_cache.ts";
+import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
+import { type Batch, endsWell, Pace } from "./pace.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
@@ -42,23 +48,17 @@ export interface DecodedToken {
   /** Number of its sequence. */
   readonly sequence: number;
   readonly token: number;
+  /** Where they were asked for. */
+  readonly logprobs?: Logprobs;
 }
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
 const MOST_FED = 3;
-/** Milliseconds that the steps of one submission should take at most, so that text flows and a stop wastes little. */
-const BATCH_MS = 10;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
-
-/** Steps on their way to the device. */
-interface Batch {
-  readonly count: number;
-  done(): Promise<void>;
-}
 
 /** A row of the state. */
 interface Row {
@@ -89,6 +89,8 @@ export class Decoder implements Disposable {
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Batch> | undefined;
   #loop: Loop<State> | undefined;
+  /** What the loop runs, where it is kept. */
+  #trace: Trace<State> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
   /** Steps that the loop took. */
@@ -114,13 +116,13 @@ export class Decoder implements Disposable {
     options: DecodeOptions,
     small?: Small,
   ) {
-    const { sampler, processors, contextSize } = options;
+    const { sampler, processors, contextSize, logprobs } = options;
     this.#model = model;
     this.#cache = cache;
     this.#options = options;
     this.#prompt = prompt;
     const graphs = [sampler.graph, ...processors.map(({ graph }) => graph)];
-    this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize].join(" ");
+    this.#graph = graphs.includes(undefined) ? undefined : [...graphs, contextSize, logprobs].join(" ");
     const last = cache.offset + prompt.length - 1;
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
@@ -132,12 +134,15 @@ export class Decoder implements Disposable {
   #unread(): Small {
     const [{ key }] = this.#rows;
     const recent = this.#recent();
+    const weights = this.#weights();
     return {
       token: own(visible(Int32Array.of(0), [1, 1])),
       position: own(visible(Int32Array.of(this.#cache.offset))),
       key: key && own(mx.array([[...key]], mx.uint32)),
       recent: recent && own(mx.array([recent], mx.int32)),
+      weights: weights && own(mx.array([weights], mx.float32)),
       log: logOf([[]]),
+      logprobs: logprobsLog(this.#options.logprobs, 1),
     };
   }
 
@@ -148,17 +153,24 @@ export class Decoder implements Disposable {
     return processors.length > 0 ? ring(tokens, last, contextSize) : undefined;
   }
 
+  /** Which places of that ring have tokens, where a processor counts them. */
+  #weights(): number[] | undefined {
+    const [{ tokens, last }] = this.#rows;
+    const { processors, contextSize } = this.#options;
+    return processors.some(({ counts }) => counts) ? ringWeights(tokens, last, contextSize) : undefined;
+  }
+
   /**
    * One decoder of several sequences, numbered in the order of `decoders`. Those have been opened and have the same options but
    * for the random key; they are given up and their caches emptied. The new one owns its cache.
    */
   static join(decoders: readonly Decoder[]): Decoder {
     const [first] = decoders;
-    const small = stackStates(decoders.map((decoder) => decoder.#small));
+    const small = stackStates(decoders.map((decoder) => decoder.#small), first.#options.logprobs);
     const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
     const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
     joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
-    joined.#opening = Promise.resolve({ count: 1, done: () => Promise.resolve() });
+    joined.#opening = Promise.resolve({ count: 1, submitted: performance.now(), done: () => Promise.resolve() });
     joined.#ended.push(cache);
     for (const decoder of decoders) decoder[Symbol.dispose]();
     return joined;
@@ -184,36 +196,35 @@ export class Decoder implements Disposable {
   /**
    * Reads the rest of the prompt and yields lists of tokens until every sequence has ended, step by step and in the order of
    * sequences within a step; may be called once. Each list is to be read to its end before the next one is asked for. The first one
-   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next
-   * one runs while they are read. Afterwards the cache holds all tokens that were fed to get those that were taken, of the longest
-   * sequence. Steps that did not end well are done again in another way, see {@link FastPathFailure}.
+   * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next one runs
+   * while they are read, also behind the prompt where the time of a step is known. Afterwards the cache holds all tokens that were fed
+   * to get those that were taken, of the longest sequence. Steps that did not end well are done again in another way, see
+   * {@link endsWell}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const cache = this.#cache;
     const flight: Batch[] = [];
     let submitted = 0;
     let finished = 0;
-    let size = 1;
-    let perStep = Infinity; // milliseconds
+    let pace = new Pace(undefined);
     try {
       while (this.#rows.some((row) => !row.ended)) {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
         if (narrow && flight.length === 0) this.#dropEnded(submitted);
         if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
-        // One batch ahead, where that does not mean a long wait at the end.
-        const depth = perStep <= BATCH_MS ? 2 : 1;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        while (flight.length < depth && submitted < most && goesOn()) {
-          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(size, most - submitted));
+        while (flight.length < pace.depth && submitted < most && goesOn()) {
+          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(pace.size, most - submitted));
+          if (submitted === 0) pace = new Pace(this.#knownPace());
           submitted += batch.count;
           flight.push(batch);
         }
         if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(most - submitted);
         if (this.#steps >= IMPROVE_AFTER) this.#improve();
         const [batch] = flight;
-        const started = performance.now();
+        const asked = performance.now();
         if (!await endsWell(batch)) {
           for (const later of flight.splice(0)) await endsWell(later);
           cache.trim(submitted - finished);
@@ -221,13 +232,11 @@ export class Decoder implements Disposable {
           this.#restart(finished);
           continue;
         }
-        const waited = (performance.now() - started) / batch.count;
         flight.shift();
-        const first = finished === 0;
+        pace.note(finished > 0 ? batch.count : 0, batch.submitted, asked); // the first batch is the prompt
+        if (finished > 0 && this.#trace) this.#trace.pace = pace.perStep;
         yield this.#take(finished + 1, finished += batch.count);
-        // The first batch is the prompt; one that was done already tells nothing.
-        if (!first && (perStep === Infinity || waited > perStep / 2)) perStep = waited;
-        size = Math.max(1, Math.min(2 * size, MAX_STEPS / 2, Math.floor(BATCH_MS / perStep)));
+        pace.grow();
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
@@ -238,7 +247,8 @@ export class Decoder implements Disposable {
   /** The tokens of finished steps, one by one: a sequence may end between two of them. */
   *#take(from: number, to: number): Generator<DecodedToken, void, void> {
     const rows = this.#rows;
-    const logged = rows.map(({ last }, i) => fromLog(this.#small.log, i, last + from, to - from + 1));
+    const { log, logprobs } = this.#small;
+    const logged = rows.map(({ last }, i) => fromLog(log, i, last + from, to - from + 1));
     for (let step = from; step <= to; step++) {
       for (let i = 0; i < rows.length; i++) {
         const row = rows[i];
@@ -247,24 +257,30 @@ export class Decoder implements Disposable {
         this.#taken = step;
         row.tokens.push(token);
         row.ended = step === row.limit;
-        yield { sequence: row.sequence, token };
+        yield {
+          sequence: row.sequence,
+          token,
+          ...(logprobs && { logprobs: logprobsIn(logprobs, i, row.last + step) }),
+        };
       }
     }
   }
 
   /** Goes back to the state behind the last good step, the one with number `steps`. */
   #restart(steps: number): void {
-    const { sampler, processors, contextSize } = this.#options;
+    const { sampler, processors, contextSize, logprobs } = this.#options;
     const rows = this.#rows;
+    const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
+      own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
     this.#forget();
     this.#small = {
       token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
       position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
       key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
-      recent: processors.length > 0
-        ? own(mx.array(rows.map(({ tokens, last }) => ring(tokens, last + steps, contextSize)), mx.int32))
-        : undefined,
+      recent: processors.length > 0 ? rings(ring, mx.int32) : undefined,
+      weights: processors.some(({ counts }) => counts) ? rings(ringWeights, mx.float32) : undefined,
       log: logOf(rows.map(() => [])),
+      logprobs: logprobsLog(logprobs, rows.length),
     };
   }
 
@@ -298,6 +314,7 @@ export class Decoder implements Disposable {
     const ids = this.#prompt;
     const [{ key }] = this.#rows;
     const recent = this.#recent();
+    const weights = this.#weights();
     this.#prompt = [];
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
@@ -308,6 +325,7 @@ export class Decoder implements Disposable {
       poke(this.#small.token, Int32Array.of(id));
       if (key) poke(this.#small.key!, Uint32Array.from(key));
       if (recent) poke(this.#small.recent!, Int32Array.from(recent));
+      if (weights) poke(this.#small.weights!, Float32Array.from(weights));
       batch = this.#submit(1);
     }
     const done = async (): Promise<void> => {
@@ -318,7 +336,7 @@ export class Decoder implements Disposable {
       this.#small = this.#unread();
       await (await this.#readRest()).done();
     };
-    return { count: 1, done };
+    return { ...batch!, count: 1, done };
   }
 
   /** Submits the rest of the prompt. */
@@ -333,7 +351,7 @@ export class Decoder implements Disposable {
     this.#cache.advance(count);
     this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
     const ticket = loop.run();
-    return { count: 1, done: () => loop.done(ticket, true) };
+    return { count: 1, submitted: performance.now(), done: () => loop.done(ticket, true) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
@@ -355,7 +373,7 @@ export class Decoder implements Disposable {
     cache.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
-    return { count, done: () => loop.done(ticket) };
+    return { count, submitted: performance.now(), done: () => loop.done(ticket) };
   }
 
   /** The loop over the cache with room for one more token. */
@@ -368,7 +386,16 @@ export class Decoder implements Disposable {
     this.#steps = 0;
     this.#improved = false;
     const state = this.#state();
-    return this.#loop = new Loop(state, this.#traced("step", state, (now) => this.#step(now)));
+    const traced = this.#traced("step", state, (now) => this.#step(now));
+    this.#trace = traced instanceof Trace ? traced : undefined;
+    return this.#loop = new Loop(state, traced);
+  }
+
+  /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
+  #knownPace(): number | undefined {
+    if (this.#graph === undefined || this.#cache.offset >= this.#cache.capacity) return undefined;
+    const trace = this.#model.traces.known(`step ${this.#graph}`, this.#state());
+    return trace?.ready ? trace.pace : undefined;
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
@@ -420,7 +447,7 @@ export class Decoder implements Disposable {
     const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
     this.#rows = kept.map((i) => this.#rows[i]);
     this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
-    const small = takeStates(this.#small, kept);
+    const small = takeStates(this.#small, kept, this.#options.logprobs);
     mx.eval(...this.#cache.state);
     this.#release();
     this.#small = small;
@@ -452,16 +479,5 @@ export class Decoder implements Disposable {
 
   #step(state: State): State {
     return decodeStep(this.#model, this.#options, state);
-  }
-}
-
-/** Whether the steps of a batch ended well. */
-async function endsWell(batch: Batch): Promise<boolean> {
-  try {
-    await batch.done();
-    return true;
-  } catch (error) {
-    if (error instanceof FastPathFailure) return false;
-    throw error;
   }
 }

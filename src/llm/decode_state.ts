@@ -6,9 +6,10 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { MAX_STEPS, peek, visible } from "../array/loop.ts";
+import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { StepCache } from "./kv_cache.ts";
+import { type Logprobs, logprobsOf, logprobsWidth, readLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./sampler.ts";
 
@@ -18,6 +19,8 @@ export interface DecodeOptions {
   readonly processors: readonly LogitsProcessor[];
   /** Number of recent tokens that processors see. */
   readonly contextSize: number;
+  /** Log probabilities are wanted: of each token and of so many of the likeliest ones. */
+  readonly logprobs?: number;
 }
 
 /** What changes from token to token; B sequences. */
@@ -30,8 +33,12 @@ export interface State {
   readonly key: Tensor | undefined;
   /** int32 (B, contextSize): the last tokens in a ring, the one to feed included, where a processor looks at them. */
   readonly recent: Tensor | undefined;
+  /** float32 (B, contextSize): 1 where `recent` has a token, 0 where there were fewer, for processors that count. */
+  readonly weights: Tensor | undefined;
   /** int32 (B, LOG): chosen tokens by position modulo its size. */
   readonly log: Tensor;
+  /** float32 (B, LOG, n): in the same way what {@link logprobsOf} says of them, where that is wanted. */
+  readonly logprobs: Tensor | undefined;
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
 }
@@ -45,7 +52,7 @@ export interface Chunk {
 }
 
 /** The state but for the cache. */
-export type Small = Pick<State, "token" | "position" | "key" | "recent" | "log">;
+export type Small = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
 
 /** A part of the state that a step of the prompt before its end changes. */
 export type Filled = Pick<State, "position" | "keys" | "values">;
@@ -94,29 +101,32 @@ export function decodeStep(model: LanguageModel, options: DecodeOptions, state: 
 
 /** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
 function choose(
-  { sampler, processors, contextSize }: DecodeOptions,
-  { position, key, recent, log }: State,
+  { sampler, processors, logprobs: top = 0 }: DecodeOptions,
+  { position, key, recent, weights, log, logprobs }: State,
   logits: Tensor,
   after: Tensor,
   { keys, values }: StepCache,
 ): State {
   const [rows] = logits.shape;
-  for (const process of processors) logits = process(recent!, logits);
+  for (const process of processors) logits = process(recent!, logits, weights);
   // As MLX does with its global state: the first half stays, the second is for this draw.
   const [stays, draw] = key
     ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
     : [undefined, position];
   const next = sampler(logits, draw).astype(mx.int32);
-  const put = (ring: Tensor, size: number): Tensor => {
+  const put = (ring: Tensor, value: Tensor): Tensor => {
+    const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
-    return mx.sliceUpdate(ring, next.reshape([rows, 1]), at, [1], { donate: true });
+    return mx.sliceUpdate(ring, value.reshape([rows, 1, ...rest]), at, [1], { donate: true });
   };
   return {
     token: next.reshape([rows, 1]),
     position: after,
     key: stays,
-    recent: recent && put(recent, contextSize),
-    log: put(log, LOG),
+    recent: recent && put(recent, next),
+    weights: weights && put(weights, mx.ones([rows], mx.float32)),
+    log: put(log, next),
+    logprobs: logprobs && put(logprobs, logprobsOf(logits, next.reshape([rows, 1]), top)),
     keys,
     values,
   };
@@ -139,6 +149,25 @@ export function logOf(rows: readonly (readonly number[])[]): Tensor {
   return own(visible(values, [rows.length, LOG]));
 }
 
+/** The log of log probabilities of `rows` sequences, where those are wanted; it begins with `values`. */
+export function logprobsLog(
+  top: number | undefined,
+  rows: number,
+  values?: readonly Float32Array[],
+): Tensor | undefined {
+  if (top === undefined) return undefined;
+  const width = logprobsWidth(top);
+  const all = new Float32Array(rows * LOG * width);
+  values?.forEach((row, i) => all.set(row, i * LOG * width));
+  return own(visible(all, [rows, LOG, width]));
+}
+
+/** The log probabilities of the token of a row at a position. */
+export function logprobsIn(log: Tensor, row: number, position: number): Logprobs {
+  const width = log.shape[2];
+  return readLogprobs(peekFloats(log, (row * LOG + position % LOG) * width, width));
+}
+
 /** The tokens of a row of a log at `count` positions from `position` on. */
 export function fromLog(log: Tensor, row: number, position: number, count: number): Int32Array {
   const at = position % LOG;
@@ -151,15 +180,24 @@ export function fromLog(log: Tensor, row: number, position: number, count: numbe
 
 /** The last tokens by position modulo size; places that no token reached hold the last one, which a set does not notice. */
 export function ring(prompt: readonly number[], last: number, size: number): number[] {
-  const slots = new Array<number>(size).fill(prompt[prompt.length - 1]);
-  for (let back = Math.min(size, prompt.length) - 1; back >= 0; back--) {
-    slots[(((last - back) % size) + size) % size] = prompt[prompt.length - 1 - back];
+  return inRing(prompt, last, size, prompt[prompt.length - 1]);
+}
+
+/** 1 where {@link ring} has a token, 0 where no token reached. */
+export function ringWeights(prompt: readonly number[], last: number, size: number): number[] {
+  return inRing(prompt.map(() => 1), last, size, 0);
+}
+
+function inRing(values: readonly number[], last: number, size: number, rest: number): number[] {
+  const slots = new Array<number>(size).fill(rest);
+  for (let back = Math.min(size, values.length) - 1; back >= 0; back--) {
+    slots[(((last - back) % size) + size) % size] = values[values.length - 1 - back];
   }
   return slots;
 }
 
-/** The states of several sequences as one, evaluated; those stay. */
-export function stackStates(all: readonly Small[]): Small {
+/** The states of several sequences as one, evaluated; those stay. `top` is that of {@link DecodeOptions.logprobs}. */
+export function stackStates(all: readonly Small[], top: number | undefined): Small {
   const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
     arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
   const small: Small = {
@@ -167,14 +205,20 @@ export function stackStates(all: readonly Small[]): Small {
     position: stack(all.map((s) => s.position))!,
     key: stack(all.map((s) => s.key)),
     recent: stack(all.map((s) => s.recent)),
+    weights: stack(all.map((s) => s.weights)),
     log: logOf(all.map((s) => [...peek(s.log)])),
+    logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [peekFloats(s.logprobs)] : [])),
   };
   mx.eval(...tensorsIn(small));
   return small;
 }
 
-/** The state of some sequences, evaluated, with an empty log; the other one stays. */
-export function takeStates({ token, position, key, recent }: Small, kept: readonly number[]): Small {
+/** The state of some sequences, evaluated, with empty logs; the other one stays. */
+export function takeStates(
+  { token, position, key, recent, weights }: Small,
+  kept: readonly number[],
+  top: number | undefined,
+): Small {
   const rows = mx.array([...kept], mx.int32);
   const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
   const small: Small = {
@@ -182,7 +226,9 @@ export function takeStates({ token, position, key, recent }: Small, kept: readon
     position: take(position),
     key: key && take(key),
     recent: recent && take(recent),
+    weights: weights && take(weights),
     log: logOf(kept.map(() => [])),
+    logprobs: logprobsLog(top, kept.length),
   };
   mx.eval(...tensorsIn(small));
   rows[Symbol.dispose]();

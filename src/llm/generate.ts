@@ -15,6 +15,7 @@ import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
 import type { KvCache } from "./kv_cache.ts";
+import { checkLogprobs, type Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import {
   type LogitsProcessor,
@@ -45,6 +46,11 @@ export interface GenerateOptions extends SamplerOptions {
   readonly sampler?: Sampler;
   /** Change logits behind bias and penalties. */
   readonly logitsProcessors?: readonly LogitsProcessor[];
+  /**
+   * Tells the log probability of each token, and of so many of the likeliest tokens in its place: an integer from 0 to 20. They are
+   * the model's, behind bias and penalties but in front of temperature and filters. A step then ends op by op, which takes longer.
+   */
+  readonly logprobs?: number;
   /** A cache to continue; it is kept. Without one, a cache is made and freed. */
   readonly cache?: KvCache;
   /**
@@ -64,6 +70,8 @@ export interface GenerationResponse {
   readonly text: string;
   /** The token. */
   readonly token: number;
+  /** Log probabilities, where {@link GenerateOptions.logprobs} asks for them. */
+  readonly logprobs?: Logprobs;
   /** Tokens of the prompt. */
   readonly promptTokens: number;
   /** Those of them that the cache held already; see {@link GenerateOptions.cachePrompt}. */
@@ -102,6 +110,8 @@ export interface StepOptions {
   readonly contextSize: number;
   /** Holds the tokens before the prompt; the prompt and the generated ones are added. */
   readonly cache: KvCache;
+  /** Log probabilities are wanted, see {@link GenerateOptions.logprobs}. */
+  readonly logprobs?: number;
   /** Most prompt tokens of one forward pass. */
   readonly prefillStepSize: number;
   /** Checked between forward passes of the prompt. */
@@ -223,6 +233,7 @@ export async function* streamGenerate(
   const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
   if (options.cache) await closing.get(options.cache);
   const sampler = options.sampler ?? makeSampler(options);
   const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
@@ -253,13 +264,14 @@ export async function* streamGenerate(
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;
-      for (const { token } of tokens) {
+      for (const { token, logprobs } of tokens) {
         const now = performance.now();
         if (++count === 1) first = now;
         const { text, finishReason } = ending.push(token);
         yield {
           text,
           token,
+          ...(logprobs && { logprobs }),
           promptTokens: ids.length,
           cachedTokens: cached,
           promptTps: perSecond(unread.length, first - started),

@@ -13,7 +13,7 @@ import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig }
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer.ts";
-import { modelFiles, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
+import { modelFiles, NO_GGUF, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -62,15 +62,31 @@ const LEAST_CONTEXT = 256;
  * ```
  */
 export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
-  const { dtype = mx.float32, signal } = options;
+  const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") throw new LlmError("option", `load() expected a floating dtype: found ${dtype.name}`);
   const path = dir instanceof URL ? fileURLToPath(dir) : dir;
-  await modelFiles(path);
+  const names = await modelFiles(path);
+  const opening = mx.openAhead(options.device);
+  try {
+    return await loadFrom(path, names, dtype, options, opening);
+  } finally {
+    await opening;
+  }
+}
 
+/** Loads the files of a folder; the tokenizer is read while the device opens. */
+async function loadFrom(
+  path: string,
+  names: readonly string[],
+  dtype: Dtype,
+  options: LoadOptions,
+  opening: Promise<void>,
+): Promise<Loaded> {
   const configFile = `${path}/config.json`;
   const text = await readModelFile(path, "config.json");
   if (text === undefined) {
-    throw new LlmError("config", `${configFile} does not exist: ${path} is not a model directory`);
+    const why = names.some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
+    throw new LlmError("config", `${configFile} does not exist: ${why}`);
   }
   const architecture = describeModel(Fields.parse(text, configFile), configFile);
   const { config } = architecture;
@@ -81,10 +97,11 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   try {
     const model = architecture.build(weights);
     weights.finish();
-    mx.withDevice(options.device, () => checkMemory(path, model, weights));
     const tokenizer = await loadTokenizer(path, config, generationConfig);
+    await opening;
+    mx.withDevice(options.device, () => checkMemory(path, model, weights));
     await read(weights, options);
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     return { model, tokenizer, config, generationConfig, device: options.device ?? mx.defaultDevice() };
   } catch (error) {
     weights[Symbol.dispose]();

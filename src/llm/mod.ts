@@ -39,6 +39,7 @@ export {
   type Sampler,
   type SamplerOptions,
 } from "./sampler.ts";
+export type { Logprobs, TokenLogprob } from "./logprobs.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export { Tokenizer, type TokenizerSource } from "./tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";

@@ -28,6 +28,8 @@ export interface SamplerOptions {
   readonly repetitionPenalty?: number;
   /** Is subtracted from the logits of recent tokens, once however often they occur; 0 changes nothing. */
   readonly presencePenalty?: number;
+  /** Is subtracted from the logits of recent tokens, once for each time that they occur; 0 changes nothing. */
+  readonly frequencyPenalty?: number;
   /** How many recent tokens the penalties look at. Default 20. */
   readonly repetitionContextSize?: number;
   /** Is added to the logits of tokens, by their ids; -Infinity forbids a token. */
@@ -43,9 +45,14 @@ export interface Sampler {
   readonly graph?: string;
 }
 
-/** (recent token ids (n,) or (B, n), logits (B, V)) → logits. */
+/**
+ * (recent token ids (n,) or (B, n), logits (B, V)) → logits. Where there were fewer tokens than places, one of them stands in the
+ * places that are left.
+ */
 export interface LogitsProcessor {
-  (tokens: Tensor, logits: Tensor): Tensor;
+  (tokens: Tensor, logits: Tensor, weights?: Tensor): Tensor;
+  /** Whether it counts tokens: then it gets weights of the shape of `tokens`, 0 in the places that are left and 1 elsewhere. */
+  readonly counts?: boolean;
   /** Names the graph that it builds, see {@link Sampler}. */
   readonly graph?: string;
 }
@@ -83,13 +90,18 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
 }
 
 /** Options of {@link makeLogitsProcessors}. */
-export type LogitsOptions = Pick<SamplerOptions, "repetitionPenalty" | "presencePenalty" | "logitBias">;
+export type LogitsOptions = Pick<
+  SamplerOptions,
+  "repetitionPenalty" | "presencePenalty" | "frequencyPenalty" | "logitBias"
+>;
 
-/** The processors that the options ask for, in the order in which they run: bias, repetition, presence. */
+/** The processors that the options ask for, in the order in which they run: bias, repetition, presence, frequency. */
 export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcessor[] {
   const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
+  const { frequencyPenalty: frequency = 0 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
   check("presencePenalty", presence, Number.isFinite(presence), "a number");
+  check("frequencyPenalty", frequency, Number.isFinite(frequency), "a number");
   const bias = Object.entries(logitBias).map(([id, value]): readonly [number, number] => [Number(id), value]);
   for (const [id, value] of bias) {
     check("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
@@ -105,6 +117,11 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
     processors.push(onRecent(`penalty ${penalty}`, lower));
   }
   if (presence !== 0) processors.push(onRecent(`presence ${presence}`, (seen) => mx.subtract(seen, presence)));
+  if (frequency !== 0) {
+    const lower = (seen: Tensor, counts: Tensor): Tensor =>
+      mx.subtract(seen, mx.multiply(counts, frequency).astype(seen.dtype));
+    processors.push(onCounted(`frequency ${frequency}`, lower));
+  }
   return processors;
 }
 
@@ -123,6 +140,18 @@ function onRecent(graph: string, change: (seen: Tensor) => Tensor): LogitsProces
     return mx.putAlongAxis(logits, indices, change(mx.takeAlongAxis(logits, indices, -1)), -1);
   };
   return Object.assign(process, { graph });
+}
+
+/** A processor that changes the logits of recent tokens by how often each occurs. */
+function onCounted(graph: string, change: (seen: Tensor, counts: Tensor) => Tensor): LogitsProcessor {
+  const process = (tokens: Tensor, logits: Tensor, weights?: Tensor): Tensor => {
+    const recent = tokens.shape[tokens.ndim - 1];
+    const [of, among] = [[-1, recent, 1], [-1, 1, recent]].map((shape) => tokens.reshape(shape));
+    const each = weights?.reshape([-1, 1, recent]) ?? mx.ones([1, 1, recent], mx.float32);
+    const counts = mx.sum(mx.where(mx.equal(of, among), each, 0), -1);
+    return onRecent(graph, (seen) => change(seen, counts))(tokens, logits);
+  };
+  return Object.assign(process, { graph, counts: true });
 }
 
 function addBias(logits: Tensor, bias: readonly (readonly [number, number])[]): Tensor {

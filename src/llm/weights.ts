@@ -168,20 +168,25 @@ export async function openWeights(dir: string, config: ModelConfig, dtype: Dtype
   return new Weights(dir, config, stored, dtype);
 }
 
+/** What to do about a model in the format of llama.cpp. */
+export const NO_GGUF = "GGUF is not read, take the model's folder with config.json and model*.safetensors";
+
 /** Names of the files in a model directory. Throws when it is not one that can be read. */
 export async function modelFiles(dir: string): Promise<string[]> {
+  if (dir === "") throw new LlmError("weights", "The model directory is an empty text: name a folder");
   try {
     const names: string[] = [];
     for await (const entry of Deno.readDir(dir)) if (!entry.isDirectory) names.push(entry.name);
     return names;
   } catch (cause) {
+    const missing = cause instanceof Deno.errors.NotFound;
     // Names of the Hugging Face Hub look like this; mlx-lm would download them.
-    const hint = /^[\w.-]+\/[\w.-]+$/.test(dir)
+    const hint = dir.endsWith(".gguf")
+      ? `: ${NO_GGUF}`
+      : missing && /^[\w.-]+\/[\w.-]+$/.test(dir)
       ? `: hf download ${dir} --local-dir DIR fetches a model of that name`
       : "";
-    const why = cause instanceof Deno.errors.NotFound
-      ? `does not exist${hint}`
-      : `cannot be read: ${(cause as Error).message}`;
-    throw new LlmError("weights", `The model directory ${dir} ${why}`, { cause });
+    const why = missing ? "does not exist" : hint ? "is a file" : `cannot be read: ${(cause as Error).message}`;
+    throw new LlmError("weights", `The model directory ${dir} ${why}${hint}`, { cause });
   }
 }

@@ -346,10 +346,13 @@ function openDecoder(
     explainFallback(`decoder step: op by op, because ${ready}`);
     return undefined;
   }
-  const { decoder: { sizes, layers }, late, inside } = found;
+  const { decoder: { sizes, layers, end }, late, inside } = found;
   const name = late ? "prompt end" : "decoder step";
   const form = late ? "barriers" : decoderForm(l, ready, leafValue);
   explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  if (state.length > 0 && !end) {
+    explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
+  }
   return { name, ready, form, last: late ? undefined : found.last, late, inside };
 }
 

@@ -29,6 +29,9 @@ export interface Args extends ModelConfig {
   readonly ropeScaling: RopeScaling;
 }
 
+/** Far above any model; more would fill the memory before the first missing tensor is noticed. */
+const MAX_LAYERS = 1000;
+
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): Args {
   const { theta, scaling } = readRope(fields);
@@ -36,7 +39,7 @@ export function readArgs(fields: Fields): Args {
     ...readModelConfig(fields),
     hiddenSize: fields.count("hidden_size"),
     intermediateSize: fields.count("intermediate_size"),
-    layers: fields.count("num_hidden_layers"),
+    layers: fields.whole("num_hidden_layers", 1, MAX_LAYERS),
     heads: fields.count("num_attention_heads"),
     kvHeads: fields.count("num_key_value_heads"),
     headDim: fields.count("head_dim"),
@@ -44,15 +47,15 @@ export function readArgs(fields: Fields): Args {
     ropeTheta: theta,
     ropeScaling: scaling,
   };
+  const act = fields.string("hidden_act", "silu");
+  const unsupported = ["attention_bias", "use_sliding_window"].filter((name) => fields.flag(name, false));
+  fields.finish(); // what follows compares values that are right by themselves
   if (args.heads % args.kvHeads !== 0) {
     fields.problem(`"num_attention_heads" ${args.heads} is not a multiple of "num_key_value_heads" ${args.kvHeads}`);
   }
   if (args.headDim % 2 !== 0) fields.problem(`"head_dim" is ${args.headDim}, expected an even number`);
-  const act = fields.string("hidden_act", "silu");
   if (act !== "silu") fields.problem(`"hidden_act" is "${act}": only "silu" is supported`);
-  for (const name of ["attention_bias", "use_sliding_window"]) {
-    if (fields.flag(name, false)) fields.problem(`"${name}" is true, which is not supported`);
-  }
+  for (const name of unsupported) fields.problem(`"${name}" is true, which is not supported`);
   fields.finish();
   return args;
 }
