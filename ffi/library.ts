@@ -23,6 +23,8 @@ const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/
 /** The functions as they are called: the generated table, and those that may take long once more on a thread of their own. */
 const FUNCTIONS = {
   ...SYMBOLS,
+  count_async: { ...SYMBOLS.vkrt_device_count, name: "vkrt_device_count", nonblocking: true },
+  open_async: { ...SYMBOLS.vkrt_device_open, name: "vkrt_device_open", nonblocking: true },
   wait_async: { ...SYMBOLS.vkrt_wait, name: "vkrt_wait", nonblocking: true },
   save_async: { ...SYMBOLS.vkrt_pipelines_save, name: "vkrt_pipelines_save", nonblocking: true },
   prepare_async: { ...SYMBOLS.vkrt_plan_prepare, name: "vkrt_plan_prepare", nonblocking: true },

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xf19f77c4;
+export const ABI_HASH = 0x4b97cf9c;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

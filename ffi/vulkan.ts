@@ -81,6 +81,11 @@ export function listVulkanDevices(): VulkanDeviceInfo[] {
   return Array.from({ length: count[0] }, (_, index) => vulkanDeviceInfo(index));
 }
 
+/** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. What fails will fail there again. */
+export async function prepareVulkan(): Promise<void> {
+  await openLibrary().symbols.count_async(new Uint32Array(1));
+}
+
 /** What there is to know of physical device `index` behind a mask as {@link VulkanDevice} takes it. */
 export function vulkanDeviceInfo(index: number, mask: string = ""): VulkanDeviceInfo {
   const library = openLibrary();
@@ -116,19 +121,29 @@ export class VulkanDevice implements Disposable {
 
   /**
    * Opens physical device `index`; `cacheFolder` ("" for none) keeps compiled pipelines. `mask` hides what the device has:
-   * features by the names in {@link VulkanDeviceInfo} and lower limits such as "maxThreads=128", separated by commas.
+   * features by the names in {@link VulkanDeviceInfo} and lower limits such as "maxThreads=128", separated by commas. With `handle`
+   * it was opened already.
    */
-  constructor(index: number, cacheFolder: string, mask: string = "") {
+  constructor(index: number, cacheFolder: string, mask: string = "", handle?: number) {
     this.#library = openLibrary();
+    this.#handle = handle ?? this.#open(index, cacheFolder, mask);
+  }
+
+  #open(index: number, cacheFolder: string, mask: string): number {
     const call = "vkrt_device_open";
-    const status = this.#library.symbols.vkrt_device_open(
-      index,
-      cString(mask, call),
-      cString(cacheFolder, call),
-      this.#out,
-    );
+    const texts = [mask, cacheFolder].map((text) => cString(text, call));
+    const status = this.#library.symbols.vkrt_device_open(index, texts[0], texts[1], this.#out);
     check(status, call, () => lastError(this.#library, 0));
-    this.#handle = this.#out[0];
+    return this.#out[0];
+  }
+
+  /** The same on another thread; undefined where it fails, as the constructor then will. */
+  static async openAhead(index: number, cacheFolder: string): Promise<VulkanDevice | undefined> {
+    const call = "vkrt_device_open";
+    const handle = new Uint32Array(1);
+    const { open_async } = openLibrary().symbols;
+    const status = await open_async(index, cString("", call), cString(cacheFolder, call), handle);
+    return status === VKRT_OK ? new VulkanDevice(index, cacheFolder, "", handle[0]) : undefined;
   }
 
   /** Whether {@link close} has not been called. */

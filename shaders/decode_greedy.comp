@@ -29,19 +29,23 @@ shared bool is_last;
 void meanwhile() { open_next(); }
 float take_logit(uint row, uint round, float x) { return x; }
 
-// Leaves this workgroup's best; whether all others have.
-bool leave(uvec2 best) {
-    if (thread() == 0u) {
-        Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best;
-        memoryBarrierBuffer();
-        is_last = atomicAdd(Left1s(state_counter()).v[0], 1u) + 1u == gl_NumWorkGroups.y;
-        memoryBarrierBuffer();
-    }
-    barrier();
-    return is_last;
-}
+// The best of all workgroups: in one word of the state that they raise, the key above the index upside down; or without atomics of
+// 64 bits in a list.
+#if SUMS == 0 || SUMS == 3
+layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left64s { uint64_t v[]; };
 
-uvec2 best_left() {
+shared uint last_token;
+
+void leave_best(uvec2 best) { atomicMax(Left64s(state_best()).v[0], pack64(uvec2(~best.x, best.y))); }
+void take_best() {
+    last_token = ~Left2s(state_best()).v[0].x;
+    Left2s(state_best()).v[0] = uvec2(0);
+}
+uint best_left() { return last_token; }
+#else
+void leave_best(uvec2 best) { Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best; }
+void take_best() {}
+uint best_left() {
     uvec2 best = NONE;
     for (uint first = thread(); first < gl_NumWorkGroups.y; first += 3u * THREADS) {
         uvec2 left[3]; // loads that do not wait for each other
@@ -50,7 +54,21 @@ uvec2 best_left() {
         [[unroll]] for (uint n = 0; n < 3u; n++) if (better(left[n], best)) best = left[n];
     }
     [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) best = better_of_lanes(best, m);
-    return best_of_eights(best);
+    return best_of_eights(best).x;
+}
+#endif
+
+// Leaves this workgroup's best; whether all others have.
+bool leave(uvec2 best) {
+    if (thread() == 0u) {
+        leave_best(best);
+        memoryBarrierBuffer();
+        is_last = atomicAdd(Left1s(state_counter()).v[0], 1u) + 1u == gl_NumWorkGroups.y;
+        memoryBarrierBuffer();
+        if (is_last) take_best();
+    }
+    barrier();
+    return is_last;
 }
 
 // The loop's new state. The counter is zero for the next token.
@@ -67,7 +85,7 @@ void main() {
     uvec2 best = best_logit();
     if (!leave(best)) return;
     uint next = U32s(pc.address[POSITION]).v[SEQUENCE] + 1u;
-    uint token = best_left().x;
+    uint token = best_left();
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         if (quad < QUADS) open_residual(quad, embedding(token, quad));

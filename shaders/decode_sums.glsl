@@ -11,10 +11,10 @@
 #define Sum uvec2
 #endif
 
-// The state of one token, in this order: the position and a counter of the head's workgroups, the cosine and sine of each pair of
-// features and the turns that a position adds to it, the residual before each layer, the residual after attention, and for each
-// layer sums of squares, the new key and value, scores. Layers take turns with as many places as there are. schedule/decoder_emit.ts
-// computes the same size.
+// The state of one token, in this order: the position, a counter of the head's workgroups and their best, the cosine and sine of
+// each pair of features and the turns that a position adds to it, the residual before each layer, the residual after attention, and
+// for each layer sums of squares, the new key and value, scores. Layers take turns with as many places as there are.
+// schedule/decoder_emit.ts computes the same size.
 const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
 const uint TURNS = SUMS == 3 ? 4u : 1u;
 const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES * 2u; // see place()
@@ -28,6 +28,7 @@ uint layer_at(uint layer) { return HEADER_BYTES + (BEFORE_TURNS + TURNS) * RESID
 uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * layer_at(0u) + uint64_t(SEQUENCE) * (TURNS * layer_bytes()); }
 uint64_t state_position() { return state(); }
 uint64_t state_counter() { return state() + 4u; }
+uint64_t state_best() { return state() + 8u; }
 uint64_t state_turns() { return state() + 256u; }
 uint64_t state_frequencies() { return state() + (256u + HEAD_DIM * 4u); }
 uint64_t state_before(uint layer) { return state() + (HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES); }

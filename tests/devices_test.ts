@@ -6,7 +6,8 @@ import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows }
 import { RuntimeError } from "../ffi/error.ts";
 import { findLibrary, VERSION } from "../ffi/library.ts";
 import { ABI_HASH } from "../ffi/symbols.ts";
-import { closeDevices, devices, getBackend } from "../src/backend/devices.ts";
+import { liveObjects } from "../ffi/vulkan.ts";
+import { closeDevices, devices, getBackend, openAhead } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
 import { encodePlan, encodePush } from "./harness.ts";
@@ -244,6 +245,22 @@ for (const { name, usable } of devices()) {
     assert(second !== first);
     second.free(second.alloc(10));
     closeDevices();
+  });
+
+  Deno.test(`openAhead("${name}") opens it once, unless somebody cannot wait`, async () => {
+    closeDevices();
+    await openAhead(name);
+    const first = getBackend(name);
+    await openAhead(name);
+    assert(getBackend(name) === first);
+    closeDevices();
+    const opening = openAhead(name);
+    const own = getBackend(name);
+    await opening;
+    assert(getBackend(name) === own && own !== first);
+    await openAhead("vulkan:99"); // its first use will say what is wrong
+    assertThrows(() => getBackend("vulkan:99"), RuntimeError, 'there is no device "vulkan:99"');
+    if (name !== "wasm") assertEquals(liveObjects().devices, 1);
   });
 
   Deno.test(`the backend of ${name} counts objects, memory and tickets`, async () => {

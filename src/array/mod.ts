@@ -93,6 +93,7 @@ export {
   getActiveMemory,
   getPeakMemory,
   type MissingKernels,
+  openAhead,
   prepareDevices,
   resetPeakMemory,
   setDefaultDevice,

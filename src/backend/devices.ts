@@ -13,10 +13,10 @@
 
 import { RuntimeError } from "../../ffi/error.ts";
 import { environment, findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
-import { listVulkanDevices, type VulkanDeviceInfo, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import { listVulkanDevices, prepareVulkan, type VulkanDeviceInfo, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import type { Backend } from "./backend.ts";
 import { explain } from "./explain.ts";
-import { createVulkanBackend, describeVulkan } from "./vulkan.ts";
+import { createVulkanBackend, describeVulkan, openVulkanAhead } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
 export { environment, gpuPresent };
@@ -50,6 +50,8 @@ export interface MissingKernels {
 
 interface Row extends DeviceInfo {
   readonly open?: () => Backend;
+  /** The same on another thread. */
+  readonly openAhead?: () => Promise<Backend | undefined>;
   /** Order of the default choice; 0: only by name. */
   readonly rank: number;
 }
@@ -83,7 +85,8 @@ function vulkanRow(info: VulkanDeviceInfo, index: number, mask: string = ""): Ro
   if (info.unusable) return { ...base, usable: false, reason: info.unusable, rank: 0 };
   const more = { missing: missingOf(info), features: info.features };
   const open = (): Backend => createVulkanBackend(name, index, info, mask);
-  const row = { ...base, ...more, usable: true, rank, open };
+  const openAhead = mask ? undefined : (): Promise<Backend | undefined> => openVulkanAhead(name, index, info);
+  const row = { ...base, ...more, usable: true, rank, open, openAhead };
   return rank > 0 ? row : { ...row, reason: ONLY_BY_NAME };
 }
 
@@ -126,7 +129,7 @@ export function devices(): DeviceInfo[] {
   return table().map(infoOf);
 }
 
-function infoOf({ open: _open, rank: _rank, ...info }: Row): DeviceInfo {
+function infoOf({ open: _open, openAhead: _openAhead, rank: _rank, ...info }: Row): DeviceInfo {
   return info;
 }
 
@@ -238,8 +241,36 @@ export function getBackend(name: string | undefined = named()): Backend {
   }
 }
 
+/**
+ * Opens a Vulkan device, the default one unless named, on another thread, so that other work goes on until it is used. Where that
+ * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself.
+ *
+ * @example
+ * ```ts
+ * import { openAhead } from "./devices.ts";
+ * const opening = openAhead(); // … something that takes time …
+ * await opening;
+ * ```
+ */
+export async function openAhead(name: string | undefined = named()): Promise<void> {
+  const wanted = (row: Row | undefined): row is Row => row?.openAhead !== undefined && !opened.has(row.name);
+  if (name === WASM.name || (name !== undefined && opened.has(name))) return;
+  try {
+    if (rows === undefined) await prepareVulkan();
+    const row = name === undefined ? best() : table().find((r) => r.name === name);
+    const backend = wanted(row) ? await row.openAhead!() : undefined;
+    if (backend && wanted(row)) register(row, backend);
+    else backend?.[Symbol.dispose](); // somebody could not wait
+  } catch (error) {
+    if (!(error instanceof RuntimeError)) throw error;
+  }
+}
+
 function openRow(row: Row & { readonly open: () => Backend }): Backend {
-  const backend = row.open();
+  return register(row, row.open());
+}
+
+function register(row: Row, backend: Backend): Backend {
   for (const { reason, kernels } of row.missing ?? []) {
     explain(`${row.name}: without ${kernels.join(", ")}, because ${reason}`);
   }

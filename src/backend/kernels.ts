@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xf19f77c4;
+export const ABI_HASH = 0x4b97cf9c;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -711,7 +711,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -821,7 +821,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -931,7 +931,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },
@@ -1019,7 +1019,7 @@ export const KERNELS = {
       { name: "norm", read: true, write: false, optional: false },
       { name: "head", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
-      { name: "best", read: true, write: true, optional: false },
+      { name: "best", read: true, write: true, optional: true },
       { name: "next", read: false, write: true, optional: false },
       { name: "position", read: true, write: true, optional: false },
       { name: "log", read: false, write: true, optional: true },

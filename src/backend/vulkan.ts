@@ -40,6 +40,16 @@ export function createVulkanBackend(name: string, index: number, info: VulkanDev
   return new VulkanBackend(name, describeVulkan(info, mask), new VulkanDevice(index, cacheFolder(), mask), info);
 }
 
+/** The same device without a mask, opened on another thread; undefined where that fails. */
+export async function openVulkanAhead(
+  name: string,
+  index: number,
+  info: VulkanDeviceInfo,
+): Promise<Backend | undefined> {
+  const device = await VulkanDevice.openAhead(index, cacheFolder());
+  return device && new VulkanBackend(name, describeVulkan(info), device, info);
+}
+
 /** One line about a device, its driver and Vulkan version, and what is hidden of it. */
 export function describeVulkan(info: VulkanDeviceInfo, mask: string = ""): string {
   const driver = [info.driver, info.driverInfo].filter((part) => part !== "").join(" ");

@@ -62,11 +62,26 @@ const LEAST_CONTEXT = 256;
  * ```
  */
 export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
-  const { dtype = mx.float32, signal } = options;
+  const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") throw new LlmError("option", `load() expected a floating dtype: found ${dtype.name}`);
   const path = dir instanceof URL ? fileURLToPath(dir) : dir;
   const names = await modelFiles(path);
+  const opening = mx.openAhead(options.device);
+  try {
+    return await loadFrom(path, names, dtype, options, opening);
+  } finally {
+    await opening;
+  }
+}
 
+/** Loads the files of a folder; the tokenizer is read while the device opens. */
+async function loadFrom(
+  path: string,
+  names: readonly string[],
+  dtype: Dtype,
+  options: LoadOptions,
+  opening: Promise<void>,
+): Promise<Loaded> {
   const configFile = `${path}/config.json`;
   const text = await readModelFile(path, "config.json");
   if (text === undefined) {
@@ -82,10 +97,11 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   try {
     const model = architecture.build(weights);
     weights.finish();
-    mx.withDevice(options.device, () => checkMemory(path, model, weights));
     const tokenizer = await loadTokenizer(path, config, generationConfig);
+    await opening;
+    mx.withDevice(options.device, () => checkMemory(path, model, weights));
     await read(weights, options);
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     return { model, tokenizer, config, generationConfig, device: options.device ?? mx.defaultDevice() };
   } catch (error) {
     weights[Symbol.dispose]();

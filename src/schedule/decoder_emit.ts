@@ -183,9 +183,9 @@ export class DecoderEmitter {
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
   greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
-    const { logits } = this.#ready.decoder;
+    const { sums, decoder: { logits } } = this.#ready;
     const count = this.#headWorkgroups();
-    const best = this.#l.temporary([this.#sequences, count, 2], uint32);
+    const best = sums === "u64" ? undefined : this.#l.temporary([this.#sequences, count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
     const [LOG_SIZE, RECENT_SIZE] = [0, 1].map((i) => rings[i]?.shape.at(-1) ?? 1);
     this.#run("greedy", buffers, count, { DTYPE_OUT: logits.dtype.code, DTYPE_X: x.dtype.code, LOG_SIZE, RECENT_SIZE });

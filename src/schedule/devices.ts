@@ -13,6 +13,7 @@ export {
   deviceInfo,
   devices,
   type MissingKernels,
+  openAhead,
   prepareDevices,
   setDefaultDevice,
   withDevice,
