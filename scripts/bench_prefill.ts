@@ -64,7 +64,7 @@ function benchProduct(
   const { kernel, splits, threads, workgroups } = choice;
   const columns = Math.ceil(n / 128) * 128;
   const x = bench.array([m, k], float16, HALVES);
-  const out = kind === "parts" ? bench.array([splits, m, n], float32, 0) : bench.array([m, n], float16, 0);
+  const out = bench.array(kind === "parts" ? [splits, m, n] : [m, n], float16, 0);
   const codes = bench.array([LAYERS, columns * k / 8], uint32);
   const affine = bench.array([LAYERS, columns / 16 * k / GROUP * 64], uint32, AFFINE);
   const layer = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
@@ -106,10 +106,15 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
 function choices(kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
   if (!SEARCH) return [productKernel(kind, 4, m, n, k)!];
   return PRODUCTS[kind][4].flatMap(({ rows, threads = 128, kernel }) => {
-    const tiles = Math.ceil(m / rows) * Math.ceil(n / 128);
-    const splits = kind === "parts" ? [1, 2, 4, 8].filter((s) => tiles * s <= 2048) : [1];
-    return splits.map((s) => ({ kernel, splits: s, threads, workgroups: s * tiles }));
+    const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / 128)];
+    const splits = kind === "parts" ? [1, 2, 4, 8].filter((s) => down * wide * s <= 2048) : [1];
+    return splits.map((s) => ({ kernel, splits: s, threads, workgroups: [down, wide, s] }));
   });
+}
+
+/** Rows of a cache for so many tokens. */
+function capacity(tokens: number): number {
+  return Math.ceil(tokens / 256) * 256;
 }
 
 /** Attention of a chunk over a cache in blocks, as a prompt runs it behind `prefix` tokens. */
@@ -118,11 +123,11 @@ function benchAttention(
   tokens: number,
   prefix: number,
   dtype: Dtype,
-  kernel: AttentionKernel = attentionKernel(HEAD_DIM, tokens)!,
+  kernel: AttentionKernel = attentionKernel(HEAD_DIM, tokens, capacity(tokens + prefix))!,
 ): void {
   using bench = new Bench(backend);
   const { l } = bench;
-  const rows = Math.ceil((tokens + prefix) / 256) * 256;
+  const rows = capacity(tokens + prefix);
   const q = bench.array([1, tokens, HEADS, HEAD_DIM], float16, HALVES);
   const lengths = bench.array([1], int32, tokens + prefix);
   const cached = (size: number): Value => {
@@ -255,7 +260,7 @@ if (import.meta.main) {
       for (const dtype of [float16, bfloat16]) benchAttention(backend, tokens, 0, dtype);
       benchAttention(backend, tokens, 2048, bfloat16);
       const others = SEARCH
-        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) => rows !== attentionKernel(HEAD_DIM, tokens)!.rows)
+        ? ATTENTIONS[HEAD_DIM].filter(({ rows }) => rows !== attentionKernel(HEAD_DIM, tokens, capacity(tokens))!.rows)
         : [];
       for (const kernel of others) benchAttention(backend, tokens, 0, bfloat16, kernel);
     }

@@ -19,7 +19,13 @@
 #include "push.h"
 
 layout(local_size_x_id = 0) in;
+#ifdef HELPERS_ID
+layout(constant_id = 0) const uint ALL_THREADS = 64;
+layout(constant_id = HELPERS_ID) const uint HELPERS = 0; // threads that do something else
+const uint THREADS = ALL_THREADS - HELPERS;
+#else
 layout(constant_id = 0) const uint THREADS = 64;
+#endif
 
 layout(push_constant, std430) uniform Push {
     uint64_t address[BUFFERS];

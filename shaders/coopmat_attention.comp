@@ -1,9 +1,9 @@
 #version 460
 // coopmat_attention: out = softmax(scale * q . k + mask) . v for many queries at once, in 16x16x16 matrices, online over the keys.
 //
-// Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of 8 subgroups walks
-// over the keys 64 at a time; they go through shared memory as float16, the next ones already under way. The subgroups form KEY_GROUPS
-// times as many rows of 16: with 2, two subgroups share their rows and see half of each 64 keys, which suits few rows, and
+// Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of SUBGROUPS walks
+// over the keys 8 * SUBGROUPS at a time; they go through shared memory as float16, the next ones already under way. The subgroups form
+// KEY_GROUPS times as many rows of 16: with 2, two subgroups share their rows and see half of the keys each time, which suits few rows, and
 // add up at the end. Scores stay in registers: of a sum matrix a lane holds the elements 0-3 of one row and 4-7 of another in the
 // same columns, four neighbouring lanes share their rows, and A has the same order, so that weights are multiplied as they come.
 //
@@ -12,7 +12,7 @@
 // positions together; a block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16.
 // Where queries are few, SPLITS workgroups share their keys: each leaves what it saw in float32, out (split, batch, …), and of each of
 // these rows the largest score and the sum of weights; attention_merge does the rest.
-// THREADS must be 256. Workgroups: (kv_heads, ceil(q_len * GROUP / (128 / KEY_GROUPS)), SPLITS * batch).
+// THREADS must be 32 * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -36,16 +36,16 @@ layout(constant_id = 9) const uint SPLITS = 1;
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 
-#define WORKERS 256
-#define ROW_GROUPS (8 / KEY_GROUPS)
+#define WORKERS (32 * SUBGROUPS)
+#define ROW_GROUPS (SUBGROUPS / KEY_GROUPS)
 #define ROWS (16 * ROW_GROUPS)
-#define KEYS 64
+#define KEYS (8 * SUBGROUPS)
 #define KEYS_EACH (KEYS / KEY_GROUPS)
 #define SCORES (KEYS_EACH / 16)
 #define EIGHTS (HEAD_DIM / 8)
 #define STRIDE (EIGHTS + 1)              // uvec4 from row to row in shared memory
 #define BLOCKS (HEAD_DIM / 16)
-#define LOADS (KEYS * EIGHTS / WORKERS)  // uvec4 a thread of 64 keys, and of 64 values
+#define LOADS (KEYS * EIGHTS / WORKERS)  // uvec4 a thread of KEYS keys, and of as many values
 #define VALUES (KEYS * STRIDE)           // where values begin
 #define PART_STRIDE (EIGHTS + 1)         // from row to row of half of the outputs, float32
 const float LOWEST = -1e30;
@@ -53,7 +53,7 @@ const uint KV_BYTES = DTYPE_BYTES(DTYPE_KV);
 
 shared uvec4 tile[2 * KEYS * STRIDE]; // keys and values; before them the queries, after them the outputs
 // First the numbers of a matrix's elements; at the end, with 2 groups of keys, of each lane's rows the largest scores and the sums.
-shared uvec4 beside[KEY_GROUPS > 1 ? 256 : 64];
+shared uvec4 beside[KEY_GROUPS > 1 ? WORKERS : 64];
 
 MATRIX_A queries[BLOCKS];
 MATRIX_SUM outputs[BLOCKS];
@@ -197,7 +197,7 @@ void merge(inout vec2 most, inout vec2 sum) {
     if (key_group == 0) { PASS(1) } else { PASS(0) }
     beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID] = floatBitsToUint(vec4(most, sum));
     barrier();
-    vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % 8 * 32 + gl_SubgroupInvocationID]);
+    vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % SUBGROUPS * 32 + gl_SubgroupInvocationID]);
     vec2 peak = max(most, m.xy), mine = exp2(most - peak), other = exp2(m.xy - peak);
     sum = sum * mine + m.zw * other;
     most = peak;
@@ -232,7 +232,13 @@ void main() {
     batch = gl_WorkGroupID.z % batches;
     split = gl_WorkGroupID.z / batches;
     kv_head = gl_WorkGroupID.x;
-    row0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * ROWS; // the longest first
+    uint tiles = gl_NumWorkGroups.y, y = gl_WorkGroupID.y;
+#if SUBGROUPS < 8
+    // A multiprocessor runs two workgroups at once: first come the longer ones, longest first, then each gets a shorter one, shortest first.
+    row0 = (2 * y < tiles ? tiles - 1 - y : y - (tiles + 1) / 2) * ROWS;
+#else
+    row0 = (tiles - 1 - y) * ROWS; // the longest first
+#endif
     row_group = gl_SubgroupID % ROW_GROUPS;
     key_group = gl_SubgroupID / ROW_GROUPS;
     if (row0 >= rows) return;
@@ -244,9 +250,9 @@ void main() {
     kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
     uint end = row_limit(row0 + ROWS - 1), first = 0;
     if (SPLITS > 1) {
-        uint tiles = (end + KEYS - 1) / KEYS;
-        first = tiles * split / SPLITS * KEYS;
-        end = min(end, tiles * (split + 1) / SPLITS * KEYS);
+        uint steps = (end + KEYS - 1) / KEYS;
+        first = steps * split / SPLITS * KEYS;
+        end = min(end, steps * (split + 1) / SPLITS * KEYS);
         load_keys(first);
     }
     uvec3 own = spread_queries(raw);

@@ -1,8 +1,8 @@
 #version 460
 // coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w affine-quantized in fragment order (coopmat_repack).
-// coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16, within its range; blocks of 16 columns of w are of gate and up
-// in turns.
+// coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in turns.
 // coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (coopmat_heads.glsl).
+// Results in float16 stay within its range.
 //
 // A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
 // 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns
@@ -10,10 +10,10 @@
 //   ROWS    16, 32, 64
 //   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
 //   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
-//   SPLITS  > 1: the depth is shared by SPLITS workgroups, out is float32 (SPLITS, m, N) and wants sum_splits
+//   SPLITS  > 1: the depth is shared by SPLITS workgroups, out is (SPLITS, m, N), parts that are still to be added
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
 // The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128 * ALONG.
-// Workgroups: SPLITS * ceil(m / ROWS) * ceil(N / 128), folded over (x, y).
+// Workgroups: (ceil(m / ROWS), ceil(N / 128), SPLITS).
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -75,13 +75,31 @@ const uint GROUPS = STEPS * 64u / GROUP;
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
 MATRIX_SUM sums[ROW_BLOCKS * 2];
 uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
-uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
+uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32; of two steps where it is 128:
+#define AFFINE(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
 uint row0, column0, column_block, across, along;
+#if ALONG == 1
+#define FIRST_STEP 0            // of a round
+#else
+#define FIRST_STEP (along * EACH)
+#endif
+// Bytes from what all threads share to a thread's own: the loop adds to the former only, which costs no vector instruction.
+uint x_place[X_LOADS], codes_place, affine_place;
+
+void find_places() {
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint f = gl_LocalInvocationIndex + i * WORKERS;
+        x_place[i] = min(f / EIGHTS, pc.p.m - 1 - row0) * (K * 2) + f % EIGHTS * 16;
+    }
+    codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + gl_SubgroupInvocationID) * 16;
+    affine_place = (column_block * GROUPS * 32 + gl_SubgroupInvocationID) * 8;
+}
 
 void load_x(uint round) {
+    uint64_t rows = pc.address[0] + uint64_t(row0) * (K * 2) + round * (EIGHTS * 16);
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint f = gl_LocalInvocationIndex + i * WORKERS, row = min(row0 + f / EIGHTS, pc.p.m - 1), eight = round * EIGHTS + f % EIGHTS;
-        x_next[i] = K % (64 * DEEP) == 0 || eight < K / 8 ? U32x4s(pc.address[0]).v[row * (K / 8) + eight] : uvec4(0);
+        uint eight = (gl_LocalInvocationIndex + i * WORKERS) % EIGHTS;
+        x_next[i] = K % (64 * DEEP) == 0 || round * EIGHTS + eight < K / 8 ? U32x4s(rows + x_place[i]).v[0] : uvec4(0);
     }
 }
 
@@ -93,17 +111,17 @@ void store_x() {
 }
 
 void load_w(uint round) {
-    uint lane = gl_SubgroupInvocationID;
     [[unroll]] for (uint part = 0; part < 2 * EACH; part++) {
         // Behind the end x is 0.
-        uint block = column_block + part / EACH, step = round * DEEP + along * EACH + part % EACH;
+        uint block = part / EACH, step = round * DEEP + FIRST_STEP + part % EACH;
         if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
+        uint64_t at = pc.address[2] + step * (CODE_LOADS * 512), group = pc.address[3] + step * 64 / GROUP * 256;
         [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
-            codes_next[part * CODE_LOADS + h] = U32x4s(pc.address[2]).v[((block * STEPS + step) * CODE_LOADS + h) * 32 + lane];
+            codes_next[part * CODE_LOADS + h] = U32x4s(at + (codes_place + (block * STEPS * CODE_LOADS + h) * 512)).v[0];
         }
-        uint group = block * GROUPS + step * 64 / GROUP;
-        affine_next[part * 2] = U32x2s(pc.address[3]).v[group * 32 + lane];
-        if (GROUP == 32) affine_next[part * 2 + 1] = U32x2s(pc.address[3]).v[(group + 1) * 32 + lane];
+        if (AFFINE(part) != part * 2) continue;
+        affine_next[part * 2] = U32x2s(group + (affine_place + block * GROUPS * 256)).v[0];
+        if (GROUP == 32) affine_next[part * 2 + 1] = U32x2s(group + (affine_place + block * GROUPS * 256 + 256)).v[0];
     }
 }
 
@@ -112,14 +130,23 @@ void use_w() {
     affine = affine_next;
 }
 
-// 0x6400 | n is the float16 1024 + n, 0x5400 | n << 4 is 64 + n: codes become floats without a conversion.
-f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | 0x64006400u) - f16vec2(1024.0hf); }
-f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | 0x54005400u) - f16vec2(64.0hf); }
-f16vec2 bytes(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | 0x64006400u) - f16vec2(1024.0hf); }
+// 0x6400 | n is the float16 1024 + n, 0x5400 | n << 4 is 64 + n: codes become floats without a conversion. An instruction of NVIDIA's does
+// both the mask and the 0x64006400 where only one of them is a constant, so the latter is one that the compiler cannot see.
+uint low_base, high_base;
+
+void find_bases() {
+    uint none = (pc.p.m + gl_LocalInvocationIndex) >> 31;
+    low_base = 0x64006400u | none;
+    high_base = 0x54005400u | none;
+}
+
+f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | low_base) - f16vec2(1024.0hf); }
+f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | high_base) - f16vec2(64.0hf); }
+f16vec2 bytes(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | low_base) - f16vec2(1024.0hf); }
 
 // The lane's part of matrix `depth` < 4 of a column block and step.
 MATRIX_B weights(uint part, uint depth) {
-    uvec2 pair = GROUP == 32 && depth >= 2 ? affine[part * 2 + 1] : affine[part * 2];
+    uvec2 pair = affine[GROUP == 32 && depth >= 2 ? part * 2 + 1 : AFFINE(part)];
     f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
 #if BITS == 4
     uint u = codes[part][depth];
@@ -188,7 +215,7 @@ vec4 shared_sum(uint row, uint quad) {
 }
 
 #ifdef GATED
-#define GATE(x, y) clamp(pc.p.scale * (x / (1.0 + exp(-x)) * y), -65504.0, 65504.0)
+#define GATE(x, y) (pc.p.scale * (x / (1.0 + exp(-x)) * y))
 void gate() {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
         [[unroll]] for (uint e = 0; e < sums[0].length(); e++) sums[i * 2][e] = GATE(sums[i * 2][e], sums[i * 2 + 1][e]);
@@ -199,20 +226,25 @@ void gate() {
 #ifdef WITH_HEADS
 #include "coopmat_heads.glsl"
 #else
+MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
+    [[unroll]] for (uint e = 0; e < x.length(); e++) x[e] = clamp(x[e], -65504.0, 65504.0);
+    return MATRIX_SUM_F16(x);
+}
+
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < WIDE; j++) {
             uint at = i * 16 * COLUMNS + column + j * 16;
-            if (SPLITS > 1 || DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
-            else coopMatStore(MATRIX_SUM_F16(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            if (DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            else coopMatStore(half_sums(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
         }
     }
 }
 
 // Edges, results without a matrix type, and sums that several subgroups have a share of go through shared memory, 16 rows at a time.
 void store_shared(uint64_t rows, uint first_column) {
-    const uint dtype = SPLITS > 1 ? DTYPE_F32 : DTYPE_OUT, quads = TILE_COLUMNS * WIDE / 8;
+    const uint quads = TILE_COLUMNS * WIDE / 8;
     [[dont_unroll]] for (uint block = 0; block < ROW_BLOCKS; block++) {
         share_sums(block);
         for (uint f = gl_LocalInvocationIndex; f < 16 * quads; f += WORKERS) {
@@ -224,39 +256,39 @@ void store_shared(uint64_t rows, uint first_column) {
 #else
             vec4 sum = shared_sum(r, quad);
 #endif
-            if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, dtype, sum);
-            else for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, dtype, sum[i]);
+            if (DTYPE_OUT == DTYPE_F16) sum = clamp(sum, vec4(-65504.0), vec4(65504.0));
+            if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, DTYPE_OUT, sum);
+            else for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
         }
     }
 }
 #endif
 
 void main() {
-    uint down = (pc.p.m + ROWS - 1) / ROWS, wide = (N + TILE_COLUMNS - 1) / TILE_COLUMNS, group = flat_workgroup(), split = group / (down * wide);
-    if (split >= SPLITS) return;
+    uint split = gl_WorkGroupID.z;
     across = gl_SubgroupID % ACROSS;
     along = gl_SubgroupID / ACROSS;
-    row0 = group % down * ROWS;
-    column0 = group / down % wide * TILE_COLUMNS;
+    row0 = gl_WorkGroupID.x * ROWS;
+    column0 = gl_WorkGroupID.y * TILE_COLUMNS;
     column_block = column0 / 16 + across * 2;
+    find_places();
+    find_bases();
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
 
     uint round = ROUNDS * split / SPLITS, end = ROUNDS * (split + 1) / SPLITS;
     load_x(round);
     load_w(round);
-    [[dont_unroll]] for (round++; round < end; round++) {
+    [[dont_unroll]] for (; round < end; round++) {
         store_x();
         use_w();
         barrier();
-        load_x(round);
-        load_w(round);
+        // The last round loads what nobody wants: a branch around it, or a round behind the loop, takes longer.
+        uint after = min(round + 1, end - 1);
+        load_x(after);
+        load_w(after);
         multiply();
         barrier();
     }
-    store_x();
-    use_w();
-    barrier();
-    multiply();
 
     if (SCALED != 0) {
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
@@ -267,10 +299,10 @@ void main() {
 #ifdef WITH_HEADS
     finish_heads();
 #else
-    uint bytes = SPLITS > 1 ? 4 : DTYPE_BYTES(DTYPE_OUT), column = column0 * WIDE / 2;
-    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * bytes);
+    uint column = column0 * WIDE / 2;
+    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * DTYPE_BYTES(DTYPE_OUT));
     bool whole = row0 + ROWS <= pc.p.m && column0 + TILE_COLUMNS <= N && COLUMNS % 8 == 0;
-    if (ALONG == 1 && whole && (SPLITS > 1 || DTYPE_OUT != DTYPE_BF16)) {
+    if (ALONG == 1 && whole && DTYPE_OUT != DTYPE_BF16) {
 #ifdef GATED
         gate();
 #endif

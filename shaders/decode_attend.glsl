@@ -43,7 +43,7 @@ Output load_output(uint pair, uint quad) {
 Values values;
 Output first_rows;
 
-void attend_ahead(uint pair, uint now) {
+void attend_ahead(uint pair) {
     first_rows = load_output(pair, min(thread(), QUADS - 1u));
     load_values(0u, REACH(now), values);
 }
@@ -82,8 +82,25 @@ void wait_squares(uint pair, inout Squares q) {
 
 float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
 
-// Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
-float attend_pair(uint pair, uint now, out float key_scale) {
+// What the parts of the phase hand on.
+Carry attend_carry;
+uint key_bits; // of this workgroup's part of the new key
+float key_scale;
+vec4 o_rows[QUAD_ROUNDS];
+
+uint64_t new_key() { return state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u); }
+
+void attend_begin() {
+    PLAIN(now = position());
+    POLLED(load_carry(state_before(LAYER), attend_carry));
+    // Nothing may have to be waited for at the end of a dispatch.
+    PLAIN(key_bits = Shared1(new_key()).v[0]);
+    PLAIN(attend_ahead(0u));
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) o_rows[n] = vec4(0);
+}
+
+// Softmax and values of two heads, as parts of each 32 threads.
+void attend_values(uint pair) {
     uint last = REACH(now);
     uint64_t scores = scores_of(LAYER, kv_head(), pair);
     Scores parts_of;
@@ -176,13 +193,15 @@ float attend_pair(uint pair, uint now, out float key_scale) {
     o[0] = (up ? o[1] : o[0]) + lane_xor(up ? o[0] : o[1], 2u);
     o[0] += lane_xor(o[0], 1u);
     [[unroll]] for (uint m = 1u; m < 16u; m <<= 1) mass += lane_xor(mass, m);
-    if (pair > 0u) barrier(); // the parts of the pair before were read
     if ((lane() & 1u) == 0u) parts[(lane() >> 1) * WARPS + warp()] = o[0];
     if ((lane() & 15u) == 0u) {
         part_sum[(lane() >> 4) * WARPS + warp()] = mass;
         part_most[(lane() >> 4) * WARPS + warp()] = lane() == 0u ? most.x : most.y;
     }
-    barrier();
+}
+
+// The columns of the output projection for two heads: lane l attends to feature l & 7 of head (l >> 3) & 1.
+void attend_rows(uint pair) {
     uint value = lane() & 15u, head = value >> 3;
     float peak = -1e9, sum = 0.0, x = 0.0;
     [[unroll]] for (uint i = 0; i < WARPS; i++) peak = max(peak, part_most[head * WARPS + i]);
@@ -191,41 +210,26 @@ float attend_pair(uint pair, uint now, out float key_scale) {
         sum = fma(f, part_sum[head * WARPS + i], sum);
         x = fma(f, parts[value * WARPS + i], x);
     }
-    return x / sum;
+    // A few threads would hold up the others where all still ask for what is needed first.
+    PLAIN(if (pair == 0u) load_carry(state_before(LAYER), attend_carry));
+    Blocks q = blocks_make(x / sum);
+    Block block[2];
+    block[0] = block_get(q, 0u);
+    block[1] = block_get(q, 1u);
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
+        uint quad = thread() + n * THREADS;
+        if (quad >= QUADS) continue;
+        Output w = first_rows;
+        if (n > 0u) w = load_output(pair, quad);
+        [[unroll]] for (uint i = 0; i < 2u; i++)
+            if (2u * pair + i < HEADS) o_rows[n] += block_dot4(w.codes[i], w.affine[i], block[i]);
+    }
+    if (pair + 1u < PAIRS) attend_ahead(pair + 1u);
 }
 
-void attend() {
-    uint now = position();
-    Carry carry;
-    POLLED(load_carry(state_before(LAYER), carry));
-    // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
-    uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
-    uint key_bits;
-    PLAIN(key_bits = Shared1(new_key).v[0]);
-    PLAIN(attend_ahead(0u, now));
-    vec4 rows[QUAD_ROUNDS];
-    float key_scale;
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
-    for (uint pair = 0; pair < PAIRS; pair++) {
-        if (pair > 0u) attend_ahead(pair, now);
-        float attended = attend_pair(pair, now, key_scale);
-        // A few threads would hold up the others where all still ask for what is needed first.
-        PLAIN(if (pair == 0u) load_carry(state_before(LAYER), carry));
-        Blocks q = blocks_make(attended);
-        Block block[2];
-        block[0] = block_get(q, 0u);
-        block[1] = block_get(q, 1u);
-        [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
-            uint quad = thread() + n * THREADS;
-            if (quad >= QUADS) continue;
-            Output w = first_rows;
-            if (n > 0u) w = load_output(pair, quad);
-            [[unroll]] for (uint i = 0; i < 2u; i++)
-                if (2u * pair + i < HEADS) rows[n] += block_dot4(w.codes[i], w.affine[i], block[i]);
-        }
-    }
-    residual_add(state_after(LAYER), rows, carry);
-    POLLED(key_bits = Shared1(new_key).v[0]);
+void attend_end() {
+    residual_add(state_after(LAYER), o_rows, attend_carry);
+    POLLED(key_bits = Shared1(new_key()).v[0]);
     if (thread() < 8u) {
         uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
         float key = uintBitsToFloat(key_bits) * key_scale;

@@ -67,6 +67,7 @@ uvec2 best_logit() {
     load_residual(state_before(LAYER), rows);
     meanwhile();
     norm_to_shared(rows);
+    barrier();
     float scale = norm_scale();
     Chunk kept = chunk_get(min(lane(), CHUNKS - 1u));
     uint round_ = 0u;

@@ -9,4 +9,10 @@ const uint STATE = 0u, MLP_NORM = 1u, GATE = 2u, UP = 3u, MLP_AFFINE = 4u, DOWN 
 
 #include "decode_mlp.glsl"
 
-void main() { mlp(); }
+void main() {
+    mlp_norm();
+    barrier();
+    mlp_hidden();
+    barrier();
+    mlp_rows();
+}

@@ -29,29 +29,37 @@ Pairs load_pairs(uint round, uint chunk) {
     return w;
 }
 
-void mlp() {
+// What the parts of the phase hand on.
+Pairs pairs;
+uvec4 down_codes[AHEAD], down_affine[AHEAD];
+Carry mlp_carry;
+
+// The normalised residual.
+void mlp_norm() {
     uint first = gl_WorkGroupID.x * BLOCKS;
-    Pairs w = load_pairs(0u, lane());
+    pairs = load_pairs(0u, lane());
     Rows rows;
     load_norm(ADDRESS(MLP_NORM), rows);
     PLAIN(load_residual(state_after(LAYER), rows));
-    uvec4 codes[AHEAD], affine[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
-        codes[b] = Weights4(ADDRESS(DOWN)).v[block * QUADS + quad];
-        affine[b] = Weights4(ADDRESS(DOWN_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
+        down_codes[b] = Weights4(ADDRESS(DOWN)).v[block * QUADS + quad];
+        down_affine[b] = Weights4(ADDRESS(DOWN_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
     }
-    uint now = position();
-
+    PLAIN(now = position());
     POLLED(load_residual(state_after(LAYER), rows));
     norm_to_shared(rows);
-    Carry carry;
-    load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
+}
+
+// silu(G y) * (U y).
+void mlp_hidden() {
+    uint first = gl_WorkGroupID.x * BLOCKS;
+    load_carry(state_after(LAYER), mlp_carry); // complete, since all threads have read their part
     float scale = norm_scale();
     [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
         float sums[8];
         [[unroll]] for (uint i = 0; i < 8u; i++) sums[i] = 0.0;
-        if (round > 0u) w = load_pairs(round, lane());
+        if (round > 0u) pairs = load_pairs(round, lane());
         [[unroll]] for (uint chunks = 0; chunks < CHUNK_ROUNDS; chunks++) {
             uint chunk = lane() + 32u * chunks;
             Pairs next;
@@ -60,11 +68,11 @@ void mlp() {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++) {
                     if (4u * round + i >= BLOCKS) continue;
-                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.affine[i].x, c);
-                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.affine[i].y, c);
+                    sums[2u * i] += chunk_dot(pairs.codes[2u * i], pairs.affine[i].x, c);
+                    sums[2u * i + 1u] += chunk_dot(pairs.codes[2u * i + 1u], pairs.affine[i].y, c);
                 }
             }
-            if (chunks + 1u < CHUNK_ROUNDS) w = next;
+            if (chunks + 1u < CHUNK_ROUNDS) pairs = next;
         }
         float x = lane_sum8(sums) * scale; // gate of block lane / 8 in its first 4 lanes, up in the others
         float up = lane_xor(x, 4u);
@@ -72,8 +80,11 @@ void mlp() {
         bool there = block < BLOCKS && first + block < ALL_BLOCKS;
         if ((lane() & 7u) == 0u) hidden[block * 8u + warp()] = there ? x / (1.0 + exp(-x)) * up : 0.0;
     }
-    barrier();
+}
 
+// Their columns of the down projection.
+void mlp_rows() {
+    uint first = gl_WorkGroupID.x * BLOCKS;
     vec4 out_rows[QUAD_ROUNDS];
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) out_rows[n] = vec4(0);
     [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
@@ -88,8 +99,8 @@ void mlp() {
                 if (quad >= QUADS) continue;
                 uvec4 c, a;
                 if (n == 0u && b < AHEAD) {
-                    c = codes[b];
-                    a = affine[b];
+                    c = down_codes[b];
+                    a = down_affine[b];
                 } else {
                     c = Weights4(ADDRESS(DOWN)).v[at * QUADS + quad];
                     a = Weights4(ADDRESS(DOWN_AFFINE)).v[at * 8u / GROUP * QUADS + quad];
@@ -98,7 +109,7 @@ void mlp() {
             }
         }
     }
-    residual_add(state_before(LAYER + 1u), out_rows, carry);
+    residual_add(state_before(LAYER + 1u), out_rows, mlp_carry);
 
 #ifndef POLL
     clear_behind(LAYER, now);

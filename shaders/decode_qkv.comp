@@ -9,4 +9,10 @@ const uint STATE = 0u, NORM = 1u, Q = 2u, K = 3u, V = 4u, QKV_AFFINE = 5u, Q_NOR
 
 #include "decode_qkv.glsl"
 
-void main() { qkv(); }
+void main() {
+    qkv_norm();
+    barrier();
+    qkv_rows();
+    barrier();
+    qkv_scores();
+}

@@ -49,37 +49,47 @@ void load_keys(uint round, uint last, inout Keys k) {
     }
 }
 
-void qkv() {
+// What the parts of the phase hand on: weights, keys, and the turn and norm weights of this lane's row, which is the same feature
+// for each of its tasks.
+Fours tasks[TASK_ROUNDS];
+Keys keys;
+vec2 turn;
+float q_weight, k_weight;
+
+// The normalised residual.
+void qkv_norm() {
     // All that does not depend on the dispatch before is asked for first.
-    Fours w[TASK_ROUNDS];
-    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
+    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) tasks[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
     load_norm(ADDRESS(NORM), rows);
     PLAIN(load_residual(state_before(LAYER), rows));
-    uint now = position();
-    Keys keys;
+    PLAIN(now = position());
     POLLED(if (ROUNDS == 1u) load_keys(0u, now, keys));
 
-    // The turn of this lane's row: the same feature for each of its tasks.
-    uint r = lane() >> 3;
-    uint feature = feature_of(warp() & 1u, r);
-    vec2 turn = F32x2s(state_turns()).v[feature % (HEAD_DIM / 2u)];
-    float q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W), k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
+    uint feature = feature_of(warp() & 1u, lane() >> 3);
+    turn = F32x2s(state_turns()).v[feature % (HEAD_DIM / 2u)];
+    q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W);
+    k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
 
 #ifdef POLL
     if (LAYER > 0u) clear_behind(LAYER - 1u, now); // while others are still adding
 #endif
     POLLED(load_residual(state_before(LAYER), rows));
     POLLED(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the looks at sums
-    POLLED(attend_ahead(0u, now));
+    POLLED(attend_ahead(0u));
     norm_to_shared(rows);
+}
+
+// q, k and v, and what follows from v.
+void qkv_rows() {
+    uint r = lane() >> 3;
     PLAIN(load_keys(0u, now, keys));
     float scale = norm_scale();
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
         uint task = warp() + n * WARPS;
         bool there = task < TASKS;
         vec4 sums = vec4(0);
-        Fours now_w = w[n];
+        Fours now_w = tasks[n];
         [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
             uint chunk = lane() + 32u * round;
             Fours next;
@@ -112,9 +122,11 @@ void qkv() {
             }
         }
     }
-    barrier();
+}
 
-    // Scores. The new key is not in the cache yet and not normalised: an eighth of it keeps within the range.
+// The scores.
+void qkv_scores() {
+    // The new key is not in the cache yet and not normalised: an eighth of it keeps within the range.
     vec4 key_first = slice_of[2u * HEADS] * 0.125, key_partner = slice_of[2u * HEADS + 1u] * 0.125;
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
         Keys next;

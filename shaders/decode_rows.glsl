@@ -30,9 +30,10 @@ void load_residual(uint64_t residual, inout Rows r) {
         uint quad = thread() + n * THREADS;
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
     }
+    POLLED(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
 
-// Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().
+// Brings x * w to shared memory in 16 bits, for all threads behind a barrier; the factor 1 / rms(x) is left to norm_scale().
 void norm_to_shared(Rows r) {
     float squares = 0.0;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
@@ -60,7 +61,6 @@ void norm_to_shared(Rows r) {
     }
     [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) squares += lane_xor(squares, m);
     if (lane() == 0u) warp_squares[warp()] = squares;
-    barrier();
 }
 
 float norm_scale() {

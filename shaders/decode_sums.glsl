@@ -41,12 +41,8 @@ uint64_t state_squares(uint layer) { return state() + layer_at(layer); }
 uint64_t state_new(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES); }
 uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES); }
 
-#ifdef POLL
-uint the_position;
-uint position() { return the_position; }
-#else
 uint position() { return U32s(state_position()).v[0]; }
-#endif
+uint now; // the same, once a phase has asked for it
 
 #if SUMS == 0 || SUMS == 3
 // In 2^-24: scaling by a power of two is exact. Wholes and fractions are converted apart, since conversions of 64 bits are slow.

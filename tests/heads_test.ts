@@ -50,7 +50,6 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const before = values(kv, batch * kvHeads * dim * capacity);
   const [keys, cached] = [0, 1].map(() => pack(kv, before));
   const out = pack(float16, new Array(rows * n).fill(0.5));
-  const tiles = Math.ceil(rows / rowsEach) * Math.ceil(n / 128);
   const run = (buffers: Record<string, ArrayBufferView>): void =>
     runKernel(backend, kernel, {
       spec: {
@@ -80,7 +79,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
         k_norm: pack(wType, kNorm),
         ...buffers,
       },
-      grid: [Math.min(tiles, 5), Math.ceil(tiles / 5), 1],
+      grid: [Math.ceil(rows / rowsEach), Math.ceil(n / 128), 1],
     });
   run({ out, start: Int32Array.of(start), keys, values: cached });
 

@@ -61,7 +61,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
   const each = heads / kvHeads;
   runKernel(backend, kernel, {
     spec: {
-      THREADS: 256,
+      THREADS: rows === 32 ? 128 : 256,
       DTYPE_Q: qDtype.code,
       DTYPE_KV: kvDtype.code,
       DTYPE_OUT: splits > 1 ? float32.code : outDtype.code,
@@ -127,7 +127,7 @@ function attention(backend: Backend, kernel: KernelName, dim: number, rows: numb
 }
 
 for (const dim of [64, 128]) {
-  for (const rows of [64, 128]) {
+  for (const rows of [32, 64, 128]) {
     const kernel = `coopmat_attention_${dim}x${rows}` as KernelName;
     const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, rows, c);
     const needs: KernelName[] = ["coopmat_map", kernel];

@@ -52,8 +52,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
       grid: Math.ceil(m / 16),
     });
   }
-  const out = splits > 1 ? new Float32Array(splits * m * n) : pack(outDtype, new Array(m * n).fill(0));
-  const tiles = splits * Math.ceil(m / rows) * Math.ceil(n / 128);
+  const out = pack(outDtype, new Array(splits * m * n).fill(0));
   runKernel(backend, kernel, {
     spec: {
       THREADS: 128,
@@ -66,7 +65,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
     },
     push: { m, scale: 1 },
     buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, affine, out },
-    grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
+    grid: [Math.ceil(m / rows), Math.ceil(n / 128), splits],
   });
   const expected = new Float64Array(m * n);
   const row = new Float64Array(k);
@@ -81,8 +80,8 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
       expected[i * n + j] = sum;
     }
   }
-  const found = splits > 1 ? new Float64Array(m * n) : unpack(outDtype, out);
-  if (splits > 1) out.forEach((v, i) => found[i % (m * n)] += Number(v));
+  const found = new Float64Array(m * n);
+  unpack(outDtype, out).forEach((v, i) => found[i % (m * n)] += v);
   assertClose(found, expected, outDtype === bfloat16 ? 2e-5 : 2e-6, what);
 }
 
@@ -107,8 +106,8 @@ for (const row of PRODUCTS) {
   }, needs);
   kernelTest(`${row.kernel}() splits the depth and takes scaled rows`, (backend) => {
     for (const splits of [2, 3, 4]) {
-      for (const m of [5, 64, 130]) product(backend, row, { m, n: 136, k: 448, splits });
-      product(backend, row, { m: 128, n: 256, k: 1024, group: 128, splits });
+      for (const m of [5, 64, 130]) product(backend, row, { m, n: 136, k: 448, splits, out: float32 });
+      for (const out of [float32, float16]) product(backend, row, { m: 128, n: 256, k: 1024, group: 128, splits, out });
     }
     for (const x of [float32, bfloat16]) {
       for (const scale of [1, 1e6, 1e-6]) {
@@ -136,7 +135,6 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
   const { codes, affine } = interleave(backend, gate, up, matrixMap(backend).weights!);
   const x = unpack(float16, pack(float16, random(m * k, size)));
   const out = pack(float16, new Array(m * n).fill(0));
-  const tiles = Math.ceil(m / rows) * Math.ceil(2 * n / 128);
   runKernel(backend, kernel, {
     spec: {
       THREADS: rows === 32 ? 256 : 128,
@@ -149,7 +147,7 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
     },
     push: { m, scale },
     buffers: { x: pack(float16, x), codes, affine, out },
-    grid: [Math.min(tiles, 7), Math.ceil(tiles / 7), 1],
+    grid: [Math.ceil(m / rows), Math.ceil(2 * n / 128), 1],
   });
   const dot = (w: Weights, i: number, j: number): number => {
     let sum = 0;

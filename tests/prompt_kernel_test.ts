@@ -20,6 +20,7 @@ interface NormCase {
   readonly splits?: number;
   readonly scale?: number;
   readonly x?: Dtype;
+  readonly parts?: Dtype;
   readonly weight?: Dtype;
   readonly total?: Dtype;
   readonly out?: Dtype;
@@ -31,18 +32,25 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
   const cases: readonly NormCase[] = [
     { rows: 1, cols: 4, threads: 32 },
     { rows: 37, cols: 1024, threads: 256, splits: 4 },
-    { rows: 5, cols: 1000, threads: 64, splits: 3, scale: 16 },
-    { rows: 3, cols: 2560, threads: 256, splits: 1, x: bfloat16, weight: bfloat16 },
+    { rows: 5, cols: 1000, threads: 64, splits: 3, scale: 16, parts: float16 },
+    { rows: 3, cols: 2560, threads: 256, splits: 1, x: bfloat16, parts: float16, weight: bfloat16 },
     { rows: 9, cols: 132, threads: 128, splits: 2, x: float16, weight: float16, total: float16, out: float32 },
     { rows: 7, cols: 64, threads: 64, x: bfloat16, total: bfloat16, out: bfloat16 },
     { rows: 4, cols: 128, threads: 64, splits: 1, size: 1e6 }, // beyond float16
   ];
   for (const c of cases) {
     const { rows, cols, threads, splits = 0, scale = 1, size = 1, x: xType = float32, weight: wType = float32 } = c;
-    const { total: totalType = float32, out: outType = float16 } = c;
-    const what = JSON.stringify({ ...c, x: xType.name, weight: wType.name, total: totalType.name, out: outType.name });
+    const { parts: pType = float32, total: totalType = float32, out: outType = float16 } = c;
+    const what = JSON.stringify({
+      ...c,
+      x: xType.name,
+      parts: pType.name,
+      weight: wType.name,
+      total: totalType.name,
+      out: outType.name,
+    });
     const x = values(xType, rows * cols, 3);
-    const parts = Float32Array.from(random(splits * rows * cols, 2));
+    const parts = values(pType, splits * rows * cols, 2);
     const weight = values(wType, cols, size);
     const eps = 1e-3;
     const total = pack(totalType, new Array(rows * cols).fill(0));
@@ -54,12 +62,13 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
           COLS: cols,
           SPLITS: splits,
           DTYPE_X: xType.code,
+          DTYPE_PARTS: pType.code,
           DTYPE_WEIGHT: wType.code,
           DTYPE_TOTAL: totalType.code,
           DTYPE_OUT: outType.code,
         },
         push: { rows, scale, eps },
-        buffers: { x: pack(xType, x), ...(splits > 0 ? { parts } : {}), ...buffers },
+        buffers: { x: pack(xType, x), ...(splits > 0 ? { parts: pack(pType, parts) } : {}), ...buffers },
         grid: [Math.min(rows, 3), Math.ceil(rows / 3), 1],
       });
     run({ weight: pack(wType, weight), total, out });

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x4b97cf9c;
+export const ABI_HASH = 0xec7f7bbc;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -552,7 +552,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x64: {
+  coopmat_attention_64x32: {
     id: 36,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -568,7 +568,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_64x128: {
+  coopmat_attention_64x64: {
     id: 37,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -584,7 +584,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_64x128: {
     id: 38,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -600,7 +600,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_128x32: {
     id: 39,
     buffers: [
       { name: "q", read: true, write: false, optional: false },
@@ -616,8 +616,40 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  decode_begin_u64: {
+  coopmat_attention_128x64: {
     id: 40,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_attention_128x128: {
+    id: 41,
+    buffers: [
+      { name: "q", read: true, write: false, optional: false },
+      { name: "k", read: true, write: false, optional: false },
+      { name: "v", read: true, write: false, optional: false },
+      { name: "lengths", read: true, write: false, optional: true },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "stats", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatAttentionPush",
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  decode_begin_u64: {
+    id: 42,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -635,7 +667,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_u64: {
-    id: 41,
+    id: 43,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -655,7 +687,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_u64: {
-    id: 42,
+    id: 44,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -670,7 +702,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_u64: {
-    id: 43,
+    id: 45,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -687,7 +719,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_u64: {
-    id: 44,
+    id: 46,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -705,7 +737,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_u64: {
-    id: 45,
+    id: 47,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -727,7 +759,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_i32: {
-    id: 46,
+    id: 48,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -745,7 +777,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_i32: {
-    id: 47,
+    id: 49,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -765,7 +797,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_i32: {
-    id: 48,
+    id: 50,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -780,7 +812,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_i32: {
-    id: 49,
+    id: 51,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -797,7 +829,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_i32: {
-    id: 50,
+    id: 52,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -815,7 +847,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_i32: {
-    id: 51,
+    id: 53,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -837,7 +869,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_f32: {
-    id: 52,
+    id: 54,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -855,7 +887,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_qkv_f32: {
-    id: 53,
+    id: 55,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -875,7 +907,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_attend_f32: {
-    id: 54,
+    id: 56,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "o", read: true, write: false, optional: false },
@@ -890,7 +922,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_mlp_f32: {
-    id: 55,
+    id: 57,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -907,7 +939,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_head_f32: {
-    id: 56,
+    id: 58,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -925,7 +957,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_f32: {
-    id: 57,
+    id: 59,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -947,7 +979,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_begin_poll: {
-    id: 58,
+    id: 60,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -965,7 +997,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_layers: {
-    id: 59,
+    id: 61,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "status", read: true, write: true, optional: false },
@@ -990,12 +1022,12 @@ export const KERNELS = {
       { name: "down_affine", read: true, write: false, optional: false },
     ],
     push: "DecodeLayersPush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "HELPERS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
   decode_head_poll: {
-    id: 60,
+    id: 62,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1013,7 +1045,7 @@ export const KERNELS = {
     wasm: false,
   },
   decode_greedy_poll: {
-    id: 61,
+    id: 63,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1035,7 +1067,7 @@ export const KERNELS = {
     wasm: false,
   },
   pack_quantized: {
-    id: 62,
+    id: 64,
     buffers: [
       { name: "packed", read: true, write: true, optional: false },
       { name: "scales", read: true, write: false, optional: false },
@@ -1048,7 +1080,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_rows: {
-    id: 63,
+    id: 65,
     buffers: [
       { name: "packed", read: true, write: false, optional: false },
       { name: "indices", read: true, write: false, optional: true },
@@ -1061,7 +1093,7 @@ export const KERNELS = {
     wasm: true,
   },
   quantize_activations: {
-    id: 64,
+    id: 66,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "codes", read: false, write: true, optional: false },
@@ -1074,7 +1106,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matvec: {
-    id: 65,
+    id: 67,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1088,7 +1120,7 @@ export const KERNELS = {
     wasm: true,
   },
   packed_matmul: {
-    id: 66,
+    id: 68,
     buffers: [
       { name: "codes", read: true, write: false, optional: false },
       { name: "factors", read: true, write: false, optional: false },
@@ -1102,36 +1134,6 @@ export const KERNELS = {
     wasm: true,
   },
   coopmat_gated_32: {
-    id: 67,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_64: {
-    id: 68,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-    ],
-    columns: [],
-    push: "CoopmatMatmulPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
-    needs: "coopmat",
-    wasm: false,
-  },
-  coopmat_gated_32_8bit: {
     id: 69,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1146,7 +1148,7 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_64: {
     id: 70,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1161,8 +1163,38 @@ export const KERNELS = {
     needs: "coopmat",
     wasm: false,
   },
-  add_norm: {
+  coopmat_gated_32_8bit: {
     id: 71,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  coopmat_gated_64_8bit: {
+    id: 72,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+    ],
+    columns: [],
+    push: "CoopmatMatmulPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT"],
+    needs: "coopmat",
+    wasm: false,
+  },
+  add_norm: {
+    id: 73,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "parts", read: true, write: false, optional: true },
@@ -1172,12 +1204,12 @@ export const KERNELS = {
     ],
     columns: [],
     push: "AddNormPush",
-    spec: ["THREADS", "COLS", "SPLITS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
+    spec: ["THREADS", "COLS", "SPLITS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
     needs: "",
     wasm: false,
   },
   rope_table: {
-    id: 72,
+    id: 74,
     buffers: [
       { name: "offset", read: true, write: false, optional: true },
       { name: "freqs", read: true, write: false, optional: true },
@@ -1190,48 +1222,6 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_32: {
-    id: 73,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_64: {
-    id: 74,
-    buffers: [
-      { name: "x", read: true, write: false, optional: false },
-      { name: "powers", read: true, write: false, optional: true },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-      { name: "out", read: false, write: true, optional: false },
-      { name: "table", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: true },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "start", read: true, write: false, optional: true },
-      { name: "keys", read: false, write: true, optional: true },
-      { name: "values", read: false, write: true, optional: true },
-    ],
-    columns: [],
-    push: "CoopmatHeadsPush",
-    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
-    needs: "coopmat shuffle",
-    wasm: false,
-  },
-  coopmat_heads_32_8bit: {
     id: 75,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1252,7 +1242,7 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  coopmat_heads_64_8bit: {
+  coopmat_heads_64: {
     id: 76,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
@@ -1273,8 +1263,50 @@ export const KERNELS = {
     needs: "coopmat shuffle",
     wasm: false,
   },
-  batch_begin: {
+  coopmat_heads_32_8bit: {
     id: 77,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  coopmat_heads_64_8bit: {
+    id: 78,
+    buffers: [
+      { name: "x", read: true, write: false, optional: false },
+      { name: "powers", read: true, write: false, optional: true },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+      { name: "out", read: false, write: true, optional: false },
+      { name: "table", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: true },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "start", read: true, write: false, optional: true },
+      { name: "keys", read: false, write: true, optional: true },
+      { name: "values", read: false, write: true, optional: true },
+    ],
+    columns: [],
+    push: "CoopmatHeadsPush",
+    spec: ["THREADS", "N", "K", "GROUP", "SPLITS", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP"],
+    needs: "coopmat shuffle",
+    wasm: false,
+  },
+  batch_begin: {
+    id: 79,
     buffers: [
       { name: "state", read: false, write: true, optional: false },
       { name: "position", read: true, write: false, optional: false },
@@ -1292,7 +1324,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_attend: {
-    id: 78,
+    id: 80,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
@@ -1305,7 +1337,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_project: {
-    id: 79,
+    id: 81,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
@@ -1318,7 +1350,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv: {
-    id: 80,
+    id: 82,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1337,7 +1369,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up: {
-    id: 81,
+    id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1352,7 +1384,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head: {
-    id: 82,
+    id: 84,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1370,7 +1402,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_qkv_matrices: {
-    id: 83,
+    id: 85,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1387,7 +1419,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_gate_up_matrices: {
-    id: 84,
+    id: 86,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1401,7 +1433,7 @@ export const KERNELS = {
     wasm: false,
   },
   batch_head_matrices: {
-    id: 85,
+    id: 87,
     buffers: [
       { name: "state", read: true, write: false, optional: false },
       { name: "norm", read: true, write: false, optional: false },
@@ -1419,7 +1451,7 @@ export const KERNELS = {
     wasm: false,
   },
   attention_merge: {
-    id: 86,
+    id: 88,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1432,7 +1464,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 87,
+    id: 89,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1453,7 +1485,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 88,
+    id: 90,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

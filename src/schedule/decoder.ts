@@ -164,6 +164,21 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
   return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
 }
 
+/** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
+const HELPERS = 64;
+const MOST_NEAR = 1 << 17;
+
+/**
+ * Helpers in the kernel of all layers. Walks in rounds need all registers; weights that do not stay near are better read once; and
+ * helpers stand at barriers of their own, which not every device counts as the same.
+ */
+export function helpersOf({ sizes: s }: Decoder, rounds: number, { limits }: Backend): number {
+  const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
+  const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
+  const fits = limits.concurrent && limits.subgroup === LANES && limits.maxThreads >= THREADS + HELPERS;
+  return fits && rounds === 1 && weights / 2 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
+}
+
 /** Workgroups of qkv, attend and mlp. */
 export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
   return kvHeads * headDim / 8;

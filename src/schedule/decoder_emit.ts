@@ -12,6 +12,7 @@ import {
   type Decoder,
   type DecoderForm,
   type DecoderSizes,
+  helpersOf,
   kernel,
   type Matrix,
   normsOf,
@@ -146,11 +147,12 @@ export class DecoderEmitter {
       });
       return;
     }
+    const helpers = helpersOf(d, this.#spec.ROUNDS, this.#l.backend);
     const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
     const run = (layer: number, layers: number, phases: number): void =>
       this.#l.emit("decode_layers", [this.#state, this.#status], {
-        threads: THREADS,
-        spec: this.#spec,
+        threads: THREADS + helpers,
+        spec: { ...this.#spec, HELPERS: helpers },
         push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
         table: table.slice(layer, layer + layers),
         workgroups,

@@ -159,7 +159,7 @@ export class Lowering {
 
   /** Memory of a status word, see {@link Lowering.status}. */
   keepStatus(): Value {
-    const value = this.keep(4, true);
+    const value = this.keep(8, true);
     this.status = this.kept[this.kept.length - 1];
     return value;
   }

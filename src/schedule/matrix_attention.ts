@@ -12,8 +12,6 @@ import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { FLOATS, matrixMap } from "./matrices.ts";
 
-/** Threads of a workgroup of coopmat_attention. */
-const THREADS = 256;
 /** Queries from which on attention is worth whole matrices. */
 const LEAST_QUERIES = 16;
 
@@ -21,27 +19,37 @@ const LEAST_QUERIES = 16;
 const SPLIT_TO = 132;
 const LEAST_KEYS = 384;
 
-/** A kernel and the rows (query, head of a group) that one of its workgroups takes. */
+/** A kernel, the rows (query, head of a group) that one of its workgroups takes, and its threads. */
 export interface AttentionKernel {
   readonly kernel: KernelName;
   readonly rows: number;
+  readonly threads: number;
 }
 
-/** Attention by size of a head, and by queries: the first one whose `upTo` is not passed. */
-export const ATTENTIONS: Readonly<Record<number, readonly (AttentionKernel & { readonly upTo: number })[]>> = {
+/** A kernel with the most queries and keys that it is for. */
+interface AttentionRow extends AttentionKernel {
+  readonly upTo: number;
+  readonly keys: number;
+}
+
+/** Attention by size of a head: the first one whose limits are not passed. */
+export const ATTENTIONS: Readonly<Record<number, readonly AttentionRow[]>> = {
   64: [
-    { upTo: 1152, rows: 64, kernel: "coopmat_attention_64x64" },
-    { upTo: Infinity, rows: 128, kernel: "coopmat_attention_64x128" },
+    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_64x32" },
+    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_64x64" },
+    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_64x128" },
   ],
   128: [
-    { upTo: 1152, rows: 64, kernel: "coopmat_attention_128x64" },
-    { upTo: Infinity, rows: 128, kernel: "coopmat_attention_128x128" },
+    { upTo: 640, keys: 1024, rows: 32, threads: 128, kernel: "coopmat_attention_128x32" },
+    { upTo: 1152, keys: Infinity, rows: 64, threads: 256, kernel: "coopmat_attention_128x64" },
+    { upTo: Infinity, keys: Infinity, rows: 128, threads: 256, kernel: "coopmat_attention_128x128" },
   ],
 };
 
-/** What serves `queries` of heads of `dim` features; undefined where no kernel does. */
-export function attentionKernel(dim: number, queries: number): AttentionKernel | undefined {
-  return queries >= LEAST_QUERIES ? ATTENTIONS[dim]?.find(({ upTo }) => queries <= upTo) : undefined;
+/** What serves `queries` of heads of `dim` features over a cache with room for `keys`; undefined where no kernel does. */
+export function attentionKernel(dim: number, queries: number, keys: number): AttentionKernel | undefined {
+  if (queries < LEAST_QUERIES) return undefined;
+  return ATTENTIONS[dim]?.find((row) => queries <= row.upTo && keys <= row.keys);
 }
 
 /** Operands of {@link emitMatrixAttention}. */
@@ -74,13 +82,13 @@ function splitsOf(tiles: number, keys: number): number {
 }
 
 /**
- * Emits attention on matrices, by the kernel that suits the number of queries unless one is given; undefined where they do not serve.
+ * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve.
  * The result (B, H, T, D) lies in memory as (B, T, H, D), as the projection behind it reads it.
  */
 export function emitMatrixAttention(
   l: Lowering,
   a: MatrixAttention,
-  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], a.q.shape[2]),
+  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], a.q.shape[2], a.keys.shape[2]),
 ): Value | undefined {
   const [batch, heads, queries, dim] = a.q.shape;
   const [, kvHeads, rows, kDim] = a.keys.shape;
@@ -108,7 +116,7 @@ export function emitMatrixAttention(
       GROUP: heads / kvHeads,
       SPLITS: splits,
     },
-    threads: THREADS,
+    threads: choice.threads,
     push: {
       q_len: queries,
       kv_len: rows,

@@ -152,7 +152,8 @@ export interface ProductKernel {
   /** Workgroups that share the depth of a tile. */
   readonly splits: number;
   readonly threads: number;
-  readonly workgroups: number;
+  /** Tiles of rows, of columns, and splits. */
+  readonly workgroups: readonly [number, number, number];
 }
 
 /** What serves m rows times weights (n, k); undefined where no kernel does. */
@@ -166,9 +167,9 @@ export function productKernel(
   const row = PRODUCTS[kind][bits]?.find(({ upTo }) => m <= upTo);
   if (!row) return undefined;
   const { rows, threads = PRODUCT_THREADS, kernel } = row;
-  const tiles = Math.ceil(m / rows) * Math.ceil(n / PRODUCT_COLUMNS);
-  const splits = kind === "parts" ? splitsOf(tiles, Math.ceil(k / STEP)) : 1;
-  return { kernel, splits, threads, workgroups: splits * tiles };
+  const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / PRODUCT_COLUMNS)];
+  const splits = kind === "parts" ? splitsOf(down * wide, Math.ceil(k / STEP)) : 1;
+  return { kernel, splits, threads, workgroups: [down, wide, splits] };
 }
 
 /** Whether a product of m rows with weights (n, k) pays for repacking them. */
@@ -233,11 +234,11 @@ export function gatedProduct(l: Lowering, x: Value, w: Fragments, m: number, sca
   return out;
 }
 
-/** x (m, k) times a matrix as float32 parts (splits, m, n) that add up to the product. */
+/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
 export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
   const n = sum(w.matrix.columns);
   const choice = productKernel("parts", w.matrix.bits, m, n, w.matrix.k)!;
-  const parts = l.temporary([choice.splits, m, n], float32);
+  const parts = l.temporary([choice.splits, m, n], float16);
   emitProduct(l, choice, x, w, m, parts);
   return parts;
 }

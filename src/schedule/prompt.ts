@@ -237,6 +237,7 @@ export class Prompt {
         COLS: width,
         SPLITS: parts ? parts.shape[0] : 0,
         DTYPE_X: value.dtype.code,
+        DTYPE_PARTS: (parts?.dtype ?? float16).code,
         DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
         DTYPE_TOTAL: (total?.dtype ?? float32).code,
         DTYPE_OUT: float16.code,
