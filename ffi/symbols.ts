@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xec7f7bbc;
+export const ABI_HASH = 0xc97ce7ae;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xec7f7bbc;
+export const ABI_HASH = 0xc97ce7ae;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1328,11 +1328,11 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
-      { name: "values", read: true, write: false, optional: false },
+      { name: "values", read: true, write: true, optional: false },
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "HEAD_PARTS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -1353,11 +1353,8 @@ export const KERNELS = {
     id: 82,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
@@ -1372,7 +1369,7 @@ export const KERNELS = {
     id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "gate", read: true, write: false, optional: false },
       { name: "up", read: true, write: false, optional: false },
@@ -1405,11 +1402,8 @@ export const KERNELS = {
     id: 85,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "q_norm", read: true, write: false, optional: false },
-      { name: "k_norm", read: true, write: false, optional: false },
-      { name: "values", read: false, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
     columns: [],
@@ -1422,7 +1416,7 @@ export const KERNELS = {
     id: 86,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norm", read: true, write: false, optional: false },
+      { name: "norms", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
@@ -1450,8 +1444,45 @@ export const KERNELS = {
     needs: "coopmat shuffle int64_atomics",
     wasm: false,
   },
-  attention_merge: {
+  batch_project_matrices: {
     id: 88,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "codes", read: true, write: false, optional: false },
+      { name: "affine", read: true, write: false, optional: false },
+    ],
+    columns: [],
+    push: "DecodePush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "WORDS", "RUN"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  batch_layers: {
+    id: 89,
+    buffers: [
+      { name: "state", read: true, write: true, optional: false },
+      { name: "status", read: true, write: true, optional: false },
+    ],
+    columns: [
+      { name: "norms", read: true, write: false, optional: false },
+      { name: "keys", read: true, write: true, optional: false },
+      { name: "values", read: true, write: true, optional: false },
+      { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "o", read: true, write: false, optional: false },
+      { name: "o_affine", read: true, write: false, optional: false },
+      { name: "mlp_affine", read: true, write: false, optional: false },
+      { name: "down", read: true, write: false, optional: false },
+      { name: "down_affine", read: true, write: false, optional: false },
+      { name: "qkv_codes", read: true, write: false, optional: false },
+      { name: "mlp_codes", read: true, write: false, optional: false },
+    ],
+    push: "DecodeLayersPush",
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    needs: "coopmat shuffle int64_atomics",
+    wasm: false,
+  },
+  attention_merge: {
+    id: 90,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1464,7 +1495,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 89,
+    id: 91,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1485,7 +1516,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 90,
+    id: 92,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
