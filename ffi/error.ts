@@ -34,6 +34,11 @@ export class RuntimeError extends Error {
   }
 }
 
+/** The error of a call on a device that was closed. */
+export function closedError(call: string): RuntimeError {
+  return new RuntimeError("handle", call, "the device was closed, and all arrays and models on it are gone");
+}
+
 const CODES: ReadonlyMap<number, keyof typeof STATUS> = new Map(
   Object.entries(STATUS).map(([code, status]) => [status, code as keyof typeof STATUS]),
 );

@@ -6,7 +6,7 @@
  * @module
  */
 
-import { check, RuntimeError, statusError } from "./error.ts";
+import { check, closedError, RuntimeError, statusError } from "./error.ts";
 import { type Library, openLibrary } from "./library.ts";
 import {
   VKRT_BUFFER_DEVICE,
@@ -152,7 +152,7 @@ export class VulkanDevice implements Disposable {
   }
 
   get #symbols(): Library["symbols"] {
-    if (this.#handle === 0) throw new RuntimeError("handle", "VulkanDevice", "the device was closed");
+    if (this.#handle === 0) throw closedError("VulkanDevice");
     return this.#library.symbols;
   }
 

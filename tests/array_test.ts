@@ -308,6 +308,20 @@ Deno.test("an op of nothing but scalars finds all of them", () => {
   }
 });
 
+Deno.test("full() keeps infinities and the sign of zero", () => {
+  for (const device of testDevices()) {
+    for (const value of [-0, Infinity, -Infinity, NaN]) {
+      for (const dtype of [mx.float32, mx.float16, mx.bfloat16]) {
+        const filled = mx.withDevice(device, () => mx.full([3], value, dtype).toTypedArray());
+        assert(
+          Array.from(filled).every((v) => Object.is(v, value)),
+          `${value} in ${dtype.name} on ${device}: ${filled}`,
+        );
+      }
+    }
+  }
+});
+
 Deno.test("slices and updates of every alignment move what they should", () => {
   const [rows, wide] = [3, 64];
   const numbers = Array.from({ length: rows * wide }, (_, i) => i % 251);

@@ -2,11 +2,11 @@
  * Chat templates: the ones written out in chat_template.ts against the Jinja text that models carry, token for token.
  */
 
-import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import { Template } from "@huggingface/jinja";
 import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../src/llm/chat_template.ts";
 import { LlmError } from "../src/llm/error.ts";
-import { Tokenizer } from "../src/llm/tokenizer.ts";
+import { Tokenizer, type TokenizerSource } from "../src/llm/tokenizer.ts";
 import { qwen3Source, templateText, tinySource } from "./models.ts";
 
 const user = (content: string): ChatMessage => ({ role: "user", content });
@@ -141,6 +141,23 @@ Deno.test("an unknown template is rendered by Jinja, with contents kept apart fr
     control ? [...text.matchAll(/<\/?s>/g)].map(([token]) => token) : []
   );
   assertEquals(seen, ["<s>", "</s>", "</s>"]);
+});
+
+Deno.test("what Python's Jinja does and JavaScript's does not: lstrip() of newlines alone, numbers in JSON", async () => {
+  const ask = async (source: TokenizerSource, ...messages: ChatMessage[]): Promise<string> =>
+    (await Tokenizer.load(source)).applyChatTemplate(messages, { addGenerationPrompt: false });
+  const question = "<|im_start|>user\na<|im_end|>\n";
+  for (const [content, said] of [["\n\nb", "b"], ["\n b\n", " b\n"], ["x</think>\n\n b", " b"]]) {
+    const expected = `${question}<|im_start|>assistant\n${said}<|im_end|>\n`;
+    assertEquals(await ask(tinySource(), user("a"), assistant(content)), expected);
+  }
+  const numbers = [1e-7, 1.5e-5, 0.0001, -2.5e-10, 123.5, 2 ** 53, 0, 1e-100];
+  const text = await ask(
+    await qwen3Source(),
+    assistant("", { tool_calls: [{ name: "f", arguments: numbers }] }),
+    user("a"),
+  );
+  assertStringIncludes(text, '"arguments": [1e-07, 1.5e-05, 0.0001, -2.5e-10, 123.5, 9007199254740992, 0, 1e-100]}'); // json.dumps
 });
 
 Deno.test("templates are held to limits", async () => {

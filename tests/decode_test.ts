@@ -10,10 +10,12 @@ import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
-import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
+import { decodeStep } from "../src/llm/decode_state.ts";
+import type { SamplerOptions } from "../src/llm/sampler.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
+import { choosingOf, numbersOf, stateOf } from "./choosing.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
@@ -104,9 +106,6 @@ async function steps(
   return { logits, cache: rows };
 }
 
-/** Sizes of the rings of recent tokens and of all tokens. */
-const RINGS = [5, 16];
-
 /**
  * Tokens of sampled steps behind an empty cache, and the state at the end. `apart` has something else read the token, so that
  * the end of the step runs op by op on the same logits.
@@ -115,46 +114,18 @@ async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apar
   const count = 6;
   const cache = model.makeCache();
   cache.reserve(count);
-  const sampler = makeSampler({ ...settings, seed: 5 });
-  const processors = makeLogitsProcessors(settings);
-  const state = {
-    token: mx.array([[11]], mx.int32),
-    position: mx.array([0], mx.int32),
-    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
-    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
-    log: mx.zeros([1, RINGS[1]], mx.int32),
-    doubled: apart ? mx.zeros([1], mx.int32) : undefined,
-    keys: cache.keys,
-    values: cache.values,
-  };
-  using loop = new Loop(state, ({ token, position, key, recent, log, keys, values }) => {
-    const step = new StepCache(keys, values, position);
-    let logits = model.forward(token, step).reshape([1, -1]);
-    for (const process of processors) logits = process(recent!, logits);
-    const [stays, draw] = key
-      ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
-      : [undefined, position];
-    const next = sampler(logits, draw).astype(mx.int32);
-    const after = mx.add(position, 1);
-    const ring = (array: mx.Tensor, size: number): mx.Tensor =>
-      mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
-    return {
-      token: next.reshape([1, 1]),
-      position: after,
-      key: stays,
-      recent: recent && ring(recent, RINGS[0]),
-      log: ring(log, RINGS[1]),
-      doubled: apart ? mx.multiply(next, 2) : undefined,
-      keys: step.keys,
-      values: step.values,
-    };
+  const choosing = choosingOf(settings);
+  const state = { ...stateOf(choosing, 11, cache), doubled: apart ? mx.zeros([1], mx.int32) : undefined };
+  using loop = new Loop(state, (now) => {
+    const next = decodeStep(model, choosing, now);
+    return { ...next, doubled: apart ? mx.multiply(next.token.reshape([-1]), 2) : undefined };
   });
   loop.run(2);
   for (let i = 2; i < count; i++) loop.run();
   await loop.done();
-  const { token, position, key, recent, log } = state;
-  const found = [token, position, key, recent, log].flatMap((x) => x ? [...x.reshape(-1).tolist() as number[]] : []);
-  mx.dispose([token, position, key, recent, log, state.doubled].filter((x) => x !== undefined));
+  const found = numbersOf(state);
+  const { keys: _, values: __, ...small } = state;
+  mx.dispose(small);
   cache.dispose();
   return found;
 }
@@ -191,7 +162,11 @@ for (const device of DEVICES) {
       mx.setDefaultDevice(device);
       await decoding({ sums: "u64", fast: "barriers" }, async () => {
         for (const settings of SETTINGS) {
-          const expected = await sampledSteps(model, settings, true);
+          let expected: number[] = [];
+          const apart = await kernelsOf(device, async () => {
+            expected = await sampledSteps(model, settings, true);
+          });
+          assert(apart.has("elementwise_single") || apart.has("elementwise"), [...apart].join());
           let found: number[] = [];
           const kernels = await kernelsOf(device, async () => {
             found = await sampledSteps(model, settings, false);

@@ -237,7 +237,10 @@ for (const { name, usable } of devices()) {
     const first = getBackend(name);
     assertEquals(getBackend(name), first);
     assertEquals(first.name, name);
+    const buffer = first.alloc(4);
     closeDevices();
+    const { code, detail } = assertThrows(() => first.read(buffer, 0, new Uint8Array(4)), RuntimeError);
+    assertEquals([code, detail], ["handle", "the device was closed, and all arrays and models on it are gone"]);
     const second = getBackend(name);
     assert(second !== first);
     second.free(second.alloc(10));

@@ -9,11 +9,12 @@ import * as mx from "../mod.ts";
 import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { StepCache } from "../src/llm/kv_cache.ts";
+import { promptStep } from "../src/llm/decode_state.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
 import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
+import { choosingOf, numbersOf, stateOf } from "./choosing.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { TINY_DIR } from "./models.ts";
@@ -24,8 +25,6 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 
 /** Rows of the cache before the prompt, tokens of the prompt, rows that these are padded to. */
 const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
-/** Sizes of the rings of recent tokens and of all tokens. */
-const RINGS = [5, 16];
 
 const SHAPE: ModelShape = {
   hidden: 128,
@@ -65,52 +64,25 @@ async function promptState(
   const cache = model.makeCache();
   cache.reserve(PREFIX + TOKENS, PREFIX + ROWS);
   for (const buffer of cache.state) mx.eval(buffer);
-  const sampler = makeSampler({ ...settings, seed: 5 });
-  const processors = makeLogitsProcessors(settings);
+  const choosing = choosingOf(settings);
   const state = {
-    token: mx.array([[0]], mx.int32),
-    position: mx.array([0], mx.int32),
-    key: sampler.key && mx.array([[...sampler.key]], mx.uint32),
-    recent: processors.length > 0 ? mx.array([[3, 1, 4, 11, 11]], mx.int32) : undefined,
-    log: mx.zeros([1, RINGS[1]], mx.int32),
+    ...stateOf(choosing, 0, cache),
     other: other && mx.zeros([1], mx.int32),
     ids: mx.array(Array.from({ length: ROWS }, (_, i) => (i * 977 + 11) % SHAPE.vocab), mx.int32),
     last: mx.array([TOKENS - 1], mx.int32),
-    keys: cache.keys,
-    values: cache.values,
   };
   try {
-    using loop = new Loop(state, ({ token, position, key, recent, log, ids, last, keys, values }) => {
-      const step = new StepCache(keys, values, position);
-      let logits = model.forward(ids.reshape([1, -1]), step, last).reshape([1, -1]);
-      for (const process of processors) logits = process(recent!, logits);
-      const [stays, draw] = key
-        ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([1, 2]))
-        : [undefined, token];
-      const next = sampler(logits, draw).astype(mx.int32);
-      const after = mx.add(mx.add(position, last), 1);
-      const ring = (array: mx.Tensor, size: number): mx.Tensor =>
-        mx.sliceUpdate(array, next.reshape([1, 1]), mx.remainder(after, size).reshape([1, 1]), [1], { donate: true });
-      return {
-        token: next.reshape([1, 1]),
-        position: after,
-        key: stays,
-        recent: recent && ring(recent, RINGS[0]),
-        log: ring(log, RINGS[1]),
-        other: other && other(logits, next, after),
-        ids,
-        last,
-        keys: step.keys,
-        values: step.values,
-      };
+    using loop = new Loop(state, (now) => {
+      let logits!: mx.Tensor;
+      const { sampler } = choosing;
+      const seen = Object.assign((row: mx.Tensor, key: mx.Tensor) => sampler(logits = row, key), { key: sampler.key });
+      const next = promptStep(model, { ...choosing, sampler: seen }, now);
+      return { ...next, other: other && other(logits, next.token.reshape([-1]), next.position) };
     });
     loop.run(); // then once more, behind the first
     loop.run();
     await loop.done();
-    const { token, position, key, recent, log } = state;
-    return [token, position, key, recent, log, state.other].flatMap((x) =>
-      x ? [...x.reshape([-1]).tolist() as number[]] : []
-    );
+    return [...numbersOf(state), ...(state.other ? state.other.tolist() as number[] : [])];
   } finally {
     options.regions = before;
     mx.dispose(Object.values(state).flat().filter((x) => x !== undefined));

@@ -1,6 +1,6 @@
 /** Kernels softmax, rms_norm and rope on every device, against plain float64 loops and MLX's values. */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../src/backend/backend.ts";
 import * as K from "../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../src/graph/dtype.ts";
@@ -78,6 +78,26 @@ kernelTest("rms_norm divides by the root mean square and scales", (backend) => {
         assertClose(unpack(output, out), expected, bound(output), what);
       }
     }
+  }
+});
+
+kernelTest("rms_norm multiplies in the dtype of its output, as the composite does", (backend) => {
+  const cols = 600;
+  const x = random(float32, cols, 5);
+  const weight = random(float32, cols, 6);
+  for (const output of [bfloat16, float16]) {
+    const out = pack(output, new Float64Array(cols));
+    runKernel(backend, "rms_norm", {
+      spec: { DTYPE_X: float32.code, DTYPE_WEIGHT: float32.code, DTYPE_OUT: output.code, HAS_WEIGHT: 1 },
+      push: { rows: 1, cols, eps: 0 },
+      buffers: { x: pack(float32, x), weight: pack(float32, weight), out },
+      grid: 1,
+    });
+    const rounded = (v: number): number => unpack(output, pack(output, [v]))[0];
+    const rms = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / cols);
+    const expected = x.map((v, i) => rounded(rounded(v / rms) * rounded(weight[i])));
+    const others = unpack(output, out).filter((v, i) => v !== expected[i]).length;
+    assert(others < cols / 50, `${others} of ${cols} elements differ`); // those whose quotient lies between two numbers
   }
 });
 

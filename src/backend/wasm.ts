@@ -11,7 +11,7 @@
  * @module
  */
 
-import { RuntimeError } from "../../ffi/error.ts";
+import { closedError, RuntimeError } from "../../ffi/error.ts";
 import { environment } from "../../ffi/library.ts";
 import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
 import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
@@ -108,6 +108,7 @@ class WasmBackend implements Backend {
   #budget: number = BUDGET.least; // between two looks at the clock
   #profiling = false;
   #lost: unknown; // the trap that left the module in an unknown state
+  #closed = false;
 
   constructor(runtime: WasmRuntime, threads: number) {
     this.#runtime = runtime;
@@ -144,7 +145,7 @@ class WasmBackend implements Backend {
   }
 
   free(buffer: BufferHandle): void {
-    if (this.#lost !== undefined) return; // all memory went with the device
+    if (this.#gone) return; // all memory went with the device
     const row = this.#row(buffer, "free");
     this.#buffers.delete(buffer);
     this.#ordered(row, () => this.#runtime.free(buffer));
@@ -227,7 +228,7 @@ class WasmBackend implements Backend {
   }
 
   release(plan: PlanHandle): void {
-    if (this.#lost !== undefined) return;
+    if (this.#gone) return;
     const row = this.#plan(plan, "release");
     this.#plans.delete(plan);
     this.#ordered(row, () => this.#runtime.free(row.words));
@@ -284,7 +285,7 @@ class WasmBackend implements Backend {
   [Symbol.dispose](): void {
     this.#queue.length = 0;
     this.#head = 0;
-    this.#lost ??= "the device was disposed";
+    this.#closed = true;
     this.#workers = 0;
     this.#runtime.stopWorkers();
     this.#buffers.clear();
@@ -405,7 +406,12 @@ class WasmBackend implements Backend {
     return row;
   }
 
+  get #gone(): boolean {
+    return this.#closed || this.#lost !== undefined;
+  }
+
   #checkAlive(call: string): void {
+    if (this.#closed) throw closedError(call);
     if (this.#lost === undefined) return;
     throw new RuntimeError(
       "device-lost",

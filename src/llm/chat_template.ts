@@ -150,9 +150,8 @@ function chatMlTemplate(messages: readonly ChatMessage[], options: ChatOptions):
   const prompt = new Prompt();
   for (const { role, content } of messages) {
     const text = content ?? "";
-    prompt.mark(`<|im_start|>${role}\n`).text(role === "assistant" ? splitThinking(text).answer : text).mark(
-      "<|im_end|>\n",
-    );
+    const said = role === "assistant" ? splitThinking(text).answer.replace(/^\n+/, "") : text;
+    prompt.mark(`<|im_start|>${role}\n`).text(said).mark("<|im_end|>\n");
   }
   return openAssistant(prompt, options).parts;
 }
@@ -250,7 +249,14 @@ function pythonJson(value: unknown): string {
     const entries = Object.entries(value).filter(([, v]) => v !== undefined);
     return `{${entries.map(([key, v]) => `${JSON.stringify(key)}: ${pythonJson(v)}`).join(", ")}}`;
   }
-  return JSON.stringify(value) ?? "null";
+  return typeof value === "number" ? pythonNumber(value) : JSON.stringify(value) ?? "null";
+}
+
+/** A number as Python writes it: small fractions earlier with an exponent, of two digits at least. */
+function pythonNumber(value: number): string {
+  const [digits, exponent] = value.toExponential().split("e-");
+  if (Number.isInteger(value) || !(Number(exponent) > 4)) return JSON.stringify(value);
+  return `${digits}e-${exponent.padStart(2, "0")}`;
 }
 
 /**
