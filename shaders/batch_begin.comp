@@ -4,12 +4,12 @@
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 8
-const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u, NORM = 0u;
-#define POOL 1
 #include "batch.glsl"
 #include "angle.h"
 
 layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+
+const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
 
 float rounded(float x) { return rounded_as(x, DTYPE_X); }
 
@@ -27,8 +27,6 @@ void main() {
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence], 0)), pc.p.capacity - 1u);
     if (first == 0u) U32s(in_state(0u)).v[0] = now;
-    if (sequence == 0u && gl_WorkGroupID.x == 0u)
-        for (uint i = thread(); i < PHASES * KV_HEADS; i += THREADS) U32s(counter_at(0u, i)).v[0] = 0u;
     bool turns = gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x;
     for (uint pair = thread(); turns && pair < HEAD_DIM / 2u; pair += THREADS) {
         Scaled frequency;
@@ -41,7 +39,7 @@ void main() {
         vec4 x = pc.address[X] != 0ul ? load_quad(pc.address[X], sequence * QUADS + quad, DTYPE_X) : embedding(quad);
         [[unroll]] for (uint i = 0; i < 4u; i++) {
             Sum s = sum_of(x[i]);
-            U32x2s(in_state(AT_SUMS)).v[4u * quad + i] = s;
+            Shared2(in_state(AT_SUMS)).v[4u * quad + i] = s;
             F32s(in_state(AT_X)).v[4u * quad + i] = sum_value(s);
         }
     }

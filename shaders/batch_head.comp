@@ -10,11 +10,7 @@
 #include "coopmat.glsl"
 #endif
 #define BUFFERS 8
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
-#define STAGES 2u
-#define POOL STAGES * PART_WORDS
 #include "batch.glsl"
-#include "batch_norm.glsl"
 #include "sample.h"
 
 layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
@@ -22,21 +18,25 @@ layout(constant_id = 15) const uint RECENT = 0;  // tokens in `recent` of a sequ
 layout(constant_id = 16) const uint PENALTY = 0; // float bits
 layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
 
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 const uint BLOCK_ROWS = 16u;
-const uint AHEAD = 4u; // blocks whose weights are on their way
 const uint MOST_ROUNDS = 128u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
+#define BLOCKS 1u
 
-Weights load_block(uint base) {
-    Weights w;
-    uint last = pc.p.vocabulary - 1u, row = min(base + 4u * (lane() & 3u), last & ~3u);
+uint base; // first row of this round
+
+uint row_of_task(uint task) { return min(base + 4u * task, (pc.p.vocabulary - 1u) & ~3u); }
 #ifdef MATRICES
-    load_fragments(pc.address[HEAD] + uint64_t(min(base, last) / BLOCK_ROWS) * 8192ul, w);
+uint64_t fragments_of(uint block) { return pc.address[HEAD] + uint64_t(min(base, pc.p.vocabulary - 1u) / BLOCK_ROWS) * 8192ul; }
 #else
-    [[unroll]] for (uint r = 0; r < 4u; r++) load_row(pc.address[HEAD] + uint64_t(min(row + r, last)) * (CHUNKS * 16u), r, w);
-#endif
-    [[unroll]] for (uint j = 0; j < SLOTS; j++) w.affine[j] = Weights4(pc.address[AFFINE]).v[row / 4u * GROUPS + group_of(j)];
-    return w;
+uint64_t weight_row(uint task, uint r) {
+    return pc.address[HEAD] + uint64_t(min(row_of_task(task) + r, pc.p.vocabulary - 1u)) * (CHUNKS * 16u);
 }
+#endif
+uvec4 affine_of(uint task, uint chunk) { return Weights4(pc.address[AFFINE]).v[row_of_task(task) / 4u * GROUPS + chunk * 32u / GROUP]; }
+
+#define STAGES 2
+#include "batch_norm.glsl"
 
 shared uvec2 warp_best[NORM_WARPS * ROWS];
 shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS * ROWS]; // a bit for each row of a round
@@ -46,7 +46,7 @@ void mark_recent() {
     for (uint i = thread(); i < MOST_ROUNDS * ROWS; i += THREADS) penalised[i] = 0u;
     barrier();
     for (uint i = thread(); i < RECENT * ROWS; i += THREADS) {
-        uint which = i / RECENT, of = min(group_first + which, SEQUENCES - 1u);
+        uint which = i / RECENT, of = min(first_sequence() + which, SEQUENCES - 1u);
         uint row = U32s(pc.address[RECENT_TOKENS]).v[of * RECENT + i % RECENT], block = row / BLOCK_ROWS, round = block / gl_NumWorkGroups.x;
         if (block % gl_NumWorkGroups.x == gl_WorkGroupID.x && round < MOST_ROUNDS) atomicOr(penalised[round * ROWS + which], 1u << (row % BLOCK_ROWS));
     }
@@ -70,30 +70,30 @@ void finish(uint row, uint round, float logit, inout uvec2 best) {
 }
 
 void main() {
-    take_group(gl_WorkGroupID.y);
+    take_sequence();
     if (RECENT > 0u) mark_recent();
     if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul) {
-        uint last = min(group_first + ROWS, SEQUENCES);
-        for (uint s = group_first; s < last; s++)
+        uint last = min(first_sequence() + ROWS, SEQUENCES);
+        for (uint s = first_sequence(); s < last; s++)
             for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[s * SCRATCH_WORDS + i] = 0u;
     }
-    uint start = gl_WorkGroupID.x * BLOCK_ROWS, step = gl_NumWorkGroups.x * BLOCK_ROWS, round = 0u;
-    Weights w[AHEAD];
-    [[unroll]] for (uint n = 0; n < AHEAD; n++) w[n] = load_block(start + n * step);
-    normalise(load_norm(pc.address[NORM]));
+    base = gl_WorkGroupID.x * BLOCK_ROWS;
+    Weights w = load_weights(0u);
+    normalise(pc.address[NORM]);
     uvec2 best = uvec2(0xffffffffu, 0u);
+    uint round = 0u, step = gl_NumWorkGroups.x * BLOCK_ROWS;
     float scale = 0.0;
-    [[dont_unroll]] for (uint first = start; first < pc.p.vocabulary; first += AHEAD * step) {
-        [[unroll]] for (uint n = 0; n < AHEAD; n++) {
-            uint base = first + n * step;
-            keep_part(round % STAGES, warp_sums(w[n]));
-            w[n] = load_block(base + AHEAD * step);
-            barrier();
-            if (round == 0u) scale = norm_scale();
-            uint r = (warp() - 4u * round) % NORM_WARPS;
-            if (r < 4u) finish(base + 4u * (lane() & 3u) + r, round, sum_of_warps(round % STAGES, r) * scale, best);
-            round++;
-        }
+    [[dont_unroll]] for (uint first = base; first < pc.p.vocabulary; first += step) {
+        base = first + step;
+        Weights ahead = load_weights(0u);
+        uint stage = round % STAGES * NORM_WARPS * 32u;
+        partial[stage + warp() * 32u + lane()] = warp_sums(w);
+        w = ahead;
+        barrier();
+        if (round == 0u) scale = norm_scale();
+        uint r = (warp() - 4u * round) % NORM_WARPS;
+        if (r < 4u) finish(first + 4u * (lane() & 3u) + r, round, sum_of_warps(stage + lane(), r) * scale, best);
+        round++;
     }
     [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
         uvec2 other = uvec2(lane_xor(best.x, m), lane_xor(best.y, m));
@@ -101,8 +101,8 @@ void main() {
     }
     if ((lane() & 3u) == 0u) warp_best[warp() * ROWS + (lane() >> 2)] = best;
     barrier();
-    if (thread() >= ROWS || group_first + thread() >= SEQUENCES) return;
+    if (thread() >= ROWS || first_sequence() + thread() >= SEQUENCES) return;
     best = warp_best[thread()];
     [[unroll]] for (uint i = 1; i < NORM_WARPS; i++) if (better(warp_best[i * ROWS + thread()], best)) best = warp_best[i * ROWS + thread()];
-    U32x2s(pc.address[BEST]).v[(group_first + thread()) * gl_NumWorkGroups.x + gl_WorkGroupID.x] = best;
+    U32x2s(pc.address[BEST]).v[(first_sequence() + thread()) * gl_NumWorkGroups.x + gl_WorkGroupID.x] = best;
 }

@@ -6,7 +6,10 @@
 // of a matrix is the high or the low halves of a sequence, all whole numbers, so that its float32 sums are exact. Without, 4x8-bit
 // dot products give the same integers on every device, but slower than the kernels of one sequence: only tests take them.
 //
-// A phase fills Weights for a block of four tasks: codes by load_fragments, or by load_row without MATRICES, and scales and biases.
+// A kernel defines BLOCKS, the blocks of four tasks that it makes at once, and
+//   uint64_t weight_row(uint task, uint r)     where row r of a task begins; with MATRICES instead
+//   uint64_t fragments_of(uint block)          where a block begins whose words lie in the order of the lanes (batch_layouts.ts)
+//   uvec4 affine_of(uint task, uint chunk)     scales and biases of its four rows
 
 #define SLOTS 2 // chunks of a warp; the lanes of a warp take one each where there is one sequence
 #define NORM_WARPS 16u
@@ -20,32 +23,54 @@ struct Codes { uvec4 rows[4]; };
 #endif
 float chunk_scale[SLOTS], chunk_sum[SLOTS];
 
+#ifndef STAGES
+#define STAGES 1 // places for parts
+#endif
+shared vec4 partial[STAGES * BLOCKS * NORM_WARPS * 32u];
 shared float chunk_squares[32u * ROWS];
 
 uint chunk_of(uint slot) { return warp() + NORM_WARPS * slot; }
 
-// Norm weights as they lie in memory, of the lane's 8 features of each of its chunks.
-struct NormWeights { uvec4 w[2 * SLOTS]; };
+#ifndef MATRICES
+Codes load_codes(uint block, uint chunk) {
+    Codes c;
+    [[unroll]] for (uint r = 0; r < 4u; r++) c.rows[r] = Weights4(weight_row(4u * block + (lane() & 3u), r)).v[min(chunk, CHUNKS - 1u)];
+    return c;
+}
+#endif
+
+uvec4 load_affine(uint block, uint chunk) { return affine_of(4u * block + (lane() & 3u), min(chunk, CHUNKS - 1u)); }
+
 struct Features { vec4 x[2], w[2]; };
 
-uint quad_of(uint slot, uint i) { return min(chunk_of(slot), CHUNKS - 1u) * 8u + 2u * (lane() & 3u) + i; }
-
-NormWeights load_norm(uint64_t norm) {
-    NormWeights n;
-    [[unroll]] for (uint i = 0; i < 2u * SLOTS; i++)
-        n.w[i] = DTYPE_W == DTYPE_F32 ? Weights4(norm).v[quad_of(i >> 1, i & 1u)] : uvec4(Weights2(norm).v[quad_of(i >> 1, i & 1u)], 0u, 0u);
-    return n;
-}
-
-Features load_features(uint slot, NormWeights n) {
+Features load_features(uint64_t norm, uint chunk) {
+    uint at = min(chunk, CHUNKS - 1u) * 8u + 2u * (lane() & 3u);
     Features f;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
-        uvec4 w = n.w[2u * slot + i];
-        f.x[i] = CHUNKS == 32u || chunk_of(slot) < CHUNKS ? uintBitsToFloat(Shared4(in_state(AT_X)).v[quad_of(slot, i)]) : vec4(0);
-        f.w[i] = DTYPE_W == DTYPE_F32 ? uintBitsToFloat(w) : vec4(pair_value(w.x, DTYPE_W), pair_value(w.y, DTYPE_W));
+        f.x[i] = CHUNKS == 32u || chunk < CHUNKS ? F32x4s(in_state(AT_X)).v[at + i] : vec4(0);
+        f.w[i] = load_quad(norm, at + i, DTYPE_W);
     }
     return f;
 }
+
+#ifdef MATRICES
+f16vec2 bytes_minus(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | 0x64006400u) - f16vec2(1152.0hf); }
+f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | 0x64006400u) - f16vec2(1024.0hf); }
+f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | 0x54005400u) - f16vec2(64.0hf); }
+
+MATRIX_A matrix_a(f16vec2 a, f16vec2 b, f16vec2 c, f16vec2 d) {
+    MATRIX_A m;
+    m[0] = a.x; m[1] = a.y; m[2] = b.x; m[3] = b.y;
+    m[4] = c.x; m[5] = c.y; m[6] = d.x; m[7] = d.y;
+    return m;
+}
+MATRIX_B matrix_b(f16vec2 a, f16vec2 b, f16vec2 c, f16vec2 d) {
+    MATRIX_B m;
+    m[0] = a.x; m[1] = a.y; m[2] = b.x; m[3] = b.y;
+    m[4] = c.x; m[5] = c.y; m[6] = d.x; m[7] = d.y;
+    return m;
+}
+#endif
 
 // Scales a chunk to 16 bits.
 #define QUANTISE(slot, f) { \
@@ -116,21 +141,18 @@ uint bytes_of(uint a, uint b, uint c, uint d) { return (a & 255u) | ((b & 255u) 
 // What a block is multiplied with, as it lies in memory.
 struct Weights { Codes codes[SLOTS]; uvec4 affine[SLOTS]; };
 
+Weights load_weights(uint block) {
+    Weights w;
 #ifdef MATRICES
-// Words in the order of the lanes (batch_layouts.ts).
-void load_fragments(uint64_t block, inout Weights w) {
-    uvec4 words = Weights4(block).v[thread()];
+    uvec4 words = Weights4(fragments_of(block)).v[thread()];
     w.codes[0] = Codes(words.x, words.y);
     w.codes[1] = Codes(words.z, words.w);
-}
 #else
-void load_row(uint64_t row, uint r, inout Weights w) {
-    [[unroll]] for (uint j = 0; j < SLOTS; j++) w.codes[j].rows[r] = Weights4(row).v[min(chunk_of(j), CHUNKS - 1u)];
-}
+    [[unroll]] for (uint j = 0; j < SLOTS; j++) w.codes[j] = load_codes(block, chunk_of(j));
 #endif
-
-uint task_of(uint block) { return 4u * block + (lane() & 3u); }
-uint group_of(uint slot) { return min(chunk_of(slot), CHUNKS - 1u) * 32u / GROUP; }
+    [[unroll]] for (uint j = 0; j < SLOTS; j++) w.affine[j] = load_affine(block, chunk_of(j));
+    return w;
+}
 
 // The warp's part of a block's sums. Lanes meet in the order of the sum over the lanes of one sequence: those 16 apart here, the
 // others in sum_of_warps.
@@ -142,25 +164,19 @@ vec4 warp_sums(Weights w) {
     return both;
 }
 
-uint part_at(uint place, uint r, uint of_warp) { return place * PART_WORDS + (r * NORM_WARPS + of_warp) * 32u + lane(); }
-
-void keep_part(uint place, vec4 sums) {
-    [[unroll]] for (uint r = 0; r < 4u; r++) pool[part_at(place, r, warp())] = floatBitsToUint(sums[r]);
-}
-
 // Of row r of the task.
-float sum_of_warps(uint place, uint r) {
+float sum_of_warps(uint at, uint r) {
     float p[16];
-    [[unroll]] for (uint i = 0; i < 16u; i++) p[i] = uintBitsToFloat(pool[part_at(place, r, i)]);
+    [[unroll]] for (uint i = 0; i < 16u; i++) p[i] = partial[at + 32u * i][r];
     [[unroll]] for (uint i = 0; i < 8u; i++) p[i] += p[8u + i];
     [[unroll]] for (uint i = 0; i < 4u; i++) p[i] += p[4u + i];
     return (p[0] + p[2]) + (p[1] + p[3]);
 }
-vec4 sum_of_warps(uint place) { return vec4(sum_of_warps(place, 0u), sum_of_warps(place, 1u), sum_of_warps(place, 2u), sum_of_warps(place, 3u)); }
+vec4 sum_of_warps(uint at) { return vec4(sum_of_warps(at, 0u), sum_of_warps(at, 1u), sum_of_warps(at, 2u), sum_of_warps(at, 3u)); }
 
 // Brings the activations to 16 bits, and squares to shared memory for norm_scale; to be called by all, in front of a barrier.
-void normalise(NormWeights n) {
-    Features f0 = load_features(0u, n), f1 = load_features(1u, n);
+void normalise(uint64_t norm) {
+    Features f0 = load_features(norm, chunk_of(0u)), f1 = load_features(norm, chunk_of(1u));
     QUANTISE(0, f0)
     QUANTISE(1, f1)
 }
@@ -175,10 +191,8 @@ float norm_scale() {
     return inversesqrt(fma(total, 1.0 / float(HIDDEN), pc.p.eps));
 }
 
-// A group of eight sequences. The last sequence stands in for those that are not there.
-uint group_first;
-uint sequence_of_lane() { return group_first + (lane() >> 2); }
-void take_group(uint which) {
-    group_first = which * ROWS;
-    sequence = min(sequence_of_lane(), SEQUENCES - 1u);
-}
+// Eight sequences and the norm of the lane's.
+uint first_sequence() { return gl_WorkGroupID.y * ROWS; }
+uint sequence_of_lane() { return first_sequence() + (lane() >> 2); }
+// The last sequence stands in for those that are not there.
+void take_sequence() { sequence = min(sequence_of_lane(), SEQUENCES - 1u); }

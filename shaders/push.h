@@ -275,7 +275,7 @@ struct DecodeLayersPush {
     float rope_scale;
     float log2_base;
     uint layers;
-    uint phases;      // a bit for each
+    uint phases;      // bits: qkv, attend, mlp
     uint patience;    // looks at a sum that is not complete before the dispatch is given up
 };
 

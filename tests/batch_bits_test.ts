@@ -10,7 +10,6 @@ import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { StepCache } from "../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
-import { hasBatchLayers } from "../src/schedule/batch.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
@@ -51,12 +50,6 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     positions: [260, 17],
   },
 };
-
-/** A dispatch for each phase; the kernel of all layers phase by phase, and in one dispatch where workgroups run together. */
-function formsOf(device: string): readonly (typeof options.fast)[] {
-  const backend = mx.withDevice(device, getBackend);
-  return hasBatchLayers(backend) && backend.limits.concurrent ? ["barriers", "steps", "whole"] : ["barriers"];
-}
 
 /** Logits of two greedy steps of some of the sequences behind caches of random rows, and the caches. */
 async function steps(model: LanguageModel, batch: Batch, which: readonly number[]): Promise<Float32Array[]> {
@@ -117,24 +110,18 @@ for (const device of DEVICES) {
       try {
         await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize });
         const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: batch.dtype });
-        const alone: Float32Array[][] = [];
-        for (const i of batch.positions.keys()) alone.push(await steps(model, batch, [i]));
-        for (const fast of formsOf(device)) {
-          options.fast = fast;
-          let together: Float32Array[] = [];
-          const kernels = await kernelsOf(device, async () => {
-            together = await steps(model, batch, batch.positions.map((_, i) => i));
+        let together: Float32Array[] = [];
+        const kernels = await kernelsOf(device, async () => {
+          together = await steps(model, batch, batch.positions.map((_, i) => i));
+        });
+        assert([...kernels].some((kernel) => kernel.startsWith("batch_qkv")), [...kernels].join(" "));
+        for (const i of batch.positions.keys()) {
+          const alone = await steps(model, batch, [i]);
+          alone.forEach((values, n) => {
+            const mine = together[n].subarray(i * values.length, (i + 1) * values.length);
+            const first = values.findIndex((x, at) => x !== mine[at]);
+            assert(first < 0, `sequence ${i}, result ${n}: ${mine[first]} at ${first}, alone ${values[first]}`);
           });
-          const phase = fast === "barriers" ? "batch_qkv" : "batch_layers";
-          assert([...kernels].some((kernel) => kernel.startsWith(phase)), [...kernels].join(" "));
-          alone.forEach((results, i) =>
-            results.forEach((values, n) => {
-              const mine = together[n].subarray(i * values.length, (i + 1) * values.length);
-              const first = values.findIndex((x, at) => x !== mine[at]);
-              const what = `${fast}, sequence ${i}, result ${n}`;
-              assert(first < 0, `${what}: ${mine[first]} at ${first}, alone ${values[first]}`);
-            })
-          );
         }
         model[Symbol.dispose]();
       } finally {

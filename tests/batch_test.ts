@@ -8,8 +8,6 @@ import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { anyDevice, testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
-import { hasBatchLayers } from "../src/schedule/batch.ts";
-import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 
@@ -97,40 +95,6 @@ for (const device of testDevices()) {
       });
       assert(kernels.includes("decode_mlp_i32") && !kernels.includes("batch_qkv"), String(kernels));
     });
-
-    const ignore = !hasBatchLayers(mx.withDevice(device, getBackend));
-    Deno.test(
-      { name: `a batch in one dispatch that fails goes on with the same tokens on ${device}`, ignore },
-      async () => {
-        const lines: string[] = [];
-        const log = console.error;
-        console.error = (line: string) => lines.push(line);
-        try {
-          const kernels = await fused(device, async () => {
-            options.fast = "barriers";
-            // Behind the prompts: one look is never enough.
-            const onPrompt = (done: number): void => {
-              if (done === 3) Object.assign(options, { fast: "whole", patience: 1 });
-            };
-            const { model, tokenizer } = await load(TINY_DIR, { device });
-            const some = GOLDEN.slice(0, 3);
-            const { tokens } = await batchGenerate(model, tokenizer, some.map((g) => g.prompt), {
-              maxTokens: 4,
-              onPrompt,
-            });
-            assertEquals(tokens, some.map(({ greedy }) => greedy.slice(0, 4)));
-            model[Symbol.dispose]();
-          });
-          for (const kernel of ["batch_layers", "batch_qkv"]) {
-            assert(kernels.some((k) => k === kernel || k === `${kernel}_matrices`), String(kernels));
-          }
-        } finally {
-          console.error = log;
-          forgive(mx.withDevice(device, getBackend));
-        }
-        assertEquals(lines.filter((line) => line.includes("failed")).length, 1, lines.join("\n"));
-      },
-    );
 
     Deno.test(`a fused batch gives every prompt its reference continuation on ${device}`, async () => {
       await fused(device, async () => {

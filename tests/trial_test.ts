@@ -8,7 +8,6 @@ import { fileURLToPath } from "node:url";
 import * as mx from "../mod.ts";
 import { ROOT } from "../scripts/tools.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { hasBatchLayers } from "../src/schedule/batch.ts";
 import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
@@ -107,19 +106,6 @@ for (const device of DEVICES) {
         await tryLayers(model);
         assertEquals(verdicts(folder).map((v) => v.answer), [answer], text);
       }
-    });
-    model[Symbol.dispose]();
-  });
-
-  const ignore = !hasBatchLayers(mx.withDevice(device, getBackend));
-  Deno.test({ name: `several sequences have a verdict of their own on ${device}`, ignore }, async () => {
-    const { model } = await mx.lm.load(TINY_DIR, { device });
-    await trying(device, async (folder) => {
-      await tryLayers(model, 3);
-      assertEquals(verdicts(folder).map(({ question, answer }) => [question.endsWith(" 3"), answer]), [[
-        true,
-        expected,
-      ]]);
     });
     model[Symbol.dispose]();
   });

@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x5376a42a;
+export const ABI_HASH = 0x68c29a48;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1358,11 +1358,11 @@ export const KERNELS = {
     buffers: [
       { name: "state", read: true, write: true, optional: false },
       { name: "keys", read: true, write: true, optional: false },
-      { name: "values", read: true, write: true, optional: false },
+      { name: "values", read: true, write: false, optional: false },
     ],
     columns: [],
     push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "HEAD_PARTS"],
     needs: "shuffle int64_atomics",
     wasm: false,
   },
@@ -1383,8 +1383,11 @@ export const KERNELS = {
     id: 83,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norms", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "values", read: false, write: true, optional: false },
       { name: "q", read: true, write: false, optional: false },
       { name: "k", read: true, write: false, optional: false },
       { name: "v", read: true, write: false, optional: false },
@@ -1399,7 +1402,7 @@ export const KERNELS = {
     id: 84,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norms", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "gate", read: true, write: false, optional: false },
       { name: "up", read: true, write: false, optional: false },
@@ -1432,8 +1435,11 @@ export const KERNELS = {
     id: 86,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norms", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
       { name: "qkv_affine", read: true, write: false, optional: false },
+      { name: "q_norm", read: true, write: false, optional: false },
+      { name: "k_norm", read: true, write: false, optional: false },
+      { name: "values", read: false, write: true, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
     columns: [],
@@ -1446,7 +1452,7 @@ export const KERNELS = {
     id: 87,
     buffers: [
       { name: "state", read: true, write: true, optional: false },
-      { name: "norms", read: true, write: false, optional: false },
+      { name: "norm", read: true, write: false, optional: false },
       { name: "affine", read: true, write: false, optional: false },
       { name: "codes", read: true, write: false, optional: false },
     ],
@@ -1474,45 +1480,8 @@ export const KERNELS = {
     needs: "coopmat shuffle int64_atomics",
     wasm: false,
   },
-  batch_project_matrices: {
-    id: 89,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "codes", read: true, write: false, optional: false },
-      { name: "affine", read: true, write: false, optional: false },
-    ],
-    columns: [],
-    push: "DecodePush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES", "WORDS", "RUN"],
-    needs: "coopmat shuffle int64_atomics",
-    wasm: false,
-  },
-  batch_layers: {
-    id: 90,
-    buffers: [
-      { name: "state", read: true, write: true, optional: false },
-      { name: "status", read: true, write: true, optional: false },
-    ],
-    columns: [
-      { name: "norms", read: true, write: false, optional: false },
-      { name: "keys", read: true, write: true, optional: false },
-      { name: "values", read: true, write: true, optional: false },
-      { name: "qkv_affine", read: true, write: false, optional: false },
-      { name: "o", read: true, write: false, optional: false },
-      { name: "o_affine", read: true, write: false, optional: false },
-      { name: "mlp_affine", read: true, write: false, optional: false },
-      { name: "down", read: true, write: false, optional: false },
-      { name: "down_affine", read: true, write: false, optional: false },
-      { name: "qkv_codes", read: true, write: false, optional: false },
-      { name: "mlp_codes", read: true, write: false, optional: false },
-    ],
-    push: "DecodeLayersPush",
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "SEQUENCES"],
-    needs: "coopmat shuffle int64_atomics",
-    wasm: false,
-  },
   attention_merge: {
-    id: 91,
+    id: 89,
     buffers: [
       { name: "parts", read: true, write: false, optional: false },
       { name: "stats", read: true, write: false, optional: false },
@@ -1525,7 +1494,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16: {
-    id: 92,
+    id: 90,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },
@@ -1546,7 +1515,7 @@ export const KERNELS = {
     wasm: false,
   },
   coopmat_heads_16_8bit: {
-    id: 93,
+    id: 91,
     buffers: [
       { name: "x", read: true, write: false, optional: false },
       { name: "powers", read: true, write: false, optional: true },

@@ -143,11 +143,11 @@ export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly k
 
 // ---- what kernels share -------------------------------------------------------------------------------------------------------
 
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
-export type DecoderForm = "barriers" | "whole" | "steps";
-
-/** Looks at what is not complete before a dispatch is given up: some milliseconds. */
-export const PATIENCE = 16384;
+/**
+ * How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. Several
+ * sequences have kernels of their own.
+ */
+export type DecoderForm = "barriers" | "whole" | "steps" | "batch";
 
 /** The cache of each layer. */
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];

@@ -6,7 +6,7 @@
 
 import { uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
-import { emitBatch, isBatch } from "./batch.ts";
+import { emitBatch } from "./batch.ts";
 import {
   type Caches,
   type Decoder,
@@ -16,7 +16,6 @@ import {
   kernel,
   type Matrix,
   normsOf,
-  PATIENCE,
   type Phase,
   pushOf,
   sequencesOf,
@@ -43,6 +42,8 @@ const BEGIN_WORKGROUPS = 16;
 export const MOST_LAYERS = 64;
 /** Workgroups of the largest one: a sum counts its additions in 8 bits. */
 export const MOST_WORKGROUPS = 255;
+/** Looks at an incomplete sum before a dispatch is given up: some milliseconds. */
+const PATIENCE = 16384;
 /** Bits of the phases in decode_layers.comp. */
 const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
 
@@ -254,7 +255,7 @@ export function emitDecoder(
     });
     return { keys, values };
   });
-  if (isBatch(l.backend, d)) return emitBatch(l, ready, form, caches, value, done);
+  if (form === "batch") return emitBatch(l, ready, caches, value, done);
   const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
   const looped = loopedToken(d, value);
   const state = form === "barriers" && !looped

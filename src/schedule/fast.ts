@@ -12,7 +12,7 @@
 
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
-import { batchWalkOf, hasBatchLayers, isBatch } from "./batch.ts";
+import { isBatch } from "./batch.ts";
 import { type DecoderForm, sequencesOf, walkOf, workgroupsOf } from "./decoder.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./decoder_emit.ts";
 import type { ReadyDecoder } from "./decoder_ready.ts";
@@ -49,17 +49,15 @@ export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): Decod
   const { decoder, sums } = ready;
   const { sizes, layers, x } = decoder;
   const { backend } = l;
-  const fits = workgroupsOf(sizes) <= MOST_WORKGROUPS &&
-    (isBatch(backend, decoder)
-      ? hasBatchLayers(backend)
-      : backend.has("decode_layers") && sums === "u64" && layers.length <= MOST_LAYERS && "table" in x &&
-        sequencesOf(decoder) === 1);
-  if (!l.repeats || !fits || failed.has(backend)) return "barriers";
+  if (isBatch(backend, decoder)) return "batch";
+  const fits = sums === "u64" && layers.length <= MOST_LAYERS && workgroupsOf(sizes) <= MOST_WORKGROUPS &&
+    "table" in x && sequencesOf(decoder) === 1;
+  if (!l.repeats || !fits || !backend.has("decode_layers") || failed.has(backend)) return "barriers";
   if (options.fast !== "auto" && options.fast !== "try") return options.fast;
   if (options.fast === "auto" && !backend.limits.concurrent) return "barriers";
   const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
   verdicts.set(backend, table);
-  const question = questionOf(backend, ready);
+  const question = questionOf(ready);
   const verdict = table.get(question) ?? recalled(backend, question);
   if (verdict === true || verdict === false) {
     table.set(question, verdict);
@@ -139,11 +137,9 @@ export function forgive(backend: Backend): void {
 }
 
 /** What the verdict depends on besides device, driver and build. */
-function questionOf(backend: Backend, { decoder }: ReadyDecoder): string {
-  const { sizes, layers, capacity } = decoder;
-  const { unroll, rounds } = isBatch(backend, decoder) ? batchWalkOf(capacity) : walkOf(capacity);
-  const walk = `${unroll} ${rounds} ${layers[0].keys.dtype.name}`;
-  return `decode ${Object.values(sizes)} ${layers.length} ${walk} ${sequencesOf(decoder)}`;
+function questionOf({ decoder: { sizes, layers, capacity } }: ReadyDecoder): string {
+  const { unroll, rounds } = walkOf(capacity);
+  return `decode ${Object.values(sizes)} ${layers.length} ${unroll} ${rounds} ${layers[0].keys.dtype.name}`;
 }
 
 /** The status word now. */
