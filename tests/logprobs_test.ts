@@ -61,6 +61,9 @@ function changed(logits: readonly number[], tokens: readonly number[]): number[]
   });
 }
 
+/** How far a logarithm may be off that steps and whole passes compute: matrices of a GPU multiply prompts in float16. */
+const CLOSE = 1e-2;
+
 for (const device of testDevices()) {
   Deno.test(`logprobsOf() gives what float64 gives on ${device}`, () => {
     mx.setDefaultDevice(device);
@@ -98,8 +101,8 @@ for (const device of testDevices()) {
         const expected = oracle(changed(all, tokens), SETTINGS.logprobs);
         const { logprob, top } = logprobs!;
         assertEquals([token, ...top.map((t) => t.token)], [expected.likely[0], ...expected.likely]);
-        assertAlmostEquals(logprob, expected.logprobs[token], 2e-3);
-        for (const t of top) assertAlmostEquals(t.logprob, expected.logprobs[t.token], 2e-3);
+        assertAlmostEquals(logprob, expected.logprobs[token], CLOSE);
+        for (const t of top) assertAlmostEquals(t.logprob, expected.logprobs[t.token], CLOSE);
         tokens.push(token);
       }
     }
