@@ -21,7 +21,7 @@ pub fn main(init: std.process.Init) !void {
     const arena = init.arena.allocator();
     const args = (try init.minimal.args.toSlice(arena))[1..];
     if (std.mem.eql(u8, args[0], "module")) return save(init.io, args[2], try module(arena, init.io, args[1], std.mem.eql(u8, args[3], "threads")));
-    if (std.mem.eql(u8, args[0], "exact")) return save(init.io, args[2], std.mem.sliceAsBytes(try contraction.forbid(arena, std.mem.bytesAsSlice(u32, @as([]align(4) const u8, @alignCast(try tables.readFile(arena, init.io, args[1])))))));
+    if (std.mem.eql(u8, args[0], "exact")) return save(init.io, args[2], try contraction.forbid(arena, @alignCast(try tables.readFile(arena, init.io, args[1]))));
     const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .runtime = args[6] });
     const rest = args[7..];
     if (std.mem.eql(u8, args[0], "sources")) {

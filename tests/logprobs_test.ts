@@ -5,6 +5,7 @@
 
 import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../mod.ts";
+import { getBackend } from "../src/backend/devices.ts";
 import { logprobsOf, readLogprobs } from "../src/llm/logprobs.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
@@ -61,9 +62,6 @@ function changed(logits: readonly number[], tokens: readonly number[]): number[]
   });
 }
 
-/** How far a logarithm may be off that steps and whole passes compute: matrices of a GPU multiply prompts in float16. */
-const CLOSE = 1e-2;
-
 for (const device of testDevices()) {
   Deno.test(`logprobsOf() gives what float64 gives on ${device}`, () => {
     mx.setDefaultDevice(device);
@@ -86,6 +84,8 @@ for (const device of testDevices()) {
   Deno.test(`streamGenerate() tells log probabilities behind bias and counted penalties on ${device}`, async () => {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
     mx.setDefaultDevice(device);
+    // What is compared was computed in steps here and in one pass there, which matrix units multiply in float16.
+    const close = getBackend(device).has("coopmat_matmul_32") ? 1e-2 : 2e-3;
     for (const [held, prompt] of [[[], [5, 9, 9]], [[11, 40, 9, 300, 9, 2, 8, 9], [41]]]) {
       options.regions = held.length > 0 ? "on" : "auto"; // the logits come from fused layers too
       using cache = model.makeCache();
@@ -101,8 +101,8 @@ for (const device of testDevices()) {
         const expected = oracle(changed(all, tokens), SETTINGS.logprobs);
         const { logprob, top } = logprobs!;
         assertEquals([token, ...top.map((t) => t.token)], [expected.likely[0], ...expected.likely]);
-        assertAlmostEquals(logprob, expected.logprobs[token], CLOSE);
-        for (const t of top) assertAlmostEquals(t.logprob, expected.logprobs[t.token], CLOSE);
+        assertAlmostEquals(logprob, expected.logprobs[token], close);
+        for (const t of top) assertAlmostEquals(t.logprob, expected.logprobs[t.token], close);
         tokens.push(token);
       }
     }

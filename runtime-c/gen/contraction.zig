@@ -11,23 +11,31 @@ const no_contraction = 42;
 const ext_inst = 12;
 const fma = 50; // of GLSL.std.450, the only extended set of our shaders
 
-/// The module's words with the decorations in place.
-pub fn forbid(arena: std.mem.Allocator, words: []const u32) ![]const u32 {
-    var added: std.ArrayList(u32) = .empty;
-    var annotations: ?usize = null;
-    const decorated = try arena.alloc(bool, words[3]); // by `precise`
-    @memset(decorated, false);
+/// The module with the decorations in place.
+pub fn forbid(arena: std.mem.Allocator, module: []align(4) const u8) ![]const u8 {
+    const words = std.mem.bytesAsSlice(u32, module);
+    const missing = try undecorated(arena, words);
     var at: usize = 5;
-    while (at < words.len) {
+    while (at < words.len and words[at] & 0xffff != decorate) at += words[at] >> 16;
+    var added: std.ArrayList(u32) = .empty;
+    for (missing) |id| try added.appendSlice(arena, &.{ 3 << 16 | decorate, id, no_contraction });
+    return std.mem.sliceAsBytes(try std.mem.concat(arena, u32, &.{ words[0..at], added.items, words[at..] }));
+}
+
+/// Results of float operations that a compiler may still join or split.
+pub fn undecorated(arena: std.mem.Allocator, words: []const u32) ![]const u32 {
+    const decorated = try arena.alloc(bool, words[3]); // by `precise`, or here
+    @memset(decorated, false);
+    var found: std.ArrayList(u32) = .empty;
+    var at: usize = 5;
+    while (at < words.len) { // decorations come first
         const i = words[at..][0 .. words[at] >> 16];
         const op = i[0] & 0xffff;
-        if (op == decorate and annotations == null) annotations = at;
         if (op == decorate and i[2] == no_contraction) decorated[i[1]] = true;
-        if (joinable(op, i) and !decorated[i[2]]) try added.appendSlice(arena, &.{ 3 << 16 | decorate, i[2], no_contraction });
+        if (joinable(op, i) and !decorated[i[2]]) try found.append(arena, i[2]);
         at += i.len;
     }
-    const place = annotations orelse words.len;
-    return std.mem.concat(arena, u32, &.{ words[0..place], added.items, words[place..] });
+    return found.items;
 }
 
 fn joinable(op: u32, instruction: []const u32) bool {
