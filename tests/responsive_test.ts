@@ -33,23 +33,42 @@ Deno.test.afterAll(() => {
   closeDevices();
 });
 
+/** How long something took to be heard, in milliseconds, and the most that it may take. */
+interface Reaction {
+  readonly milliseconds: number;
+  readonly most: number;
+}
+
+/** Fails unless one of a few tries is in time: a busy machine delays one, what does not listen delays them all. */
+async function assertHeard(attempt: () => Promise<Reaction>): Promise<void> {
+  const late: string[] = [];
+  while (late.length < 5) {
+    const { milliseconds, most } = await attempt();
+    if (milliseconds < most) return;
+    late.push(`${milliseconds.toFixed()} of ${most.toFixed()}`);
+  }
+  assert(false, `heard too late each time, in milliseconds: ${late.join(", ")}`);
+}
+
 const read = (options: mx.lm.GenerateOptions = {}): Promise<string> =>
   mx.lm.generate(model, tokenizer, LONG, { maxTokens: 1, ...options });
 
 Deno.test("the event loop turns while a prompt is read", async () => {
   await read(); // compiles
-  // The time that the thread was busy and not the time that passed: other tests run beside this one.
-  const spells: number[] = [];
-  let last = busy();
-  const timer = setInterval(() => {
-    const now = busy();
-    spells.push(now - last);
-    last = now;
-  }, 1);
-  await read();
-  clearInterval(timer);
-  assert(spells.length > 10, `${spells.length} turns`);
-  assert(Math.max(...spells) < 100, `the event loop stood still for ${Math.max(...spells)} ms`);
+  await assertHeard(async () => {
+    // The time that the thread was busy and not the time that passed: other programs run beside this one.
+    const spells: number[] = [];
+    let last = busy();
+    const timer = setInterval(() => {
+      const now = busy();
+      spells.push(now - last);
+      last = now;
+    }, 1);
+    await read();
+    clearInterval(timer);
+    assert(spells.length > 10, `${spells.length} turns`);
+    return { milliseconds: Math.max(...spells), most: 100 };
+  });
 });
 
 Deno.test("tokens stream while the next ones are computed", async () => {
@@ -66,17 +85,19 @@ Deno.test("an abort ends the wait for a long prompt at once, and memory comes ba
   const start = performance.now();
   await read();
   const whole = performance.now() - start;
-  const controller = new AbortController();
-  let aborted = 0;
-  setTimeout(() => {
-    aborted = performance.now();
-    controller.abort(new Error("enough"));
-  }, whole / 10);
-  await assertRejects(() => read({ signal: controller.signal }), Error, "enough");
-  const reaction = performance.now() - aborted;
-  assert(reaction < Math.max(50, whole / 4), `${reaction} ms of ${whole} ms`);
-  for (let i = 0; i < 1000 && mx.getActiveMemory() > before; i++) await sleep(10);
-  assertEquals(mx.getActiveMemory(), before);
+  await assertHeard(async () => {
+    const controller = new AbortController();
+    let aborted = 0;
+    setTimeout(() => {
+      aborted = performance.now();
+      controller.abort(new Error("enough"));
+    }, whole / 10);
+    await assertRejects(() => read({ signal: controller.signal }), Error, "enough");
+    const milliseconds = performance.now() - aborted;
+    for (let i = 0; i < 1000 && mx.getActiveMemory() > before; i++) await sleep(10);
+    assertEquals(mx.getActiveMemory(), before);
+    return { milliseconds, most: Math.max(50, whole / 4) };
+  });
   assertEquals(await mx.lm.generate(model, tokenizer, GOLDEN[0].prompt, { maxTokens: 3 }), ", there was");
 });
 
@@ -129,16 +150,17 @@ Deno.test("generate.ts ends on Ctrl-C while a long prompt is read", async () => 
   const prompt = tokenizer.decode(LONG);
   const whole = await runDeno(args, prompt);
   assertEquals(whole.code, 0, whole.stderr);
-  const { code, stdout, stderr, milliseconds } = await runDeno(args, prompt, whole.milliseconds / 2);
-  assertEquals([code, stdout, stderr], [130, "", ""]);
-  assert(milliseconds < Math.max(50, whole.milliseconds / 4), `${milliseconds} ms of ${whole.milliseconds} ms`);
+  await assertHeard(async () => {
+    const { code, stdout, stderr, milliseconds } = await runDeno(args, prompt, whole.milliseconds / 2);
+    assertEquals([code, stdout, stderr], [130, "", ""]);
+    return { milliseconds, most: Math.max(50, whole.milliseconds / 4) };
+  });
 });
 
 /** Runs code in which workers are up and `run` is the promise of a long computation. */
 function runCode(code: string): Promise<Finished> {
   const prelude = `
-    import process from "node:process";
-import * as mx from "${import.meta.resolve("../mod.ts")}";
+    import * as mx from "${import.meta.resolve("../mod.ts")}";
     import { closeDevices } from "${import.meta.resolve("../src/backend/devices.ts")}";
     const ballast = mx.zeros([17 << 20]);
     mx.eval(ballast);
