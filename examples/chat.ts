@@ -35,7 +35,9 @@ await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (valu
     else if (line.trim() !== "") {
       messages.push({ role: "user", content: line });
       answer = new AbortController();
-      messages.push({ role: "assistant", content: await reply(answer.signal) });
+      const content = await reply(answer.signal);
+      if (content === undefined) messages.pop();
+      else messages.push({ role: "assistant", content });
       answer = undefined;
     }
     ask();
@@ -43,8 +45,8 @@ await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (valu
   model[Symbol.dispose]();
   return 0;
 
-  /** Prints the answer to the messages so far and returns it. */
-  async function reply(signal: AbortSignal): Promise<string> {
+  /** Prints the answer to the messages so far and returns it; undefined where the last one is too long for the context. */
+  async function reply(signal: AbortSignal): Promise<string | undefined> {
     let text = "";
     let last: mx.lm.GenerationResponse | undefined;
     const responses = mx.lm.streamGenerate(model, tokenizer, messages, {
@@ -59,8 +61,11 @@ await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (valu
         print(last.text);
       }
     } catch (error) {
-      if (error instanceof mx.lm.LlmError && error.code === "context") note(`error: ${error.message}, or /clear\n`);
-      else if (!signal.aborted) throw error; // aborted before the first token
+      if (error instanceof mx.lm.LlmError && error.code === "context") {
+        note(`error: ${error.message}, or /clear\n`);
+        return undefined;
+      }
+      if (!signal.aborted) throw error; // aborted before the first token
     }
     print("\n");
     if (last) {

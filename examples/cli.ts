@@ -7,6 +7,7 @@
  */
 
 import { parseArgs } from "node:util";
+import { environment } from "../ffi/environment.ts";
 import type { lm } from "../mod.ts";
 
 /** A flag: a switch when it has no `value`. */
@@ -195,7 +196,7 @@ export async function runMain<F extends Flags>(
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
     note(`error: ${message.replaceAll(/\s*\n\s*/g, " ")}\n`);
-    if (Deno.env.get("VKMX_DEBUG") === "1") note(`${stack}\n`);
+    if (environment("VKMX_DEBUG") === "1") note(`${stack}\n`);
     Deno.exit(error instanceof UsageError ? 2 : 1);
   }
 }

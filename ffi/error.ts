@@ -7,16 +7,38 @@
 import { STATUS } from "./symbols.ts";
 
 /**
- * What a {@link RuntimeError} is about: a status of the native library, or one of these before a device is open.
+ * What a {@link RuntimeError} is about.
  *
+ * - "argument": something is out of range
+ * - "handle": it was closed or freed
+ * - "unavailable": the device lacks what is needed, or cannot be opened
+ * - "out-of-memory": the device has no room for it
+ * - "device-lost": the driver gave the device up
+ * - "timeout": the device takes too long
+ * - "io": a file cannot be read
+ * - "plan": work for a device is malformed
+ * - "vulkan": any other failure of a driver
  * - "abi": the library is of another build than this source
  * - "missing": there is no library for this machine
  * - "device": no device has that name
  */
-export type RuntimeErrorCode = Exclude<keyof typeof STATUS, "ok"> | "abi" | "missing" | "device";
+export type RuntimeErrorCode =
+  | "argument"
+  | "handle"
+  | "unavailable"
+  | "out-of-memory"
+  | "device-lost"
+  | "timeout"
+  | "io"
+  | "plan"
+  | "vulkan"
+  | "abi"
+  | "missing"
+  | "device";
 
 /** A device that cannot do what was asked. The message is one line: the call, what is wrong, what to do. */
 export class RuntimeError extends Error {
+  /** The class's name. */
   override readonly name = "RuntimeError";
   /** What the error is about. */
   readonly code: RuntimeErrorCode;

@@ -10,6 +10,7 @@
 import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { isAbsolute, resolve } from "node:path";
+import { environment } from "./environment.ts";
 import { RuntimeError } from "./error.ts";
 import { ABI_HASH, SYMBOLS } from "./symbols.ts";
 
@@ -34,15 +35,6 @@ const FUNCTIONS = {
 export interface Library {
   readonly path: string;
   readonly symbols: Deno.DynamicLibrary<typeof FUNCTIONS>["symbols"];
-}
-
-/** An environment variable; undefined also where reading it is not permitted. */
-export function environment(name: string): string | undefined {
-  try {
-    return Deno.env.get(name) || undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** File name of the library on this system. */
@@ -79,8 +71,14 @@ function downloadedPath(): string | undefined {
   return cache ? resolve(cache, VERSION, target(), fileName()) : undefined;
 }
 
+/** Whether looking at a path is permitted; nothing asks on the terminal. */
+function mayLook(path: string): boolean {
+  return Deno.permissions.querySync({ name: "read", path }).state === "granted";
+}
+
 /** False only where a file is known not to be there; where looking is not permitted, opening will tell. */
 function mayExist(path: string): boolean {
+  if (!mayLook(path)) return true;
   try {
     return Deno.statSync(path).isFile;
   } catch (error) {
@@ -144,6 +142,7 @@ export function openLibrary(): Library {
     throw new RuntimeError("missing", "openLibrary", `there is no Vulkan library (${fileName()}); ${advice()}`);
   }
   checkAbi(path);
+  for (const name of ["VKMX_STAGING", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
   return opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
 }
 
@@ -195,15 +194,15 @@ export function gpuPresent(): boolean {
   }
   const present = (path: string): boolean => {
     try {
-      Deno.statSync(path);
-      return true;
+      return mayLook(path) && Deno.statSync(path) !== undefined;
     } catch {
       return false;
     }
   };
   if (["/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"].some(present)) return true;
   try {
-    return Array.from(Deno.readDirSync("/dev/dri")).some((entry) => entry.name.startsWith("renderD"));
+    return mayLook("/dev/dri") &&
+      Array.from(Deno.readDirSync("/dev/dri")).some((entry) => entry.name.startsWith("renderD"));
   } catch {
     return false;
   }

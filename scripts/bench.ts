@@ -11,10 +11,10 @@
  * @module
  */
 
-import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
-import { SHAPES, writeModel } from "./synthetic.ts";
-import { exists, TOOLS } from "./tools.ts";
+import { median, modelFolder } from "./bench_sides.ts";
+import { SHAPES } from "./synthetic.ts";
 
 const FLAGS = {
   "model": { value: "DIR", help: "model directory" },
@@ -78,17 +78,12 @@ await runMain(PROGRAM, async (values) => {
   return 0;
 });
 
-/** The folder of a synthetic model, made at its first use. */
+/** The folder of a synthetic model. */
 async function synthetic(name: string): Promise<string> {
   if (!Object.hasOwn(SHAPES, name)) {
     throw new UsageError(`--shape is "${name}", expected one of ${Object.keys(SHAPES).join(", ")}`);
   }
-  const dir = `${TOOLS}/models/${name}`;
-  if (await exists(dir)) return dir;
-  note(`Making ${dir}\n`);
-  await Deno.mkdir(`${TOOLS}/models`, { recursive: true });
-  await writeModel(dir, SHAPES[name]);
-  return dir;
+  return await modelFolder(name);
 }
 
 /** Names of the devices to measure. Throws where one is not there. */
@@ -117,8 +112,8 @@ async function measure(dir: string, device: string, work: Work): Promise<Figures
     device,
     description: mx.deviceInfo(device).description,
     load_s,
-    prompt_tps: work.prompt / median(runs.map((r) => r.prompt_s)),
-    generation_tps: work.tokens / median(runs.map((r) => r.decode_s)),
+    prompt_tps: work.prompt / median(runs.map((r) => r.prompt_s))!,
+    generation_tps: work.tokens / median(runs.map((r) => r.decode_s))!,
     peak_memory_bytes: mx.deviceMemory(device).peak,
     ...(work.profile ? { profile: await profile(model, prompt, work.tokens) } : {}),
   };
@@ -168,10 +163,6 @@ async function profile(
     };
   };
   return [await phase("prompt", prompt, 1), await phase("decode", prompt.slice(-1), tokens)];
-}
-
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[values.length >> 1];
 }
 
 function describe(figures: Figures): string {

@@ -143,7 +143,10 @@ async function made(path: string, make: (path: string) => Promise<unknown>): Pro
   if (await exists(path)) return path;
   note(`Making ${path}\n`);
   await Deno.mkdir(`${TOOLS}/models`, { recursive: true });
-  await make(path);
+  const partial = `${path}.partial`; // so that what was interrupted is not taken for the whole
+  await Deno.remove(partial, { recursive: true }).catch(() => {});
+  await make(partial);
+  await Deno.rename(partial, path);
   return path;
 }
 

@@ -88,6 +88,8 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.stack([mx.zeros([2]), mx.zeros([3])]), mx.ShapeError, "stack() expected equal shapes"],
   [() => mx.sum(mx.zeros([2, 3]), 2), mx.IndexError, "sum() axis 2 is out of range for an array of shape (2, 3)"],
   [() => mx.sum(mx.zeros([2, 3]), [0, -2]), mx.ValueError, "sum() expected distinct axes"],
+  [() => mx.sum(mx.zeros([2]), 0.5), mx.ValueError, "sum() expected a whole number for an axis: found 0.5"],
+  [() => mx.sum(mx.zeros([2]), "0" as unknown as number), mx.ValueError, "sum() expected a whole number for an axis"],
   [() => mx.max(mx.zeros([0])), mx.ValueError, "max() cannot reduce axis 0 of (0,): it is empty"],
   [() => mx.argmax(mx.zeros([0, 3]), 0), mx.ValueError, "argmax()"],
   [() => mx.softmax(mx.zeros([2]), 1), mx.IndexError, "softmax()"],
@@ -109,6 +111,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.split(mx.zeros([5]), 2), mx.ShapeError, "split() cannot cut axis 0 of (5,) into 2 equal pieces"],
   [() => mx.broadcastTo(mx.zeros([3]), [2]), mx.ShapeError, "broadcastTo() cannot broadcast (3,) to (2,)"],
   [() => mx.asStrided(mx.zeros([4]), [3], [2]), mx.ShapeError, "asStrided() cannot view (4,) as (3,)"],
+  [() => mx.asStrided(mx.zeros([4]), [3], [-1], 1), mx.ShapeError, "asStrided() cannot view (4,) as (3,)"],
   [
     () => mx.array([[1, 2], [3]]),
     mx.ShapeError,
@@ -116,6 +119,12 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   ],
   [() => mx.array([1, [2]]), mx.ShapeError, "array() cannot mix scalars and lists"],
   [() => mx.array(["a"] as unknown as number[]), mx.DtypeError, "array() expected numbers or booleans in a list"],
+  [
+    () => mx.array(new DataView(new ArrayBuffer(8)) as unknown as Uint8Array),
+    mx.DtypeError,
+    "array() does not take DataView: use a typed array",
+  ],
+  [() => mx.array(BigInt64Array.of(1n) as unknown as Uint8Array), mx.DtypeError, "64-bit integers are not supported"],
   [() => mx.zeros([-1]), mx.ShapeError, "zeros() expected sizes"],
   [
     () => mx.greater(mx.array([1], mx.int16), 100000),
@@ -199,6 +208,17 @@ Deno.test("toString() prints as MLX does", () => {
   for (const [make, text] of PRINTED) assertEquals(mx.tidy(() => make().toString()), text);
   using x = mx.array([1, 2]);
   assertEquals(Deno.inspect(x), "array([1, 2], dtype=float32)");
+});
+
+Deno.test("an array is text and JSON, and no operand", () => {
+  mx.setDefaultDevice("wasm");
+  using x = mx.array([[1, 2], [3, 4]]);
+  assertEquals(JSON.stringify({ x }), '{"x":[[1,2],[3,4]]}');
+  assertEquals(`${mx.array(3)}`, "array(3, dtype=float32)");
+  const untyped = x as unknown as number;
+  for (const use of [() => untyped + 1, () => untyped * 2, () => untyped < 1, () => Number(untyped)]) {
+    assertThrows(use, mx.ValueError, "operators do not work on arrays: use mx.add(a, b)");
+  }
 });
 
 Deno.test("toTypedArray() keeps the dtype and widens bfloat16", () => {
@@ -302,6 +322,25 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
+Deno.test("functions that return a changed array leave theirs alone", () => {
+  mx.setDefaultDevice("wasm");
+  const changes: readonly ((x: mx.Tensor) => mx.Tensor)[] = [
+    (x) => mx.putAlongAxis(x, [2], 9, 0),
+    (x) => mx.sliceUpdate(x, [9], [1], [0]),
+    (x) => x.at([0]).add(9),
+    (x) => x.at(mx.Slice(1)).multiply(9),
+    (x) => mx.pad(x, 1),
+  ];
+  for (const change of changes) {
+    mx.tidy(() => {
+      const x = mx.array([1, 2, 3]);
+      mx.eval(x);
+      mx.eval(change(x));
+      assertEquals(x.tolist(), [1, 2, 3]);
+    });
+  }
+});
+
 Deno.test("an op of nothing but scalars finds all of them", () => {
   for (const device of testDevices()) {
     mx.withDevice(device, () => assertEquals(mx.where(true, mx.full([3], 2), mx.full([3], 3)).tolist(), [2, 2, 2]));
@@ -392,6 +431,8 @@ Deno.test("to() copies an array to another device", () => {
     mx.tidy(() => {
       const there = mx.arange(6).reshape(2, 3).T.to(device);
       assertEquals(there.add(1).tolist(), [[1, 4], [2, 5], [3, 6]]);
+      const here = mx.arange(3).to("wasm");
+      if (device !== "wasm") assertThrows(() => mx.eval(there.add(here.reshape(3, 1))), mx.ValueError, "x.to(device)");
     });
   }
 });

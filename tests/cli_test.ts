@@ -131,7 +131,7 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assert(second < both && third < again && again === GOLDEN[5].ids.length, stderr); // the second and third begin alike
   const long = await run(["--temp", "0", "--no-think"], {
     script,
-    stdin: `${"a ".repeat(5000)}\n/clear\nWhat is 17 + 25?`,
+    stdin: `${"a ".repeat(5000)}\nWhat is 17 + 25?`,
   });
   assertMatch(long.stderr, /^error: The prompt has \d+ tokens [^\n]*: shorten the prompt, or \/clear$/m);
   assertEquals([long.code, long.stdout.trim()], [0, "The answer is 42."]);
@@ -314,7 +314,7 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
 Deno.test("generate.ts names a model directory that is a file, and one that does not fit into memory", async () => {
   const file = await run(["--model", SCRIPT.pathname, "x"]);
   assertEquals(file.code, 1);
-  assertMatch(file.stderr, /^error: The model directory \S+ cannot be read: [^\n]*\n$/);
+  assertMatch(file.stderr, /^error: The model directory \S+ is a file: name the folder that it lies in\n$/);
   const dir = await broken({ "config.json": edited({ vocab_size: 2 ** 25 }), "model.safetensors": undefined });
   await writeSparse(`${dir}/model.safetensors`, 2 ** 25);
   const large = await run(["--model", dir, "x"], { env: { VKMX_THREADS: "1" } }); // 4 GiB at most
@@ -380,6 +380,15 @@ Deno.test({
 Deno.test("generate.ts shows a stack with VKMX_DEBUG=1 only", async () => {
   const { stderr } = await run(["--model", "/nowhere", "x"], { env: { VKMX_DEBUG: "1" } });
   assertMatch(stderr, /^error: .*\n[^]*\n {4}at /);
+});
+
+Deno.test("generate.ts without permission to read says so in one line", async () => {
+  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "--no-prompt", "--no-check", "--config", CONFIG.pathname, SCRIPT.pathname, "x"],
+    env: { NO_COLOR: "1" },
+  }).output();
+  assertEquals(code, 1);
+  assertMatch(new TextDecoder().decode(stderr), /^error: [^\n]* cannot be read: [^\n]*--allow-read flag\n$/);
 });
 
 Deno.test("generate.ts ends quietly when nobody reads its output", async () => {

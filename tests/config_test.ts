@@ -52,7 +52,9 @@ Deno.test("readArgs() names every field that is absent or wrong", () => {
   wrong({ num_hidden_layers: 2 ** 31 }, '"num_hidden_layers" is 2147483648, expected a whole number from 1 to 1000');
   wrong({ rope_scaling: "x" }, '"rope_scaling" is "x", expected an object');
   wrong({ rope_parameters: [] }, '"rope_parameters" is [], expected an object');
-  wrong({ eos_token_id: "x" }, '"eos_token_id" is "x", expected a token id or a list of token ids');
+  for (const id of ["x", -1, [5, 1.5]]) {
+    wrong({ eos_token_id: id }, `"eos_token_id" is ${JSON.stringify(id)}, expected a token id or a list of token ids`);
+  }
 });
 
 Deno.test("readArgs() reads quantization of modules and refuses other modes by name", () => {

@@ -7,6 +7,7 @@ import { RuntimeError } from "../ffi/error.ts";
 import { findLibrary, VERSION } from "../ffi/library.ts";
 import { ABI_HASH } from "../ffi/symbols.ts";
 import { liveObjects } from "../ffi/vulkan.ts";
+import * as mx from "../mod.ts";
 import { closeDevices, devices, getBackend, openAhead } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
@@ -111,6 +112,31 @@ Deno.test("a library that may not be opened is no reason to build one", async ()
   if (LIBRARY !== undefined) assertMatch(stderr, /: Requires ffi access to [^\n]*--allow-ffi flag\n$/);
 });
 
+Deno.test("variables are read without asking for permission, and a wrong value is told once with what is allowed", async () => {
+  const code = `
+    const { get } = Deno.env;
+    const read: string[] = [];
+    Deno.env.get = (name) => (read.push(name), get.call(Deno.env, name));
+    const { environment } = await import("../ffi/environment.ts");
+    const { getBackend } = await import("../src/backend/devices.ts");
+    console.log(environment("VKMX_THREADS"), environment("VKMX_THREADS"), environment("VKMX_FAST"), getBackend("wasm").name);
+    console.log(new Set(read.filter((name) => name.startsWith("VKMX_"))).size); // engines read others
+  `;
+  const env = { VKMX_THREADS: "all", VKMX_FAST: "maybe", VKMX_FAULT: "", VKMX_DEVICE: "wasm" };
+  const flags = ["--no-prompt", `--allow-read=${ROOT}`];
+  const { stdout, stderr } = await runCode(code, env, [...flags, "--allow-env=VKMX_THREADS,VKMX_FAST"]);
+  assertEquals(stdout, "undefined undefined undefined wasm\n2\n", stderr);
+  assertEquals(stderr.trimEnd().split("\n").toSorted(), [
+    'vkmx: VKMX_FAST is "maybe", expected 0 or 1: it counts as unset',
+    'vkmx: VKMX_THREADS is "all", expected a number of threads from 1 to 999: it counts as unset',
+  ]);
+  assertEquals(await runCode(code, env, flags), {
+    code: 0,
+    stdout: "undefined undefined undefined wasm\n0\n",
+    stderr: "",
+  });
+});
+
 Deno.test("importing the package opens no library", async () => {
   const code = `
     const dlopen = Deno.dlopen;
@@ -182,6 +208,11 @@ Deno.test("devices() lists WASM last and a reason for whatever is not usable", (
   assertEquals(list.at(-1)?.name, "wasm");
   assertEquals(new Set(list.map((d) => d.name)).size, list.length);
   for (const d of list) assert(d.usable || d.reason, d.name);
+});
+
+Deno.test("programs can tell the failures of devices from others", () => {
+  const error = assertThrows(() => mx.withDevice("cuda:0", () => 1), mx.RuntimeError, "there is no device");
+  assertEquals([error.name, error.code, error.call], ["RuntimeError", "device", "withDevice"]);
 });
 
 Deno.test("getBackend() refuses an unknown name with code device", () => {

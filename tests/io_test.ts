@@ -146,6 +146,12 @@ Deno.test("saveSafetensors() leaves nothing behind when it fails", () => {
     const gone = mx.ones([1]);
     gone.dispose();
     assertThrows(() => mx.saveSafetensors(`${folder}/x.safetensors`, { gone }), mx.ArrayError, "disposed");
+    const metadata = { layers: 5 } as unknown as Record<string, string>;
+    assertThrows(
+      () => mx.saveSafetensors(`${folder}/x.safetensors`, { a: mx.ones([1]) }, metadata),
+      mx.ValueError,
+      'expected strings in metadata: found 5 at "layers"',
+    );
     assertEquals([...Deno.readDirSync(folder)], []);
   });
 });

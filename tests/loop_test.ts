@@ -247,6 +247,35 @@ deviceTest("compile() gives what the function gives, for every shape and argumen
   assertEquals(traces, 4);
 });
 
+deviceTest("compile() tells arguments apart, and takes and gives an array more than once", () => {
+  type Unary = (x: mx.Tensor) => mx.Tensor;
+  const x = mx.array([1, 2]);
+  const y = mx.array([10, 20]);
+  using sum = mx.compile((a: mx.Tensor, b: mx.Tensor) => mx.add(a, b));
+  assertEquals([sum(x, x), sum(x, y), sum(y, y)].map((z) => z.tolist()), [[2, 4], [11, 22], [20, 40]]);
+  using pair = mx.compile((a: mx.Tensor) => [mx.add(a, 1), a].concat(a));
+  assertEquals(pair(x).map((z) => z.tolist()), [[2, 3], [1, 2], [1, 2]]);
+  using shift = mx.compile((a: mx.Tensor, by: number) => mx.add(a, by));
+  for (const by of [Infinity, -Infinity, NaN]) assertEquals(shift(x, by).tolist(), [1 + by, 2 + by]);
+  using apply = mx.compile((a: mx.Tensor, fn: Unary, dtype: mx.Dtype) => fn(a).astype(dtype));
+  assertEquals(apply(x, mx.negative, mx.int32).tolist(), [-1, -2]);
+  assertEquals(apply(x, mx.square, mx.float16).tolist(), [1, 4]);
+  using linear = mx.compile((p: Record<string, mx.Tensor>, a: mx.Tensor) => mx.multiply(a, p.w));
+  assertEquals(linear(Object.assign(Object.create(null), { w: y }), x).tolist(), [10, 40]);
+  let traces = 0;
+  using counted = mx.compile((a: mx.Tensor, axis: { at: number }) => (traces++, mx.sum(a, axis.at)));
+  for (let i = 0; i < 3; i++) assertEquals(counted(mx.array([i, 1]), { at: 0 }).item(), i + 1);
+  assertEquals(traces, 1);
+  using scaled = mx.compile((a: mx.Tensor, by: Map<string, number>) => mx.multiply(a, by.get("w")!));
+  for (const w of [2, 3]) assertEquals(scaled(x, new Map([["w", w]])).tolist(), [w, 2 * w]);
+  using map = mx.compile((p: Map<string, mx.Tensor>) => mx.add(p.get("w")!, 1));
+  assertThrows(
+    () => map(new Map([["w", x]])),
+    mx.ValueError,
+    "compile() takes arrays in lists and plain objects: found",
+  );
+});
+
 deviceTest("compile() grows an array call by call and takes views of it", () => {
   using append = mx.compile((x: mx.Tensor) => mx.concatenate([x, mx.multiply(x.index(mx.Slice(-1)), 2)]));
   let x = stored([1]);

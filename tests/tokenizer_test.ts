@@ -167,6 +167,7 @@ Deno.test("decode() undoes encode()", () => {
     "\ufeffbyte order marks \ufeff stay",
     "\u0000\u0001\u007f",
     "a".repeat(300),
+    "語".repeat(300), // one word of three bytes a character
   ];
   for (const tokenizer of [qwen3, tiny]) {
     for (const text of texts) assertEquals(tokenizer.decode(tokenizer.encode(text)), text);
@@ -265,7 +266,9 @@ Deno.test("Tokenizer.load() refuses files that do not fit and names them", async
   await changed(({ model }) => model.vocab.x = 1.5, "is not valid JSON: expected");
   await changed((json) => json.normalizer = { type: "Lowercase" }, 'normalizer "Lowercase" is not supported');
   await changed((json) => json.pre_tokenizer = { type: "Whitespace" }, 'does not end with "ByteLevel"');
-  await changed((json) => json.added_tokens = [{ id: "x" }], '"added_tokens" is not a list of tokens');
+  for (const token of [{ id: "x" }, { id: 5, content: "" }, { id: -1, content: "x" }]) {
+    await changed((json) => json.added_tokens = [token], '"added_tokens" is not a list of tokens');
+  }
   await broken({ config: "{" }, "tokenizer_config.json is not valid JSON");
   await broken({ chatTemplate: "{% if %}" }, "chat_template.jinja: chat_template:");
 });

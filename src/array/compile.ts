@@ -15,33 +15,64 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
   (...args: A): R;
 }
 
-/** A value with the Tensors that it reaches replaced, in the order of {@link tensorsOf}. */
-export type Rebuild = (tensors: Iterator<Tensor>) => unknown;
+/** A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}. */
+export type Rebuild = (tensors: readonly Tensor[]) => unknown;
 
-export function rebuilder(tree: unknown): Rebuild {
-  if (tree instanceof Tensor) return (tensors) => tensors.next().value;
-  if (Array.isArray(tree)) {
-    const parts = tree.map(rebuilder);
-    return (tensors) => parts.map((part) => part(tensors));
-  }
-  if (typeof tree === "object" && tree !== null && Object.getPrototypeOf(tree) === Object.prototype) {
-    const parts = Object.entries(tree).map(([name, value]) => [name, rebuilder(value)] as const);
+/**
+ * Takes a value apart. Throws a ValueError, in the name of `op`, where an array lies in something else than lists and plain objects;
+ * what reaches no array stays the same object.
+ */
+export function rebuilder(op: string, tree: unknown): Rebuild {
+  const order = new Map(tensorsOf(tree).map((tensor, i) => [tensor, i]));
+  const build = (value: unknown): Rebuild => {
+    if (value instanceof Tensor) {
+      const at = order.get(value)!;
+      return (tensors) => tensors[at];
+    }
+    if (tensorsOf(value).length === 0) return () => value;
+    if (Array.isArray(value)) {
+      const parts = value.map(build);
+      return (tensors) => parts.map((part) => part(tensors));
+    }
+    const prototype = Object.getPrototypeOf(value);
+    if (prototype !== Object.prototype && prototype !== null) {
+      const { name } = prototype.constructor;
+      throw new ValueError(`${op}() takes arrays in lists and plain objects: found them in a ${name}`);
+    }
+    const parts = Object.entries(value as object).map(([name, part]) => [name, build(part)] as const);
     return (tensors) => Object.fromEntries(parts.map(([name, part]) => [name, part(tensors)]));
-  }
-  return () => tree;
+  };
+  return build(tree);
 }
 
-/** What of the arguments is no array: it is part of the trace, so it is part of its key. */
-function constantsOf(args: readonly unknown[]): string {
-  return JSON.stringify(args, (_, value) => value instanceof Tensor ? "array" : value ?? null);
+/** Numbers of functions, which are told apart by identity. */
+const functions = new WeakMap<object, number>();
+let lastFunction = 0;
+
+/** Arguments as text, their arrays as numbers: what a trace depends on besides shapes and dtypes. */
+function constantsOf(args: readonly unknown[], inputs: readonly Tensor[]): string {
+  const order = new Map(inputs.map((tensor, i) => [tensor, i]));
+  const text = (value: unknown): string => {
+    if (value instanceof Tensor) return `#${order.get(value)}`;
+    if (typeof value === "function") {
+      if (!functions.has(value)) functions.set(value, ++lastFunction);
+      return `function ${functions.get(value)}`;
+    }
+    if (typeof value === "string") return JSON.stringify(value);
+    if (typeof value !== "object" || value === null) return Object.is(value, -0) ? "-0" : String(value);
+    const entries = value instanceof Map || value instanceof Set ? [...value.entries()] : Object.entries(value);
+    return `${value.constructor?.name}{${entries.map(([key, part]) => `${text(key)}:${text(part)}`)}}`;
+  };
+  return args.map(text).join();
 }
 
 /**
  * Compiles a function of arrays. The first call with new shapes, dtypes or other argument values runs `fn` to trace its
  * graph; later calls replay the finished Plan. MLX's `compile`.
  *
- * Arguments and result may be arrays, lists and plain objects of arrays. `fn` must not evaluate anything and must not depend on
- * anything but its arguments and arrays that do not change. Results are evaluated when the call returns. An array that
+ * Arguments and result may be arrays, lists and plain objects of arrays, and whatever holds no array: values by what they hold,
+ * functions by identity. `fn` must not evaluate anything and must not depend on anything but its arguments and arrays that do not
+ * change. Results are evaluated when the call returns. An array that
  * `fn` updates with `donate` is written in place: it must be an argument, `fn` must return the update, and the caller may
  * not use the old array again.
  *
@@ -56,14 +87,14 @@ function constantsOf(args: readonly unknown[]): string {
 export function compile<A extends readonly unknown[], R>(fn: (...args: A) => R): Compiled<A, R> {
   const results = new Map<string, Rebuild>();
   let key = "";
-  let argument: Rebuild = () => [];
+  let called: readonly unknown[] = [];
   const graph = new CompiledGraph((parameters) => {
     // The traced Tensors go at the end; the nodes of the result stay, held by the lowering.
     let outputs: Node[] = [];
     scoped(() => {
-      const result = fn(...argument(parameters.map(wrap).values()) as unknown as A);
+      const result = fn(...rebuilder("compile", called)(parameters.map(wrap)) as unknown as A);
       if (result instanceof Promise) throw new ValueError("compile() needs a synchronous function: found an async one");
-      results.set(key, rebuilder(result));
+      results.set(key, rebuilder("compile", result));
       outputs = tensorsOf(result).map(nodeOf);
       for (const node of outputs) node.retain();
     });
@@ -72,10 +103,10 @@ export function compile<A extends readonly unknown[], R>(fn: (...args: A) => R):
   });
   const call = (...args: A): R => {
     const inputs = tensorsOf(args);
-    key = `${constantsOf(args)}${inputs.map((t) => `${t.dtype.name}(${t.shape})`)}`;
-    argument = rebuilder(args);
+    key = `${constantsOf(args, inputs)} ${inputs.map((t) => `${t.dtype.name}(${t.shape})`)}`;
+    called = args;
     const { outputs } = graph.call(inputs.map(nodeOf), key);
-    return results.get(key)!(outputs.map(wrap).values()) as R;
+    return results.get(key)!(outputs.map(wrap)) as R;
   };
   return Object.assign(call, { [Symbol.dispose]: () => graph[Symbol.dispose]() });
 }

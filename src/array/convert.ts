@@ -121,9 +121,9 @@ function describe(value: unknown): string {
 function typedNode(op: string, value: ArrayBufferView, dtype?: Dtype): Node {
   const own = TYPED_DTYPES[value.constructor.name];
   if (!own) {
-    throw new DtypeError(
-      `${op}() does not take ${value.constructor.name}: 64-bit integers are not supported, use int32 or uint32`,
-    );
+    const { name } = value.constructor;
+    const why = name.startsWith("Big") ? "64-bit integers are not supported, use int32 or uint32" : "use a typed array";
+    throw new DtypeError(`${op}() does not take ${name}: ${why}`);
   }
   const values = value as TypedArray;
   if (value instanceof Float64Array || (dtype && dtype !== own)) return encode(values, [values.length], dtype ?? own);

@@ -407,7 +407,7 @@ export class At {
     return this.#apply("multiply", value, "prod");
   }
 
-  /** The array divided by `value`. Of integers, repeated indices are refused by nature: the reciprocal is rounded to 0. */
+  /** The array divided by `value`; for floats: the reciprocal of a whole number other than 1 is rounded to 0, as in MLX. */
   divide(value: TensorLike): Tensor {
     return scoped(() => this.#apply("divide", reciprocal(this.#cast("divide", value)), "prod"));
   }

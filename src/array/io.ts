@@ -203,6 +203,11 @@ export function saveSafetensors(
   arrays: TensorTree,
   metadata: Readonly<Record<string, string>> = {},
 ): void {
+  for (const [name, value] of Object.entries(metadata)) {
+    if (typeof value !== "string") {
+      throw new ValueError(`saveSafetensors() expected strings in metadata: found ${value} at "${name}"`);
+    }
+  }
   const list = [...named(arrays, "")];
   const header: Record<string, unknown> = { __metadata__: { format: "mlx", ...metadata } };
   let at = 0;

@@ -177,15 +177,18 @@ function padPairs(
   return pairs.length === 1 ? all(pairs[0]) : [...pairs];
 }
 
-/** Elements shifted along axes, those that leave at the end come in at the start; null shifts the flattened array. */
+/**
+ * Elements shifted along axes, those that leave at the end come in at the start; null shifts the flattened array. Several shifts of
+ * one axis add up.
+ */
 export function roll(a: TensorLike, shift: number | readonly number[], axis: Axis = null): Tensor {
   const node = toNode("roll", a);
+  const total = typeof shift === "number" ? shift : shift.reduce((n, s) => n + s, 0);
   if (axis === null) {
-    const total = typeof shift === "number" ? shift : shift.reduce((n, s) => n + s, 0);
     return scoped(() => reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape));
   }
   const axes = (typeof axis === "number" ? [axis] : axis).map((i) => axisOf("roll", i, node.shape));
-  const shifts = typeof shift === "number" ? axes.map(() => shift) : shift;
+  const shifts = typeof shift === "number" || typeof axis === "number" ? axes.map(() => total) : shift;
   if (shifts.length !== axes.length) {
     throw new ValueError(
       `roll() expected a shift for each axis: found ${shifts.length} shifts and ${axes.length} axes`,

@@ -53,11 +53,11 @@ export class Trace<S> implements Disposable {
 
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: Scratch) {
-    const build = rebuilder(state);
+    const build = rebuilder("Trace", state);
     const trace = (parameters: readonly Node[]): readonly Node[] => {
       let outputs: Node[] = [];
       scoped(() => {
-        outputs = tensorsOf(step(build(parameters.map(wrap).values()) as S)).map(nodeOf);
+        outputs = tensorsOf(step(build(parameters.map(wrap)) as S)).map(nodeOf);
         for (const node of outputs) node.retain();
       });
       for (const node of outputs) node.handOn();

@@ -96,6 +96,8 @@ export {
   openAhead,
   prepareDevices,
   resetPeakMemory,
+  RuntimeError,
+  type RuntimeErrorCode,
   setDefaultDevice,
   withDevice,
 } from "../schedule/devices.ts";

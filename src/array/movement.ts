@@ -1,5 +1,5 @@
 /**
- * Functions that move elements and compute nothing: shapes, axes, joins, copies, casts.
+ * Functions that move elements and compute nothing: shapes, axes, copies, casts.
  *
  * @module
  */
@@ -21,6 +21,7 @@ import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {
+  if (!Number.isInteger(axis)) throw new ValueError(`${op}() expected a whole number for an axis: found ${axis}`);
   const found = normalizeAxis(axis, shape.length);
   if (found === undefined) {
     throw new IndexError(`${op}() axis ${axis} is out of range for an array of shape ${formatShape(shape)}`);
@@ -31,7 +32,7 @@ export function axisOf(op: string, axis: number, shape: Shape): number {
 /** Axes in 0…ndim-1, ascending, all of them for null; throws in the name of `op`. */
 export function axesOf(op: string, axis: Axis | undefined, shape: Shape): number[] {
   if (axis === null || axis === undefined) return shape.map((_, i) => i);
-  const axes = (typeof axis === "number" ? [axis] : axis).map((a) => axisOf(op, a, shape));
+  const axes = (Array.isArray(axis) ? axis : [axis]).map((a) => axisOf(op, a, shape));
   if (new Set(axes).size !== axes.length) {
     throw new ValueError(`${op}() expected distinct axes: found (${axes.join(", ")})`);
   }

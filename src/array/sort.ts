@@ -8,12 +8,13 @@ import { uint32 } from "../graph/dtype.ts";
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { add, divide } from "./binary.ts";
+import { add, divide, where } from "./binary.ts";
 import { type TensorLike, toNode } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { axesOf, axisOf, reshapeNode, sliceNode, transposeNode } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
+import { isnan } from "./unary.ts";
 
 function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number | null): Node {
   if (axis === null || node.shape.length === 0) {
@@ -81,7 +82,7 @@ export function topk(a: TensorLike, k: number, axis: number | null = -1): Tensor
   return wrap(sliceNode(sorted, starts, starts.map(() => 1), sorted.shape.map((d, i) => i === at ? k : d)));
 }
 
-/** Middle element of the sorted ones, or the mean of the two in the middle. Integers give float32. */
+/** Middle element of the sorted ones, or the mean of the two in the middle; NaN where there is one. Integers give float32. */
 export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
   const node = toNode("median", a);
   const axes = axesOf("median", axis, node.shape);
@@ -96,6 +97,8 @@ export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): T
       wrap(sliceNode(sorted, [...lead.map(() => 0), i], sorted.shape.map(() => 1), [...lead, 1]));
     const low = middle(Math.floor((count - 1) / 2));
     const value = count % 2 === 1 ? low : divide(add(low, middle(count / 2)), 2);
-    return wrap(reshapeNode(nodeOf(value), keepdims ? node.shape.map((d, i) => axes.includes(i) ? 1 : d) : lead));
+    const last = middle(count - 1); // NaN sorts behind all numbers
+    const median = where(isnan(last), last, value);
+    return wrap(reshapeNode(nodeOf(median), keepdims ? node.shape.map((d, i) => axes.includes(i) ? 1 : d) : lead));
   });
 }

@@ -11,7 +11,7 @@
  */
 
 import { bfloat16, type Dtype, float16, hostValue, hostView } from "../graph/dtype.ts";
-import { ArrayError, ShapeError } from "../graph/error.ts";
+import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/devices.ts";
@@ -206,6 +206,17 @@ export class Tensor {
     if (!this.#node) return "array(disposed)";
     const { shape, dtype } = this.#node;
     return formatArray(shape, dtype, hostView(dtype, readNode(this.#node)));
+  }
+
+  /** What `JSON.stringify()` writes: the values as {@link Tensor.tolist} gives them. */
+  toJSON(): NestedValue {
+    return this.tolist();
+  }
+
+  /** Text where text is wanted; an error where an operator wants a number, since JavaScript's do not work on arrays. */
+  [Symbol.toPrimitive](hint: string): string {
+    if (hint === "string") return this.toString();
+    throw new ValueError("operators do not work on arrays: use mx.add(a, b) and the like, or item() for one number");
   }
 
   /** Text in Deno's and Node's consoles. */

@@ -31,7 +31,7 @@ export function negative(a: TensorLike): Tensor {
   return apply("negative", "negative", a);
 }
 
-/** Elementwise sign: -1, 0 or 1. */
+/** Elementwise sign: -1, 0 or 1; 0 for NaN. */
 export function sign(a: TensorLike): Tensor {
   return apply("sign", "sign", a);
 }

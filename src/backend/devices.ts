@@ -11,8 +11,9 @@
  * @module
  */
 
+import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { environment, findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
+import { findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
 import { listVulkanDevices, prepareVulkan, type VulkanDeviceInfo, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import type { Backend } from "./backend.ts";
 import { explain } from "./explain.ts";
@@ -20,6 +21,7 @@ import { createVulkanBackend, describeVulkan, openVulkanAhead } from "./vulkan.t
 import { createWasmBackend } from "./wasm.ts";
 
 export { environment, gpuPresent };
+export { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 export { recall, remember } from "../../ffi/findings.ts";
 
 /** A device of this machine, usable or not. */
@@ -210,8 +212,9 @@ export function setDefaultDevice(name: string): void {
 /** Runs `fn` with another default device; undefined keeps the default. It is the old one again when `fn` returns. */
 export function withDevice<T>(name: string | undefined, fn: () => T): T {
   if (name === undefined) return fn();
+  rowOf(name, "withDevice");
   const before = chosen;
-  setDefaultDevice(name);
+  chosen = name;
   try {
     return fn();
   } finally {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { environment } from "../../ffi/library.ts";
+import { environment } from "../../ffi/environment.ts";
 
 const on = environment("VKMX_EXPLAIN") === "1";
 const told = new Set<string>();

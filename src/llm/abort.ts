@@ -12,7 +12,7 @@ export async function* untilAborted<T>(
   values: AsyncGenerator<T, void, void>,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<T, void, void> {
-  let next = await (signal ? race(values.next(), signal) : values.next());
+  let next = await orAborted(values.next(), signal);
   while (!next.done) {
     yield next.value;
     next = await values.next();
@@ -20,7 +20,8 @@ export async function* untilAborted<T>(
 }
 
 /** The promise's result, or the signal's reason when that comes first. */
-function race<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+export function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return promise;
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
     if (signal.aborted) abort();

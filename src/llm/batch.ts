@@ -6,6 +6,7 @@
  */
 
 import * as mx from "../array/mod.ts";
+import { orAborted } from "./abort.ts";
 import { Decoder } from "./decode.ts";
 import { LlmError } from "./error.ts";
 import {
@@ -18,6 +19,7 @@ import {
   openPrompt,
   perSecond,
   type Prompt,
+  type StepOptions,
   tokensFor,
 } from "./generate.ts";
 import { checkLogprobs } from "./logprobs.ts";
@@ -65,7 +67,8 @@ export interface BatchResponse {
 
 /**
  * Continues several prompts together and yields one response for every token of every sequence; the last of each has a
- * `finishReason`. A sequence gets the tokens that it would get alone with the same seed.
+ * `finishReason`. With the same seed a sequence gets the tokens that it would get alone, up to rounding: on matrix units several
+ * sequences are multiplied in float16.
  *
  * Throws as `streamGenerate` does: for options out of range and prompts that do not fit before any work, and the signal's reason
  * when it is aborted before the first token.
@@ -83,35 +86,27 @@ export async function* streamBatchGenerate(
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
 ): AsyncGenerator<BatchToken, void, void> {
-  const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal, onPrompt } = options;
-  checkCount("prefillStepSize", prefillStepSize);
-  checkLogprobs(options.logprobs);
-  const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
-  for (const limit of limits) checkCount("maxTokens", limit);
-  const seeds = seed === undefined
-    ? prompts.map(() => undefined)
-    : perPrompt("seed", seed, prompts, (value, i) => value + i);
-  const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
-  const contextSize = repetitionContext(options);
-  const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
-  const most = ids.map((prompt, i) => tokensFor(model, prompt, 0, limits[i]));
+  const { signal, onPrompt } = options;
+  const { ids, endings, settings } = planOf(model, tokenizer, prompts, options);
   if (prompts.length === 0) return;
 
   const caches = ids.map(() => model.makeCache());
   const opened: Decoder[] = [];
+  const open = async (i: number): Promise<void> => {
+    const decoder = await openPrompt(ids[i], model, { ...settings[i], cache: caches[i] });
+    opened.push(decoder);
+    await decoder.open();
+  };
+  let reading: Promise<void> | undefined;
   try {
-    const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
-    for (const [i, prompt] of ids.entries()) {
-      const own = { ...steps, sampler: samplers[i], cache: caches[i], maxTokens: most[i] };
-      const decoder = await openPrompt(prompt, model, own);
-      opened.push(decoder);
-      await decoder.open();
+    for (let i = 0; i < ids.length; i++) {
+      reading = open(i);
+      await orAborted(reading, signal);
+      reading = undefined;
       onPrompt?.(i + 1, ids.length);
       signal?.throwIfAborted();
     }
     using decoder = Decoder.join(opened);
-    const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
     for await (const tokens of inTurns(decoder.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
         const ending = endings[sequence];
@@ -121,9 +116,47 @@ export async function* streamBatchGenerate(
       }
     }
   } finally {
-    for (const decoder of opened) decoder[Symbol.dispose]();
-    for (const cache of caches) cache.dispose();
+    const free = (): void => {
+      for (const decoder of opened) decoder[Symbol.dispose]();
+      for (const cache of caches) cache.dispose();
+    };
+    // What the device still reads of an aborted prompt keeps its memory until it is done, but nobody waits for that.
+    if (reading) reading.then(free, free);
+    else free();
   }
+}
+
+/** What prompts and options come to; lists have an entry for each prompt. */
+interface Plan {
+  readonly ids: readonly (readonly number[])[];
+  readonly endings: readonly Ending[];
+  readonly settings: readonly Omit<StepOptions, "cache">[];
+}
+
+/** Checks everything that can be wrong before any work is done. */
+function planOf(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions,
+): Plan {
+  const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal } = options;
+  checkPrompts(prompts);
+  checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
+  const limits = perPrompt("maxTokens", maxTokens, prompts, (value) => value);
+  for (const limit of limits) checkCount("maxTokens", limit);
+  const seeds = seed === undefined
+    ? prompts.map(() => undefined)
+    : perPrompt("seed", seed, prompts, (value, i) => value + i);
+  const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
+  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
+  const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
+  const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
+  const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
+  const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
+  return { ids, endings, settings: samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] })) };
 }
 
 /**
@@ -140,6 +173,7 @@ export async function batchGenerate(
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
 ): Promise<BatchResponse> {
+  checkPrompts(prompts);
   const texts = prompts.map(() => "");
   const tokens = prompts.map((): number[] => []);
   const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
@@ -164,6 +198,11 @@ export async function batchGenerate(
     generationTps: perSecond(count - prompts.length, performance.now() - first),
     peakMemory: mx.getPeakMemory() / 1e9,
   };
+}
+
+/** Throws unless the prompts are a list. */
+function checkPrompts(prompts: readonly Prompt[]): void {
+  if (!Array.isArray(prompts)) throw new LlmError("option", "The prompts are no list: generate() takes a single one");
 }
 
 /** One value for each prompt out of a list of them, or out of one number. */

@@ -230,21 +230,10 @@ export async function* streamGenerate(
   prompt: Prompt,
   options: GenerateOptions = {},
 ): AsyncGenerator<GenerationResponse, void, void> {
-  const { maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
-  checkCount("maxTokens", maxTokens);
-  checkCount("prefillStepSize", prefillStepSize);
-  checkLogprobs(options.logprobs);
+  const { signal } = options;
   if (options.cache) await closing.get(options.cache);
-  const sampler = options.sampler ?? makeSampler(options);
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
-  const contextSize = repetitionContext(options);
-  const ids = encodePrompt(model, tokenizer, prompt, options);
-  const cached = options.cachePrompt ? commonTokens(options.cache?.tokens ?? [], ids) : 0;
+  const { ids, cached, offset, ending, settings } = planOf(model, tokenizer, prompt, options);
   const unread = ids.slice(cached);
-  const offset = options.cachePrompt ? cached : options.cache?.offset ?? 0;
-  const limit = tokensFor(model, unread, offset, maxTokens);
-
-  const ending = new Ending(tokenizer, stop, limit, signal);
   const cache = options.cache ?? model.makeCache();
   if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
   busy.add(cache);
@@ -252,15 +241,7 @@ export async function* streamGenerate(
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateTokens(unread, model, {
-    ...options,
-    maxTokens: limit,
-    sampler,
-    processors,
-    contextSize,
-    cache,
-    prefillStepSize,
-  });
+  const steps = generateTokens(unread, model, { ...settings, cache });
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;
@@ -294,6 +275,35 @@ export async function* streamGenerate(
   }
 }
 
+/** What a prompt and options come to. */
+interface Plan {
+  /** The tokens of the prompt. */
+  readonly ids: readonly number[];
+  /** How many of them the cache holds, and how many tokens it keeps. */
+  readonly cached: number;
+  readonly offset: number;
+  readonly ending: Ending;
+  readonly settings: Omit<StepOptions, "cache">;
+}
+
+/** Checks everything that can be wrong before any work is done. */
+function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): Plan {
+  const { cache, cachePrompt, maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
+  checkCount("maxTokens", maxTokens);
+  checkCount("prefillStepSize", prefillStepSize);
+  checkLogprobs(options.logprobs);
+  const sampler = options.sampler ?? makeSampler(options);
+  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
+  const ids = encodePrompt(model, tokenizer, prompt, options);
+  const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
+  const offset = cachePrompt ? cached : cache?.offset ?? 0;
+  const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
+  const ending = new Ending(tokenizer, stop, limit, signal);
+  const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
+  return { ids, cached, offset, ending, settings };
+}
+
 /** The text of a sequence as its tokens come, and why it ends when it does. */
 export class Ending {
   readonly #tokenizer: Tokenizer;
@@ -307,7 +317,7 @@ export class Ending {
   constructor(tokenizer: Tokenizer, stop: string | readonly string[], limit: number, signal?: AbortSignal) {
     this.#tokenizer = tokenizer;
     this.#decoder = tokenizer.decoder();
-    this.#stops = new StopStrings(typeof stop === "string" ? [stop] : stop);
+    this.#stops = new StopStrings(checkTexts("stop", typeof stop === "string" ? [stop] : stop));
     this.#limit = limit;
     this.#signal = signal;
   }
@@ -330,13 +340,13 @@ export class Ending {
   }
 }
 
-/** Most tokens to generate behind a prompt that follows `offset` others. Throws where the context has no room for the prompt. */
-export function tokensFor(model: LanguageModel, ids: readonly number[], offset: number, maxTokens: number): number {
-  const room = model.config.maxPositionEmbeddings - offset - ids.length;
+/** Most tokens to generate behind a prompt of `count` that follows `offset` others. Throws where the context has no room for it. */
+export function tokensFor(model: LanguageModel, count: number, offset: number, maxTokens: number): number {
+  const room = model.config.maxPositionEmbeddings - offset - count;
   if (room < 0) {
     throw new LlmError(
       "context",
-      `The prompt has ${ids.length} tokens and the context has room for ${room + ids.length}: shorten the prompt`,
+      `The prompt has ${count} tokens and the context has room for ${room + count}: shorten the prompt`,
     );
   }
   return Math.min(maxTokens, room + 1); // the last token need not be fed back
@@ -379,8 +389,11 @@ export function encodePrompt(
   if (ids.length === 0) throw new LlmError("context", "The prompt is empty");
   const { vocabSize } = model.config;
   const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (wrong !== undefined) {
+  if (typeof wrong === "number") {
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
+  }
+  if (wrong !== undefined) {
+    throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
   }
   return ids;
 }
@@ -400,6 +413,12 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
 /** `count` per second; 0 where no time passed. */
 export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
+}
+
+/** Throws unless an option is a list of texts. */
+function checkTexts(name: string, texts: readonly string[]): readonly string[] {
+  if (Array.isArray(texts) && texts.every((text) => typeof text === "string")) return texts;
+  throw new LlmError("option", `${name} is ${texts}, expected a text or a list of texts`);
 }
 
 /** Throws unless a count is a positive integer, or without end. */

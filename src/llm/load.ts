@@ -63,8 +63,11 @@ const LEAST_CONTEXT = 256;
  */
 export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
   const { dtype = mx.float32 } = options;
-  if (dtype.kind !== "float") throw new LlmError("option", `load() expected a floating dtype: found ${dtype.name}`);
+  if (dtype.kind !== "float") {
+    throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
+  }
   const path = dir instanceof URL ? fileURLToPath(dir) : dir;
+  if (typeof path !== "string") throw new LlmError("option", `load() expected a model directory: found ${path}`);
   const names = await modelFiles(path);
   const opening = mx.openAhead(options.device);
   try {

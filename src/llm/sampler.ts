@@ -125,11 +125,11 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
   return processors;
 }
 
-/** Number of recent tokens that the processors look at. */
-export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">): number {
+/** Number of recent tokens that the processors look at, at most the `context` of the model. */
+export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">, context: number): number {
   const { repetitionContextSize: size = 20 } = options;
   check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
-  return size;
+  return Math.min(size, context);
 }
 
 /** A processor that changes the logits of recent tokens. */
@@ -163,5 +163,5 @@ function addBias(logits: Tensor, bias: readonly (readonly [number, number])[]): 
 }
 
 function check(name: string, value: number, valid: boolean, expected: string): void {
-  if (!valid) throw new LlmError("option", `${name} is ${value}, expected ${expected}`);
+  if (typeof value !== "number" || !valid) throw new LlmError("option", `${name} is ${value}, expected ${expected}`);
 }

@@ -180,13 +180,17 @@ export async function modelFiles(dir: string): Promise<string[]> {
     return names;
   } catch (cause) {
     const missing = cause instanceof Deno.errors.NotFound;
+    const file = cause instanceof Deno.errors.NotADirectory;
     // Names of the Hugging Face Hub look like this; mlx-lm would download them.
+    const hub = missing && /^[\w.-]+\/[\w.-]+$/.test(dir);
     const hint = dir.endsWith(".gguf")
       ? `: ${NO_GGUF}`
-      : missing && /^[\w.-]+\/[\w.-]+$/.test(dir)
+      : file
+      ? ": name the folder that it lies in"
+      : hub
       ? `: hf download ${dir} --local-dir DIR fetches a model of that name`
       : "";
-    const why = missing ? "does not exist" : hint ? "is a file" : `cannot be read: ${(cause as Error).message}`;
+    const why = missing ? "does not exist" : file ? "is a file" : `cannot be read: ${(cause as Error).message}`;
     throw new LlmError("weights", `The model directory ${dir} ${why}${hint}`, { cause });
   }
 }

@@ -15,6 +15,8 @@ export {
   type MissingKernels,
   openAhead,
   prepareDevices,
+  RuntimeError,
+  type RuntimeErrorCode,
   setDefaultDevice,
   withDevice,
 } from "../backend/devices.ts";

@@ -27,7 +27,7 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
-        throw new Error(
+        throw new ValueError(
           `arrays of ${found.name} and ${backend.name} cannot be used together; move one with x.to(device)`,
         );
       }
