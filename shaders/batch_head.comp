@@ -1,108 +1,162 @@
 #version 460
-// The end of a decoder for eight sequences: logits = W (x / rms(x) * w), and the largest of them per workgroup and sequence.
-// What it writes and how is said in decode_head.comp.
+// The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w in float16, and the largest of them per workgroup and
+// sequence. What it writes and how is said in decode_head.comp.
 //
-// Workgroup (every so many blocks of 16 rows) and (eight sequences). All warps multiply, four of them in turns finish a row of each
-// task while the others go on: a task is four consecutive rows.
+// Each workgroup brings y of all sequences to shared memory; then each of its warps makes blocks of 16 logits by itself, without a
+// barrier, the next steps of its weights on their way.
 
 #extension GL_GOOGLE_include_directive : require
-#ifdef MATRICES
-#include "coopmat.glsl"
-#endif
 #define BUFFERS 8
+#define PUSH DecodePush
 #include "batch.glsl"
+#include "math.h"
 #include "sample.h"
 
-layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 15) const uint RECENT = 0;  // tokens in `recent` of a sequence
-layout(constant_id = 16) const uint PENALTY = 0; // float bits
-layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
+const uint STATE = 0u, NORM = 1u, CODES = 2u, AFFINE_PARTS = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
-const uint BLOCK_ROWS = 16u;
-const uint MOST_ROUNDS = 128u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
-#define BLOCKS 1u
+layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 11) const uint RECENT = 0;  // tokens in `recent` of a sequence
+layout(constant_id = 12) const uint PENALTY = 0; // float bits
+layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
 
-uint base; // first row of this round
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 
-uint row_of_task(uint task) { return min(base + 4u * task, (pc.p.vocabulary - 1u) & ~3u); }
-#ifdef MATRICES
-uint64_t fragments_of(uint block) { return pc.address[HEAD] + uint64_t(min(base, pc.p.vocabulary - 1u) / BLOCK_ROWS) * 8192ul; }
-#else
-uint64_t weight_row(uint task, uint r) {
-    return pc.address[HEAD] + uint64_t(min(row_of_task(task) + r, pc.p.vocabulary - 1u)) * (CHUNKS * 16u);
+const uint STEPS = HIDDEN / 64u;
+const uint AHEAD = 2u; // steps whose weights are on their way
+const uint PAIRS = ROW_BLOCKS * HIDDEN / 32u, X_LOADS = (PAIRS + WARPS - 1u) / WARPS; // of blocks of 16 features
+
+// y in the order of A, [8 rows][step][half][lane]; before that squares of each row and warp, behind that the best of them.
+shared uvec4 fragments[ROW_BLOCKS * HIDDEN];
+
+vec4 x_of(uint rows, uint block) {
+    return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0);
 }
-#endif
-uvec4 affine_of(uint task, uint chunk) { return Weights4(pc.address[AFFINE]).v[row_of_task(task) / 4u * GROUPS + chunk * 32u / GROUP]; }
+vec4 norm_of(uint block) {
+    vec4 w;
+    [[unroll]] for (uint e = 0; e < 4u; e++) w[e] = load_float(pc.address[NORM], block * 16u + column_of(lane(), e), DTYPE_W);
+    return w;
+}
 
-#define STAGES 2
-#include "batch_norm.glsl"
-
-shared uvec2 warp_best[NORM_WARPS * ROWS];
-shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS * ROWS]; // a bit for each row of a round
-
-// Marks this workgroup's rows among the recent tokens; ends before a barrier.
-void mark_recent() {
-    for (uint i = thread(); i < MOST_ROUNDS * ROWS; i += THREADS) penalised[i] = 0u;
-    barrier();
-    for (uint i = thread(); i < RECENT * ROWS; i += THREADS) {
-        uint which = i / RECENT, of = min(first_sequence() + which, SEQUENCES - 1u);
-        uint row = U32s(pc.address[RECENT_TOKENS]).v[of * RECENT + i % RECENT], block = row / BLOCK_ROWS, round = block / gl_NumWorkGroups.x;
-        if (block % gl_NumWorkGroups.x == gl_WorkGroupID.x && round < MOST_ROUNDS) atomicOr(penalised[round * ROWS + which], 1u << (row % BLOCK_ROWS));
+void normalise() {
+    vec4 x[2u * X_LOADS];
+    float square[ROW_BLOCKS], scale[ROW_BLOCKS];
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) square[rows] = 0.0;
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint at = min(warp() + i * WARPS, PAIRS - 1u), rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
+        x[2u * i] = x_of(rows, block);
+        x[2u * i + 1u] = x_of(rows, block + 1u);
+        float both = warp() + i * WARPS < PAIRS ? dot(x[2u * i], x[2u * i]) + dot(x[2u * i + 1u], x[2u * i + 1u]) : 0.0;
+        [[unroll]] for (uint r = 0; r < ROW_BLOCKS; r++) if (rows == r) square[r] += both;
     }
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+        float sum = four_sum(square[rows]);
+        if (lane_column() == 0u) fragments[(rows * 8u + lane_row()) * WARPS + warp()] = uvec4(floatBitsToUint(sum));
+    }
+    barrier();
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+        float s[4] = float[4](0.0, 0.0, 0.0, 0.0);
+        [[unroll]] for (uint i = 0; i < WARPS; i++) s[i & 3u] += uintBitsToFloat(fragments[(rows * 8u + lane_row()) * WARPS + i].x);
+        scale[rows] = inversesqrt((s[0] + s[1] + (s[2] + s[3])) * (1.0 / float(HIDDEN)) + pc.p.eps);
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint at = warp() + i * WARPS, rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
+        if (at >= PAIRS) continue;
+        float by = rows == 0u ? scale[0] : scale[ROW_BLOCKS - 1u];
+        uvec2 first = half_four(x[2u * i] * by * norm_of(block)), second = half_four(x[2u * i + 1u] * by * norm_of(block + 1u));
+        fragments[at * 32u + lane()] = uvec4(first, second);
+    }
+    barrier();
 }
 
-float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
+struct Part { Step w[AHEAD]; };
+
+void load_part(uint block, uint first, inout Part p) {
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) p.w[i] = load_step(pc.address[CODES], pc.address[AFFINE_PARTS], STEPS, block, first + i);
+}
+
+SUM multiply_part(inout Part p, uint first, SUM sum) {
+    [[unroll]] for (uint i = 0; i < AHEAD * 4u; i++) {
+        uint step = first + i / 4u, m = i % 4u, at = (step * 2u + m / 2u) * 32u + lane();
+        if (STEPS % AHEAD != 0u && step >= STEPS) continue;
+        uvec4 a = fragments[at], b = fragments[(ROW_BLOCKS - 1u) * HIDDEN + at];
+        sum = multiply(m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw), weights(p.w[i / 4u], m), sum);
+    }
+    return sum;
+}
+
+float rounded(float x) {
+    if (DTYPE_OUT == DTYPE_F32) return x;
+    return DTYPE_OUT == DTYPE_F16 ? f16_value(f16_bits(x)) : bf16_value(bf16_bits(x));
+}
 
 bool better(uvec2 a, uvec2 b) { return a.y > b.y || (a.y == b.y && a.x < b.x); }
 
-// Keeps the larger of a logit of the lane's sequence and the largest so far.
-void finish(uint row, uint round, float logit, inout uvec2 best) {
-    if (row >= pc.p.vocabulary) return;
-    float x = rounded(logit);
-    if (RECENT > 0u && ((penalised[round * ROWS + (lane() >> 2)] >> (row % BLOCK_ROWS)) & 1u) != 0u) {
-        float penalty = uintBitsToFloat(PENALTY);
-        x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
+// Which of a block's 16 logits of a sequence are penalised, as bits.
+uint penalised(uint block, uint sequence) {
+    uint bits = 0u;
+    for (uint i = 0; i < RECENT; i++) {
+        uint token = U32s(pc.address[RECENT_TOKENS]).v[sequence * RECENT + i];
+        if (token / 16u == block) bits |= 1u << (token % 16u);
     }
-    if (pc.address[LOGITS] != 0ul && sequence_of_lane() < SEQUENCES) store_float(pc.address[LOGITS], sequence * pc.p.vocabulary + row, DTYPE_OUT, x);
-    uvec2 key = uvec2(row, ordered_key(floatBitsToUint(x), DTYPE_F32));
-    if (better(key, best)) best = key;
+    return bits;
+}
+
+// Keeps the larger of four logits of a sequence and the largest so far.
+void finish(uint block, uint sequence, vec4 sums, inout uvec2 best) {
+    if (sequence >= SEQUENCES) return;
+    uint bits = penalised(block, sequence);
+    [[unroll]] for (uint e = 0; e < 4u; e++) {
+        uint column = column_of(lane(), e), row = block * 16u + column;
+        if (row >= pc.p.vocabulary) continue;
+        float x = rounded(sums[e]);
+        if ((bits >> column & 1u) != 0u) {
+            float penalty = uintBitsToFloat(PENALTY);
+            x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
+        }
+        if (pc.address[LOGITS] != 0ul) store_float(pc.address[LOGITS], sequence * pc.p.vocabulary + row, DTYPE_OUT, x);
+        uvec2 key = uvec2(row, ordered_key(floatBitsToUint(x), DTYPE_F32));
+        if (better(key, best)) best = key;
+    }
 }
 
 void main() {
-    take_sequence();
-    if (RECENT > 0u) mark_recent();
+    find_bases((pc.p.capacity + thread()) >> 31);
+    uint blocks = (pc.p.vocabulary + 15u) / 16u, all_warps = gl_NumWorkGroups.x * WARPS, block = gl_WorkGroupID.x * WARPS + warp();
     if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul) {
-        uint last = min(first_sequence() + ROWS, SEQUENCES);
-        for (uint s = first_sequence(); s < last; s++)
-            for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[s * SCRATCH_WORDS + i] = 0u;
+        for (uint i = thread(); i < SEQUENCES * SAMPLE_CLEARED; i += THREADS)
+            U32s(pc.address[SCRATCH]).v[i / SAMPLE_CLEARED * SCRATCH_WORDS + i % SAMPLE_CLEARED] = 0u;
     }
-    base = gl_WorkGroupID.x * BLOCK_ROWS;
-    Weights w = load_weights(0u);
-    normalise(pc.address[NORM]);
-    uvec2 best = uvec2(0xffffffffu, 0u);
-    uint round = 0u, step = gl_NumWorkGroups.x * BLOCK_ROWS;
-    float scale = 0.0;
-    [[dont_unroll]] for (uint first = base; first < pc.p.vocabulary; first += step) {
-        base = first + step;
-        Weights ahead = load_weights(0u);
-        uint stage = round % STAGES * NORM_WARPS * 32u;
-        partial[stage + warp() * 32u + lane()] = warp_sums(w);
-        w = ahead;
-        barrier();
-        if (round == 0u) scale = norm_scale();
-        uint r = (warp() - 4u * round) % NORM_WARPS;
-        if (r < 4u) finish(first + 4u * (lane() & 3u) + r, round, sum_of_warps(stage + lane(), r) * scale, best);
-        round++;
+    Part p, next;
+    load_part(min(block, blocks - 1u), 0u, p);
+    normalise();
+    uvec2 best[2] = uvec2[2](uvec2(0xffffffffu, 0u), uvec2(0xffffffffu, 0u));
+    [[dont_unroll]] for (uint first = gl_WorkGroupID.x * WARPS; first < blocks; first += all_warps, block += all_warps) {
+#ifdef MATRICES
+        if (block >= blocks) break; // lanes of a warp alone
+#endif
+        SUM sum = no_sum();
+        [[unroll]] for (uint step = 0; step < STEPS; step += AHEAD) {
+            bool last = step + AHEAD >= STEPS;
+            load_part(min(last ? block + all_warps : block, blocks - 1u), last ? 0u : step + AHEAD, next);
+            sum = multiply_part(p, step, sum);
+            p = next;
+        }
+        if (block >= blocks) continue;
+        finish(block, lane_row(), vec4(sum[0], sum[1], sum[2], sum[3]), best[0]);
+        if (ROW_BLOCKS == 2u) finish(block, 8u + lane_row(), vec4(sum[4], sum[5], sum[6], sum[7]), best[1]);
     }
-    [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
-        uvec2 other = uvec2(lane_xor(best.x, m), lane_xor(best.y, m));
-        if (better(other, best)) best = other;
+    barrier(); // the fragments were read
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+        [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
+            uvec2 other = uvec2(subgroupShuffleXor(best[rows].x, m), subgroupShuffleXor(best[rows].y, m));
+            if (better(other, best[rows])) best[rows] = other;
+        }
+        if (lane_column() == 0u) fragments[(rows * 8u + lane_row()) * WARPS + warp()] = uvec4(best[rows], 0u, 0u);
     }
-    if ((lane() & 3u) == 0u) warp_best[warp() * ROWS + (lane() >> 2)] = best;
     barrier();
-    if (thread() >= ROWS || first_sequence() + thread() >= SEQUENCES) return;
-    best = warp_best[thread()];
-    [[unroll]] for (uint i = 1; i < NORM_WARPS; i++) if (better(warp_best[i * ROWS + thread()], best)) best = warp_best[i * ROWS + thread()];
-    U32x2s(pc.address[BEST]).v[(first_sequence() + thread()) * gl_NumWorkGroups.x + gl_WorkGroupID.x] = best;
+    if (thread() >= SEQUENCES) return;
+    uvec2 most = fragments[thread() * WARPS].xy;
+    for (uint i = 1; i < WARPS; i++) if (better(fragments[thread() * WARPS + i].xy, most)) most = fragments[thread() * WARPS + i].xy;
+    U32x2s(pc.address[BEST]).v[thread() * gl_NumWorkGroups.x + gl_WorkGroupID.x] = most;
 }

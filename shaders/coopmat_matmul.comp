@@ -34,6 +34,7 @@ layout(constant_id = 5) const uint SCALED = 0;
 layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "quads.glsl"
+#include "half_codes.glsl"
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { float16_t v[]; };
@@ -131,20 +132,6 @@ void use_w() {
     codes = codes_next;
     affine = affine_next;
 }
-
-// 0x6400 | n is the float16 1024 + n, 0x5400 | n << 4 is 64 + n: codes become floats without a conversion. An instruction of NVIDIA's does
-// both the mask and the 0x64006400 where only one of them is a constant, so the latter is one that the compiler cannot see.
-uint low_base, high_base;
-
-void find_bases() {
-    uint none = (pc.p.m + gl_LocalInvocationIndex) >> 31;
-    low_base = 0x64006400u | none;
-    high_base = 0x54005400u | none;
-}
-
-f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | low_base) - f16vec2(1024.0hf); }
-f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | high_base) - f16vec2(64.0hf); }
-f16vec2 bytes(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | low_base) - f16vec2(1024.0hf); }
 
 // The lane's part of matrix `depth` < 4 of a column block and step.
 MATRIX_B weights(uint part, uint depth) {
@@ -274,7 +261,7 @@ void main() {
     column0 = gl_WorkGroupID.y * TILE_COLUMNS;
     column_block = column0 / 16 + across * 2;
     find_places();
-    find_bases();
+    find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
 
     uint round = ROUNDS * split / SPLITS, end = ROUNDS * (split + 1) / SPLITS;

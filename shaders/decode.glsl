@@ -20,8 +20,9 @@
 // four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
 //
 // Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
-// go through the 4x8-bit integer dot product. Weights are MLX's 4-bit codes, where a word masked by 0x0f0f0f0f holds the
-// even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order.
+// go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes masked by 0x0f0f0f0f
+// holds the even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order; those of 8
+// bits lie as they come, and products take the codes less 128, which the bias gives back.
 //
 // Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
 
@@ -38,7 +39,9 @@
 #define EXCHANGED volatile devicecoherent
 #else
 #define EXCHANGED
+#ifndef PUSH
 #define PUSH DecodePush
+#endif
 #define LAYER pc.p.layer
 #define ADDRESS(which) pc.address[which]
 #endif
@@ -56,6 +59,7 @@ layout(constant_id = 9) const uint COPIES = 2;           // of the residual sums
 layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes are known to be neighbours, at most 32
 layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
 layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
+layout(constant_id = 13) const uint BITS = 4;            // of a weight: 4 or 8
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -88,6 +92,7 @@ const uint WARPS = THREADS / 32;
 const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
 
 const uint GROUPS = HIDDEN / GROUP;
+const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features
 
 // The sequence that a workgroup serves.
 #ifndef SEQUENCE
@@ -205,10 +210,49 @@ const float STEPS_16BIT = 32512.0;
 // A float that has no bits behind the point: what is added to it is rounded, and lies in its low bits in two's complement.
 const float WHOLE = 12582912.0;
 
-// ---- blocks of 8 activations, one to a lane, times one word of codes a row --------------------------------------------------
+// ---- codes --------------------------------------------------------------------------------------------------------------
+
+// Of 32 features of a row, or of 8 features of 4 rows. Only 8 bits need the second half.
+struct Codes32 { uvec4 first, second; };
+
+// Codes of 32 features lie one behind the other.
+Codes32 load_codes(uint64_t codes, uint at) {
+    Codes32 c;
+    c.first = Weights4(codes).v[at * CODE_WORDS];
+    c.second = c.first;
+    if (BITS == 8u) c.second = Weights4(codes).v[at * CODE_WORDS + 1u];
+    return c;
+}
+
+// Block of 8 features of 4 rows of a projection, which lies transposed, [word of features][row].
+Codes32 load_columns(uint64_t codes, uint block, uint quad) {
+    Codes32 c;
+    c.first = Weights4(codes).v[block * CODE_WORDS * QUADS + quad];
+    c.second = c.first;
+    if (BITS == 8u) c.second = Weights4(codes).v[(block * CODE_WORDS + 1u) * QUADS + quad];
+    return c;
+}
+
+// Of 8 features, 4 signed bytes each, in the order in which activations lie: those of one word of 4 bits, or of two of 8.
+uvec2 code_bytes(uint first, uint second) {
+    if (BITS == 8u) return uvec2(first, second) ^ 0x80808080u;
+    return uvec2(first & 0x0f0f0f0fu, (first >> 4) & 0x0f0f0f0fu);
+}
+
+// Scale and bias of codes as code_bytes() gives them.
+vec2 affine_value(uint affine) {
+    vec2 sb = pair_value(affine, DTYPE_W);
+    return BITS == 8u ? vec2(sb.x, fma(sb.x, 128.0, sb.y)) : sb;
+}
+
+// ---- blocks of 8 activations, one to a lane, times their codes of a row ----------------------------------------------------
 
 struct Block { uint high[2], low[2]; float scale, sum; };
 struct Blocks { uint high, low; float scale, sum; };
+
+// Lanes from one activation of a word of codes to the next, and from one word to the other.
+const uint NEXT_BYTE = BITS == 8u ? 1u : 2u;
+const uint NEXT_WORD = BITS == 8u ? 4u : 1u;
 
 // Lanes 8b to 8b + 7 hold block b.
 Blocks blocks_make(float x) {
@@ -221,10 +265,10 @@ Blocks blocks_make(float x) {
     }
     most = max(most, 1e-20);
     uint k = floatBitsToUint(fma(x, STEPS_16BIT / most, WHOLE));
-    uint shift = 8u * ((lane() & 7u) >> 1);
+    uint shift = 8u * (lane() / NEXT_BYTE & 3u);
     q.low = (k & 255u) << shift;
     q.high = (((k + 128u) >> 8) & 255u) << shift;
-    [[unroll]] for (uint m = 2u; m < 8u; m <<= 1) {
+    [[unroll]] for (uint m = NEXT_BYTE; m < 4u * NEXT_BYTE; m <<= 1) {
         q.low |= lane_xor(q.low, m);
         q.high |= lane_xor(q.high, m);
     }
@@ -235,21 +279,22 @@ Blocks blocks_make(float x) {
 Block block_get(Blocks q, uint b) {
     Block r;
     r.high[0] = lane_get(q.high, 8u * b);
-    r.high[1] = lane_get(q.high, 8u * b + 1u);
+    r.high[1] = lane_get(q.high, 8u * b + NEXT_WORD);
     r.low[0] = lane_get(q.low, 8u * b);
-    r.low[1] = lane_get(q.low, 8u * b + 1u);
+    r.low[1] = lane_get(q.low, 8u * b + NEXT_WORD);
     r.scale = lane_get(q.scale, 8u * b);
     r.sum = lane_get(q.sum, 8u * b);
     return r;
 }
 
-float block_dot(uint codes, uint affine, Block b) {
-    vec2 sb = pair_value(affine, DTYPE_W);
-    uint even = codes & 0x0f0f0f0fu, odd = (codes >> 4) & 0x0f0f0f0fu;
-    int high = dot4(even, b.high[0], 0) + dot4(odd, b.high[1], 0);
-    int low = dot4(even, b.low[0], 0) + dot4(odd, b.low[1], 0);
+float block_dot(uvec2 codes, uint affine, Block b) {
+    vec2 sb = affine_value(affine);
+    int high = dot4(codes.x, b.high[0], 0) + dot4(codes.y, b.high[1], 0);
+    int low = dot4(codes.x, b.low[0], 0) + dot4(codes.y, b.low[1], 0);
     return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
 }
-vec4 block_dot4(uvec4 codes, uvec4 affine, Block b) {
-    return vec4(block_dot(codes.x, affine.x, b), block_dot(codes.y, affine.y, b), block_dot(codes.z, affine.z, b), block_dot(codes.w, affine.w, b));
+vec4 columns_dot(Codes32 codes, uvec4 affine, Block b) {
+    vec4 sums;
+    [[unroll]] for (uint r = 0; r < 4u; r++) sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), affine[r], b);
+    return sums;
 }

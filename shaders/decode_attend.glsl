@@ -2,7 +2,7 @@
 // projection, added to the residual with the residual before. Also brings the normalised new key to the cache.
 //
 // Workgroup (key/value head, slice); a thread handles positions, two heads at a time, then 4 rows of the projection at a time.
-// Codes of the projection come transposed, [feature / 8][row], their scales and biases packed, [group][row].
+// Codes32 of the projection come transposed as load_columns() says, their scales and biases packed, [group][row].
 
 shared float parts[16u * WARPS];   // 2 heads of 8 features, per 32 lanes
 shared float part_sum[2u * WARPS];
@@ -27,14 +27,14 @@ void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
 }
 
 // 4 rows of the output projection for the features of two heads.
-struct Output { uvec4 codes[2], affine[2]; };
+struct Output { Codes32 codes[2]; uvec4 affine[2]; };
 
 Output load_output(uint pair, uint quad) {
     Output w;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
-        uint word = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
-        w.codes[i] = Weights4(ADDRESS(O)).v[word * QUADS + quad];
-        w.affine[i] = Weights4(ADDRESS(O_AFFINE)).v[word * 8u / GROUP * QUADS + quad];
+        uint block = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
+        w.codes[i] = load_columns(ADDRESS(O), block, quad);
+        w.affine[i] = Weights4(ADDRESS(O_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
     }
     return w;
 }
@@ -82,6 +82,23 @@ void wait_squares(uint pair, inout Squares q) {
 
 float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
 
+const float LEAST = -1e7; // of scores: behind the last position
+
+// The largest score of 32 lanes. It only shifts exponents, so sixteenths do, and integers are reduced fastest.
+vec2 lanes_most(vec2 x) {
+    ivec2 steps = ivec2(clamp(x, LEAST, -LEAST) * 16.0);
+    subgroupBarrier(); // lanes that waited, each for its own, meet again: else some drivers give the largest score of a few of them
+    return vec2(lane_max(steps.x), lane_max(steps.y)) * 0.0625;
+}
+
+// Two heads' sums of values, times a factor each.
+void weigh(inout float o[16], vec2 by) {
+    [[unroll]] for (uint i = 0; i < 8u; i++) {
+        o[i] *= by.x;
+        o[8u + i] *= by.y;
+    }
+}
+
 // Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
 float attend_pair(uint pair, uint now, out float key_scale) {
     uint last = REACH(now);
@@ -103,7 +120,7 @@ float attend_pair(uint pair, uint now, out float key_scale) {
 #endif
     key_scale = inverse_rms(squares.v[2]);
     vec2 scale = vec2(inverse_rms(squares.v[0]), inverse_rms(squares.v[1])) * (pc.p.score_scale * 1.4426950408889634);
-    vec2 most = vec2(-1e9), total = vec2(0);
+    vec2 most = vec2(LEAST), total = vec2(0);
     float o[16];
     [[unroll]] for (uint i = 0; i < 16u; i++) o[i] = 0.0;
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
@@ -115,37 +132,37 @@ float attend_pair(uint pair, uint now, out float key_scale) {
             load_scores(scores, round + 1u, now, next_scores);
         }
         vec2 s[UNROLL];
-        subgroupBarrier(); // lanes that waited, each for its own, meet again: else some drivers give the largest score of a few of them
-        // The largest score only shifts the exponents, so sixteenths do, and integers are reduced fastest.
-        ivec2 top = ivec2(-(1 << 28));
+        vec2 peak = vec2(LEAST), shrink = vec2(1);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
             s[u] = score_value(parts_of.v[u]) * (p == now ? 8.0 * key_scale : 1.0);
-            if (p <= now) top = max(top, ivec2(clamp(s[u] * scale, -1e7, 1e7) * 16.0));
+            if (ROUNDS > 1u && p > now) s[u] = vec2(-1e30);
+            if (ROUNDS > 1u || p <= now) peak = max(peak, s[u] * scale);
         }
-        vec2 peak = max(most, vec2(lane_max(top.x), lane_max(top.y)) * 0.0625), shrink = vec2(1);
-        if (ROUNDS > 1u) {
+        // In rounds each thread has a largest score of its own until the end: lanes need not be together before.
+        if (ROUNDS == 1u) peak = lanes_most(peak);
+        else {
+            peak = max(peak, most);
             shrink = exp2(most - peak);
-            [[unroll]] for (uint i = 0; i < 8u; i++) {
-                o[i] *= shrink.x;
-                o[8u + i] *= shrink.y;
-            }
+            weigh(o, shrink);
         }
         most = peak;
         vec2 sum = vec2(0);
         [[unroll]] for (uint u = 0; u < UNROLL; u++) {
             uint p = thread() + THREADS * (round * UNROLL + u);
-            if (p > now) break;
+            if (ROUNDS == 1u && p > now) break; // rounds go on with weights of 0, so that positions overlap
             vec2 e = exp2(fma(s[u], scale, -most));
             sum += e;
             uvec4 w = values.v[u * QUAD_WORDS];
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
             if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(values.v[u * QUAD_WORDS + QUAD_WORDS - 1u]);
 #ifdef POLL
-            if (p == now) {
+            if (p >= now) {
                 a = new_a;
                 b = new_b;
             }
+#else
+            if (p > now) a = b = vec4(0); // anything lies there
 #endif
             [[unroll]] for (uint i = 0; i < 4u; i++) {
                 o[i] = fma(e.x, a[i], o[i]);
@@ -163,7 +180,13 @@ float attend_pair(uint pair, uint now, out float key_scale) {
 #endif
         }
     }
-    subgroupBarrier(); // the same for lanes that left the loop one by one
+    subgroupBarrier(); // for lanes that left the loop one by one
+    if (ROUNDS > 1u) {
+        vec2 peak = lanes_most(most), shrink = exp2(most - peak);
+        weigh(o, shrink);
+        total *= shrink;
+        most = peak;
+    }
     // Sums over 32 lanes: lane l keeps value l / 2.
     bool up = (lane() & 16u) != 0u;
     [[unroll]] for (uint i = 0; i < 8u; i++) o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);
@@ -221,7 +244,7 @@ void attend() {
             Output w = first_rows;
             if (n > 0u) w = load_output(pair, quad);
             [[unroll]] for (uint i = 0; i < 2u; i++)
-                if (2u * pair + i < HEADS) rows[n] += block_dot4(w.codes[i], w.affine[i], block[i]);
+                if (2u * pair + i < HEADS) rows[n] += columns_dot(w.codes[i], w.affine[i], block[i]);
         }
     }
     residual_add(state_after(LAYER), rows, carry);

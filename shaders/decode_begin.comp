@@ -1,6 +1,6 @@
 #version 460
-// Opens a token: the state's residual becomes the embedding of the token, or a given vector. Without OPENS the rest, which
-// decode_open.glsl names, was done by the head of the token before.
+// Opens a token: the state's residual becomes the embedding of the token, or a given vector, and the rest is what decode_open.glsl
+// names.
 //
 // Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the sums.
 
@@ -8,8 +8,7 @@
 #define SUMS_ANY
 #include "decode.glsl"
 
-layout(constant_id = 13) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
-layout(constant_id = 14) const uint OPENS = 1;
+layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
 
 const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
 
@@ -33,10 +32,6 @@ void main() {
     if (first == 0u) U32s(state_position()).v[0] = now;
     for (uint quad = first; quad < QUADS; quad += step)
         open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
-    if (OPENS == 0u) {
-        clear_read(first, step);
-        return;
-    }
     clear_sums(0u, now, first, step);
     if (gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x) { // which has the least to do otherwise
         open_frequencies(); // by the threads that read them

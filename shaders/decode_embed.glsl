@@ -5,10 +5,10 @@ float rounded_x(float x) { return rounded_as(x, DTYPE_X); }
 // Features 4 * quad to 4 * quad + 3 of a token's row in the table.
 vec4 embedding(uint token, uint quad) {
     uint row = min(token, pc.p.vocabulary - 1u);
-    uint codes = U32s(pc.address[CODES]).v[row * (HIDDEN / 8u) + (quad >> 1)] >> ((quad & 1u) * 16u);
+    uint bit = quad * (4u * BITS), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * BITS / 32u) + bit / 32u] >> bit % 32u;
     uint group = row * (HIDDEN / GROUP) + quad * 4u / GROUP;
     float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
-    vec4 x = scale * vec4(codes & 15u, (codes >> 4) & 15u, (codes >> 8) & 15u, (codes >> 12) & 15u) + bias;
+    vec4 x = scale * vec4(uvec4(codes, codes >> BITS, codes >> 2u * BITS, codes >> 3u * BITS) & ((1u << BITS) - 1u)) + bias;
     return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
 }
 

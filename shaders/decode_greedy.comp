@@ -11,10 +11,10 @@
 #include "decode_rows.glsl"
 #include "decode_open.glsl"
 
-layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32;
-layout(constant_id = 15) const uint LOG_SIZE = 1; // tokens of the rings
-layout(constant_id = 16) const uint RECENT_SIZE = 1;
+layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 15) const uint DTYPE_X = DTYPE_F32;
+layout(constant_id = 16) const uint LOG_SIZE = 1; // tokens of the rings
+layout(constant_id = 17) const uint RECENT_SIZE = 1;
 
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
 

@@ -11,11 +11,11 @@
 #include "decode_open.glsl"
 #include "sample.h"
 
-layout(constant_id = 13) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 14) const uint RECENT = 0;  // tokens in `recent`
-layout(constant_id = 15) const uint PENALTY = 0; // float bits
-layout(constant_id = 16) const uint SCRATCH_WORDS = 0; // of a sequence
-layout(constant_id = 17) const uint ADVANCES = 0;
+layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 15) const uint RECENT = 0;  // tokens in `recent`
+layout(constant_id = 16) const uint PENALTY = 0; // float bits
+layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
+layout(constant_id = 18) const uint ADVANCES = 0;
 
 const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 

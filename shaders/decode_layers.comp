@@ -10,7 +10,7 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef NEAR
-#define HELPERS_ID 13
+#define HELPERS_ID 14
 #endif
 #define BUFFERS 3
 #define POLL

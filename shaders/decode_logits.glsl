@@ -10,12 +10,12 @@
 
 shared uvec2 warp_best[WARPS];
 
-struct Weights { uvec4 codes[4]; uvec4 affine; };
+struct Weights { Codes32 codes[4]; uvec4 affine; };
 
 Weights load_weights(uint row, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u);
     Weights w;
-    [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = Weights4(pc.address[HEAD]).v[min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at];
+    [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = load_codes(pc.address[HEAD], min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at);
     w.affine = Weights4(pc.address[AFFINE]).v[row / 4u * GROUPS + at * 32u / GROUP];
     return w;
 }

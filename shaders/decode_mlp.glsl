@@ -3,27 +3,31 @@
 //
 // A workgroup handles BLOCKS consecutive blocks of 8 features (the last ones may have fewer); 32 lanes make the gate and up
 // rows of one feature of each block. Scales and biases of gate and up come packed, [feature][group][gate, up]; codes of the
-// down projection transposed, [feature / 8][row], its scales and biases packed, [group][row].
+// down projection transposed as load_columns() says, its scales and biases packed, [group][row].
 
 const uint ALL_BLOCKS = INTERMEDIATE / 8u;
 const uint BLOCKS = (ALL_BLOCKS + WORKGROUPS - 1u) / WORKGROUPS;
-const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u; // 4 blocks at a time: 8 rows, or 32 features
-const uint AHEAD = BLOCKS < 4u ? BLOCKS : 4u; // words of the down projection that are asked for early
+const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u; // 32 features at a time
+const uint TOGETHER = BITS == 8u && CHUNK_ROUNDS > 1u ? 2u : 4u; // blocks whose gates are made at a time: registers are few
+const uint GATE_ROUNDS = (BLOCKS + TOGETHER - 1u) / TOGETHER;
+const uint AHEAD = BLOCKS < 4u ? BLOCKS : 4u; // blocks of the down projection that are asked for early
 
 shared float hidden[BLOCK_ROUNDS * 32u];
 
-struct Pairs { uvec4 codes[8]; uvec2 affine[4]; }; // gate and up of one row of four blocks
+bool together(uint round, uint i) { return i < TOGETHER && TOGETHER * round + i < BLOCKS; }
 
-// Rows of 4 blocks from `block` on.
+struct Pairs { Codes32 codes[8]; uvec2 affine[4]; }; // gate and up of one row of four blocks
+
+// Rows of the blocks of a round.
 Pairs load_pairs(uint round, uint chunk) {
     Pairs w;
     uint at = min(chunk, CHUNKS - 1u);
     [[unroll]] for (uint i = 0; i < 4u; i++) {
-        if (4u * round + i >= BLOCKS) continue;
-        uint block = min(gl_WorkGroupID.x * BLOCKS + 4u * round + i, ALL_BLOCKS - 1u);
+        if (!together(round, i)) continue;
+        uint block = min(gl_WorkGroupID.x * BLOCKS + TOGETHER * round + i, ALL_BLOCKS - 1u);
         uint feature = block * 8u + warp();
-        w.codes[2u * i] = Weights4(ADDRESS(GATE)).v[feature * CHUNKS + at];
-        w.codes[2u * i + 1u] = Weights4(ADDRESS(UP)).v[feature * CHUNKS + at];
+        w.codes[2u * i] = load_codes(ADDRESS(GATE), feature * CHUNKS + at);
+        w.codes[2u * i + 1u] = load_codes(ADDRESS(UP), feature * CHUNKS + at);
         w.affine[i] = Weights2(ADDRESS(MLP_AFFINE)).v[feature * GROUPS + at * 32u / GROUP];
     }
     return w;
@@ -35,10 +39,11 @@ void mlp() {
     Rows rows;
     load_norm(ADDRESS(MLP_NORM), rows);
     PLAIN(load_residual(state_after(LAYER), rows));
-    uvec4 codes[AHEAD], affine[AHEAD];
+    Codes32 codes[AHEAD];
+    uvec4 affine[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
-        codes[b] = Weights4(ADDRESS(DOWN)).v[block * QUADS + quad];
+        codes[b] = load_columns(ADDRESS(DOWN), block, quad);
         affine[b] = Weights4(ADDRESS(DOWN_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
     }
     uint now = position();
@@ -48,7 +53,7 @@ void mlp() {
     Carry carry;
     load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
     float scale = norm_scale();
-    [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
+    [[unroll]] for (uint round = 0; round < GATE_ROUNDS; round++) {
         float sums[8];
         [[unroll]] for (uint i = 0; i < 8u; i++) sums[i] = 0.0;
         if (round > 0u) w = load_pairs(round, lane());
@@ -59,7 +64,7 @@ void mlp() {
             if (chunk < CHUNKS) {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++) {
-                    if (4u * round + i >= BLOCKS) continue;
+                    if (!together(round, i)) continue;
                     sums[2u * i] += chunk_dot(w.codes[2u * i], w.affine[i].x, c);
                     sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.affine[i].y, c);
                 }
@@ -68,9 +73,9 @@ void mlp() {
         }
         float x = lane_sum8(sums) * scale; // gate of block lane / 8 in its first 4 lanes, up in the others
         float up = lane_xor(x, 4u);
-        uint block = 4u * round + (lane() >> 3);
+        uint block = TOGETHER * round + (lane() >> 3);
         bool there = block < BLOCKS && first + block < ALL_BLOCKS;
-        if ((lane() & 7u) == 0u) hidden[block * 8u + warp()] = there ? x / (1.0 + exp(-x)) * up : 0.0;
+        if ((lane() & 7u) == 0u && (lane() >> 3) < TOGETHER) hidden[block * 8u + warp()] = there ? x / (1.0 + exp(-x)) * up : 0.0;
     }
     barrier();
 
@@ -86,15 +91,16 @@ void mlp() {
             [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
                 uint quad = thread() + n * THREADS;
                 if (quad >= QUADS) continue;
-                uvec4 c, a;
+                Codes32 c;
+                uvec4 a;
                 if (n == 0u && b < AHEAD) {
                     c = codes[b];
                     a = affine[b];
                 } else {
-                    c = Weights4(ADDRESS(DOWN)).v[at * QUADS + quad];
+                    c = load_columns(ADDRESS(DOWN), at, quad);
                     a = Weights4(ADDRESS(DOWN_AFFINE)).v[at * 8u / GROUP * QUADS + quad];
                 }
-                out_rows[n] += block_dot4(c, a, block);
+                out_rows[n] += columns_dot(c, a, block);
             }
         }
     }

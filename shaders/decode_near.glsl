@@ -4,6 +4,14 @@
 // Without a promise of any kind: what is not near when it is asked for takes longer, and that is all.
 
 const uint SECTOR = 32u; // bytes that caches fill at once
+const uint ROW_BYTES = HIDDEN * BITS / 8u; // of a row of codes
+
+// Bytes that a workgroup reads in a layer. Where those of two layers would drive each other out, the feed-forward part's are
+// brought in the layer that reads them.
+const uint LAYER_BYTES = ROW_BYTES * (2u * (HEADS + 1u) * KV_HEADS * HEAD_DIM + 3u * INTERMEDIATE) / WORKGROUPS;
+const uint FEED_AHEAD = LAYER_BYTES > 65536u ? 0u : 1u;
+#define ADDRESS_FEED(which) (pack64(addresses[(layer + FEED_AHEAD - pc.p.layer) * COLUMNS + which]))
+
 const uint REACHED = HELPERS * SECTOR; // by all helpers with a word each
 
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Touched { uint v[]; };
@@ -19,9 +27,9 @@ void touch(uint64_t from, uint bytes, uint most) {
 
 // 8 features of a slice of q, k or v, as two runs of 4 rows.
 void touch_rows(uint64_t codes, uint feature, uint next) {
-    const uint bytes = 4u * HIDDEN / 2u;
-    touch(codes + uint64_t(feature * (HIDDEN / 2u)), bytes, bytes);
-    touch(codes + uint64_t((feature + next) * (HIDDEN / 2u)), bytes, bytes);
+    const uint bytes = 4u * ROW_BYTES;
+    touch(codes + uint64_t(feature * ROW_BYTES), bytes, bytes);
+    touch(codes + uint64_t((feature + next) * ROW_BYTES), bytes, bytes);
 }
 
 void near_qkv() {
@@ -37,33 +45,36 @@ void near_qkv() {
 uint blocks_here() { return min(BLOCKS, ALL_BLOCKS - min(gl_WorkGroupID.x * BLOCKS, ALL_BLOCKS)); }
 
 void near_gate_up() {
-    const uint codes = 8u * HIDDEN / 2u, affine = 8u * GROUPS * 8u; // of a block
+    const uint codes = 8u * ROW_BYTES, affine = 8u * GROUPS * 8u; // of a block
     uint first = gl_WorkGroupID.x * BLOCKS;
-    touch(ADDRESS_AHEAD(GATE) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
-    touch(ADDRESS_AHEAD(UP) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
-    touch(ADDRESS_AHEAD(MLP_AFFINE) + uint64_t(first * affine), blocks_here() * affine, BLOCKS * affine);
+    touch(ADDRESS_FEED(GATE) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
+    touch(ADDRESS_FEED(UP) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
+    touch(ADDRESS_FEED(MLP_AFFINE) + uint64_t(first * affine), blocks_here() * affine, BLOCKS * affine);
 }
 
 void near_down() {
-    const uint row = QUADS * 16u; // of a block's codes, of a group's scales and biases
+    const uint row = QUADS * 16u, codes = row * CODE_WORDS; // of a group's scales and biases, of a block's codes
     uint first = gl_WorkGroupID.x * BLOCKS, group = first * 8u / GROUP, behind = (first + blocks_here()) * 8u;
-    touch(ADDRESS_AHEAD(DOWN) + uint64_t(first * row), blocks_here() * row, BLOCKS * row);
+    touch(ADDRESS_FEED(DOWN) + uint64_t(first * codes), blocks_here() * codes, BLOCKS * codes);
     uint groups = blocks_here() == 0u ? 0u : (behind - 1u) / GROUP + 1u - group;
-    touch(ADDRESS_AHEAD(DOWN_AFFINE) + uint64_t(group * row), groups * row, (BLOCKS * 8u / GROUP + 2u) * row);
+    touch(ADDRESS_FEED(DOWN_AFFINE) + uint64_t(group * row), groups * row, (BLOCKS * 8u / GROUP + 2u) * row);
 }
 
-// What helpers do, a layer ahead. In each layer there are as many barriers as in qkv, attend and mlp.
+// What helpers do: qkv a layer ahead, the feed-forward part too where there is room. In each layer there are as many barriers as
+// in qkv, attend and mlp.
 void help() {
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         bool ahead = layer + 1u < pc.p.layer + pc.p.layers;
-        if (ahead) near_down();
+        if (FEED_AHEAD == 0u) near_gate_up();
+        else if (ahead) near_down();
         barrier();
         barrier();
         for (uint pair = 0; pair < PAIRS; pair++) {
             if (pair > 0u) barrier();
             barrier();
         }
-        if (ahead) near_gate_up();
+        if (FEED_AHEAD == 0u) near_down();
+        else if (ahead) near_gate_up();
         barrier();
         if (ahead) near_qkv();
         barrier();

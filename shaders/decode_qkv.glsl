@@ -16,7 +16,7 @@ shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query
 // Feature of row r of half a slice.
 uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
 
-struct Fours { uvec4 codes[4]; uvec4 affine; }; // four rows
+struct Fours { Codes32 codes[4]; uvec4 affine; }; // four rows
 
 Fours load_task(uint task, uint chunk) {
     uint type = task >> 1, half_ = task & 1u;
@@ -26,7 +26,7 @@ Fours load_task(uint task, uint chunk) {
     Fours w;
     [[unroll]] for (uint r = 0; r < 4u; r++) {
         uint feature = type <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
-        w.codes[r] = Weights4(codes).v[(head * HEAD_DIM + feature) * CHUNKS + at];
+        w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature) * CHUNKS + at);
     }
     w.affine = Weights4(ADDRESS(QKV_AFFINE)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
     return w;
@@ -71,7 +71,7 @@ void qkv() {
 #endif
     POLLED(load_residual(state_before(LAYER), rows));
     POLLED(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the looks at sums
-    POLLED(attend_ahead(0u, now));
+    POLLED(if (ROUNDS == 1u) attend_ahead(0u, now));
     norm_to_shared(rows);
     PLAIN(load_keys(0u, now, keys));
     float scale = norm_scale();
@@ -143,6 +143,7 @@ void qkv() {
             keys.partner[u] = next.partner[u];
         }
     }
+    POLLED(if (ROUNDS > 1u) attend_ahead(0u, now)); // behind the keys, which would have to share
 #if SUMS != 3
     residual_clear(state_after(LAYER)); // of the layer before
 #endif

@@ -9,8 +9,10 @@ shared float warp_squares[WARPS];
 
 uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255u) << 16) | (b.w << 24); }
 
-// 4 bytes of this quad and its neighbour's: even lanes get the even features, odd lanes the odd ones.
+// 4 bytes in the order of code_bytes(): for 4 bits, of this quad and its neighbour's, even lanes get the even features and odd
+// lanes the odd ones.
 uint interleave(uint own) {
+    if (BITS == 8u) return own;
     uint other = lane_xor(own, 1u);
     bool odd = (lane() & 1u) != 0u;
     uint first = odd ? other : own, second = odd ? own : other;
@@ -85,13 +87,15 @@ Chunk chunk_get(uint chunk) {
 }
 
 // 32 weights times the chunk; `affine` is their scale (low half) and bias.
-float chunk_dot(uvec4 codes, uint affine, Chunk c) {
-    vec2 sb = pair_value(affine, DTYPE_W);
+float chunk_dot(Codes32 codes, uint affine, Chunk c) {
+    vec2 sb = affine_value(affine);
     int high = 0, low = 0;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
-        uint even = codes[i] & 0x0f0f0f0fu, odd = (codes[i] >> 4) & 0x0f0f0f0fu;
-        high += dot4(even, c.high[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.high[i >> 1][2u * (i & 1u) + 1u], 0);
-        low += dot4(even, c.low[i >> 1][2u * (i & 1u)], 0) + dot4(odd, c.low[i >> 1][2u * (i & 1u) + 1u], 0);
+        uint half_ = i >> 1, at = 2u * (i & 1u);
+        uvec4 words = half_ == 0u ? codes.first : codes.second;
+        uvec2 bytes = BITS == 8u ? code_bytes(words[at], words[at + 1u]) : code_bytes(codes.first[i], 0u);
+        high += dot4(bytes.x, c.high[half_][at], 0) + dot4(bytes.y, c.high[half_][at + 1u], 0);
+        low += dot4(bytes.x, c.low[half_][at], 0) + dot4(bytes.y, c.low[half_][at + 1u], 0);
     }
     return fma(sb.x * c.scale, float(high * 256 + low), sb.y * c.sum);
 }

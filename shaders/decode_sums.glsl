@@ -141,7 +141,7 @@ vec4 residual_quad(uint64_t residual, uint quad) {
     return s;
 #else
     Sum s0, s1, s2, s3;
-#ifdef POLL
+#if defined(POLL) && SUMS == 3
     // 32 threads look at one of their sums first: looks and additions meet in the same cache lines.
     uint looks = 0u, row = min((quad & ~31u) * 4u + (gl_WorkGroupID.x * 4u & 127u), HIDDEN - 1u);
     while (sum_missing(residual_sum(residual, row), ADDITIONS) != 0u && !give_up(looks));
@@ -163,7 +163,7 @@ vec4 residual_quad(uint64_t residual, uint quad) {
         s2 = sum_plus(s2, b.xy);
         s3 = sum_plus(s3, b.zw);
     }
-#ifdef POLL
+#if defined(POLL) && SUMS == 3
         uint missing = sum_missing(s0, ADDITIONS) | sum_missing(s1, ADDITIONS) | sum_missing(s2, ADDITIONS) | sum_missing(s3, ADDITIONS);
         if (missing == 0u || give_up(looks)) break;
     }

@@ -52,7 +52,7 @@ FN bool m_isnan(float x) { return (BITS(x) & 0x7fffffffu) > 0x7f800000u; }
 FN bool m_isinf(float x) { return (BITS(x) & 0x7fffffffu) == 0x7f800000u; }
 FN bool m_nonzero(float x) { return (BITS(x) & 0x7fffffffu) != 0u; } // NaN is true
 FN float m_copysign(float x, float sign) { return FROM_BITS((BITS(x) & 0x7fffffffu) | (BITS(sign) & 0x80000000u)); }
-FN float m_sign(float x) { return m_isnan(x) ? x : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f)); }
+FN float m_sign(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f); }
 FN uint m_magnitude(int x) { return x < 0 ? 0u - UINT(x) : UINT(x); }
 FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
 FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }

@@ -264,6 +264,18 @@ struct DecodePush {
     float log2_base;
 };
 
+// The token at the end of a decoder, drawn as SamplePush says.
+struct DecodeDrawPush {
+    uint capacity;
+    uint vocabulary;
+    uint layer;
+    float temperature;
+    float top_p;
+    float min_p;
+    uint top_k;
+    uint bests;
+};
+
 // Many layers of a token at once: the fields of DecodePush, and which phases of how many layers from `layer` on.
 struct DecodeLayersPush {
     uint capacity;
@@ -275,7 +287,7 @@ struct DecodeLayersPush {
     float rope_scale;
     float log2_base;
     uint layers;
-    uint phases;      // bits: qkv, attend, mlp
+    uint phases;      // a bit for each
     uint patience;    // looks at a sum that is not complete before the dispatch is given up
 };
 

@@ -9,59 +9,61 @@
 // The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total. Temperature 0, or a
 // maximum that is infinite or NaN, takes the first largest logit instead (NaN counts as the largest).
 //
-// Nothing is sorted, and many workgroups share the work, each with a slice of SLICE logits of a row:
+// Nothing is sorted, and many workgroups share the work, each with a slice of SLICE logits of a row; grids are (slices, rows):
 //
 //   sample_best       the largest logit of each slice (the head of a fused decoder leaves the same for its workgroups)
-//   sample_histogram  counts and masses by distance from the maximum, 256 bins of 1/8; only for top_k and top_p
-//   sample_slices     the bin in which the stricter of both thresholds lies; the mass of what is kept for sure of each slice, and
-//                     a list of what lies in that bin
-//   sample_draw       the thresholds among the list, then the slice, then the token; one workgroup a row
+//   sample_histogram  counts and masses by distance from the maximum, 256 bins of 1/8; for top_p, or a large top_k
+//   sample_draw       the mass of each slice and a list of logits, as sample_slices.glsl says; of each row the workgroup that is
+//                     done last draws from them, as sample_select.glsl says; one more a row finds the number to draw with
+//   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
+//
+// With FEW, a small top_k and the largest logits of many parts, nobody counts all logits: the top_k largest are not below the
+// top_k-th of those, so the list holds what is not below it either.
 //
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
 // All kernels need THREADS = 256, as many as there are bins and slices of a row at most: cols <= 262,144.
 
+#ifndef COLS // decode_draw.comp has its own
 #define PUSH SamplePush
+#define COLS pc.p.cols
 #include "common.glsl"
-#include "sample.h"
 
 layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 
-const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u;
+uint thread() { return gl_LocalInvocationID.x; }
+#endif
+#include "sample.h"
+
 const uint BINS = SAMPLE_BINS, SLICE = SAMPLE_SLICE;
 const uint PER_THREAD = SLICE / SAMPLE_BINS;
-const uint NONE = 0xffffffffu;
+const uint NO_TOKEN = 0xffffffffu;
 
 // ---- scratch memory of a row: words ---------------------------------------------------------------------------------------
 
 const uint COUNTS = 0u, LIMBS = BINS;    // the histogram: counts, masses in three limbs; cleared by who leaves the best
 const uint LISTED = 4u * BINS;           // entries of the list; cleared too
-const uint LAST_BIN = LISTED + 1u;       // the bin of the list
-const uint WANTED = LISTED + 2u;         // which thresholds lie there: 1 top_k, 2 top_p
-const uint TARGETS = LISTED + 4u;        // of both selections, counted from the start of the bin: 64 bits each
-const uint SLICES = LISTED + 8u;         // the mass of each slice: 64 bits
-const uint LIST = SLICES + 2u * BINS;    // (index, float bits) of the logits in the bin
+const uint FINISHED = LISTED + 1u;       // slices that are done; cleared too
+const uint UNIFORM = LISTED + 2u;        // float bits of the number that a token is drawn with
+const uint SLICE_MASSES = LISTED + 4u;   // the mass of each slice, 64 bits, and of none
+const uint LIST = SLICE_MASSES + 2u * (BINS + 1u); // (index, float bits) of logits
 
-bool by_count() { return pc.p.top_k > 0u && pc.p.top_k < pc.p.cols; }
+uint slices() { return (COLS + SLICE - 1u) / SLICE; }
+bool by_count() { return pc.p.top_k > 0u && pc.p.top_k < COLS; }
 bool by_mass() { return pc.p.top_p > 0.0 && pc.p.top_p < 1.0; }
 
-uint slices() { return (pc.p.cols + SLICE - 1u) / SLICE; }
-uint64_t scratch(uint row) {
-    uint words = LIST + (by_count() || by_mass() ? 2u * pc.p.cols : 0u);
-    return pc.address[SCRATCH] + uint64_t(row) * uint64_t(words) * 4ul;
-}
+uint64_t scratch(uint row) { return pc.address[SCRATCH] + uint64_t(row) * uint64_t(LIST + 2u * COLS) * 4ul; }
 
-uint thread() { return gl_LocalInvocationID.x; }
-float logit(uint row, uint i) { return load_float(pc.address[LOGITS], row * pc.p.cols + i, DTYPE_IN); }
+float logit(uint row, uint i) { return load_float(pc.address[LOGITS], row * COLS + i, DTYPE_IN); }
 uint key_of(float x) { return ordered_key(floatBitsToUint(x), DTYPE_F32); }
+float value_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
 
 // ---- reductions over the workgroup (all threads must call them; the result is everyone's) -----------------------------------
 
-shared uint reduce_words[128];
+shared uvec2 reduce_words[128];
 
-uint largest(uint x) {
+uvec2 largest(uvec2 x) {
     x = subgroupMax(x);
     if (gl_NumSubgroups == 1) return x;
     barrier();
@@ -70,26 +72,37 @@ uint largest(uint x) {
     for (uint i = 0; i < gl_NumSubgroups; i++) x = max(x, reduce_words[i]);
     return x;
 }
+uint largest(uint x) { return largest(uvec2(x, 0u)).x; }
 
-// (index, key) of the best of all threads' candidates: of equal keys the lowest index.
-uvec2 best_of(uvec2 mine) {
-    uint key = largest(mine.y);
-    return uvec2(~largest(mine.y == key ? ~mine.x : 0u), key);
-}
+// ---- the largest logits of a row's parts, SAMPLE_PARTS of them at most ------------------------------------------------------------
 
-// A thread's best of what was left per slice or workgroup of a row.
-uvec2 best_of_parts(uint row) {
-    uvec2 best = uvec2(NONE, 0u);
-    for (uint first = thread(); first < pc.p.bests; first += 3u * THREADS) {
-        uvec2 parts[3]; // loads that do not wait for each other
-        [[unroll]] for (uint n = 0; n < 3u; n++) parts[n] = U32x2s(pc.address[BEST]).v[row * pc.p.bests + min(first + n * THREADS, pc.p.bests - 1u)];
-        [[unroll]] for (uint n = 0; n < 3u; n++)
-            if (parts[n].y > best.y || (parts[n].y == best.y && parts[n].x < best.x)) best = parts[n];
+const uint PART_ROUNDS = SAMPLE_PARTS / SAMPLE_BINS;
+
+// (index, ordered key) of a part each, or (NO_TOKEN, 0).
+struct Parts { uvec2 v[PART_ROUNDS]; };
+
+Parts load_parts(uint row) {
+    Parts parts;
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) {
+        uint i = n * THREADS + thread();
+        parts.v[n] = U32x2s(pc.address[BEST]).v[row * pc.p.bests + min(i, pc.p.bests - 1u)];
+        if (i >= pc.p.bests) parts.v[n] = uvec2(NO_TOKEN, 0u);
     }
-    return best;
+    return parts;
 }
 
-float value_of(uint key) { return uintBitsToFloat((key >> 31) != 0u ? key & 0x7fffffffu : ~key); }
+uint best_key(Parts parts) {
+    uint key = 0u;
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) key = max(key, parts.v[n].y);
+    return key;
+}
+
+// The lowest index of those whose key is the largest.
+uint best_index(Parts parts, uint key) {
+    uint index = 0u; // upside down
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) if (parts.v[n].y == key) index = max(index, ~parts.v[n].x);
+    return ~largest(index);
+}
 
 // ---- masses -----------------------------------------------------------------------------------------------------------------
 
@@ -115,22 +128,26 @@ void add_mass(uint bin, uint64_t mass) {
 
 uint64_t bin_mass(uint bin) { return mass_of_limbs(uvec3(limbs[0][bin], limbs[1][bin], limbs[2][bin])); }
 
+const uint RUN = 16u;
 shared uint64_t running[SAMPLE_BINS];
-shared uint64_t running_total;
+shared uint64_t run_sums[SAMPLE_BINS / RUN];
 shared uint found;
 shared uint64_t found_target;
 
-// The sum over the threads up to this one, and over all.
+// The sum over the threads up to this one, and over all: first in runs of 16.
 uint64_t running_sum(uint64_t x, out uint64_t total) {
-    for (uint distance = 1u; distance < THREADS; distance *= 4u) {
-        barrier();
-        running[thread()] = x;
-        barrier();
-        [[unroll]] for (uint i = 1u; i < 4u; i++) if (thread() >= i * distance) x += running[thread() - i * distance];
-    }
-    if (thread() == THREADS - 1u) running_total = x;
     barrier();
-    total = running_total;
+    running[thread()] = x;
+    barrier();
+    uint run = thread() / RUN;
+    [[unroll]] for (uint i = 0; i < RUN - 1u; i++) if (i < thread() % RUN) x += running[run * RUN + i];
+    if (thread() % RUN == RUN - 1u) run_sums[run] = x;
+    barrier();
+    total = 0ul;
+    [[unroll]] for (uint i = 0; i < SAMPLE_BINS / RUN; i++) {
+        if (i < run) x += run_sums[i];
+        total += run_sums[i];
+    }
     return x;
 }
 

@@ -34,14 +34,17 @@ FN float inverse_temperature(float temperature) { return temperature > 1e-30f ? 
 
 FN float token_weight(float logit, float most, float inverse) { return m_exp((logit - most) * inverse); }
 
-// Linear bins of the distance from the maximum, an eighth each, the last one open: bin 0 holds the largest logits.
+// Linear bins of the distance from the maximum, as a rule eight to 1, the last one open: bin 0 holds the largest logits.
 #define SAMPLE_BINS 256
-// Logits that a workgroup of a GPU looks at, and the words of its scratch memory that must be zero beforehand (sample.glsl).
+#define SAMPLE_STEPS 8.0f
+// Logits that a workgroup of a GPU looks at, parts of a row whose largest it compares at most, and the words of its scratch memory
+// that must be zero beforehand (sample.glsl).
 #define SAMPLE_SLICE 1024
-#define SAMPLE_CLEARED (4 * SAMPLE_BINS + 1)
+#define SAMPLE_PARTS 768
+#define SAMPLE_CLEARED (4 * SAMPLE_BINS + 2)
 
-FN uint distance_bin(float logit, float most) {
-    float d = (most - logit) * 8.0f;
+FN uint distance_bin(float logit, float most, float steps) {
+    float d = (most - logit) * steps;
     return UINT(d < 255.0f ? d : 255.0f);
 }
 

@@ -2,22 +2,19 @@
 // Adds the counts and masses of a slice of logits to the histogram of its row; see sample.glsl. One workgroup a slice.
 
 #define BUFFERS 3
+const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u;
 #include "sample.glsl"
 
 void main() {
-    uint row = flat_workgroup() / slices(), slice = flat_workgroup() % slices();
-    if (row >= pc.p.rows) return;
+    uint slice = gl_WorkGroupID.x, row = gl_WorkGroupID.y;
     float x[PER_THREAD]; // on their way while the best is found
-    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
-        uint i = slice * SLICE + n * THREADS + thread();
-        x[n] = logit(row, min(i, pc.p.cols - 1u));
-    }
-    float most = value_of(largest(best_of_parts(row).y));
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) x[n] = logit(row, min(slice * SLICE + n * THREADS + thread(), COLS - 1u));
+    float most = value_of(largest(best_key(load_parts(row))));
     if (!is_finite(most)) return;
     clear_bins();
     [[unroll]] for (uint n = 0; n < PER_THREAD; n++) {
-        if (slice * SLICE + n * THREADS + thread() >= pc.p.cols) continue;
-        uint bin = distance_bin(x[n], most);
+        if (slice * SLICE + n * THREADS + thread() >= COLS) continue;
+        uint bin = distance_bin(x[n], most, SAMPLE_STEPS);
         if (by_count()) atomicAdd(counts[bin], 1u);
         if (by_mass()) add_mass(bin, mass_of(token_weight(x[n], most, 1.0)));
     }

@@ -6,16 +6,15 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
-import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../src/llm/kv_cache.ts";
 import { decodeStep } from "../src/llm/decode_state.ts";
-import type { SamplerOptions } from "../src/llm/sampler.ts";
 import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
-import { choosingOf, numbersOf, stateOf } from "./choosing.ts";
+import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "./choosing.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
@@ -44,12 +43,13 @@ async function decoding<T>(change: Partial<typeof options>, body: () => T | Prom
   }
 }
 
-/** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards. */
+/** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards, which may be left out. */
 async function steps(
   model: LanguageModel,
   shape: ModelShape,
   context: number,
   count: number,
+  readsCache: boolean = true,
 ): Promise<{ logits: number[]; cache: number[] }> {
   const cache: KvCache = model.makeCache();
   mx.tidy(() => {
@@ -88,7 +88,7 @@ async function steps(
   }
   cache.advance(count);
   const rows: number[] = [];
-  for (const buffer of cache.state) {
+  for (const buffer of readsCache ? cache.state : []) {
     const [B, H, blocks, T, block] = buffer.shape;
     const plain = mx.tidy(() =>
       buffer.transpose(0, 1, 3, 2, 4).reshape([B, H, T, blocks * block]).index(
@@ -110,7 +110,7 @@ async function steps(
  * Tokens of sampled steps behind an empty cache, and the state at the end. `apart` has something else read the token, so that
  * the end of the step runs op by op on the same logits.
  */
-async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apart: boolean): Promise<number[]> {
+async function sampledSteps(model: LanguageModel, settings: ChoosingSettings, apart: boolean): Promise<number[]> {
   const count = 6;
   const cache = model.makeCache();
   cache.reserve(count);
@@ -123,14 +123,14 @@ async function sampledSteps(model: LanguageModel, settings: SamplerOptions, apar
   loop.run(2);
   for (let i = 2; i < count; i++) loop.run();
   await loop.done();
-  const found = numbersOf(state);
+  const found = [...numbersOf(state), ...toldOf(state)];
   const { keys: _, values: __, ...small } = state;
   mx.dispose(small);
   cache.dispose();
   return found;
 }
 
-const SETTINGS: readonly SamplerOptions[] = [
+const SETTINGS: readonly ChoosingSettings[] = [
   { temp: 1 },
   { temp: 0.6, topK: 20, topP: 0.95 },
   { temp: 0.9, topK: 1 },
@@ -141,6 +141,9 @@ const SETTINGS: readonly SamplerOptions[] = [
   { temp: 0.7, repetitionPenalty: 0.5 },
   { repetitionPenalty: 1.8 },
   {},
+  { logprobs: 20 },
+  { temp: 1, logprobs: 0 },
+  { temp: 0.6, topK: 20, topP: 0.95, repetitionPenalty: 1.3, logprobs: 3 },
 ];
 
 for (const device of DEVICES) {
@@ -196,6 +199,26 @@ for (const device of DEVICES) {
     });
   }
 
+  Deno.test(`a step of 8-bit weights leaves the embedding of its token to the next one on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await writeModel(`${folder}/model`, SHAPE, { bits: 8, groupSize: 64 });
+    const { model } = await mx.lm.load(`${folder}/model`, { device });
+    mx.setDefaultDevice(device);
+    for (const sums of ["u64", "i32"] as const) {
+      await decoding({ sums, fast: "barriers" }, async () => {
+        for (const [end, settings] of [["greedy", {}], ["draw", SETTINGS[1]]] as const) {
+          const expected = await sampledSteps(model, settings, true);
+          const kernels = await kernelsOf(device, async () => {
+            assertEquals(await sampledSteps(model, settings, false), expected);
+          });
+          assert(kernels.has(`decode_${end}_${sums}`), [...kernels].join());
+        }
+      });
+    }
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
+
   for (const { sums, fast } of FORMS) {
     Deno.test(`fused decoding with ${sums} sums and ${fast} gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
@@ -220,44 +243,61 @@ for (const device of DEVICES) {
   }
 
   const vocab = 4099; // the last four rows of the head are not whole
-  const shapes: readonly (readonly [string, ModelShape, 32 | 64 | 128, "BF16" | "F16", mx.Dtype, number])[] = [
+  const shapes: readonly (readonly [string, ModelShape, ModelFormat, mx.Dtype, number])[] = [
     [
       "3 heads to a key head, groups of 32",
       { hidden: 128, intermediate: 96, layers: 2, heads: 6, kvHeads: 2, headDim: 32, tied: true, vocab },
-      32,
-      "F16",
+      { groupSize: 32, dtype: "F16" },
       mx.float16,
       5,
     ],
     [
       "one head to a key head, groups of 64",
       { hidden: 256, intermediate: 192, layers: 2, heads: 2, kvHeads: 2, headDim: 64, tied: false, vocab },
-      64,
-      "BF16",
+      { groupSize: 64 },
       mx.bfloat16,
       3,
     ],
     [
       "4 heads to a key head, several rounds",
       { hidden: 1280, intermediate: 640, layers: 1, heads: 4, kvHeads: 1, headDim: 128, tied: true, vocab },
-      128,
-      "BF16",
+      { groupSize: 128 },
       mx.float32,
       1600,
     ],
     [
       "a cache of two positions to a thread",
       { hidden: 128, intermediate: 128, layers: 1, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab },
-      64,
-      "F16",
+      { groupSize: 64, dtype: "F16" },
       mx.float16,
       400,
     ],
+    [
+      "8 bits in groups of 32, 3 heads to a key head",
+      { hidden: 128, intermediate: 96, layers: 2, heads: 3, kvHeads: 1, headDim: 32, tied: true, vocab },
+      { bits: 8, groupSize: 32, dtype: "F16" },
+      mx.float32,
+      5,
+    ],
+    [
+      "8 bits in groups of 64",
+      { hidden: 256, intermediate: 192, layers: 2, heads: 2, kvHeads: 2, headDim: 64, tied: false, vocab },
+      { bits: 8, groupSize: 64 },
+      mx.bfloat16,
+      3,
+    ],
+    [
+      "8 bits in groups of 128, several rounds",
+      { hidden: 1280, intermediate: 640, layers: 1, heads: 4, kvHeads: 1, headDim: 128, tied: true, vocab },
+      { bits: 8, groupSize: 128 },
+      mx.float32,
+      1600,
+    ],
   ];
-  for (const [name, shape, groupSize, dtype, activations, context] of shapes) {
+  for (const [name, shape, format, activations, context] of shapes) {
     Deno.test(`fused decoding equals op by op with ${name} on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
-      await writeModel(`${folder}/model`, shape, { groupSize, dtype });
+      await writeModel(`${folder}/model`, shape, format);
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: activations });
       mx.setDefaultDevice(device);
       const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 2));
@@ -325,9 +365,9 @@ for (const device of DEVICES) {
     if (concurrent) await writeModel(`${folder}/model`, shape, { groupSize: 128 });
     const { model, tokenizer } = await mx.lm.load(concurrent ? `${folder}/model` : TINY_DIR, { device });
     mx.setDefaultDevice(device);
-    const run = (fast: typeof options.fast): Promise<number[]> =>
+    const run = (fast: typeof options.fast, context: number = 300, count: number = 24): Promise<number[]> =>
       decoding({ sums: "u64", fast }, async () => {
-        if (concurrent) return (await steps(model, shape, 300, 24)).logits;
+        if (concurrent) return (await steps(model, shape, context, count, false)).logits;
         const found: number[] = [];
         for await (const r of mx.lm.streamGenerate(model, tokenizer, "Once", { maxTokens: 3 })) found.push(r.token);
         return found;
@@ -337,6 +377,10 @@ for (const device of DEVICES) {
       const fast = i % 2 === 0 ? "barriers" : concurrent ? "whole" : "steps";
       assertEquals(await run(fast), expected, fast);
     }
+    // Walks in rounds, the last of which gives some threads a row and others none.
+    for (const context of concurrent ? [1601, 2570, 3480] : []) {
+      assertEquals(await run("whole", context, 3), await run("barriers", context, 3), `${context} positions`);
+    }
     model[Symbol.dispose]();
     await Deno.remove(folder, { recursive: true });
   });
@@ -344,7 +388,7 @@ for (const device of DEVICES) {
   Deno.test(`decoding what the kernels do not take is right all the same on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     const shape = { hidden: 128, intermediate: 128, layers: 1, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab };
-    await writeModel(`${folder}/model`, shape, { bits: 8, groupSize: 64 });
+    await writeModel(`${folder}/model`, shape, { bits: 6, groupSize: 64 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
     const expected = await decoding({ regions: "off" }, () => steps(model, shape, 2, 2));

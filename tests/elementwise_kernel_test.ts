@@ -51,7 +51,7 @@ const FLOAT: Partial<Record<ElementwiseName, Fn>> = {
   to_bool: (a) => Number(truth(a)),
   abs: Math.abs,
   negative: (a) => -a,
-  sign: Math.sign,
+  sign: (a) => Math.sign(a) || 0, // NaN has none
   square: (a) => a * a,
   sqrt: Math.sqrt,
   rsqrt: (a) => 1 / Math.sqrt(a),

@@ -4,9 +4,9 @@
  * run op by op. On software devices regions are off by default, so they are switched on here.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
-import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
+import { writeModel } from "../scripts/synthetic.ts";
 import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { promptStep } from "../src/llm/decode_state.ts";
@@ -14,7 +14,7 @@ import type { LanguageModel } from "../src/llm/models/mod.ts";
 import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../src/llm/sampler.ts";
 import { forgive } from "../src/schedule/fast.ts";
 import { options } from "../src/schedule/options.ts";
-import { choosingOf, numbersOf, stateOf } from "./choosing.ts";
+import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "./choosing.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { TINY_DIR } from "./models.ts";
@@ -26,23 +26,14 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 /** Rows of the cache before the prompt, tokens of the prompt, rows that these are padded to. */
 const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
 
-const SHAPE: ModelShape = {
-  hidden: 128,
-  intermediate: 64,
-  layers: 1,
-  heads: 2,
-  kvHeads: 1,
-  headDim: 32,
-  tied: true,
-  vocab: 4099, // the last four rows of the head are not whole
-};
-
-const SETTINGS: readonly SamplerOptions[] = [
+const SETTINGS: readonly ChoosingSettings[] = [
   {},
   { repetitionPenalty: 1.8 },
   { temp: 1 },
   { temp: 0.6, topK: 20, topP: 0.95 },
   { temp: 1, minP: 0.3, repetitionPenalty: 1.3 },
+  { logprobs: 0 },
+  { temp: 0.6, topK: 20, repetitionPenalty: 1.3, logprobs: 7 },
 ];
 
 /** What else a graph does with its end, so that the kernels cannot serve it. */
@@ -52,13 +43,13 @@ const OTHERS = {
   "a position that is changed": (_: mx.Tensor, __: mx.Tensor, after: mx.Tensor) => mx.multiply(after, 2),
 } as const;
 
-/** The state behind a prompt and its first token. `other` is a state more that the graph computes. */
+/** The state behind a prompt and its first token, log probabilities apart. `other` is a state more that the graph computes. */
 async function promptState(
   model: LanguageModel,
-  settings: SamplerOptions,
+  settings: ChoosingSettings,
   regions: typeof options.regions,
   other?: (logits: mx.Tensor, next: mx.Tensor, after: mx.Tensor) => mx.Tensor,
-): Promise<number[]> {
+): Promise<{ numbers: number[]; told: number[] }> {
   const before = options.regions;
   options.regions = regions;
   const cache = model.makeCache();
@@ -82,7 +73,8 @@ async function promptState(
     loop.run(); // then once more, behind the first
     loop.run();
     await loop.done();
-    return [...numbersOf(state), ...(state.other ? state.other.tolist() as number[] : [])];
+    const more = state.other ? state.other.tolist() as number[] : [];
+    return { numbers: [...numbersOf(state), ...more], told: toldOf(state) };
   } finally {
     options.regions = before;
     mx.dispose(Object.values(state).flat().filter((x) => x !== undefined));
@@ -128,11 +120,14 @@ for (const device of DEVICES) {
       // Draws depend on more digits than bfloat16 rows have behind the norm.
       for (const settings of SETTINGS.filter(({ temp }) => temp === undefined || dtype !== mx.bfloat16)) {
         const expected = await promptState(model, settings, "off");
-        let found: number[] = [];
+        let found: typeof expected = { numbers: [], told: [] };
         const kernels = await kernelsOf(device, async () => {
           found = await promptState(model, settings, "on");
         });
-        assertEquals(found, expected, JSON.stringify(settings));
+        assertEquals(found.numbers, expected.numbers, JSON.stringify(settings));
+        assertEquals(found.told.length, expected.told.length);
+        // The logits are sums in another order, rounded to their dtype.
+        found.told.forEach((x, i) => assertAlmostEquals(x, expected.told[i], dtype === mx.float32 ? 2e-3 : 5e-2));
         assert(kernels.has("decode_head_u64"), [...kernels].join());
         for (const kernel of kernels) assert(!/^random|^scatter|^reduce|^sample_best/.test(kernel), kernel);
       }
@@ -184,7 +179,7 @@ for (const device of DEVICES) {
     for (const [name, other] of Object.entries(OTHERS)) {
       const expected = await promptState(model, {}, "off", other);
       const kernels = await kernelsOf(device, async () => {
-        assertEquals(await promptState(model, {}, "on", other), expected, name);
+        assertEquals((await promptState(model, {}, "on", other)).numbers, expected.numbers, name);
       });
       assert(!kernels.has("decode_head_u64"), name);
     }

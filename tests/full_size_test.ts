@@ -1,6 +1,7 @@
 /**
- * The logits of a whole Qwen3-0.6B, with random weights, against the float32 reference: of a prompt in one pass, and of tokens
- * one by one as the generation loop runs them. On a CPU it would take minutes; tests/reference/logits.ts compares there.
+ * The logits of a whole Qwen3-0.6B, with random weights, against the float32 reference: of a prompt in one pass, of tokens one by
+ * one as the generation loop runs them, and of several sequences together. On a CPU it would take minutes;
+ * tests/reference/logits.ts compares there.
  */
 
 import { assert } from "@std/assert";
@@ -13,6 +14,8 @@ import { testDevices } from "./devices.ts";
 import { fullSizeGolden, IDS, keptLogits, PROMPT, STEPS } from "./full_size.ts";
 import { nmse } from "./oracle.ts";
 
+/** Sequences that are decoded together. */
+const SEQUENCES = 3;
 /** Dtypes of activations and of the cache, and the limit. */
 const LIMITS: readonly (readonly [activations: mx.Dtype, cache: mx.Dtype, nmse: number])[] = [
   [mx.float32, mx.float32, 1e-5],
@@ -34,15 +37,22 @@ for (const device of testDevices()) {
         const golden = fullSizeGolden();
         const split = golden.length * PROMPT / IDS.length;
         const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype });
-        const cache = cacheOf(model, cached);
-        const prompt = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
-        const whole = nmse(keptLogits(floats(prompt), 0), golden.subarray(0, split));
-        const single = nmse(await steps(model, cache), golden.subarray(split));
-        mx.dispose(prompt);
-        cache.dispose();
+        const caches = Array.from({ length: SEQUENCES }, () => cacheOf(model, cached));
+        const [prompt] = caches.map((cache) => {
+          using logits = mx.tidy(() => model.forward(mx.array([IDS.slice(0, PROMPT)], mx.int32), cache));
+          return keptLogits(floats(logits), 0);
+        });
+        const whole = nmse(prompt, golden.subarray(0, split));
+        const [single] = await steps(model, caches[0], 1);
+        caches[0].trim(STEPS);
+        const together = mx.lm.KvCache.stack(caches);
+        const several = await steps(model, together, SEQUENCES);
+        together.dispose();
         model[Symbol.dispose]();
-        const found = `NMSE ${whole.toExponential(1)} in one pass, ${single.toExponential(1)} one by one`;
-        assert(whole <= limit && single <= limit, found);
+        const errors = [single, ...several].map((logits) => nmse(logits, golden.subarray(split)));
+        const [alone, most] = [errors[0], Math.max(...errors.slice(1))].map((error) => error.toExponential(1));
+        const found = `NMSE ${whole.toExponential(1)} in one pass, ${alone} one by one, ${most} together`;
+        assert(whole <= limit && errors.every((error) => error <= limit), found);
         console.log(`${device}, ${dtype.name} and ${cached.name}: ${found}`);
       },
     });
@@ -60,33 +70,39 @@ function cacheOf(model: mx.lm.LanguageModel, dtype: mx.Dtype): mx.lm.KvCache {
   return new mx.lm.KvCache({ ...options, dtype });
 }
 
-/** Logits of the last tokens, one step of a loop each. */
-async function steps(model: mx.lm.LanguageModel, cache: mx.lm.KvCache): Promise<Float32Array> {
+/** Logits of the last tokens, one step of a loop each, of several sequences of the same tokens. */
+async function steps(model: mx.lm.LanguageModel, cache: mx.lm.KvCache, count: number): Promise<Float32Array[]> {
   cache.reserve(STEPS);
   const state = {
-    position: mx.array([PROMPT], mx.int32),
-    logits: mx.zeros([1, model.config.vocabSize]),
+    position: mx.full([count], PROMPT, mx.int32),
+    logits: mx.zeros([count, model.config.vocabSize]),
     keys: cache.keys,
     values: cache.values,
   };
   const ids = mx.array([...IDS], mx.int32);
   mx.eval(ids);
-  const found: number[] = [];
+  const found = Array.from({ length: count }, (): number[] => []);
   {
     using loop = new Loop(state, ({ position, keys, values }) => {
       const step = new StepCache(keys, values, position);
-      const logits = model.forward(mx.take(ids, position).reshape([1, 1]), step).reshape([1, -1]).astype(mx.float32);
+      const logits = model.forward(mx.take(ids, position).reshape([count, 1]), step).reshape([count, -1]).astype(
+        mx.float32,
+      );
       return { position: mx.add(position, 1), logits, keys: step.keys, values: step.values };
     });
     for (let i = 0; i < STEPS; i++) {
       loop.run();
       await loop.done();
-      found.push(...keptLogits(floats(state.logits), PROMPT + i));
+      const logits = floats(state.logits);
+      found.forEach((of, row) => {
+        const width = logits.length / count;
+        of.push(...keptLogits(logits.subarray(row * width, (row + 1) * width), PROMPT + i));
+      });
     }
   }
   cache.advance(STEPS);
   mx.dispose([state.position, state.logits, ids]);
-  return Float32Array.from(found);
+  return found.map((of) => Float32Array.from(of));
 }
 
 function floats(x: mx.Tensor): Float32Array {

@@ -45,6 +45,7 @@ for (const device of testDevices()) {
       assertEquals([last.finishReason, last.promptTokens, last.generationTokens], ["stop", ids.length, greedy.length]);
       assert(responses.slice(0, -1).every((r) => r.finishReason === null));
       assert(last.promptTps > 0 && last.generationTps > 0 && last.peakMemory > 0);
+      assert(responses.every((r) => r.promptTps === last.promptTps) && responses[0].generationTps === 0);
     }
     await model.traces.idle();
     model[Symbol.dispose]();
@@ -258,6 +259,27 @@ Deno.test("streamGenerate() takes a sampler and processors in place of options",
   assert(seen.length > 0 && seen.every((shape) => shape.at(-1) === 4));
 });
 
+Deno.test("processors see the last tokens, those of the prompt and of the cache included", async () => {
+  /** Leaves the recent tokens alone possible, and all of them equally. */
+  const onlyRecent: mx.lm.LogitsProcessor = (tokens, logits) => {
+    const indices = tokens.reshape([1, -1]);
+    return mx.putAlongAxis(mx.full(logits.shape, -Infinity), indices, mx.zeros(indices.shape), -1);
+  };
+  for (
+    const [held, prompt] of [[[], [11, 40, 9, 300, 7]], [[], [9, 300]], [[11, 40, 9], [300, 7]], [[3, 11, 40, 9], [5]]]
+  ) {
+    using cache = model.makeCache();
+    if (held.length > 0) await collect(streamGenerate(model, tokenizer, held, { maxTokens: 1, cache }));
+    const settings = { maxTokens: 4, logprobs: 20, logitsProcessors: [onlyRecent], repetitionContextSize: 4, cache };
+    const tokens = [...held, ...prompt];
+    for (const { token, logprobs } of await collect(streamGenerate(model, tokenizer, prompt, settings))) {
+      const possible = logprobs!.top.filter(({ logprob }) => logprob > -Infinity).map((t) => t.token);
+      assertEquals(possible.toSorted(), [...new Set(tokens.slice(-4))].toSorted(), `behind ${tokens}`);
+      tokens.push(token);
+    }
+  }
+});
+
 Deno.test("streamGenerate() never gives a token that logitBias forbids", async () => {
   const [forbidden] = GREEDY;
   const few = { maxTokens: 4, logitBias: { [forbidden]: -Infinity } };
@@ -304,6 +326,10 @@ Deno.test("streamGenerate() ends at the context limit with the reason length", a
   const responses = await collect(streamGenerate(limited, tokenizer, PROMPT));
   assertEquals(responses.map((r) => r.token), GREEDY.slice(0, 4));
   assertEquals(responses.at(-1)?.finishReason, "length");
+  using cache = model.makeCache();
+  await collect(streamGenerate(limited, tokenizer, IDS.slice(0, 2), { maxTokens: 1, cache }));
+  const behind = await collect(streamGenerate(limited, tokenizer, IDS.slice(2), { cache }));
+  assertEquals(behind.map((r) => r.token), GREEDY.slice(0, 4));
   const message = "The prompt has 8 tokens and the context has room for 7: shorten the prompt";
   await assertRejects(() => generate(limited, tokenizer, [...IDS, ...IDS]), LlmError, message);
 });
@@ -340,6 +366,10 @@ Deno.test("streamGenerate() refuses bad options and prompts before any work", as
     await wrong(prompt as unknown as mx.lm.Prompt, {}, "neither a text nor a list of token ids or messages");
   }
   await wrong([4096], {}, "The prompt has token id 4096, the vocabulary ends at 4095");
+  for (const [prompt, type] of [[["Once"], "string"], [mx.array([1, 2], mx.int32), "object"]]) {
+    await wrong(prompt as unknown as mx.lm.Prompt, {}, `The prompt is a list with a ${type} in it`);
+  }
+  await wrong(PROMPT, { stop: 5 as unknown as string }, "stop is 5, expected a text or a list of texts");
   await wrong(PROMPT, { maxTokens: 0 }, "maxTokens is 0, expected a positive integer");
   await wrong(PROMPT, { temp: -1 }, "temp is -1");
 });
@@ -349,6 +379,17 @@ Deno.test("forward() refuses more tokens than the context holds", () => {
   const tokens = mx.zeros([1, 4097], mx.int32);
   assertThrows(() => model.forward(tokens, cache), LlmError, "The context holds 4096 tokens: 4097 would be needed");
   mx.dispose(tokens);
+});
+
+Deno.test("a model that was disposed says so, and load() says what it takes", async () => {
+  const gone = await mx.lm.load(TINY_DIR, { device: anyDevice() });
+  gone.model[Symbol.dispose]();
+  gone.model[Symbol.dispose]();
+  await assertRejects(() => generate(gone.model, gone.tokenizer, PROMPT), LlmError, "The model was disposed");
+  const dir = undefined as unknown as string;
+  await assertRejects(() => mx.lm.load(dir), LlmError, "load() expected a model directory: found undefined");
+  const dtype = "float16" as unknown as mx.Dtype;
+  await assertRejects(() => mx.lm.load(TINY_DIR, { dtype }), LlmError, "found float16");
 });
 
 Deno.test("load() reports progress up to the bytes of the weights", async () => {

@@ -6,7 +6,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { logprobsOf, readLogprobs } from "../src/llm/logprobs.ts";
+import { readLogprobs } from "../src/llm/logprobs.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { TINY_DIR } from "./models.ts";
@@ -15,7 +15,7 @@ mx.devices(); // opens the library outside of the tests, which count resources
 
 /** Log probabilities of logits, and the indices of the `top` likeliest; of equals the lower index first. */
 function oracle(logits: readonly number[], top: number): { logprobs: number[]; likely: number[] } {
-  const most = Math.max(...logits);
+  const most = logits.reduce((a, b) => Math.max(a, b));
   const total = most + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - most), 0));
   const likely = logits.map((_, i) => i).sort((a, b) => logits[b] - logits[a] || a - b).slice(0, top);
   return { logprobs: logits.map((x) => x - total), likely };
@@ -63,13 +63,14 @@ function changed(logits: readonly number[], tokens: readonly number[]): number[]
 }
 
 for (const device of testDevices()) {
-  Deno.test(`logprobsOf() gives what float64 gives on ${device}`, () => {
+  Deno.test(`mx.fast.logprobs() gives what float64 gives on ${device}`, () => {
     mx.setDefaultDevice(device);
-    for (const [size, rows, top] of [[5, 1, 3], [256, 2, 1], [257, 1, 20], [1031, 3, 7], [4099, 1, 20], [700, 2, 0]]) {
+    const shapes = [[5, 1, 3], [256, 2, 1], [257, 1, 20], [1031, 3, 7], [4099, 1, 20], [700, 2, 0], [40, 67, 2]];
+    for (const [size, rows, top] of [...shapes, [30_011, 2, 7], [151_936, 1, 20]]) {
       const logits = Array.from({ length: rows }, (_, row) => someLogits(size, row));
-      const tokens = logits.map((row, i) => row.findIndex((x, at) => at >= i && x > -Infinity));
+      const tokens = logits.map((row, i) => row.findIndex((x, at) => at >= i % 5 && x > -Infinity));
       const found = mx.tidy(() =>
-        logprobsOf(mx.array(logits), mx.array(tokens.map((token) => [token]), mx.int32), top).tolist()
+        mx.fast.logprobs(mx.array(logits), mx.array(tokens, mx.int32), top).tolist()
       ) as number[][];
       for (const [i, row] of found.entries()) {
         const { logprob, top: likely } = readLogprobs(Float32Array.from(row));
@@ -112,32 +113,43 @@ for (const device of testDevices()) {
   });
 }
 
-const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device: "wasm" });
-const PROMPT = "Once upon a time";
-
-Deno.test("log probabilities change no token, and sequences together get those that each gets alone", async () => {
-  const settings = { maxTokens: 5, temp: 1, seed: 3, frequencyPenalty: 0.5 };
-  const plain = await collect(mx.lm.streamGenerate(model, tokenizer, PROMPT, settings));
-  assert(plain.every((response) => !("logprobs" in response)));
-  const alone = await collect(mx.lm.streamGenerate(model, tokenizer, PROMPT, { ...settings, logprobs: 2 }));
-  assertEquals(alone.map(({ token }) => token), plain.map(({ token }) => token));
-  const together = await collect(
-    mx.lm.streamBatchGenerate(model, tokenizer, [PROMPT, "The sea is"], { ...settings, seed: [3, 4], logprobs: 2 }),
-  );
-  const first = together.filter(({ sequence }) => sequence === 0);
-  assertEquals(first.map(({ token }) => token), alone.map(({ token }) => token));
-  for (const [i, { logprobs }] of first.entries()) {
-    assertEquals(logprobs!.top.map(({ token }) => token), alone[i].logprobs!.top.map(({ token }) => token));
-    assertAlmostEquals(logprobs!.logprob, alone[i].logprobs!.logprob, 1e-3);
-  }
-});
+for (const device of testDevices()) {
+  Deno.test(`log probabilities change no token, and sequences together get those that each gets alone on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    mx.setDefaultDevice(device);
+    options.regions = "on";
+    const settings = { maxTokens: 5, temp: 1, seed: 3 };
+    const prompt = "Once upon a time";
+    for (const more of [{}, { topK: 2, repetitionPenalty: 1.1 }, { frequencyPenalty: 0.5 }]) {
+      const how = { ...settings, ...more };
+      const plain = await collect(mx.lm.streamGenerate(model, tokenizer, prompt, how));
+      assert(plain.every((response) => !("logprobs" in response)));
+      const alone = await collect(mx.lm.streamGenerate(model, tokenizer, prompt, { ...how, logprobs: 2 }));
+      assertEquals(alone.map(({ token }) => token), plain.map(({ token }) => token));
+      const together = await collect(
+        mx.lm.streamBatchGenerate(model, tokenizer, [prompt, "The sea is"], { ...how, seed: [3, 4], logprobs: 2 }),
+      );
+      const first = together.filter(({ sequence }) => sequence === 0);
+      assertEquals(first.map(({ token }) => token), alone.map(({ token }) => token));
+      for (const [i, { logprobs }] of first.entries()) {
+        assertEquals(logprobs!.top.map(({ token }) => token), alone[i].logprobs!.top.map(({ token }) => token));
+        assertAlmostEquals(logprobs!.logprob, alone[i].logprobs!.logprob, 1e-3);
+      }
+    }
+    options.regions = "auto";
+    await model.traces.idle();
+    model[Symbol.dispose]();
+  });
+}
 
 Deno.test("streamGenerate() refuses numbers of log probabilities that are out of range", async () => {
+  const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device: "wasm" });
   for (const logprobs of [-1, 1.5, 21, NaN]) {
     await assertRejects(
-      () => collect(mx.lm.streamGenerate(model, tokenizer, PROMPT, { logprobs })),
+      () => collect(mx.lm.streamGenerate(model, tokenizer, [5, 9], { logprobs })),
       mx.lm.LlmError,
       `logprobs is ${logprobs}, expected an integer from 0 to 20`,
     );
   }
+  model[Symbol.dispose]();
 });

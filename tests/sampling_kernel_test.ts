@@ -319,6 +319,31 @@ kernelTest("sample finds thresholds among hundreds of ties, of close logits and 
   }
 });
 
+kernelTest("sample finds the few likeliest wherever they lie among many parts", (backend) => {
+  const next = generator(61);
+  const cols = 30_011; // 30 slices, the last one short
+  const row = (of: (i: number) => number): Float32Array => Float32Array.from({ length: cols }, (_, i) => of(i));
+  const rows = [
+    row(() => next() * 9 - 4), // everywhere
+    row((i) => i >= 5120 && i < 5140 ? 4 + next() : next() * 3), // in one slice
+    row((i) => i % 11_000 === 7 ? i / 50_000 : -Infinity), // three tokens
+    row((i) => Math.floor(i / 1024) % 2 === 0 ? -Infinity : 100 * next() - 300), // no mass but near the largest
+    row((i) => i > 29_900 ? 1 : 1 - 1e-6 * next()), // hundreds of ties
+  ];
+  const uniforms = [0, 0.4, Math.fround(next()), 1 - 2 ** -24];
+  for (const logits of rows) {
+    for (const s of [{ topK: 7 }, { topK: 5, topP: 0.8 }, { topK: 6, topP: 0.999, minP: 0.2 }]) {
+      for (const temperature of [0.6, 50]) {
+        const how = { ...s, temperature };
+        const tokens = sample(backend, float32, uniforms.flatMap(() => [...logits]), cols, how, uniforms);
+        tokens.forEach((token, i) =>
+          assertDraw(logits, how, uniforms[i], token, `${JSON.stringify(how)} on ${backend.name}`)
+        );
+      }
+    }
+  }
+});
+
 kernelTest("sample takes many rows", (backend) => {
   const next = generator(51);
   const [rows, cols] = [150, 40];

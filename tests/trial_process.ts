@@ -16,21 +16,25 @@ import { options } from "../src/schedule/options.ts";
 /** Has layers tested on a device, whatever it is. Workgroups of software devices do not run together and should not wait long. */
 export function tryOn(device: string): void {
   const { concurrent } = getBackend(device).limits;
+  mx.setDefaultDevice(device);
   Object.assign(options, { regions: "on", fast: "try", patience: concurrent ? undefined : 256 });
 }
 
-/** Traces greedy steps of a model and has their test made, where it is open. */
-export async function tryLayers(model: LanguageModel): Promise<void> {
-  using cache = model.makeCache();
-  cache.reserve(1);
+/** Traces greedy steps of a model for some sequences and has their test made, where it is open. */
+export async function tryLayers(model: LanguageModel, sequences: number = 1): Promise<void> {
+  using cache = mx.lm.KvCache.stack(Array.from({ length: sequences }, () => {
+    const cache = model.makeCache();
+    cache.reserve(1);
+    return cache;
+  }));
   const { keys, values } = cache;
-  using token = mx.array([[11]], mx.int32);
-  using position = mx.array([0], mx.int32);
+  using token = mx.full([sequences, 1], 11, mx.int32);
+  using position = mx.zeros([sequences], mx.int32);
   const state = { token, position, keys, values };
   using loop = new Loop(state, ({ token, position, keys, values }) => {
     const step = new StepCache(keys, values, position);
-    const logits = model.forward(token, step).reshape([1, -1]);
-    const next = mx.argmax(logits, -1).astype(mx.int32).reshape([1, 1]);
+    const logits = model.forward(token, step).reshape([sequences, -1]);
+    const next = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, 1]);
     return { token: next, position: mx.add(position, 1), keys: step.keys, values: step.values };
   });
   await loop.improve();

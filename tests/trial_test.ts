@@ -110,6 +110,18 @@ for (const device of DEVICES) {
     model[Symbol.dispose]();
   });
 
+  Deno.test({ name: `several sequences have a verdict of their own on ${device}`, ignore: !concurrent }, async () => {
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    await trying(device, async (folder) => {
+      options.batch = "on";
+      for (const count of [3, 2]) await tryLayers(model, count);
+      const found = verdicts(folder);
+      assertEquals(found.map(({ question }) => question.slice(-1)).toSorted(), ["2", "3"]);
+      for (const { answer } of found) assertEquals(answer, expected);
+    });
+    model[Symbol.dispose]();
+  });
+
   Deno.test(`a test goes with the weights that it reads on ${device}`, async () => {
     const backend = mx.withDevice(device, getBackend);
     const alive = backend.liveObjects();

@@ -105,7 +105,7 @@ static uint64_t near_histogram(const Logits *row, float most, bool by_mass, uint
         for (uint32_t i = 0; i < run.n; i += 4) {
             if (!any_reaches(run.x + i, least)) continue;
             for (uint32_t j = i; j < min_u32(i + 4, run.n); j++) {
-                uint32_t bin = distance_bin(run.x[j], most);
+                uint32_t bin = distance_bin(run.x[j], most, SAMPLE_STEPS);
                 if (bin >= bins) continue;
                 h->counts[bin]++;
                 if (by_mass) h->masses[bin] += mass_of(weights[j]);
@@ -137,7 +137,7 @@ static Logits copy_bins(const Logits *row, float most, const Select *k, const Se
         for (uint32_t i = 0; i < run.n; i += 4) {
             if (!any_reaches(run.x + i, least)) continue;
             for (uint32_t j = i; j < min_u32(i + 4, run.n); j++) {
-                uint32_t bin = distance_bin(run.x[j], most);
+                uint32_t bin = distance_bin(run.x[j], most, SAMPLE_STEPS);
                 if ((k->wanted && bin == k->bin) || (p->wanted && bin == p->bin)) copied[n++] = run.x[j];
             }
         }
@@ -173,7 +173,7 @@ static Thresholds find_thresholds(const Logits *row, const struct SamplePush *p,
         while (next_run(&near, &run)) {
             for (uint32_t i = 0; i < run.n; i++) {
                 float x = run.x[i];
-                uint32_t bin = distance_bin(x, most), flipped = ~key_of(x), digit = flipped >> shift & 0xffu;
+                uint32_t bin = distance_bin(x, most, SAMPLE_STEPS), flipped = ~key_of(x), digit = flipped >> shift & 0xffu;
                 if (candidate(&k, bin, flipped, fixed_mask)) h.counts[digit]++;
                 if (candidate(&m, bin, flipped, fixed_mask)) h.masses[digit] += mass_of(token_weight(x, most, 1.0f));
             }

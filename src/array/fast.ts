@@ -9,7 +9,7 @@
 
 import { bool, type Dtype, float32, int32, promote, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type OpAttrs } from "../graph/node.ts";
+import type { Node, OpAttrs } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import * as op from "./binary.ts";
 import { arange, array } from "./creation.ts";
@@ -17,6 +17,7 @@ import { castNode, type TensorLike, toIndexNode, toNode } from "./convert.ts";
 import { matmul } from "./products.ts";
 import { astype, broadcastNode, expandDims, reshape, reshapeNode, swapaxes } from "./movement.ts";
 import { concatenate, split, stack } from "./join.ts";
+import { floatNode, fused } from "./fused.ts";
 import { takeAlongAxis } from "./gather.ts";
 import { uniform } from "./random.ts";
 import * as reduce from "./reduce.ts";
@@ -25,27 +26,7 @@ import { argsort } from "./sort.ts";
 import { handOn, type Tensor, wrap } from "./tensor.ts";
 import { cos, exp, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
 
-/** The composite of a node: Tensors around its inputs, and the node that the definition gives. */
-function composite(inputs: readonly Node[], definition: (...inputs: Tensor[]) => Tensor): () => Node {
-  return () => handOn(scoped(() => definition(...inputs.map(wrap))));
-}
-
-function fused<K extends "rmsNorm" | "rope" | "attention" | "sample">(
-  name: K,
-  inputs: readonly Node[],
-  shape: readonly number[],
-  dtype: Dtype,
-  attrs: OpAttrs[K],
-  definition: (...inputs: Tensor[]) => Tensor,
-): Tensor {
-  return wrap(makeNode(name, inputs, shape, dtype, attrs, composite(inputs, definition)));
-}
-
-function floatNode(name: string, value: TensorLike): Node {
-  const node = toNode(name, value);
-  if (node.dtype.kind !== "float") throw new DtypeError(`${name}() takes float arrays only: found ${node.dtype.name}`);
-  return node;
-}
+export { logprobs, logprobsComposite } from "./logprobs.ts";
 
 function lastAxisVector(name: string, what: string, vector: Node, x: Node): void {
   if (vector.shape.length === 1 && vector.shape[0] === x.shape[x.shape.length - 1]) return;

@@ -144,6 +144,8 @@ export interface OpAttrs {
   };
   /** inputs (logits (rows, cols)[, uniforms (rows,)]): uint32 (rows,). */
   sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
+  /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
+  logprobs: { readonly top: number };
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;

@@ -9,7 +9,7 @@ import type { Tensor } from "../array/mod.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { StepCache } from "./kv_cache.ts";
-import { type Logprobs, logprobsOf, logprobsWidth, readLogprobs } from "./logprobs.ts";
+import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./sampler.ts";
 
@@ -37,7 +37,7 @@ export interface State {
   readonly weights: Tensor | undefined;
   /** int32 (B, LOG): chosen tokens by position modulo its size. */
   readonly log: Tensor;
-  /** float32 (B, LOG, n): in the same way what {@link logprobsOf} says of them, where that is wanted. */
+  /** float32 (B, LOG, n): in the same way what `mx.fast.logprobs` says of them, where that is wanted. */
   readonly logprobs: Tensor | undefined;
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
@@ -126,7 +126,7 @@ function choose(
     recent: recent && put(recent, next),
     weights: weights && put(weights, mx.ones([rows], mx.float32)),
     log: put(log, next),
-    logprobs: logprobs && put(logprobs, logprobsOf(logits, next.reshape([rows, 1]), top)),
+    logprobs: logprobs && put(logprobs, mx.fast.logprobs(logits, next, top)),
     keys,
     values,
   };

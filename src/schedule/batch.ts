@@ -1,161 +1,234 @@
 /**
- * One token of each of several sequences through a whole decoder: five dispatches a layer that read weights once for eight
- * sequences, as shaders/batch.glsl says. A sequence gets bit for bit what decoder_emit.ts gives it alone.
+ * One token of each of several sequences through a whole decoder, with weights that are read once for all of them, as
+ * shaders/batch.glsl says: all layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a
+ * layer. Both are the same kernel and give the same bits.
+ *
+ * Activations are float16 and sums float32, as in prompts, whose fragments of weights these kernels share. Every sum has an order
+ * of its own, so a sequence gets the same bits whatever the others are and wherever it stands among them.
  *
  * @module
  */
 
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
-import type { Node } from "../graph/node.ts";
 import { uint32 } from "../graph/dtype.ts";
+import type { Node } from "../graph/node.ts";
 import {
   type Caches,
   type Decoder,
+  type DecoderForm,
   type DecoderSizes,
+  type Emission,
   normsOf,
+  PATIENCE,
   pushOf,
   sequencesOf,
   specOf,
-  workgroupsOf,
 } from "./decoder.ts";
-import { emitEnd, headResults } from "./decoder_end.ts";
+import { emitEnd, type HeadResults, headResults } from "./decoder_end.ts";
 import type { ReadyDecoder } from "./decoder_ready.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { matrixMap } from "./matrices.ts";
 import { options } from "./options.ts";
 
-/** Threads that share products, and that walk the positions of a sequence. */
-const THREADS = 512;
-const WIDE = 256;
-/** Hidden features that the normalising kernels take. */
-const MOST_HIDDEN = 1024;
-/** Sequences of a workgroup, and how many the last one of several must have to be worth its way. */
-const ROWS = 8;
-const WORTH_IT = 4;
-/** Positions that a thread of attention has at most. */
-const MOST_POSITIONS = 6;
-/** Blocks of 8 features of the feed-forward part that a workgroup makes. */
-const FEATURE_BLOCKS = 3;
-/** Workgroups of the head, and rows that one makes at once. */
-const HEAD_WORKGROUPS = 528;
-const HEAD_ROWS = 16;
+/** Threads of a workgroup that opens a token. */
+const BEGIN_THREADS = 256;
+/** Workgroups that go through the layers: no more than run at once on the GPUs that wait inside of a dispatch. */
+const WORKGROUPS = 128;
+/** Workgroups of the head at most, and logits that each of their warps makes at once. */
+const HEAD_WORKGROUPS = 264;
+const HEAD_COLUMNS = 16;
 /** Workgroups that open a token of a sequence. */
 const BEGIN_WORKGROUPS = 4;
-/** Rows of a projection that a workgroup makes. */
-const PROJECT_ROWS = 8;
+/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+export const MOST_SEQUENCES = 16;
+/** How many there must be to be faster than a grid of the kernels of one: in one dispatch, and with barriers. */
+const LEAST_SEQUENCES = { whole: 3, barriers: 6 } as const;
+/** Sequences that are rows of a matrix together. */
+const BLOCK = 8;
+/** Phases of a layer, in the order of their bits in batch_layers.comp. */
+const PHASE_COUNT = 5;
+/** Depth of a step of the products. */
+const STEP = 64;
+const MOST_HEAD_DIM = 128;
+/** Query heads to a key head. */
+const MOST_HEADS = 8;
 
-/** Whether so many sequences are served faster than by a grid of the kernels of one: with matrices only, and full workgroups. */
-function pays(backend: Backend, sequences: number): boolean {
-  return sequences >= ROWS && (sequences - 1) % ROWS + 1 >= WORTH_IT && usesMatrices(backend);
+/** The kernels that serve a device: on matrix units, or plain ones that do the same sums slowly and are there for tests. */
+interface BatchKernels {
+  readonly layers: KernelName;
+  readonly head: KernelName;
+  readonly threads: number;
+  /** Hidden features, times blocks of sequences, that shared memory of the head has room for. */
+  readonly mostHidden: number;
 }
 
-/** Whether the kernels of several sequences serve a decoder: sums in 64 bits, and a cache that attention walks at once. */
-export function isBatch(backend: Backend, decoder: Decoder): boolean {
-  const { maxThreads } = backend.limits;
-  const sequences = sequencesOf(decoder);
-  return sequences > 1 && (options.regions === "on" || pays(backend, sequences)) &&
-    (options.sums ?? "u64") === "u64" && backend.has("batch_attend") && maxThreads >= 2 * THREADS &&
-    decoder.capacity <= WIDE * MOST_POSITIONS && decoder.sizes.hidden <= MOST_HIDDEN;
+const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, mostHidden: 2048 };
+const PLAIN: BatchKernels = { layers: "batch_layers_plain", head: "batch_head_plain", threads: 256, mostHidden: 1536 };
+
+function kernelsOf(backend: Backend): BatchKernels {
+  return matrixMap(backend).pairs ? MATRICES : PLAIN;
 }
 
-/** Whether the kernels with matrices serve a device; they read codes in the layouts of batch_layouts.ts. */
-export function usesMatrices(backend: Backend): boolean {
-  return backend.has("batch_qkv_matrices") && matrixMap(backend).pairs;
+/** Whether all positions of a cache are those of one round of the warps of a workgroup, 16 of each. */
+export function isOneRound(backend: Backend, capacity: number): boolean {
+  return capacity <= kernelsOf(backend).threads / 2;
 }
 
-/** Bytes of the state of a sequence, in the order of batch.glsl. */
-export function sequenceBytes({ hidden, intermediate, heads, kvHeads, headDim }: DecoderSizes): number {
-  const slices = headDim / 8;
-  const squares = kvHeads + heads;
-  const blocks = heads * slices + intermediate / 8;
-  const bytes = 256 + headDim * 4 + hidden * 12 + squares * (headDim * 4 + slices * 16) + blocks * 24;
-  return Math.ceil(bytes / 256) * 256;
+/** Whether workgroups of the kernels may wait for each other in one dispatch. */
+export function waitsInside(backend: Backend): boolean {
+  return kernelsOf(backend) === MATRICES;
+}
+
+/** Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. */
+export function batchMisfit(backend: Backend, d: Decoder): string | undefined {
+  const { sizes: s } = d;
+  const { layers, head, threads, mostHidden } = kernelsOf(backend);
+  const sequences = sequencesOf(d);
+  const forced = options.batch === "on";
+  const waits = backend.limits.concurrent && options.fast !== "barriers";
+  const rules: readonly (readonly [boolean, string])[] = [
+    [options.batch !== "off", "they are switched off"],
+    [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
+    [
+      forced || sequences >= LEAST_SEQUENCES[waits ? "whole" : "barriers"],
+      `${sequences} sequences are faster that way`,
+    ],
+    [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
+    [s.bits === 4, `weights have ${s.bits} bits, not 4`],
+    [
+      layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
+      `${backend.name} has no matrices that they know`,
+    ],
+    [backend.limits.maxThreads >= threads, `workgroups have at most ${backend.limits.maxThreads} threads`],
+    [s.hidden % STEP === 0, `the hidden size ${s.hidden} is no multiple of ${STEP}`],
+    [s.intermediate % STEP === 0, `the intermediate size ${s.intermediate} is no multiple of ${STEP}`],
+    [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
+    [s.headDim <= MOST_HEAD_DIM, `the head size ${s.headDim} is more than ${MOST_HEAD_DIM}`],
+    [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
+    [
+      s.hidden * Math.ceil(sequences / BLOCK) <= mostHidden,
+      `${s.hidden} hidden features are too many for ${sequences} sequences`,
+    ],
+  ];
+  return rules.find(([holds]) => !holds)?.[1];
+}
+
+/** Where the residual lies in the state, in blocks of {@link BLOCK} sequences, its bytes and those of all, as batch.glsl has them. */
+export function batchState({ hidden, intermediate, heads, kvHeads, headDim }: DecoderSizes, sequences: number): {
+  readonly residual: number;
+  readonly residualBytes: number;
+  readonly bytes: number;
+} {
+  const blocks = Math.ceil(sequences / BLOCK);
+  const residual = 256 + sequences * headDim * 4;
+  const residualBytes = blocks * hidden * 4 * BLOCK;
+  const fresh = sequences * (heads + 2 * kvHeads) * headDim * 4;
+  const halves = blocks * (heads * headDim + intermediate) * 2 * BLOCK;
+  return { residual, residualBytes, bytes: Math.ceil((residual + residualBytes + fresh + halves) / 256) * 256 };
+}
+
+/** Emits the dispatches of a decoder of several sequences; {@link emitBatch} puts them together. */
+export class BatchEmitter {
+  readonly #e: Emission;
+  readonly #spec: Readonly<Record<string, number>>;
+  readonly #push: Readonly<Record<string, number>>;
+
+  /** `state` has the bytes that {@link batchState} says; there is a status unless the form is "barriers". */
+  constructor(emission: Emission) {
+    const { l, ready: { decoder: d }, capacity } = emission;
+    this.#e = emission;
+    this.#spec = { ...specOf(d, l.backend), SEQUENCES: sequencesOf(d) };
+    this.#push = pushOf(d, capacity);
+  }
+
+  /** The residual of each sequence before the first layer, and all else that opens a token. */
+  begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
+    const table = "table" in x
+      ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
+      : [undefined, undefined, undefined, undefined];
+    const vector = "table" in x ? undefined : this.#plain(x);
+    this.#e.l.emit("batch_begin", [this.#e.state, position, vector, ...table, freqs], {
+      threads: BEGIN_THREADS,
+      spec: { ...this.#spec, DTYPE_X: x.dtype.code },
+      push: this.#push,
+      workgroups: [BEGIN_WORKGROUPS, sequencesOf(this.#e.ready.decoder), 1],
+    });
+  }
+
+  /** All layers over their caches. */
+  layers(caches: Caches): void {
+    const { decoder: d, layers, norms } = this.#e.ready;
+    const table = layers.map(({ qkv, o, gateUp, down }, i) => {
+      const { keys, values } = caches[i];
+      return [normsOf(norms, d.sizes, i).norm, keys, values, ...qkv, ...o, ...gateUp, ...down];
+    });
+    const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
+    const run = (layer: number, count: number, phases: number): void =>
+      this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
+        threads,
+        spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
+        push: { ...this.#push, layer, layers: count, phases, patience: options.patience ?? PATIENCE },
+        table: table.slice(layer, layer + count),
+        workgroups: WORKGROUPS,
+      });
+    if (this.#e.form === "whole") return run(0, table.length, (1 << PHASE_COUNT) - 1);
+    for (let layer = 0; layer < table.length; layer++) {
+      for (let phase = 0; phase < PHASE_COUNT; phase++) run(layer, 1, 1 << phase);
+    }
+  }
+
+  /** The logits, where anybody reads them, and what the end of the step needs. */
+  head(): HeadResults {
+    const { decoder: d, norms, head } = this.#e.ready;
+    const rows = sequencesOf(d);
+    const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
+    // None without a logit: draws rely on the largest one of each.
+    const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
+    const results = headResults(
+      this.#e.l,
+      d.logits,
+      d.keepsLogits,
+      rows,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#e.value,
+    );
+    const { logits, best, scratch, recent, spec } = results;
+    const { norm } = normsOf(norms, d.sizes, d.layers.length);
+    this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
+      threads,
+      spec: { ...this.#spec, ...spec },
+      push: this.#push,
+      workgroups: count,
+    });
+    return results;
+  }
+
+  #plain(node: Node): Value {
+    return this.#e.l.contiguous(this.#e.value(node), true);
+  }
 }
 
 /** Emits the dispatches of the decoder of several sequences. `value` and `done` are those of `emitDecoder`. */
 export function emitBatch(
   l: Lowering,
   ready: ReadyDecoder,
+  form: DecoderForm,
   caches: Caches,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
-  const { decoder: d, layers } = ready;
-  const { hidden, intermediate, heads, kvHeads, headDim } = d.sizes;
+  const { decoder: d } = ready;
   const sequences = sequencesOf(d);
-  const slices = headDim / 8;
-  const parts = slices % 2 === 0 ? 2 : 1;
-  const tiles = Math.ceil(sequences / ROWS);
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([sequences, sequenceBytes(d.sizes) / 4], uint32);
-  const spec = {
-    ...specOf(d, l.backend),
-    COPIES: 1,
-    UNROLL: Math.ceil(d.capacity / WIDE),
-    ROUNDS: 1,
-    SEQUENCES: sequences,
-  };
-  const push = pushOf(d, d.capacity);
-  const run = (
-    kernel: KernelName,
-    buffers: readonly (Value | undefined)[],
-    workgroups: number,
-    rows: number,
-    own: Readonly<Record<string, number>> = {},
-    threads = THREADS,
-  ): void =>
-    l.emit(kernel, [state, ...buffers], {
-      threads,
-      spec: { ...spec, ...own },
-      push,
-      workgroups: [workgroups, rows, 1],
-    });
-  const matrices = usesMatrices(l.backend);
-  const product = (phase: "qkv" | "gate_up" | "head"): KernelName =>
-    matrices ? `batch_${phase}_matrices` : `batch_${phase}`;
-
-  const { x, freqs } = d;
-  const table = "table" in x
-    ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map(plain)
-    : [undefined, undefined, undefined, undefined];
-  const vector = "table" in x ? undefined : plain(x);
-  run("batch_begin", [plain(d.position), vector, ...table, freqs && plain(freqs)], BEGIN_WORKGROUPS, sequences, {
-    DTYPE_X: x.dtype.code,
-  });
-  const project = (matrix: Node, affine: Value, words: number, run_: number): void =>
-    run("batch_project", [plain(matrix), affine], hidden / PROJECT_ROWS, tiles, { WORDS: words, RUN: run_ });
-  d.layers.forEach((layer, i) => {
-    const { norm, mlpNorm, qNorm, kNorm } = normsOf(ready.norms, d.sizes, i);
-    const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => plain(m.codes));
-    const { qkv, o, gateUp, down } = layers[i];
-    const { keys, values } = caches[i];
-    const [ofQkv, ofGateUp] = matrices ? [[qkv[1]], [gateUp[1]]] : [[q, k, v], [gate, up]];
-    run(product("qkv"), [norm, qkv[0], qNorm, kNorm, values, ...ofQkv], workgroupsOf(d.sizes), tiles);
-    run(
-      "batch_attend",
-      [keys, values],
-      kvHeads * parts,
-      sequences,
-      { HEAD_PARTS: parts },
-      d.capacity <= WIDE ? 2 * THREADS : THREADS,
-    );
-    project(layer.o.codes, o[0], heads * slices, slices);
-    const features = Math.ceil(intermediate / 8 / FEATURE_BLOCKS);
-    run(product("gate_up"), [mlpNorm, gateUp[0], ...ofGateUp], features, tiles);
-    project(layer.down.codes, down[0], intermediate / 8, 1);
-  });
-  const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / HEAD_ROWS));
-  const results = headResults(l, d.logits, d.keepsLogits, sequences, d.vocabulary, count, d.end, value);
-  const { logits, best, scratch, recent } = results;
-  const last = normsOf(ready.norms, d.sizes, d.layers.length).norm;
-  run(
-    product("head"),
-    [last, matrices ? ready.head[1] : plain(d.head.codes), ready.head[0], logits, best, scratch, recent],
-    count,
-    tiles,
-    results.spec,
-  );
-  if (logits) done(d.logits, logits);
+  const state = l.temporary([batchState(d.sizes, sequences).bytes / 4], uint32);
+  const status = form === "barriers" ? undefined : l.keepStatus();
+  const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
+  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  emitter.layers(caches);
+  const results = emitter.head();
+  if (results.logits) done(d.logits, results.logits);
   emitEnd(l, results, sequences, d.vocabulary, d.token, d.end, value, done);
 }

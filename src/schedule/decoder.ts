@@ -11,7 +11,8 @@ import { bfloat16, type Dtype, float16, float32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { StepEnd } from "./decoder_end.ts";
-import type { Value } from "./lowering.ts";
+import type { ReadyDecoder } from "./decoder_ready.ts";
+import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */
@@ -97,7 +98,7 @@ const SUMS = ["u64", "i32", "f32"] as const;
 export type Sums = typeof SUMS[number];
 
 /** A kernel of a token. */
-export type Phase = "begin" | "qkv" | "attend" | "mlp" | "head" | "greedy";
+export type Phase = "begin" | "qkv" | "attend" | "mlp" | "head" | "greedy" | "draw";
 
 /** The kernel of a phase for a kind of sums. */
 export function kernel(phase: Phase, sums: Sums): KernelName {
@@ -117,7 +118,7 @@ export function decoderMisfit(backend: Backend, s: DecoderSizes): string | undef
   if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
   const rules: readonly (readonly [boolean, string])[] = [
-    [s.bits === 4, `weights have ${s.bits} bits, not 4`],
+    [s.bits === 4 || s.bits === 8, `weights have ${s.bits} bits, not 4 or 8`],
     [s.groupSize % 32 === 0, `the group size ${s.groupSize} is no multiple of 32`],
     [s.hidden % 128 === 0 && s.hidden <= 8192, `the hidden size ${s.hidden} is no multiple of 128 up to 8192`],
     [s.headDim % 16 === 0 && s.headDim <= 256, `the head size ${s.headDim} is no multiple of 16 up to 256`],
@@ -143,11 +144,24 @@ export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly k
 
 // ---- what kernels share -------------------------------------------------------------------------------------------------------
 
-/**
- * How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. Several
- * sequences have kernels of their own.
- */
-export type DecoderForm = "barriers" | "whole" | "steps" | "batch";
+/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
+export type DecoderForm = "barriers" | "whole" | "steps";
+
+/** Looks at what is not complete before a dispatch is given up: some milliseconds. */
+export const PATIENCE = 16384;
+
+/** What emits the dispatches of a decoder, of one sequence or of several. */
+export interface Emission {
+  readonly l: Lowering;
+  readonly ready: ReadyDecoder;
+  readonly form: DecoderForm;
+  /** Rows of the caches. */
+  readonly capacity: number;
+  /** Gives values of nodes outside of the decoder. */
+  value(node: Node): Value;
+  readonly state: Value;
+  readonly status: Value | undefined;
+}
 
 /** The cache of each layer. */
 export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
@@ -167,18 +181,20 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
 /** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
 const HELPERS = 64;
 const MOST_NEAR = 1 << 17;
+/** Positions that a thread has in flight at most where a workgroup has helpers. */
+const MOST_WITH_HELPERS = 6;
 
 /**
- * Helpers in the kernel of all layers. Walks in rounds need all registers; weights that do not stay near are better read once; and
- * helpers stand at barriers of their own, which not every device counts as the same.
+ * Helpers in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay near are
+ * better read once; and helpers stand at barriers of their own, which not every device counts as the same.
  */
-export function helpersOf({ sizes: s }: Decoder, rounds: number, backend: Backend): number {
+export function helpersOf({ sizes: s }: Decoder, unroll: number, backend: Backend): number {
   const { limits } = backend;
   const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
   const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
   const fits = backend.has("decode_layers_near") && limits.concurrent && limits.subgroup === LANES &&
     limits.maxThreads >= THREADS + HELPERS;
-  return fits && rounds === 1 && weights / 2 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
+  return fits && unroll <= MOST_WITH_HELPERS && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
 }
 
 /** Workgroups of qkv, attend and mlp. */

@@ -12,10 +12,12 @@ import {
   type Decoder,
   type DecoderForm,
   type DecoderSizes,
+  type Emission,
   helpersOf,
   kernel,
   type Matrix,
   normsOf,
+  PATIENCE,
   type Phase,
   pushOf,
   sequencesOf,
@@ -26,11 +28,11 @@ import {
   walkOf,
   workgroupsOf,
 } from "./decoder.ts";
-import { emitEnd, endsInHead, type HeadResults, headResults, replaced } from "./decoder_end.ts";
+import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, replaced } from "./decoder_end.ts";
 import { all, type ReadyDecoder } from "./decoder_ready.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
-import type { DrawBuffers } from "./sampling.ts";
+import { type Choice, type DrawBuffers, emitCounts, pushOf as pushOfChoice, ringSize } from "./sampling.ts";
 
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
@@ -38,12 +40,10 @@ const COPIES = 2;
 const HEAD_WORKGROUPS = 528;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
-/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp. */
+/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp and batch_layers.comp. */
 export const MOST_LAYERS = 64;
 /** Workgroups of the largest one: a sum counts its additions in 8 bits. */
 export const MOST_WORKGROUPS = 255;
-/** Looks at an incomplete sum before a dispatch is given up: some milliseconds. */
-const PATIENCE = 16384;
 /** Bits of the phases in decode_layers.comp. */
 const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
 
@@ -70,62 +70,33 @@ export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: Dec
 
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
 export class DecoderEmitter {
-  readonly #l: Lowering;
-  readonly #ready: ReadyDecoder;
-  readonly #form: DecoderForm;
-  readonly #sequences: number;
-  readonly #state: Value;
-  readonly #status: Value | undefined;
-  readonly #value: (node: Node) => Value;
+  readonly #e: Emission;
   readonly #spec: Readonly<Record<string, number>>;
   readonly #push: Readonly<Record<string, number>>;
 
-  /**
-   * `value` gives values of nodes outside of the decoder, `capacity` counts the rows of the caches. `state` has the bytes that
-   * {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers".
-   */
-  constructor(
-    l: Lowering,
-    ready: ReadyDecoder,
-    form: DecoderForm,
-    capacity: number,
-    value: (node: Node) => Value,
-    state: Value,
-    status: Value | undefined,
-  ) {
-    const { decoder: d } = ready;
+  /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers". */
+  constructor(emission: Emission) {
+    const { l, ready: { decoder: d }, capacity } = emission;
     const { unroll, rounds } = walkOf(capacity);
-    this.#l = l;
-    this.#ready = ready;
-    this.#form = form;
-    this.#value = value;
-    this.#sequences = sequencesOf(d);
-    this.#state = state;
-    this.#status = status;
-    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: unroll, ROUNDS: rounds };
+    this.#e = emission;
+    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: unroll, ROUNDS: rounds, BITS: d.sizes.bits };
     this.#push = pushOf(d, capacity);
   }
 
   /**
-   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it, unless `opens` is
-   * false. What goes in front of the first of several tokens only is `opening`.
+   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
+   * the first of several tokens only is `opening`.
    */
-  begin(
-    x: Decoder["x"],
-    position: Value,
-    freqs: Value | undefined,
-    opens: boolean = true,
-    opening: boolean = false,
-  ): void {
+  begin(x: Decoder["x"], position: Value, freqs: Value | undefined, opening: boolean = false): void {
     const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
-    const buffers = [this.#state, position, vector, ...table, freqs];
-    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code, OPENS: Number(opens) }, undefined, opening);
+    const buffers = [this.#e.state, position, vector, ...table, freqs];
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, undefined, opening);
   }
 
   /** All layers over their caches. */
   layers(caches: Caches): void {
-    const { decoder: d, layers: prepared, norms } = this.#ready;
+    const { decoder: d, layers: prepared, norms } = this.#e.ready;
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
       const { norm, mlpNorm, qNorm, kNorm } = normsOf(norms, d.sizes, i);
@@ -139,25 +110,25 @@ export class DecoderEmitter {
         mlp: [mlpNorm, gate, up, gateUp[0], down[0], down[1]],
       };
     });
-    if (this.#form === "barriers") {
+    if (this.#e.form === "barriers") {
       rows.forEach(({ qkv, cache, o, mlp }, layer) => {
-        this.#run("qkv", [this.#state, ...qkv, ...cache], workgroups, {}, { layer });
-        this.#run("attend", [this.#state, ...o, ...cache], workgroups, {}, { layer });
-        this.#run("mlp", [this.#state, ...mlp], workgroups, {}, { layer });
+        this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, {}, { layer });
+        this.#run("attend", [this.#e.state, ...o, ...cache], workgroups, {}, { layer });
+        this.#run("mlp", [this.#e.state, ...mlp], workgroups, {}, { layer });
       });
       return;
     }
     const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
     const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
-      this.#l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#state, this.#status], {
+      this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + helpers,
         spec: helpers > 0 ? { ...this.#spec, HELPERS: helpers } : this.#spec,
         push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
-    if (this.#form === "whole") {
-      const helpers = helpersOf(d, this.#spec.ROUNDS, this.#l.backend);
+    if (this.#e.form === "whole") {
+      const helpers = helpersOf(d, this.#spec.UNROLL, this.#e.l.backend);
       return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
     }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
@@ -165,17 +136,17 @@ export class DecoderEmitter {
 
   /** The logits, where anybody reads them, and what the end of the step needs. With `advances` it opens the next token. */
   head(advances: boolean): HeadResults {
-    const { decoder: d } = this.#ready;
+    const { decoder: d } = this.#e.ready;
     const count = this.#headWorkgroups();
     const results = headResults(
-      this.#l,
+      this.#e.l,
       d.logits,
       d.keepsLogits,
-      this.#sequences,
+      sequencesOf(this.#e.ready.decoder),
       d.vocabulary,
       count,
       d.end,
-      this.#value,
+      this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
     this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
@@ -187,21 +158,56 @@ export class DecoderEmitter {
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
   greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
-    const { sums, decoder: { logits } } = this.#ready;
+    const { sums, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const best = sums === "u64" ? undefined : this.#l.temporary([this.#sequences, count, 2], uint32);
+    const best = sums === "u64"
+      ? undefined
+      : this.#e.l.temporary([sequencesOf(this.#e.ready.decoder), count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
-    const [LOG_SIZE, RECENT_SIZE] = [0, 1].map((i) => rings[i]?.shape.at(-1) ?? 1);
-    this.#run("greedy", buffers, count, { DTYPE_OUT: logits.dtype.code, DTYPE_X: x.dtype.code, LOG_SIZE, RECENT_SIZE });
+    this.#run("greedy", buffers, count, {
+      DTYPE_OUT: logits.dtype.code,
+      DTYPE_X: x.dtype.code,
+      LOG_SIZE: ringSize(rings[0]),
+      RECENT_SIZE: ringSize(rings[1]),
+    });
+  }
+
+  /** The choice of the token from what the head left, the state of the loop and the embedding of the next token. */
+  draw(x: TokenRow, choice: Choice, head: HeadResults, { key, next, position, rings = [] }: DrawBuffers): void {
+    const { layers, vocabulary } = this.#e.ready.decoder;
+    const { few, logits, workgroups } = emitCounts(
+      this.#e.l,
+      choice,
+      sequencesOf(this.#e.ready.decoder),
+      vocabulary,
+      head,
+    );
+    const buffers = [logits, head.best, head.scratch, key, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    this.#run(
+      "draw",
+      [this.#e.state, ...buffers],
+      workgroups[0],
+      {
+        DTYPE_IN: logits?.dtype.code ?? 0,
+        DTYPE_X: x.dtype.code,
+        LOG_SIZE: ringSize(rings[0]),
+        RECENT_SIZE: ringSize(rings[1]),
+        FEW: Number(few),
+      },
+      {
+        ...pushOfChoice(choice, sequencesOf(this.#e.ready.decoder), vocabulary, head.best.shape[1]),
+        layer: layers.length,
+      },
+    );
   }
 
   #headWorkgroups(): number {
-    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#ready.decoder.vocabulary / 32));
+    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#e.ready.decoder.vocabulary / 32));
   }
 
   #headInputs(): readonly Value[] {
-    const { decoder: { layers, sizes, head: { codes } }, head, norms } = this.#ready;
-    return [this.#state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
+    const { decoder: { layers, sizes, head: { codes } }, head, norms } = this.#e.ready;
+    return [this.#e.state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
   }
 
   #table(table: Matrix): readonly Value[] {
@@ -209,7 +215,7 @@ export class DecoderEmitter {
   }
 
   #plain(node: Node): Value {
-    return this.#l.contiguous(this.#value(node), true);
+    return this.#e.l.contiguous(this.#e.value(node), true);
   }
 
   #run(
@@ -217,18 +223,20 @@ export class DecoderEmitter {
     buffers: readonly (Value | undefined)[],
     workgroups: number,
     spec: Readonly<Record<string, number>>,
-    push: Readonly<Record<string, number>> = { layer: this.#ready.decoder.layers.length },
+    push: Readonly<Record<string, number>> = { layer: this.#e.ready.decoder.layers.length },
     opening: boolean = false,
   ): void {
-    const ends = phase === "begin" || phase === "head" || phase === "greedy";
-    const name = ends && this.#form !== "barriers" ? `decode_${phase}_poll` as const : kernel(phase, this.#ready.sums);
-    this.#l.emit(name, buffers, {
+    const inLayers = phase === "qkv" || phase === "attend" || phase === "mlp";
+    const name = !inLayers && this.#e.form !== "barriers"
+      ? `decode_${phase}_poll` as const
+      : kernel(phase, this.#e.ready.sums);
+    this.#e.l.emit(name, buffers, {
       threads: THREADS,
       spec: { ...this.#spec, ...spec },
       push: { ...this.#push, ...push },
       workgroups: phase === "head" || phase === "greedy"
-        ? [this.#sequences, workgroups, 1]
-        : [workgroups, this.#sequences, 1],
+        ? [sequencesOf(this.#e.ready.decoder), workgroups, 1]
+        : [workgroups, sequencesOf(this.#e.ready.decoder), 1],
       opening,
     });
   }
@@ -255,16 +263,16 @@ export function emitDecoder(
     });
     return { keys, values };
   });
-  if (form === "batch") return emitBatch(l, ready, caches, value, done);
+  if (ready.batch) return emitBatch(l, ready, form, caches, value, done);
   const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
   const looped = loopedToken(d, value);
   const state = form === "barriers" && !looped
     ? l.temporary([sequencesOf(d), bytes / 4], uint32)
     : l.keep(sequencesOf(d) * bytes);
   const status = form === "barriers" ? undefined : l.keepStatus();
-  const emitter = new DecoderEmitter(l, ready, form, d.capacity, value, state, status);
+  const emitter = new DecoderEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
   const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
-  emitter.begin(d.x, position, freqs, true, looped !== undefined);
+  emitter.begin(d.x, position, freqs, looped !== undefined);
   emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
     emitter.greedy(looped, replaced(d.end, value, done));
@@ -272,8 +280,11 @@ export function emitDecoder(
   }
   const results = emitter.head(looped !== undefined);
   if (results.logits) done(d.logits, results.logits);
-  emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
-  if (looped) emitter.begin(looped, position, freqs, false);
+  if (looped && d.end) {
+    const buffers = replaced(d.end, value, done);
+    emitter.draw(looped, d.end.choice, results, buffers);
+    emitEndLogprobs(l, results, sequencesOf(d), d.vocabulary, d.end, buffers, value, done);
+  } else emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
 }
 
 /** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */

@@ -8,7 +8,7 @@ import { float32Bits, uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { type Choice, type DrawBuffers, emitDraw, looksAtAll, scratchFor } from "./sampling.ts";
+import { type Choice, type DrawBuffers, emitDraw, emitTelling, LARGEST, looksAtAll, scratchFor } from "./sampling.ts";
 
 /** A parameter and the node that replaces it. */
 export interface StateUpdate {
@@ -32,13 +32,22 @@ export interface StepEnd {
   readonly key: StateUpdate | undefined;
   /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
   readonly rings: readonly StateUpdate[];
+  /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
+  readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
+}
+
+/** All state that a step's end updates. */
+export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): readonly StateUpdate[] {
+  return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
+}
+
+/** Whether a step's end needs all logits, not just the largest one. */
+function needsAll({ choice, logprobs }: StepEnd): boolean {
+  return looksAtAll(choice) || logprobs !== undefined;
 }
 
 /** Rings that a step can end with. */
 export const MOST_RINGS = 2;
-
-/** The choice that takes the largest logit. */
-export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0 };
 
 /** Where the head leaves its results. */
 export interface HeadResults {
@@ -65,9 +74,10 @@ export function headResults(
   value: (node: Node) => Value,
 ): HeadResults {
   const recent = end?.penalty && value(end.penalty.recent);
-  const scratch = end && scratchFor(l, rows, vocabulary, end.choice);
+  const all = end !== undefined && needsAll(end);
+  const scratch = all ? scratchFor(l, rows, vocabulary) : undefined;
   return {
-    logits: keepsLogits || (end && looksAtAll(end.choice)) ? l.temporary(logits.shape, logits.dtype) : undefined,
+    logits: keepsLogits || all ? l.temporary(logits.shape, logits.dtype) : undefined,
     best: l.temporary([rows, workgroups, 2], uint32),
     scratch,
     recent,
@@ -81,8 +91,8 @@ export function headResults(
 }
 
 /** Whether the head can end a step alone: nothing but the largest logit matters. */
-export function endsInHead({ choice, penalty }: StepEnd): boolean {
-  return !looksAtAll(choice) && !penalty;
+export function endsInHead(end: StepEnd): boolean {
+  return !needsAll(end) && !end.penalty;
 }
 
 /** What a step's end writes, where the old values of the state are. `value` and `done` are those of the decoder. */
@@ -123,9 +133,30 @@ export function emitEnd(
     const buffers = replaced(end, value, done);
     if (end.fed) l.copy(value(end.fed), buffers.position!);
     emit(buffers);
+    emitEndLogprobs(l, head, rows, vocabulary, end, buffers, value, done);
   } else if (token) {
     const out = l.temporary(token.shape, token.dtype);
     emit({ out });
     done(token, out);
   }
+}
+
+/** Emits what a step's end tells of its token, if anything, once `buffers` have it. `value` and `done` are those of the decoder. */
+export function emitEndLogprobs(
+  l: Lowering,
+  head: HeadResults,
+  rows: number,
+  vocabulary: number,
+  { logprobs }: StepEnd,
+  { next, position }: DrawBuffers,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  if (!logprobs) return;
+  const ring = value(logprobs.parameter);
+  done(logprobs.value, ring);
+  emitTelling(l, logprobs.top, rows, vocabulary, head, next!, position, {
+    ...ring,
+    shape: [rows, ...ring.shape.slice(-2)],
+  });
 }

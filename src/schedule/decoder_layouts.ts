@@ -79,16 +79,16 @@ export function gateUpAffine({ hidden, intermediate, groupSize }: DecoderSizes):
 }
 
 /**
- * Codes [column / 8][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
+ * Codes [word of columns][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
  * are 32 apart.
  */
-export function transposed(rows: number, columns: number, groupSize: number): Layout {
+export function transposed(rows: number, columns: number, { groupSize, bits }: DecoderSizes): Layout {
   const groups = columns / groupSize;
+  const per = columns * bits / 32;
   return {
     key: "decode transposed",
-    results: [words(columns / 8, rows), words(groups, rows)],
+    results: [words(per, rows), words(groups, rows)],
     emit(l, [codes, scales, biases], [out, affine]) {
-      const per = columns / 8;
       const walk = (outer: number, inner: number): number[] => [outer, 128 * inner, inner, 32 * inner];
       const order = [rows, 128, 4, 1];
       const shape = [rows / 128, 32, 4];

@@ -5,17 +5,16 @@
  */
 
 import type { Node } from "../graph/node.ts";
-import { isBatch, usesMatrices } from "./batch.ts";
-import { gateUpFragments, headFragments, qkvFragments } from "./batch_layouts.ts";
+import { explain } from "../backend/explain.ts";
+import { batchMisfit, MOST_SEQUENCES } from "./batch.ts";
 import { type Decoder, decoderMisfit, type Matrix, sequencesOf, type Sums, sumsOf } from "./decoder.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
 import type { Lowering, Value } from "./lowering.ts";
+import { PAIRS } from "./matrices.ts";
+import { fragments } from "./matrix_products.ts";
 import { type Layout, prepare } from "./prepared.ts";
 
-/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
-const MOST_SEQUENCES = 16;
-
-/** The weights of a layer in the layouts of the kernels. */
+/** The weights of a layer in the layouts of the kernels: codes and affine parameters, or what the kernels need beside codes in place. */
 interface Prepared {
   readonly qkv: readonly Value[];
   readonly o: readonly Value[];
@@ -23,12 +22,18 @@ interface Prepared {
   readonly down: readonly Value[];
 }
 
-/** A decoder whose weights are in place. */
-export interface ReadyDecoder {
-  readonly decoder: Decoder;
-  readonly sums: Sums;
+/** The weights of a decoder but for its norms. */
+interface Weights {
   readonly layers: readonly Prepared[];
   readonly head: readonly Value[];
+}
+
+/** A decoder whose weights are in place. */
+export interface ReadyDecoder extends Weights {
+  readonly decoder: Decoder;
+  /** Whether the kernels of several sequences run it. */
+  readonly batch: boolean;
+  readonly sums: Sums;
   /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
   readonly norms: Value;
 }
@@ -38,41 +43,74 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
   const misfit = decoderMisfit(l.backend, d.sizes);
   if (misfit !== undefined) return misfit;
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
-  const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
+  for (const { keys, values } of d.layers) {
+    for (const update of [keys, values]) {
+      const base = leaf(update.inputs[0]);
+      if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
+    }
+  }
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
-  // A projection as the kernels read it: by columns, or by rows where several sequences share it.
-  const batch = isBatch(l.backend, d);
-  const projection = (m: Matrix, columns: number): readonly Value[] | undefined =>
-    batch
-      ? stored(affine(m), headAffine(hidden, columns, groupSize))
-      : stored(all(m), transposed(hidden, columns, groupSize));
-  // Scales and biases, and where matrices multiply, codes in another order.
-  const product = (matrices: readonly Matrix[], packed: Layout, codes: Layout): readonly Value[] | undefined => {
-    const first = stored(matrices.flatMap(affine), packed);
-    if (!first || !batch || !usesMatrices(l.backend)) return first;
-    const second = stored(matrices.map((m) => m.codes), codes);
-    return second && [...first, ...second];
-  };
-  const layers: Prepared[] = [];
-  for (const layer of d.layers) {
-    for (const update of [layer.keys, layer.values]) {
-      const base = leaf(update.inputs[0]);
-      if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
-    }
-    const qkv = product([layer.q, layer.k, layer.v], qkvAffine(d.sizes), qkvFragments(d.sizes));
-    const o = projection(layer.o, heads * headDim);
-    const gateUp = product([layer.gate, layer.up], gateUpAffine(d.sizes), gateUpFragments(d.sizes));
-    const down = projection(layer.down, intermediate);
-    if (!qkv || !o || !gateUp || !down) return NO_ROOM;
-    layers.push({ qkv, o, gateUp, down });
-  }
-  const head = product([d.head], headAffine(d.vocabulary, hidden, groupSize), headFragments(d.vocabulary, hidden));
   const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
-  return head && norms ? { decoder: d, sums: sumsOf(l.backend)!, layers, head, norms: norms[0] } : NO_ROOM;
+  if (!norms) return NO_ROOM;
+  const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
+    weights && { decoder: d, batch, sums: sumsOf(l.backend)!, ...weights, norms: norms[0] };
+  if (sequencesOf(d) > 1) {
+    const why = batchMisfit(l.backend, d);
+    const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
+    if (found) return found;
+    explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
+  }
+  return ready(false, besideCodes(d, stored)) ?? NO_ROOM;
+}
+
+/** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
+function besideCodes(
+  d: Decoder,
+  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+): Weights | undefined {
+  const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
+  const layers: Prepared[] = [];
+  for (const layer of d.layers) {
+    const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
+    const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
+    const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
+    const down = stored(all(layer.down), transposed(hidden, intermediate, d.sizes));
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, gateUp, down });
+  }
+  const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
+  return head && { layers, head };
+}
+
+/** Weights where several sequences share them: fragments, which are those of prompts but for the head. */
+function fragmentsOf(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): Weights | undefined {
+  const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
+  const packed = (
+    matrices: readonly Matrix[],
+    columns: readonly number[],
+    k: number,
+    gated = false,
+  ): readonly Value[] | undefined => {
+    const parts = matrices.map((m) => all(m).map(leaf));
+    if (!parts.flat().every((part) => part !== undefined)) return undefined;
+    return fragments(l, { parts: parts as Value[][], columns, k, gated, bits, groupSize }, PAIRS);
+  };
+  const [q, kv] = [heads * headDim, kvHeads * headDim];
+  const layers: Prepared[] = [];
+  for (const layer of d.layers) {
+    const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden);
+    const o = packed([layer.o], [hidden], q);
+    const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, true);
+    const down = packed([layer.down], [hidden], intermediate);
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, gateUp, down });
+  }
+  const head = packed([d.head], [d.vocabulary], hidden);
+  return head && { layers, head };
 }
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";

@@ -12,10 +12,10 @@
 
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
-import { isBatch } from "./batch.ts";
 import { type DecoderForm, sequencesOf, walkOf, workgroupsOf } from "./decoder.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./decoder_emit.ts";
 import type { ReadyDecoder } from "./decoder_ready.ts";
+import { isOneRound, waitsInside } from "./batch.ts";
 import { explain } from "../backend/explain.ts";
 import type { Lowering } from "./lowering.ts";
 import { options } from "./options.ts";
@@ -46,18 +46,20 @@ export type Trial = () => Promise<boolean>;
 
 /** How a decoder waits. Where only a test can tell, it is by barriers for now, and the lowering gets a {@link Trial}. */
 export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
-  const { decoder, sums } = ready;
+  const { decoder, sums, batch } = ready;
   const { sizes, layers, x } = decoder;
   const { backend } = l;
-  if (isBatch(backend, decoder)) return "batch";
-  const fits = sums === "u64" && layers.length <= MOST_LAYERS && workgroupsOf(sizes) <= MOST_WORKGROUPS &&
-    "table" in x && sequencesOf(decoder) === 1;
-  if (!l.repeats || !fits || !backend.has("decode_layers") || failed.has(backend)) return "barriers";
+  const fits = layers.length <= MOST_LAYERS &&
+    (batch
+      ? waitsInside(backend)
+      : backend.has("decode_layers") && sums === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
+        workgroupsOf(sizes) <= MOST_WORKGROUPS);
+  if (!l.repeats || !fits || failed.has(backend)) return "barriers";
   if (options.fast !== "auto" && options.fast !== "try") return options.fast;
   if (options.fast === "auto" && !backend.limits.concurrent) return "barriers";
   const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
   verdicts.set(backend, table);
-  const question = questionOf(ready);
+  const question = questionOf(backend, ready);
   const verdict = table.get(question) ?? recalled(backend, question);
   if (verdict === true || verdict === false) {
     table.set(question, verdict);
@@ -137,9 +139,13 @@ export function forgive(backend: Backend): void {
 }
 
 /** What the verdict depends on besides device, driver and build. */
-function questionOf({ decoder: { sizes, layers, capacity } }: ReadyDecoder): string {
+function questionOf(backend: Backend, { decoder, batch }: ReadyDecoder): string {
+  const { sizes, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
-  return `decode ${Object.values(sizes)} ${layers.length} ${unroll} ${rounds} ${layers[0].keys.dtype.name}`;
+  const walk = batch
+    ? `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`
+    : `${unroll} ${rounds}`;
+  return `decode ${Object.values(sizes)} ${layers.length} ${layers[0].keys.dtype.name} ${walk}`;
 }
 
 /** The status word now. */

@@ -24,7 +24,7 @@ import { type DispatchSource, profiler } from "./profile.ts";
 import { openPrompt, type Prompt } from "./prompt.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
-import { MOST_COLS, samples } from "./sampling.ts";
+import { MOST_COLS, samples, tells } from "./sampling.ts";
 import { Storage } from "./storage.ts";
 
 /** How to lower. */
@@ -82,6 +82,10 @@ const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName
   sample(node, backend) {
     const cols = node.inputs[0].shape[1];
     return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+  },
+  logprobs(node, backend) {
+    const cols = node.inputs[0].shape[1];
+    return tells(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
   },
 };
 
@@ -349,7 +353,8 @@ function openDecoder(
   const { decoder: { sizes, layers, end }, late, inside } = found;
   const name = late ? "prompt end" : "decoder step";
   const form = late ? "barriers" : decoderForm(l, ready, leafValue);
-  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${ready.sums} sums, ${form}`);
+  const sums = ready.batch ? "float32" : ready.sums;
+  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
   if (state.length > 0 && !end) {
     explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
   }

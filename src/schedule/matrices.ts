@@ -30,6 +30,12 @@ export interface MatrixMap {
   readonly pairs: boolean;
 }
 
+/** The order of B that `pairs` names. */
+export const PAIRS: Uint32Array = Uint32Array.from(
+  { length: MATRIX },
+  (_, at) => place(at >> 3, at & 7) * 16 + line(at >> 3, at & 7),
+);
+
 const NO_MATRICES: MatrixMap = { weights: undefined, attention: false, pairs: false };
 const maps = new WeakMap<Backend, MatrixMap>();
 
@@ -67,6 +73,15 @@ function askMap(backend: Backend): MatrixMap {
   return map;
 }
 
+/** Of element i of a lane in the order of pairs: the row of A, which is the column of B, and its place along the depth. */
+function line(lane: number, i: number): number {
+  return (lane >> 2) + 2 * (i & 4);
+}
+
+function place(lane: number, i: number): number {
+  return 2 * (lane & 3) + (i & 1) + 4 * (i & 2);
+}
+
 /** Checks what coopmat_map wrote against what the kernels rely on. */
 export function readMap(words: Uint32Array): MatrixMap {
   const [lanes, ...counts] = words.subarray(0, 4);
@@ -82,10 +97,8 @@ export function readMap(words: Uint32Array): MatrixMap {
   const rows = all((lane, i) => row(sum, lane, i) === row(sum, lane & ~3, i & 4));
   const alike = all((lane, i) => column(sum, lane, i) === column(sum, lane, i & 3));
   const same = all((lane, i) => a[lane * ELEMENTS + i] === sum[lane * ELEMENTS + i]);
-  const line = (lane: number, i: number): number => (lane >> 2) + 2 * (i & 4);
-  const place = (lane: number, i: number): number => 2 * (lane & 3) + (i & 1) + 4 * (i & 2);
   const pairs = all((lane, i) => row(sum, lane, i) === line(lane, i) && column(sum, lane, i) === place(lane, i)) &&
-    all((lane, i) => column(b, lane, i) === line(lane, i) && row(b, lane, i) === place(lane, i));
+    b.every((word, at) => word === PAIRS[at]);
   return {
     weights: whole(b) && columns ? b : undefined,
     attention: whole(sum) && rows && alike && same,

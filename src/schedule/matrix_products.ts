@@ -107,9 +107,12 @@ export interface JointMatrix extends Quantization {
   readonly gated: boolean;
 }
 
-/** Codes and affine parameters of a matrix in fragment order; undefined where there is no room for them. */
-export function fragments(l: Lowering, m: JointMatrix): readonly Value[] | undefined {
-  const map = matrixMap(l.backend).weights;
+/** Codes and affine parameters of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
+export function fragments(
+  l: Lowering,
+  m: JointMatrix,
+  map: Uint32Array | undefined = matrixMap(l.backend).weights,
+): readonly Value[] | undefined {
   if (!map) return undefined;
   const { parts, columns, k, gated, bits, groupSize } = m;
   const steps = Math.ceil(k / STEP);

@@ -19,6 +19,8 @@ export const options: {
    * dispatch ("whole"), in the same kernels with a dispatch for each phase ("steps"), or by barriers.
    */
   fast: "auto" | "try" | "whole" | "steps" | "barriers";
+  /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */
+  batch: "auto" | "on" | "off";
   /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
   patience: number | undefined;
 } = {
@@ -26,6 +28,7 @@ export const options: {
   regions: "auto",
   sums: undefined,
   fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
+  batch: "auto",
   patience: undefined,
 };
 

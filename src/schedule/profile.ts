@@ -85,10 +85,11 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   dequantize: ["codes", "scales", "biases"],
   decode_begin: ["codes", "scales", "biases"],
   decode_greedy: ["codes", "scales", "biases"],
+  decode_draw: ["codes", "scales", "biases"],
   decode_qkv: ["keys", "values"],
   decode_layers: ["keys", "values"],
   batch_begin: ["codes", "scales", "biases"],
-  batch_qkv: ["values"],
+  batch_layers: ["keys", "values"],
 };
 
 /** Bytes of the distinct elements that a dispatch is bound to. */

@@ -2,8 +2,8 @@
  * The end of a step in a graph: from the logits to the new state of a loop.
  *
  * Recognised are a penalty on recent tokens, argmax or op `sample`, and state that is the token, the position plus one, the half
- * of a split random key that the draw does not use, or a ring of tokens by position. Everything between must be read by these
- * alone.
+ * of a split random key that the draw does not use, a ring of tokens by position or one of op `logprobs`. Everything between must
+ * be read by these alone.
  *
  * @module
  */
@@ -12,8 +12,8 @@ import { type Dtype, uint32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import { immediateBits } from "./chain.ts";
-import { LARGEST, MOST_RINGS, type StateUpdate, type StepEnd } from "./decoder_end.ts";
-import { type Choice, MOST_COLS } from "./sampling.ts";
+import { MOST_RINGS, type StateUpdate, type StepEnd, updatesOf } from "./decoder_end.ts";
+import { type Choice, LARGEST, MOST_COLS } from "./sampling.ts";
 import type { Walk } from "./region_walk.ts";
 
 /** The end of a step, and the nodes between the logits and the new state. */
@@ -25,6 +25,8 @@ export interface FoundEnd {
 /** A token as the graph chooses it from logits. */
 interface Chosen {
   readonly token: Node;
+  /** What it is chosen from. */
+  readonly row: Node;
   readonly choice: Choice;
   readonly penalty: StepEnd["penalty"];
   /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
@@ -46,7 +48,7 @@ export function findEnd(
   const rows = sizeOf(position.shape);
   const chosen = findChoice(walk, logits, rows);
   if (!chosen) return undefined;
-  const { token, choice, penalty, split } = chosen;
+  const { token, choice, penalty, split, row } = chosen;
   const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
   const isNext = (n: Node): boolean => {
     const sum = viewed(n);
@@ -57,17 +59,40 @@ export function findEnd(
   const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
   const after = state.find((u) => before.includes(u.parameter) && isNext(u.value));
   const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
-  const rings = state.filter(({ parameter, value }) => {
-    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter || !hasRows(parameter, rows)) return false;
+  /** What a ring gets at the next position, where an update of state is one along `axis`. */
+  const written = ({ parameter, value }: StateUpdate, axis: number): Node | undefined => {
+    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter) return undefined;
     const [, update, start] = value.inputs;
     const at = viewed(start);
     const { axes, donate } = attrsOf(value, "dynamicSliceUpdate");
-    return donate && isIndex(parameter) && isToken(update) && axes.length === 1 &&
-      axes[0] === parameter.shape.length - 1 && isElementwise(at, "remainder") && isNext(at.inputs[0]) &&
-      walk.peekFull(at.inputs[1]) === parameter.shape[axes[0]];
+    const fits = donate && axes.length === 1 && axes[0] === axis && isElementwise(at, "remainder") &&
+      isNext(at.inputs[0]) && walk.peekFull(at.inputs[1]) === parameter.shape[axis];
+    return fits ? update : undefined;
+  };
+  const rings = state.filter((u) => {
+    const { parameter } = u;
+    const update = hasRows(parameter, rows) && isIndex(parameter) ? written(u, parameter.shape.length - 1) : undefined;
+    return update !== undefined && isToken(update);
   });
-  if (!next || !after || (split && !key) || rings.length > MOST_RINGS) return undefined;
-  const updates = [next, after, ...(key ? [key] : []), ...rings];
+  const logprobs = state.flatMap((u) => {
+    const update = u.parameter.shape.length === 3 && u.parameter.shape[0] === rows ? written(u, 1) : undefined;
+    const told = update && viewed(update);
+    if (told?.op !== "logprobs" || walk.graph.replaced.has(told) || u.parameter.dtype !== told.dtype) return [];
+    const [of, tokens] = told.inputs;
+    return viewed(of) === viewed(row) && isToken(tokens) ? [{ ...u, top: attrsOf(told, "logprobs").top }] : [];
+  });
+  if (!next || !after || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
+  const end = {
+    choice,
+    penalty,
+    next,
+    position: after,
+    fed: position === after.parameter ? undefined : position,
+    key,
+    rings,
+    logprobs: logprobs[0],
+  };
+  const updates = updatesOf(end);
   const inside = between(updates.map((u) => u.value), logits);
 
   // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
@@ -75,11 +100,10 @@ export function findEnd(
   const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
   const readHere = (node: Node): boolean =>
     walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
-  const fed = position === after.parameter ? undefined : position;
   const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
     updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
     updates.every((u) => u === after || walk.readers(u.value).length === 0);
-  return closed ? { end: { choice, penalty, next, position: after, fed, key, rings }, inside } : undefined;
+  return closed ? { end, inside } : undefined;
 }
 
 /** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
@@ -103,13 +127,13 @@ function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined 
     const readers = walk.readers(row);
     const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
     if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
-      return { token: largest, choice: LARGEST, penalty, split: undefined };
+      return { token: largest, row, choice: LARGEST, penalty, split: undefined };
     }
     const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
     if (sample) {
       const choice = attrsOf(sample, "sample");
       const split = sample.inputs[1] && findSplit(sample.inputs[1], rows);
-      return split || choice.temperature === 0 ? { token: sample, choice, penalty, split } : undefined;
+      return split || choice.temperature === 0 ? { token: sample, row, choice, penalty, split } : undefined;
     }
     if (readers.length !== 1 || readers[0].op !== "reshape") return undefined;
     row = readers[0];

@@ -14,7 +14,7 @@ import { float32, uint32 } from "../graph/dtype.ts";
 import { attrsOf, Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import { type Decoder, type DecoderSizes, isFloat, isHalf } from "./decoder.ts";
-import type { StateUpdate } from "./decoder_end.ts";
+import { type StateUpdate, updatesOf } from "./decoder_end.ts";
 import { findEnd } from "./region_end.ts";
 import { findLayer, type Layer } from "./region_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "./region_walk.ts";
@@ -110,7 +110,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     end,
   };
   checkDtypes(decoder);
-  const updates = end ? [end.next, end.position, ...(end.key ? [end.key] : []), ...end.rings] : [];
+  const updates = end ? updatesOf(end) : [];
   const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values])]);
   if (token) results.add(token);
   for (const update of updates) results.add(update.value);

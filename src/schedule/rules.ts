@@ -17,7 +17,7 @@ import { type Lowering, rowsOf, type Value, view } from "./lowering.ts";
 import { dequantized } from "./lookup.ts";
 import { attention, matmul, quantizedMatmul } from "./products.ts";
 import { ALONG_AXES } from "./reductions.ts";
-import { emitSample, pushOf, samples } from "./sampling.ts";
+import { emitLogprobs, emitSample, pushOf, samples } from "./sampling.ts";
 
 /** Values of a node's inputs. */
 export type Inputs = readonly Value[];
@@ -186,9 +186,14 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     }
     l.emit("sample", [...inputs, out], {
       spec: { DTYPE_IN: logits.dtype.code },
-      push: { ...pushOf(choice, rows, cols), bests: 0, log_size: 0, recent_size: 0 },
+      push: pushOf(choice, rows, cols, 0),
       workgroups: rows,
     });
+    return out;
+  },
+  logprobs(l, node, [logits, tokens]) {
+    const out = l.temporary(node.shape, node.dtype);
+    emitLogprobs(l, attrsOf(node, "logprobs").top, l.contiguous(logits), l.contiguous(tokens), out);
     return out;
   },
   randomBits(l, node, [key]) {

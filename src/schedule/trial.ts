@@ -10,7 +10,8 @@ import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import type { PlanHandle, Slot } from "../backend/backend.ts";
-import type { DecoderForm } from "./decoder.ts";
+import { BatchEmitter, batchState } from "./batch.ts";
+import { type DecoderForm, sequencesOf } from "./decoder.ts";
 import { DecoderEmitter, stateOf } from "./decoder_emit.ts";
 import type { ReadyDecoder } from "./decoder_ready.ts";
 import { Lowering, type Value } from "./lowering.ts";
@@ -43,22 +44,19 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
 /** The layers of a decoder by themselves in one form, over a cache of numbers that are made up. */
 class Layers implements Disposable {
   readonly #own: Lowering;
-  readonly #form: DecoderForm;
-  readonly #hidden: number;
   readonly #words: Uint32Array;
   readonly #slots: readonly Slot[];
-  /** Visible memory that the residual behind the last layer is copied to. */
-  readonly #seen: number;
-  readonly #bytes: number;
+  /** Visible memory that the residual behind the last layer is copied to, and the sums that lie there. */
+  readonly #seen: readonly { readonly buffer: number; readonly bytes: number }[];
+  readonly #sums: (words: BigInt64Array) => BigInt64Array;
   #plan: PlanHandle | undefined;
 
   constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
-    const { decoder: d, sums } = ready;
-    const { capacity } = d;
+    const { decoder: d, sums, batch } = ready;
+    const { capacity, sizes } = d;
     const { dtype } = d.layers[0].keys;
+    const sequences = sequencesOf(d);
     const own = this.#own = new Lowering(l.backend, () => false, false);
-    this.#form = form;
-    this.#hidden = d.sizes.hidden;
     try {
       const filled = (bytes: number, fill: (at: number) => number): Value => {
         const pattern = Uint8Array.from({ length: Math.min(bytes, 256) }, (_, at) => fill(at));
@@ -67,13 +65,18 @@ class Layers implements Disposable {
         return own.keep(bytes, false, content);
       };
       // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
-      const rows = d.sizes.kvHeads * d.sizes.headDim * capacity * dtype.bytes;
+      const rows = sequences * sizes.kvHeads * sizes.headDim * capacity * dtype.bytes;
       const number = (at: number): number =>
         at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
       const cache = { keys: { ...filled(rows, number), dtype }, values: { ...filled(rows, number), dtype } };
-      const [position, token] = [Math.min(capacity - 1, 300), 1].map((n) => filled(4, (at) => n >> (8 * at) & 255));
-      const { bytes, before, residual, turns } = stateOf(d.sizes, capacity, sums, form);
-      const state = own.keep(bytes);
+      // Each sequence at a position and with a token of its own.
+      const indices = (of: (sequence: number) => number): Value =>
+        filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
+      const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
+      const token = indices((sequence) => sequence + 1);
+      const ofBatch = batchState(sizes, sequences);
+      const { bytes, before, residual, turns } = stateOf(sizes, capacity, sums, form);
+      const state = own.keep(batch ? ofBatch.bytes : bytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
         const source = value && l.slots[value.slot];
@@ -89,14 +92,22 @@ class Layers implements Disposable {
         down: mine(down),
       }));
       const stored = { ...ready, layers, norms: here(ready.norms) };
-      const emitter = new DecoderEmitter(own, stored, form, capacity, value, state, status);
+      const Emitter = batch ? BatchEmitter : DecoderEmitter;
+      const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
       emitter.begin(d.x, position, d.freqs && value(d.freqs));
       emitter.layers(d.layers.map(() => cache));
-      const part = { shape: [residual / 4], strides: [1], dtype: uint32 };
-      const at = before + d.layers.length % turns * residual;
-      own.copy({ ...state, ...part, offset: at / 4 }, { ...own.keep(residual, true), ...part });
-      this.#seen = own.kept[own.kept.length - 1].buffer;
-      this.#bytes = residual;
+      const see = (at: number, bytes: number): { buffer: number; bytes: number } => {
+        const part = { shape: [bytes / 4], strides: [1], dtype: uint32 };
+        own.copy({ ...state, ...part, offset: at / 4 }, { ...own.keep(bytes, true), ...part });
+        return { buffer: own.kept[own.kept.length - 1].buffer, bytes };
+      };
+      if (batch) {
+        this.#seen = [see(ofBatch.residual, ofBatch.residualBytes)];
+        this.#sums = (words) => words;
+      } else {
+        this.#seen = [see(before + d.layers.length % turns * residual, residual)];
+        this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
+      }
       this.#slots = own.slots.map((source) => {
         if (source.kind !== "storage") throw new Error("weights are not aligned");
         return { buffer: source.storage.buffer, byteOffset: 0 };
@@ -114,7 +125,7 @@ class Layers implements Disposable {
   }
 
   /** The residual behind the last layer after `times` runs in one submission; undefined where the status says that one failed. */
-  async run(times: number): Promise<BigInt64Array | undefined> {
+  async run(times: number): Promise<readonly bigint[] | undefined> {
     const { backend, status } = this.#own;
     const plan = this.#plan ??= backend.compile(this.#words);
     await backend.waitAsync(backend.run(plan, this.#slots, times));
@@ -123,13 +134,11 @@ class Layers implements Disposable {
       backend.peek(status.buffer, 0, word);
       if (word.some((byte) => byte !== 0)) return undefined;
     }
-    const words = new BigInt64Array(this.#bytes / 8);
-    backend.peek(this.#seen, 0, new Uint8Array(words.buffer));
-    const sums = new BigInt64Array(this.#hidden); // over the copies of each sum; behind 8 words lies a gap of 8
-    words.forEach((word, i) => {
-      if ((i & 8) === 0) sums[(i >> 4) * 8 % this.#hidden + (i & 7)] += word;
+    return this.#seen.flatMap(({ buffer, bytes }) => {
+      const words = new BigInt64Array(bytes / 8);
+      backend.peek(buffer, 0, new Uint8Array(words.buffer));
+      return [...this.#sums(words)];
     });
-    return this.#form === "barriers" ? sums : sums.map((sum) => sum >> 8n); // beside their counts
   }
 
   [Symbol.dispose](): void {
@@ -137,4 +146,18 @@ class Layers implements Disposable {
     this.#plan = undefined;
     for (const storage of this.#own.kept.splice(0)) storage.release();
   }
+}
+
+/** The sums of one sequence over their copies; behind 8 words lies a gap of 8. */
+function addedUp(words: BigInt64Array, hidden: number): BigInt64Array {
+  const sums = new BigInt64Array(hidden);
+  words.forEach((word, i) => {
+    if ((i & 8) === 0) sums[(i >> 4) * 8 % hidden + (i & 7)] += word;
+  });
+  return sums;
+}
+
+/** Sums that are waited for inside of a dispatch lie beside their counts. */
+function withoutCounts(sums: BigInt64Array, form: DecoderForm): BigInt64Array {
+  return form === "barriers" ? sums : sums.map((sum) => sum >> 8n);
 }

@@ -1,0 +1,242 @@
+// Attention of a sequence over a key/value head. The unit's q and k are normalised and turned first; then each warp takes blocks of 16
+// positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and the warps meet at the end.
+//
+// Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights: what leaves one
+// product enters the next one. Of features, four neighbours of the cache's blocks are those of a lane of keys, and of values a
+// lane has eight features of its four positions.
+
+const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u, VALUE_PARTS = (EIGHTS + 7u) / 8u;
+const uint KEY_STEPS = HEAD_DIM / 16u;
+// Where there are few units, two share the values of one and both make its scores.
+const uint SHARES = VALUE_PARTS % 2u != 0u ? 1u : KV_HEADS * SEQUENCES <= 64u ? 2u : 1u;
+const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u, VALUE_STEPS = SHARE_EIGHTS / 2u;
+const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
+const float NOTHING = -1e30;
+
+shared vec4 raw[(HEADS + 1u) * FOURS];        // q of each head and k
+shared float raw_squares[(HEADS + 1u) * FOURS / 4u];
+shared uvec2 turned[(HEADS + 1u) * FOURS];    // the same in float16
+shared uvec2 own_value[FOURS];
+shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
+
+uint attended_sequence, attended_head, first_eight; // of the unit
+const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
+uint64_t cache(uint which) { return ADDRESS(which) + uint64_t(attended_sequence * KV_HEADS + attended_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity; }
+
+struct Keys { uvec2 first[KEY_STEPS], second[KEY_STEPS]; };
+struct Values { uvec4 v[VALUE_STEPS]; };
+
+// Positions of columns r and r + 8 of a block of keys, the latter 8 behind the former.
+uint key_position(uint base) { return base + (lane_row() >> 1) + 4u * (lane_row() & 1u); }
+
+uint halves(uint w) { return DTYPE_KV == DTYPE_BF16 ? half_pair(pair_value(w, DTYPE_KV)) : w; }
+uint cached(vec2 x) { return DTYPE_KV == DTYPE_BF16 ? bf16_bits(x.x) | bf16_bits(x.y) << 16 : half_pair(x); }
+
+// Neighbouring features of a position: four or eight. Those of 32 bits become float16 at once.
+uvec2 cached_four(uint64_t at) {
+    if (DTYPE_KV == DTYPE_F32) return half_four(uintBitsToFloat(Weights4(at).v[0]));
+    return Weights2(at).v[0];
+}
+uvec4 cached_eight(uint64_t at) {
+    if (DTYPE_KV == DTYPE_F32) return uvec4(cached_four(at), cached_four(at + 16u));
+    return Weights4(at).v[0];
+}
+void keep_four(uint64_t at, uvec2 x) {
+    if (DTYPE_KV == DTYPE_F32) F32x4s(at).v[0] = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
+    else Plain2(at).v[0] = x;
+}
+
+void load_keys(uint base, uint now, inout Keys k) {
+    uint p = key_position(base), q = min(p + 8u, now);
+    p = min(p, now);
+    [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
+        uint64_t four = cache(KEYS) + (4u * m + lane_column()) * (pc.p.capacity * 4u * KV_BYTES);
+        k.first[m] = cached_four(four + p * (4u * KV_BYTES));
+        k.second[m] = cached_four(four + q * (4u * KV_BYTES));
+    }
+}
+
+void load_values(uint base, uint now, inout Values v) {
+    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
+        uint eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
+        v.v[i] = cached_eight(cache(VALUES) + (eight * pc.p.capacity + min(base + lane_column() + 4u * (i % 4u), now)) * (8u * KV_BYTES));
+    }
+}
+
+// ---- the token's own q, k and v --------------------------------------------------------------------------------------------
+
+const uint RAW = (HEADS + 1u) * FOURS, ALL_RAW = RAW + FOURS; // v behind them
+
+uint fresh_at(uint four) { // in columns
+    uint type = four / FOURS, feature = four % FOURS * 4u;
+    uint head = type < HEADS ? attended_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS)) + attended_head;
+    return head * HEAD_DIM + feature;
+}
+
+struct Turn { vec4 turns[2], weight, partner_weight; }; // what a four of q or k needs, asked for before it is there
+
+vec4 norm_four(uint64_t norm, uint four) {
+    if (DTYPE_W == DTYPE_F32) return uintBitsToFloat(Weights4(norm).v[four]);
+    uvec2 w = Weights2(norm).v[four];
+    return vec4(pair_value(w.x, DTYPE_W), pair_value(w.y, DTYPE_W));
+}
+
+void load_turn(uint four, inout Turn t) {
+    uint feature = four % FOURS;
+    uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm(), turns = in_state(AT_TURNS + attended_sequence * HEAD_DIM * 4u);
+    t.weight = norm_four(norm, feature);
+    t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
+    [[unroll]] for (uint i = 0; i < 2u; i++) t.turns[i] = uintBitsToFloat(Weights4(turns).v[feature % (FOURS / 2u) * 2u + i]);
+}
+
+void take_fresh() {
+    const uint rounds = (ALL_RAW + THREADS - 1u) / THREADS;
+    Turn turn[rounds];
+    [[unroll]] for (uint i = 0; i < rounds; i++) load_turn(min(thread() + i * THREADS, RAW - 1u), turn[i]);
+    [[unroll]] for (uint i = 0; i < rounds; i++) {
+        uint four = thread() + i * THREADS, looks = 0u;
+        if (four >= ALL_RAW) continue;
+        uvec4 words;
+        do {
+            words = Shared4(in_state(AT_FRESH + (attended_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
+        } while (again(is_fresh(words, mark_of_layer(), ONE_BIT), looks));
+        vec4 x = uintBitsToFloat(words);
+        float square = four_sum(dot(x, x));
+        if (four < RAW) {
+            raw[four] = x;
+            if ((four & 3u) == 0u) raw_squares[four / 4u] = square;
+        } else {
+            own_value[four - RAW] = uvec2(cached(x.xy), cached(x.zw));
+        }
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < rounds; i++) {
+        uint four = thread() + i * THREADS;
+        if (four >= RAW) continue;
+        uint type = four / FOURS, feature = four % FOURS;
+        float square = 0.0;
+        [[unroll]] for (uint j = 0; j < FOURS / 4u; j++) square += raw_squares[type * (FOURS / 4u) + j];
+        bool second = feature >= FOURS / 2u;
+        vec4 x = raw[four] * turn[i].weight, y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS] * turn[i].partner_weight;
+        vec4 cosine = vec4(turn[i].turns[0].xz, turn[i].turns[1].xz), sine = vec4(turn[i].turns[0].yw, turn[i].turns[1].yw);
+        x = (x * cosine + y * (second ? sine : -sine)) * inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
+        turned[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
+    }
+    barrier();
+}
+
+// ---- blocks of positions ---------------------------------------------------------------------------------------------------
+
+// What the cache does not hold yet stands for all that is behind it too, with no weight.
+void put_own_key(uint base, uint now, inout Keys k) {
+    uint p = key_position(base);
+    [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
+        uvec2 own = turned[HEADS * FOURS + 4u * m + lane_column()];
+        if (p >= now) k.first[m] = own;
+        if (p + 8u >= now) k.second[m] = own;
+    }
+}
+uvec4 own_eight(uint i) { return uvec4(own_value[2u * i], own_value[2u * i + 1u]); }
+void put_own_value(uint base, uint now, inout Values v) {
+    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
+        if (base + lane_column() + 4u * (i % 4u) >= now) v.v[i] = own_eight(min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u));
+}
+
+vec4 scores(inout Keys k) {
+    SUM sums[2]; // two, since products that add to the same wait for each other
+    sums[0] = no_sum();
+    sums[1] = no_sum();
+    [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
+        uvec2 q = lane_row() < HEADS ? turned[min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()] : uvec2(0);
+        uvec4 key = uvec4(halves(k.first[m].x), halves(k.first[m].y), halves(k.second[m].x), halves(k.second[m].y));
+        sums[m % 2u] = multiply(uvec4(q, 0u, 0u), key, sums[m % 2u]);
+    }
+    return vec4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]) + vec4(sums[1][0], sums[1][1], sums[1][2], sums[1][3]);
+}
+
+// Feature 2j of the eights of four positions in columns 0 to 7, feature 2j + 1 in the others.
+uvec4 values_of(inout Values v, uint part, uint j) {
+    uint w[4];
+    [[unroll]] for (uint i = 0; i < 4u; i++) w[i] = halves(v.v[part * 4u + i][j]);
+    return uvec4(w[0] & 0xffffu | w[1] << 16, w[2] & 0xffffu | w[3] << 16, w[0] >> 16 | w[1] & 0xffff0000u, w[2] >> 16 | w[3] & 0xffff0000u);
+}
+
+// The heads' values, merged over the warps, two heads at a time.
+void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
+    uint head = min(lane_row(), HEADS - 1u);
+    bool writes = lane_row() < HEADS && lane_column() == 0u;
+    if (writes) warp_most[head * WARPS + warp()] = most;
+    barrier();
+    float top = NOTHING;
+    [[unroll]] for (uint i = 0; i < WARPS; i++) top = max(top, warp_most[head * WARPS + i]);
+    float share_of_warp = exp2(most - top);
+    if (writes) warp_mass[head * WARPS + warp()] = mass * share_of_warp;
+    [[dont_unroll]] for (uint first = 0; first < HEADS; first += 2u) {
+        if (first > 0u) barrier();
+        // Elements i and i + 2 are neighbouring features.
+        if (lane_row() < HEADS && lane_row() / 2u * 2u == first) {
+            [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
+                uint at = ((warp() * 2u + lane_row() % 2u) * VALUE_STEPS + i) * 8u + lane_column() * 2u;
+                pool[at] = vec2(sums[i][0], sums[i][2]) * share_of_warp;
+                pool[at + 1u] = vec2(sums[i][1], sums[i][3]) * share_of_warp;
+            }
+        }
+        barrier();
+        uint at = thread() % (VALUE_STEPS * 8u), h = thread() / (VALUE_STEPS * 8u), eight = first_eight + at / 32u * 8u + at % 8u;
+        if (h >= 2u || first + h >= HEADS || eight >= EIGHTS) continue;
+        vec2 sum = vec2(0);
+        float total = 0.0;
+        [[unroll]] for (uint i = 0; i < WARPS; i++) {
+            sum += pool[(i * 2u + h) * (VALUE_STEPS * 8u) + at];
+            total += warp_mass[(first + h) * WARPS + i];
+        }
+        uint column = (attended_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u, a_lane = attended_sequence % 8u * 4u + column % 8u / 2u;
+        Shared1(in_state(AT_ATTENDED + word_at(Q_COLUMNS, attended_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
+            marked(half_pair(sum / total), mark_of_layer(), ONE_BIT);
+    }
+}
+
+void attend(uint unit) {
+    attended_sequence = unit / SHARES / KV_HEADS;
+    attended_head = unit / SHARES % KV_HEADS;
+    first_eight = unit % SHARES * SHARE_EIGHTS;
+    uint now = position_of(attended_sequence), base = warp() * 16u;
+    Keys k;
+    Values v;
+    load_keys(base, now, k);
+    load_values(base, now, v);
+    take_fresh();
+    vec4 sums[VALUE_STEPS]; // of rows 0 to 7, which are all there is
+    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) sums[i] = vec4(0);
+    float most = NOTHING, mass = 0.0, scale = pc.p.score_scale * 1.4426950408889634;
+    [[dont_unroll]] for (uint first = 0; first <= now; first += WARPS * 16u) {
+        base = first + warp() * 16u;
+#ifdef MATRICES
+        if (base > now) break; // lanes of a warp alone
+#endif
+        if (base + 15u >= now) put_own_key(base, now, k);
+        vec4 s = scores(k) * scale;
+        if (ROUNDS != 1u && first + WARPS * 16u <= now) load_keys(base + WARPS * 16u, now, k);
+        bvec4 there;
+        [[unroll]] for (uint i = 0; i < 4u; i++) there[i] = base + lane_column() + 4u * i <= now;
+        s = mix(vec4(NOTHING), s, there);
+        float before = most;
+        most = max(most, four_max(max(max(s.x, s.y), max(s.z, s.w))));
+        vec4 w = mix(vec4(0), exp2(s - most), there);
+        float kept = exp2(before - most);
+        mass = mass * kept + (w.x + w.y + (w.z + w.w));
+        uvec4 a = uvec4(half_four(w), 0u, 0u);
+        if (base + 15u >= now) put_own_value(base, now, v);
+        [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
+            SUM sum = multiply(a, values_of(v, i / 4u, i % 4u), no_sum());
+            sums[i] = fma(sums[i], vec4(kept), vec4(sum[0], sum[1], sum[2], sum[3]));
+        }
+        if (ROUNDS == 1u) break;
+        if (first + WARPS * 16u <= now) load_values(base + WARPS * 16u, now, v);
+    }
+    merge(most, four_sum(mass), sums);
+    // Nobody in this dispatch reads what enters the cache.
+    if (thread() >= FOURS || thread() / (2u * SHARE_EIGHTS) != unit % SHARES) return;
+    keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), turned[HEADS * FOURS + thread()]);
+    keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES), own_value[thread()]);
+}

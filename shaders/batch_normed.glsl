@@ -1,0 +1,113 @@
+// Products with the normalised residual, y = x / rms(x) * w in float16: columns of q, k and v; gate and up, as h = silu(g) * u / 16
+// within the range of float16. A unit is two blocks of 16 columns, those of gate and of up in turns.
+
+const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
+
+shared vec4 squares[16u * (WARPS / 4u + 1u)]; // of each row and warp; one more, so that rows lie in different banks
+uvec2 normed[HIDDEN_SLOTS * ROW_BLOCKS * 4u];
+
+struct NormWords { uvec2 w[HIDDEN_SLOTS * 8u]; };
+
+void load_norm(uint64_t norm, inout NormWords n) {
+    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++) {
+        uint pair = min(warp() + i / 8u * WARPS, HIDDEN_STEPS - 1u) * 32u + i / 2u % 4u * 8u + lane_column() + i % 2u * 4u;
+        n.w[i] = DTYPE_W == DTYPE_F32 ? Weights2(norm).v[pair] : uvec2(Weights1(norm).v[pair], 0u);
+    }
+}
+vec2 norm_value(uvec2 w) { return DTYPE_W == DTYPE_F32 ? uintBitsToFloat(w) : pair_value(w.x, DTYPE_W); }
+
+// Waits for the residual with this mark; to be called by all.
+void normalise(inout NormWords n, uint mark) {
+    uvec4 x[HIDDEN_SLOTS * ROW_BLOCKS * 4u];
+    look(x_at(0u, min(warp() * 4u + lane_column(), HIDDEN / 16u - 1u), 0u), mark, TWO_BITS);
+    uint looks = 0u;
+    bool whole;
+    do {
+        whole = true;
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) {
+            uint step = warp() + i / 4u / ROW_BLOCKS * WARPS, rows = i / 4u % ROW_BLOCKS;
+            x[i] = uvec4(mark); // next to 0
+            if (has_row(rows) && step < HIDDEN_STEPS) x[i] = Shared4(in_state(x_at(rows, step * 4u + i % 4u, lane()))).v[0];
+        }
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) whole = whole && is_fresh(x[i], mark, TWO_BITS);
+    } while (again(whole, looks));
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+        float square = 0.0;
+        [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
+            [[unroll]] for (uint m = 0; m < 4u; m++) {
+                vec4 v = uintBitsToFloat(x[(slot * ROW_BLOCKS + rows) * 4u + m]);
+                square += dot(v, v);
+            }
+        }
+        square = four_sum(square);
+        if (lane_column() == 0u) squares[(rows * 8u + lane_row()) * (WARPS / 4u + 1u) + warp() / 4u][warp() & 3u] = square;
+    }
+    barrier();
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+        vec4 s = vec4(0);
+        [[unroll]] for (uint i = 0; i < WARPS / 4u; i++) s += squares[(rows * 8u + lane_row()) * (WARPS / 4u + 1u) + i];
+        float scale = inversesqrt((s.x + s.y + (s.z + s.w)) * (1.0 / float(HIDDEN)) + pc.p.eps);
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 4u; i++) {
+            uint at = (i / 4u * ROW_BLOCKS + rows) * 4u + i % 4u;
+            normed[at] = half_four(uintBitsToFloat(x[at]) * scale * vec4(norm_value(n.w[2u * i]), norm_value(n.w[2u * i + 1u])));
+        }
+    }
+}
+
+struct Unit { Step w[2u * HIDDEN_SLOTS]; };
+
+void load_unit(uint64_t codes, uint64_t affine, uint unit, inout Unit u) {
+    [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
+        u.w[i] = load_step(codes, affine, HIDDEN_STEPS, 2u * unit + i % 2u, warp() + i / 2u * WARPS);
+}
+
+void multiply_unit(inout Unit u, inout SUM sums[2]) {
+    sums[0] = no_sum();
+    sums[1] = no_sum();
+    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++) {
+        uint slot = i / 8u, m = i / 2u % 4u, block = i % 2u, at = slot * ROW_BLOCKS * 4u + m;
+        // A step behind the end is multiplied by zeros.
+        uvec4 a = warp() + slot * WARPS < HIDDEN_STEPS ? rows_of(normed[at], normed[ROW_BLOCKS == 2u ? at + 4u : at]) : uvec4(0);
+        sums[block] = multiply(a, weights(u.w[slot * 2u + block], m), sums[block]);
+    }
+}
+
+void finish_qkv(uint unit, uint rows) {
+    uint at = thread() & 63u, place = thread() >> 6, row = row_of_pair(rows, at), column = (2u * unit + place) * 16u + column_of_pair(at);
+    if (place > 1u || row >= SEQUENCES || column >= QKV_COLUMNS) return;
+    uvec2 words = floatBitsToUint(sum_of_warps(place, at));
+    Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] = uvec2(marked(words.x, mark_of_layer(), ONE_BIT), marked(words.y, mark_of_layer(), ONE_BIT));
+}
+
+void finish_gate_up(uint unit, uint rows) {
+    uint at = thread();
+    if (at > 63u || row_of_pair(rows, at) >= SEQUENCES) return;
+    vec2 gate = sum_of_warps(0u, at), up = sum_of_warps(1u, at);
+    vec2 h = clamp(gate / (1.0 + exp(-gate)) * up * (1.0 / GATE_SCALE), -65504.0, 65504.0);
+    Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = marked(half_pair(h), mark_of_layer(), ONE_BIT);
+}
+
+// All units of this workgroup from its first one on.
+void normed_product(uint64_t norm, uint64_t codes, uint64_t affine, uint first, uint units, bool gated) {
+    if (first >= units) return;
+    Unit u, ahead;
+    load_unit(codes, affine, first, u);
+    if (first + gl_NumWorkGroups.x < units) load_unit(codes, affine, first + gl_NumWorkGroups.x, ahead);
+    NormWords n;
+    load_norm(norm, n);
+    normalise(n, mark_of_residual(gated ? 1u : 0u));
+    [[dont_unroll]] for (uint unit = first; unit < units; unit += gl_NumWorkGroups.x) {
+        SUM sums[2];
+        multiply_unit(u, sums);
+        [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++) u.w[i] = ahead.w[i];
+        if (unit + 2u * gl_NumWorkGroups.x < units) load_unit(codes, affine, unit + 2u * gl_NumWorkGroups.x, ahead);
+        [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+            share(0u, rows, sums[0]);
+            share(1u, rows, sums[1]);
+            barrier();
+            if (gated) finish_gate_up(unit, rows);
+            else finish_qkv(unit, rows);
+            barrier(); // the sums were read
+        }
+    }
+}
