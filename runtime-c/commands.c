@@ -103,12 +103,6 @@ void recordings_deinit(Device *d) {
 
 // ---- recording ------------------------------------------------------------------------------------------------------
 
-typedef struct Binding {
-    VkDeviceAddress address;
-    uint32_t hazard; // the slot that stands for this place
-    Range *range;
-} Binding;
-
 static uint64_t address_of(const uint32_t *pair, const Binding *bindings) {
     return pair[0] == PLAN_NO_SLOT ? 0 : bindings[pair[0]].address + pair[1];
 }
@@ -232,9 +226,9 @@ static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     return device_wait(d, r->tables->last_use, PATIENCE_MS);
 }
 
-static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *bindings) {
+static int32_t record(Device *d, const Plan *plan, Recording *r) {
     TRY(tables_new(d, plan, r));
-    Progress p = {.bindings = bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
+    Progress p = {.bindings = plan->bindings, .hazards = {.slots = calloc((size_t)plan->slots + 1, sizeof(SlotHazard)), .epoch = 1}};
     p.uses = malloc((PLAN_MAX_BUFFERS + (size_t)plan->table_entries) * sizeof *p.uses);
     int32_t status = VKRT_OK;
     if (!p.hazards.slots || !p.uses) status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
@@ -246,11 +240,9 @@ static int32_t record(Device *d, const Plan *plan, Recording *r, const Binding *
 
 // ---- running --------------------------------------------------------------------------------------------------------
 
-// What a recording knows of a slot: its address, 0 where no dispatch uses it, and in the lowest bit whether the host sees it.
-static uint64_t place_of(const Binding *binding) { return binding->address | (binding->range && binding->range->chunk->mapped ? 1 : 0); }
-
 // Two slots bound to the same place are one for hazards: each takes the number of the first such slot, found by hashing.
-static int32_t find_aliases(Device *d, const Plan *plan, Binding *bindings) {
+static int32_t find_aliases(Device *d, Plan *plan) {
+    Binding *bindings = plan->bindings;
     uint32_t places = 16;
     while (places < plan->slots * 2) places *= 2;
     uint32_t *table = calloc(places, sizeof *table); // slot + 1; 0: empty
@@ -266,26 +258,30 @@ static int32_t find_aliases(Device *d, const Plan *plan, Binding *bindings) {
     return VKRT_OK;
 }
 
-static int32_t bind(Device *d, const Plan *plan, const uint32_t *slots, Binding *bindings) {
+// Binds slots that are not bound to these buffers already: a buffer stays where it is until it is freed, and looking at each of
+// hundreds of weights again would take longer than the rest of a run.
+static int32_t bind(Device *d, Plan *plan, const uint32_t *slots) {
     for (uint32_t i = 0; i < plan->slots; i++) {
-        bindings[i] = (Binding){0};
         if (plan->reach[i] == 0) continue;
         const uint32_t *slot = slots + 4 * i;
+        uint32_t *bound = plan->bound + 4 * i;
         const Buffer *buffer = handle_get(&d->buffers, slot[0]);
+        if (buffer && memcmp(slot, bound, 3 * sizeof *slot) == 0) continue;
         if (!buffer) return fail(d, VKRT_ERROR_HANDLE, "slot %u is bound to buffer %08x, which is not there", i, slot[0]);
         uint64_t offset = slot[1] | (uint64_t)slot[2] << 32;
         if (offset >= buffer->bytes || plan->reach[i] > buffer->bytes - offset)
             return fail(d, VKRT_ERROR_ARGUMENT, "slot %u begins at byte %llu and reaches to %llu in a buffer of %llu bytes", i, (unsigned long long)offset,
                         (unsigned long long)(offset + plan->reach[i]), (unsigned long long)buffer->bytes);
-        bindings[i].range = buffer->range;
-        bindings[i].address = range_address(buffer->range) + offset;
+        uint64_t address = range_address(buffer->range) + offset;
+        plan->bindings[i] = (Binding){.address = address, .place = address | (buffer->range->chunk->mapped ? 1 : 0), .range = buffer->range};
+        memcpy(bound, slot, 3 * sizeof *slot);
     }
     return VKRT_OK;
 }
 
-static bool fits(const Device *d, const Plan *plan, const Recording *r, const Binding *bindings) {
+static bool fits(const Device *d, const Plan *plan, const Recording *r) {
     bool same = r->valid && (r->queries != VK_NULL_HANDLE) == (d->profile && plan->dispatches > 0);
-    for (uint32_t i = 0; same && i < plan->slots; i++) same = r->places[i] == place_of(&bindings[i]);
+    for (uint32_t i = 0; same && i < plan->slots; i++) same = r->places[i] == plan->bindings[i].place;
     return same;
 }
 
@@ -298,7 +294,7 @@ static Recording *promote(Plan *plan, uint32_t i) {
 }
 
 // A recording for a new binding; the least recently used one makes room, and its command buffer serves again once it is done.
-static int32_t recording_make(Device *d, Plan *plan, Binding *bindings, Recording **out) {
+static int32_t recording_make(Device *d, Plan *plan, Recording **out) {
     uint32_t last = 0;
     while (last < RECORDINGS - 1 && plan->recordings[last]) last++;
     if (plan->recordings[last]) {
@@ -310,10 +306,10 @@ static int32_t recording_make(Device *d, Plan *plan, Binding *bindings, Recordin
     Recording *r = promote(plan, last);
     r->places = malloc(8 * (size_t)plan->slots + 1);
     if (!r->places) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    for (uint32_t i = 0; i < plan->slots; i++) r->places[i] = place_of(&bindings[i]);
+    for (uint32_t i = 0; i < plan->slots; i++) r->places[i] = plan->bindings[i].place;
     if (d->profile && plan->dispatches > 0) TRY(profile_prepare(d, r, plan->dispatches));
-    TRY(find_aliases(d, plan, bindings));
-    TRY(record(d, plan, r, bindings));
+    TRY(find_aliases(d, plan));
+    TRY(record(d, plan, r));
     r->valid = true;
     *out = r;
     return VKRT_OK;
@@ -331,25 +327,17 @@ static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *
 }
 
 int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket) {
-    Binding few[64], *bindings = few;
-    if (plan->slots > 64) bindings = malloc(plan->slots * sizeof *bindings);
-    if (!bindings) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    int32_t status = bind(d, plan, slots, bindings);
+    TRY(bind(d, plan, slots));
     Recording *r = NULL;
-    for (uint32_t i = 0; status == VKRT_OK && !r && i < RECORDINGS && plan->recordings[i]; i++)
-        if (fits(d, plan, plan->recordings[i], bindings)) r = promote(plan, i);
-    if (status == VKRT_OK && !r) status = recording_make(d, plan, bindings, &r);
-    if (status == VKRT_OK) {
-        VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
-        status = device_submit(d, buffers, buffers_of(r, times, buffers), &r->ticket);
-    }
-    if (status == VKRT_OK) {
-        for (uint32_t i = 0; i < plan->slots; i++)
-            if (bindings[i].range) bindings[i].range->last_use = r->ticket;
-        if (r->tables) r->tables->last_use = r->ticket;
-        if (r->queries) plan->profiled = r;
-        *ticket = r->ticket;
-    }
-    if (bindings != few) free(bindings);
-    return status;
+    for (uint32_t i = 0; !r && i < RECORDINGS && plan->recordings[i]; i++)
+        if (fits(d, plan, plan->recordings[i])) r = promote(plan, i);
+    if (!r) TRY(recording_make(d, plan, &r));
+    VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
+    TRY(device_submit(d, buffers, buffers_of(r, times, buffers), &r->ticket));
+    for (uint32_t i = 0; i < plan->slots; i++)
+        if (plan->bindings[i].range) plan->bindings[i].range->last_use = r->ticket;
+    if (r->tables) r->tables->last_use = r->ticket;
+    if (r->queries) plan->profiled = r;
+    *ticket = r->ticket;
+    return VKRT_OK;
 }

@@ -134,8 +134,10 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
     plan->words = malloc(4 * (size_t)count);
     plan->dispatch = calloc((size_t)plan->dispatches + 1, sizeof *plan->dispatch); // + 1: no zero sizes
     plan->reach = calloc((size_t)plan->slots + 1, sizeof *plan->reach);
+    plan->bound = calloc((size_t)plan->slots + 1, 4 * sizeof *plan->bound);
+    plan->bindings = calloc((size_t)plan->slots + 1, sizeof *plan->bindings);
     int32_t status = VKRT_OK;
-    if (!plan->words || !plan->dispatch || !plan->reach) {
+    if (!plan->words || !plan->dispatch || !plan->reach || !plan->bound || !plan->bindings) {
         status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     } else {
         memcpy(plan->words, words, 4 * (size_t)count);
@@ -161,5 +163,7 @@ void plan_free(Device *d, Plan *plan) {
     free(plan->words);
     free(plan->dispatch);
     free(plan->reach);
+    free(plan->bound);
+    free(plan->bindings);
     free(plan);
 }

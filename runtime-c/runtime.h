@@ -137,13 +137,21 @@ typedef struct Dispatch {
     const uint32_t *table; // its pairs {slot, byte offset}, row by row
 } Dispatch;
 
+// Where a slot lies.
+typedef struct Binding {
+    VkDeviceAddress address; // 0: no dispatch uses it
+    uint64_t place;          // the address, with the lowest bit set where the host sees it
+    Range *range;
+    uint32_t hazard; // the slot that stands for this place
+} Binding;
+
 // A command buffer for one binding of the slots, with its timestamps where it is profiled.
 typedef struct Recording {
     VkCommandBuffer commands;
     VkCommandBuffer opening, together; // what stands in front of many runs, and some of them; VK_NULL_HANDLE: not needed so far
     bool opens;                        // whether they are
     VkQueryPool queries;
-    uint64_t *places; // of the slots, see place_of in commands.c
+    uint64_t *places; // of the slots
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
     uint64_t ticket; // last submission; 0: none
     uint32_t barriers;
@@ -160,6 +168,8 @@ typedef struct Plan {
     Dispatch *dispatch;
     uint32_t table_entries; // of all dispatches together
     uint64_t *reach; // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
+    uint32_t *bound;   // four words a slot, as it was last bound; 0: not yet
+    Binding *bindings; // what they come to
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;
 } Plan;

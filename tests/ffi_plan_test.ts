@@ -140,6 +140,29 @@ deviceTest("planRun() refuses bindings that do not fit", (device) => {
   assertFails("handle", () => device.planFree(p));
 });
 
+deviceTest("planRun() looks again at a slot whose buffer went or whose binding was refused", (device) => {
+  const n = 64, p = device.planNew(plan(2, copy(0, 1, n)));
+  const first = bufferOf(device, pattern(4 * n, 1)), second = bufferOf(device, pattern(8 * n, 2));
+  const out = device.bufferNew(4 * n);
+  const run = (from: number | readonly [number, number], to: number, offset = 0): Uint8Array => {
+    device.planRun(p, slotsOf(from, [to, offset]));
+    return bytesOf(device, to, 4 * n);
+  };
+  assertEquals(run(first, out), pattern(4 * n, 1));
+  // The second slot is refused behind a first one that was taken, and both before a third binding.
+  assertFails("argument", () => run(second, out, 4 * n), "slot 1");
+  assertEquals(run(first, out), pattern(4 * n, 1));
+  assertEquals(run([second, 4 * n], out), pattern(8 * n, 2).slice(4 * n));
+  assertEquals(run(second, out), pattern(8 * n, 2).slice(0, 4 * n));
+  device.bufferFree(out);
+  assertFails("handle", () => run(second, out), "slot 1");
+  const next = device.bufferNew(4 * n); // where the freed one was
+  assertEquals(run(second, next), pattern(8 * n, 2).slice(0, 4 * n));
+  assertEquals(run(first, next), pattern(4 * n, 1));
+  device.bufferFree(first);
+  assertFails("handle", () => run(first, next), "slot 0");
+});
+
 deviceTest("planNew() takes a Plan without dispatches", (device) => {
   const p = device.planNew(plan(0));
   assert(device.wait(device.planRun(p, slotsOf()), 1000));
