@@ -6,6 +6,7 @@
  */
 
 import * as mx from "../mod.ts";
+import { encodeSlots } from "../src/backend/backend.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { Lowering } from "../src/schedule/lowering.ts";
 import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
@@ -206,7 +207,7 @@ function matrixRate(): number {
   let best = 0;
   backend.profile(true);
   for (let i = 0; i < 5; i++) {
-    backend.wait(backend.run(plan, [{ buffer, byteOffset: 0 }]));
+    backend.wait(backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }])));
     const [nanoseconds] = backend.profileRead(plan);
     best = Math.max(best, workgroups * subgroups * steps * 8 * 2 * 16 ** 3 / nanoseconds / 1000);
   }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Backend } from "../src/backend/backend.ts";
+import { type Backend, encodeSlots } from "../src/backend/backend.ts";
 import type { Dtype } from "../src/graph/dtype.ts";
 import { contiguousStrides, type Shape, sizeOf } from "../src/graph/shape.ts";
 import { Lowering, type Value } from "../src/schedule/lowering.ts";
@@ -63,7 +63,8 @@ export class Bench implements Disposable {
       this.l.slots[slot] = { kind: "storage", storage };
     });
     const plan = this.#backend.compile(this.l.builder.finish(this.l.slots.length, (slot) => slot));
-    const slots = this.l.slots.map((s) => ({ buffer: (s as { storage: Storage }).storage.buffer, byteOffset: 0 }));
+    const buffers = this.l.slots.map((s) => (s as { storage: Storage }).storage.buffer);
+    const slots = encodeSlots(buffers.map((buffer) => ({ buffer, byteOffset: 0 })));
     const rounds: number[][] = [];
     warmUp(() => this.#backend.wait(this.#backend.run(plan, slots)));
     this.#backend.profile(true);

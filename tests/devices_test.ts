@@ -8,6 +8,7 @@ import { findLibrary, VERSION } from "../ffi/library.ts";
 import { ABI_HASH } from "../ffi/symbols.ts";
 import { liveObjects } from "../ffi/vulkan.ts";
 import * as mx from "../mod.ts";
+import { encodeSlots } from "../src/backend/backend.ts";
 import { closeDevices, devices, getBackend, openAhead } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
@@ -315,8 +316,8 @@ for (const { name, usable } of devices()) {
       }]);
       const plan = backend.compile(words);
       assertEquals(backend.liveObjects(), { buffers: 1, plans: 1 });
-      const first = backend.run(plan, [{ buffer, byteOffset: 0 }]);
-      const second = backend.run(plan, [{ buffer, byteOffset: 0 }]);
+      const first = backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }]));
+      const second = backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }]));
       assert(second > first);
       await backend.waitAsync(second);
       backend.wait(first);
@@ -325,7 +326,7 @@ for (const { name, usable } of devices()) {
       assert(out.every((x, i) => x === 5 + 3 * i));
       assertEquals(backend.profileRead(plan).length, 0);
       backend.profile(true);
-      backend.wait(backend.run(plan, [{ buffer, byteOffset: 0 }]));
+      backend.wait(backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }])));
       assertEquals(backend.profileRead(plan).length, 1);
       backend.profile(false);
       backend.release(plan);
@@ -353,7 +354,7 @@ for (const { name, usable } of devices()) {
       } as const;
       const plan = backend.compile(encodePlan(1, Array.from({ length: 20 }, () => dispatch)));
       let ticket = 0;
-      for (let i = 0; i < 5; i++) ticket = backend.run(plan, [{ buffer, byteOffset: 0 }]);
+      for (let i = 0; i < 5; i++) ticket = backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }]));
       let turns = 0;
       const timer = setInterval(() => turns++, 1);
       const start = performance.now();

@@ -8,7 +8,7 @@
  */
 
 import { assertEquals } from "@std/assert";
-import type { Backend, Slot } from "../src/backend/backend.ts";
+import { type Backend, encodeSlots, type Slot } from "../src/backend/backend.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import {
   type KernelName,
@@ -115,7 +115,7 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
   const push = encodePush(row.push as keyof typeof PUSH, run.push);
   const plan = backend.compile(encodePlan(bound.length, [{ kernel, spec, push, grid, buffers }]));
   try {
-    backend.wait(backend.run(plan, bound.map((b) => b.slot)));
+    backend.wait(backend.run(plan, encodeSlots(bound.map((b) => b.slot))));
     for (const { name, bytes, slot } of bound) {
       const after = new Uint8Array(bytes.length + GUARD);
       backend.read(slot.buffer, 0, after);

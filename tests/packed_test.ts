@@ -7,6 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { instantiateWasm } from "../ffi/wasm.ts";
 import * as mx from "../mod.ts";
 import { packQuantized } from "../src/array/packed.ts";
+import { encodeSlots } from "../src/backend/backend.ts";
 import { DTYPE_F32, type KernelName, KERNELS } from "../src/backend/kernels.ts";
 import { createWasmBackend } from "../src/backend/wasm.ts";
 import { type Dispatch, encodePlan, encodePush } from "./harness.ts";
@@ -200,8 +201,9 @@ async function sameBits(bits: number, bytes: number): Promise<void> {
       ...[8 * k * bytes, 2 * 8 * k / group * 4].map((bytes) => backend.alloc(bytes)),
       out,
     ];
-    const slots = buffers.map((buffer) => ({ buffer, byteOffset: 0 }));
-    const compile = (dispatches: readonly Dispatch[]): number => backend.compile(encodePlan(slots.length, dispatches));
+    const slots = encodeSlots(buffers.map((buffer) => ({ buffer, byteOffset: 0 })));
+    const compile = (dispatches: readonly Dispatch[]): number =>
+      backend.compile(encodePlan(buffers.length, dispatches));
     const push = (count: number): Uint32Array => encodePush("PackedPush", { rows: n, columns: k, count });
     backend.run(compile([dispatch("pack_quantized", [0, 1, 2], push(n), spec)]), slots);
     const own: Uint8Array[] = [];

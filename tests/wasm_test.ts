@@ -5,7 +5,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
 import { instantiateWasm } from "../ffi/wasm.ts";
-import type { Backend, BufferHandle, PlanHandle } from "../src/backend/backend.ts";
+import { type Backend, type BufferHandle, encodeSlots, type PlanHandle } from "../src/backend/backend.ts";
 import { DTYPE_F32, DTYPE_I32, ELEMENTWISE, KERNELS } from "../src/backend/kernels.ts";
 import { createWasmBackend } from "../src/backend/wasm.ts";
 import { type Dispatch, encodePlan, encodePush } from "./harness.ts";
@@ -76,7 +76,7 @@ Deno.test("wasm buffers lie beyond 4 GiB where memory is shared", () => {
   const a = filled(backend, [1, 2, 3]);
   const out = filled(backend, [10, 20, 30]);
   assertEquals(a > 2 ** 32 && out > 2 ** 32, shared);
-  backend.run(plan(backend, 2, 3), [{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }]);
+  backend.run(plan(backend, 2, 3), encodeSlots([{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }]));
   assertEquals(floats(backend, out, 3), [12, 24, 36]);
   const path = Deno.makeTempFileSync();
   Deno.writeFileSync(path, new Uint8Array(Float32Array.of(7, 8).buffer));
@@ -116,7 +116,7 @@ Deno.test("wasm run() keeps writes, runs and frees in order", () => {
   const a = filled(backend, [1, 2]);
   const out = filled(backend, [0, 0]);
   const p = plan(backend, 3, 2);
-  const slots = [{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }];
+  const slots = encodeSlots([{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }]);
   backend.run(p, slots);
   const bytes = new Uint8Array(Float32Array.of(10, 20).buffer);
   backend.write(a, 0, bytes); // the first run must still see 1, 2
@@ -137,7 +137,7 @@ Deno.test("wasm waitAsync() lets the event loop turn", async () => {
   const a = filled(backend, new Array(n).fill(1));
   const out = filled(backend, new Array(n).fill(0));
   const p = plan(backend, 400, n);
-  const slots = [{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }];
+  const slots = encodeSlots([{ buffer: a, byteOffset: 0 }, { buffer: out, byteOffset: 0 }]);
   let turns = 0;
   let over = false;
   const count = (): void => {
@@ -162,7 +162,7 @@ Deno.test("wasm profile() times single dispatches", () => {
   using backend = createWasmBackend();
   const a = filled(backend, [1]);
   const p = plan(backend, 5, 1);
-  const slots = [{ buffer: a, byteOffset: 0 }, { buffer: a, byteOffset: 0 }];
+  const slots = encodeSlots([{ buffer: a, byteOffset: 0 }, { buffer: a, byteOffset: 0 }]);
   backend.wait(backend.run(p, slots));
   assertEquals(backend.profileRead(p).length, 0);
   backend.profile(true);
@@ -201,7 +201,7 @@ Deno.test("wasm compile() refuses a malformed Plan and says where", () => {
     assert(message.test(e.message), `${e.message} for ${message}`);
   }
   const p = backend.compile(words);
-  assertThrows(() => backend.run(p, []), RuntimeError, "1 slots");
+  assertThrows(() => backend.run(p, encodeSlots([])), RuntimeError, "1 slots");
   backend.release(p);
   assertThrows(() => backend.release(p), RuntimeError);
   assertEquals(backend.liveObjects(), { buffers: 0, plans: 0 });

@@ -24,6 +24,36 @@ export interface Slot {
   readonly byteOffset: number;
 }
 
+/** Words of a slot in {@link SlotWords}: low halves of buffer and byte offset, high halves of byte offset and buffer. */
+const SLOT_WORDS = 4;
+
+/** The slots of a Plan run, see {@link encodeSlots}. */
+export type SlotWords = Uint32Array<ArrayBuffer>;
+
+/** Slots as a {@link Backend} takes them: made once for all runs over the same buffers. */
+export function encodeSlots(slots: readonly Slot[]): SlotWords {
+  const words = new Uint32Array(SLOT_WORDS * slots.length);
+  slots.forEach((slot, i) => setSlot(words, i, slot));
+  return words;
+}
+
+/** Replaces slot `i`. */
+export function setSlot(words: SlotWords, i: number, { buffer, byteOffset }: Slot): void {
+  const at = SLOT_WORDS * i;
+  words[at] = buffer;
+  words[at + 1] = byteOffset;
+  words[at + 2] = byteOffset / 2 ** 32;
+  words[at + 3] = buffer / 2 ** 32;
+}
+
+/** The slots that words stand for. */
+export function decodeSlots(words: SlotWords): Slot[] {
+  return Array.from({ length: words.length / SLOT_WORDS }, (_, i) => {
+    const [buffer, low, high, beyond] = words.subarray(SLOT_WORDS * i);
+    return { buffer: buffer + beyond * 2 ** 32, byteOffset: low + high * 2 ** 32 };
+  });
+}
+
 /** Byte counters of a device. */
 export interface MemoryInfo {
   /** Bytes in live buffers. */
@@ -81,7 +111,7 @@ export interface Backend extends Disposable {
   /** Does what takes time in {@link Backend.compile} of the same words ahead, while other code runs. */
   prepare(words: Uint32Array): Promise<void>;
   /** Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}); returns its ticket. */
-  run(plan: PlanHandle, slots: readonly Slot[], times?: number): number;
+  run(plan: PlanHandle, slots: SlotWords, times?: number): number;
   release(plan: PlanHandle): void;
   /** Blocks until the ticket is done. */
   wait(ticket: number): void;

@@ -15,7 +15,7 @@ import {
   VKRT_MEMORY_PEAK,
 } from "../../ffi/symbols.ts";
 import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
-import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
+import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, SlotWords } from "./backend.ts";
 import type { KernelName } from "./kernels.ts";
 
 /** Milliseconds that one native wait lasts; between two of them other code may run. */
@@ -64,7 +64,6 @@ class VulkanBackend implements Backend {
   readonly #missing: VulkanDeviceInfo["missingKernels"];
   readonly #looks: boolean;
   readonly #dispatches = new Map<PlanHandle, number>();
-  readonly #slots = new Map<number, Uint32Array<ArrayBuffer>>(); // by number of slots
   #buffers = 0;
 
   constructor(name: string, description: string, device: VulkanDevice, info: VulkanDeviceInfo) {
@@ -126,16 +125,8 @@ class VulkanBackend implements Backend {
     return this.#device.planPrepare(words as Uint32Array<ArrayBuffer>);
   }
 
-  run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
-    let words = this.#slots.get(slots.length);
-    if (!words) this.#slots.set(slots.length, words = new Uint32Array(4 * slots.length));
-    for (let i = 0; i < slots.length; i++) {
-      const { buffer, byteOffset } = slots[i];
-      words[4 * i] = buffer;
-      words[4 * i + 1] = byteOffset;
-      words[4 * i + 2] = byteOffset / 2 ** 32;
-    }
-    return this.#device.planRun(plan, words, times);
+  run(plan: PlanHandle, slots: SlotWords, times: number = 1): number {
+    return this.#device.planRun(plan, slots, times);
   }
 
   release(plan: PlanHandle): void {

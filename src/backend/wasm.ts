@@ -14,7 +14,15 @@
 import { environment } from "../../ffi/environment.ts";
 import { closedError, RuntimeError } from "../../ffi/error.ts";
 import { hostMemory, instantiateWasm, RUN_WORDS, type WasmRuntime } from "../../ffi/wasm.ts";
-import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, Slot } from "./backend.ts";
+import {
+  type Backend,
+  type BackendLimits,
+  type BufferHandle,
+  decodeSlots,
+  type MemoryInfo,
+  type PlanHandle,
+  type SlotWords,
+} from "./backend.ts";
 import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 
 /** Milliseconds of work between two turns of the event loop. */
@@ -201,8 +209,9 @@ class WasmBackend implements Backend {
     return plan;
   }
 
-  run(plan: PlanHandle, slots: readonly Slot[], times: number = 1): number {
+  run(plan: PlanHandle, words: SlotWords, times: number = 1): number {
     const row = this.#plan(plan, "run");
+    const slots = decodeSlots(words);
     if (slots.length !== row.slots) {
       throw new RuntimeError("argument", "run", `the Plan has ${row.slots} slots, ${slots.length} were bound`);
     }

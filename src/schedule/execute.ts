@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Backend, PlanHandle, Slot } from "../backend/backend.ts";
+import { type Backend, encodeSlots, type PlanHandle, setSlot, type Slot, type SlotWords } from "../backend/backend.ts";
 import type { Node, Stored } from "../graph/node.ts";
 import type { Lowered } from "./lower.ts";
 import { profiler } from "./profile.ts";
@@ -36,7 +36,7 @@ export class Executable implements Disposable {
   #plan: PlanHandle | undefined;
   #arena: Storage | undefined;
   /** The slots, those that every run shares filled in, and the numbers of the others. */
-  #shared: { readonly slots: readonly Slot[]; readonly open: readonly number[] } | undefined;
+  #shared: { readonly slots: SlotWords; readonly open: readonly number[] } | undefined;
 
   /** Compiles the Plan and takes its arena now, or with `borrows` compiles when it is first bound, and is given an arena each time. */
   constructor(backend: Backend, lowered: Lowered, borrows: boolean = false) {
@@ -71,7 +71,7 @@ export class Executable implements Disposable {
     const fresh: Storage[] = [];
     try {
       const storages = this.#bind(parameters, fresh);
-      const ticket = this.submit(storages.map((storage, i) => this.#slot(i, storage, parameters)));
+      const ticket = this.submit(encodeSlots(storages.map((storage, i) => this.#slot(i, storage, parameters))));
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
@@ -86,26 +86,26 @@ export class Executable implements Disposable {
   }
 
   /** The slots of a Plan without results: the same for every run over the same parameters and arena. */
-  bind(parameters: readonly Node[], arena?: Storage): readonly Slot[] {
+  bind(parameters: readonly Node[], arena?: Storage): SlotWords {
     this.#compile();
     const { slots, open } = this.#shared ??= this.#share();
     const bound = slots.slice();
-    for (const i of open) bound[i] = this.#slot(i, this.#storage(i, parameters, arena), parameters);
+    for (const i of open) setSlot(bound, i, this.#slot(i, this.#storage(i, parameters, arena), parameters));
     return bound;
   }
 
-  #share(): { readonly slots: readonly Slot[]; readonly open: readonly number[] } {
+  #share(): { readonly slots: SlotWords; readonly open: readonly number[] } {
     const open: number[] = [];
     const slots = this.lowered.slots.map((binding, i): Slot => {
       if (binding.kind === "storage") return { buffer: binding.storage.buffer, byteOffset: 0 };
       open.push(i);
       return { buffer: 0, byteOffset: 0 };
     });
-    return { slots, open };
+    return { slots: encodeSlots(slots), open };
   }
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
-  submit(slots: readonly Slot[], times: number = 1): number {
+  submit(slots: SlotWords, times: number = 1): number {
     const plan = this.#plan;
     if (plan === undefined) return 0;
     const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));

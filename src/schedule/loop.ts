@@ -8,7 +8,7 @@
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
-import { type Backend, MAX_TIMES, type Slot } from "../backend/backend.ts";
+import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
 import { checkStatus, statusOf } from "./fast.ts";
@@ -81,20 +81,26 @@ export class StateTrace implements Disposable {
 
   /** Whether it was traced for a state of these shapes and dtypes. */
   fits(state: readonly Node[]): boolean {
-    return state.length === this.#state.length && state.every((node, i) => this.#takes(node, i));
+    return state.length === this.#state.length && this.#misfit(state) < 0;
   }
 
-  #takes({ shape, dtype }: Node, i: number): boolean {
-    const traced = this.#state[i];
-    return dtype === traced.dtype && sameShape(shape, traced.shape);
+  /** The first node of another shape or dtype than it was traced for; -1 where there is none. */
+  #misfit(state: readonly Node[]): number {
+    const traced = this.#state;
+    for (let i = 0; i < state.length; i++) {
+      if (i > 0 && isLike(state[i], state[i - 1]) && isLike(traced[i], traced[i - 1])) continue; // as most of a cache
+      if (state[i].dtype !== traced[i].dtype || !sameShape(state[i].shape, traced[i].shape)) return i;
+    }
+    return -1;
   }
 
   /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
   bind(state: readonly Node[]): StateLoop {
-    state.forEach((node, i) => {
-      if (this.#takes(node, i)) return;
-      throw new ValueError(`a loop was traced for ${describe(this.#state[i])}: found ${describe(node)}`);
-    });
+    const misfit = this.#misfit(state);
+    if (misfit >= 0) {
+      const [expected, found] = [this.#state[misfit], state[misfit]].map(describe);
+      throw new ValueError(`a loop was traced for ${expected}: found ${found}`);
+    }
     realize(state, this.#backend);
     for (const node of state) {
       if (isDense(node)) continue;
@@ -138,6 +144,11 @@ export class StateTrace implements Disposable {
   }
 }
 
+/** Whether two have one dtype and share their shape. */
+function isLike(a: Pick<Node, "shape" | "dtype">, b: Pick<Node, "shape" | "dtype">): boolean {
+  return a.shape === b.shape && a.dtype === b.dtype;
+}
+
 function describe({ shape, dtype }: Pick<Node, "shape" | "dtype">): string {
   return `${formatShape(shape)} ${dtype.name}`;
 }
@@ -148,7 +159,7 @@ export class StateLoop implements Disposable {
   readonly #executable: Executable;
   readonly #state: readonly Node[];
   readonly #arena: Storage | undefined;
-  readonly #slots: readonly Slot[];
+  readonly #slots: SlotWords;
   readonly #end: () => void;
   #ticket = 0;
 

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Backend } from "../backend/backend.ts";
+import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { bfloat16, float16, float32, uint32 } from "../graph/dtype.ts";
 import { Lowering } from "./lowering.ts";
 
@@ -55,7 +55,7 @@ function askMap(backend: Backend): MatrixMap {
   const buffer = backend.alloc(4 * capacity);
   const words = new Uint32Array(capacity);
   try {
-    backend.run(plan, [{ buffer, byteOffset: 0 }]);
+    backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }]));
     backend.read(buffer, 0, new Uint8Array(words.buffer));
   } finally {
     backend.release(plan);

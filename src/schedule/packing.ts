@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Backend } from "../backend/backend.ts";
+import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import { attrsOf, type Node, type Quantization } from "../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
@@ -59,7 +59,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: Quantizat
     workgroups: 1,
   });
   const plan = backend.compile(l.builder.finish(values.length, (slot) => slot));
-  const ticket = backend.run(plan, [storage, ...factors].map(({ buffer }) => ({ buffer, byteOffset: 0 })));
+  const ticket = backend.run(plan, encodeSlots([storage, ...factors].map(({ buffer }) => ({ buffer, byteOffset: 0 }))));
   profiler.record(backend, plan, ticket, l.sources);
   backend.release(plan);
 

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Slot } from "../backend/backend.ts";
+import { encodeSlots, type Slot } from "../backend/backend.ts";
 import type { Dtype } from "../graph/dtype.ts";
 import { isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { Lowering, type Value } from "./lowering.ts";
@@ -138,7 +138,7 @@ export function runPrepared(l: Lowering): void {
   try {
     const plan = backend.compile(own.builder.finish(own.slots.length, (slot) => slot));
     try {
-      profiler.record(backend, plan, backend.run(plan, own.slots.map(slotOf)), own.sources);
+      profiler.record(backend, plan, backend.run(plan, encodeSlots(own.slots.map(slotOf))), own.sources);
     } finally {
       backend.release(plan);
     }

@@ -9,7 +9,7 @@
 import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
-import type { PlanHandle, Slot } from "../backend/backend.ts";
+import { encodeSlots, type PlanHandle, type SlotWords } from "../backend/backend.ts";
 import { BatchEmitter, batchState } from "./batch.ts";
 import { type DecoderForm, sequencesOf } from "./decoder.ts";
 import { DecoderEmitter, stateOf } from "./decoder_emit.ts";
@@ -45,7 +45,7 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
 class Layers implements Disposable {
   readonly #own: Lowering;
   readonly #words: Uint32Array;
-  readonly #slots: readonly Slot[];
+  readonly #slots: SlotWords;
   /** Visible memory that the residual behind the last layer is copied to, and the sums that lie there. */
   readonly #seen: readonly { readonly buffer: number; readonly bytes: number }[];
   readonly #sums: (words: BigInt64Array) => BigInt64Array;
@@ -108,10 +108,10 @@ class Layers implements Disposable {
         this.#seen = [see(before + d.layers.length % turns * residual, residual)];
         this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
       }
-      this.#slots = own.slots.map((source) => {
+      this.#slots = encodeSlots(own.slots.map((source) => {
         if (source.kind !== "storage") throw new Error("weights are not aligned");
         return { buffer: source.storage.buffer, byteOffset: 0 };
-      });
+      }));
       this.#words = own.builder.finish(own.slots.length, (slot) => slot);
     } catch (error) {
       this[Symbol.dispose]();
