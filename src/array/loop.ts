@@ -18,9 +18,15 @@ import type { Shape } from "../graph/shape.ts";
 
 export { FastPathFailure, MAX_STEPS };
 
-/** An int32 or float32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run. */
-export function visible(values: Int32Array | Float32Array, shape: Shape = [values.length]): Tensor {
-  const bytes = new Uint8Array(values.slice().buffer);
+/**
+ * An int32 or float32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run.
+ * Takes `values` over, which are to be all of their buffer.
+ */
+export function visible(
+  values: Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+  shape: Shape = [values.length],
+): Tensor {
+  const bytes = new Uint8Array(values.buffer);
   return wrap(makeNode("data", [], shape, values instanceof Int32Array ? int32 : float32, { bytes, visible: true }));
 }
 
@@ -68,9 +74,9 @@ export class Trace<S> implements Disposable {
     this.#trace = this.#make();
   }
 
-  /** Whether it was traced for a state of these shapes and dtypes. */
-  fits(state: readonly Tensor[]): boolean {
-    return this.#trace.fits(state.map(nodeOf));
+  /** Whether it was traced for a state of these nodes' shapes and dtypes. */
+  fits(state: readonly Node[]): boolean {
+    return this.#trace.fits(state);
   }
 
   /** The traced step over the arrays of a state. */
@@ -171,14 +177,19 @@ const MOST_TRACES = 32;
 
 /** Names a step as the switches of the scheduler now have it lowered. */
 function keyOf(name: string): string {
-  return `${name} ${JSON.stringify(options)}`;
+  return `${name} ${Object.values(options).join(" ")}`;
+}
+
+interface Kept {
+  readonly key: string;
+  readonly trace: Trace<unknown>;
 }
 
 /** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
   /** The most recently used one comes last. */
-  readonly #kept: { readonly key: string; readonly trace: Trace<unknown> }[] = [];
+  readonly #kept: Kept[] = [];
   readonly #scratch = new Scratch();
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
@@ -210,22 +221,24 @@ export class Traces implements Disposable {
    */
   trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
     const kept = this.#kept;
-    const at = this.#find(name, state);
-    const trace = (at >= 0 ? kept.splice(at, 1)[0].trace : new Trace(state, step, this.#scratch)) as Trace<S>;
-    kept.push({ key: keyOf(name), trace: trace as Trace<unknown> });
+    const key = keyOf(name);
+    const at = this.#find(key, state);
+    const found = at >= 0
+      ? kept.splice(at, 1)[0]
+      : { key, trace: new Trace(state, step, this.#scratch) as Trace<unknown> };
+    kept.push(found);
     if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
-    return trace;
+    return found.trace as Trace<S>;
   }
 
   /** The trace of a step, where it is kept. */
   known<S>(name: string, state: S): Trace<S> | undefined {
-    return this.#kept[this.#find(name, state)]?.trace as Trace<S> | undefined;
+    return this.#kept[this.#find(keyOf(name), state)]?.trace as Trace<S> | undefined;
   }
 
-  #find(name: string, state: unknown): number {
-    const key = keyOf(name);
-    const tensors = tensorsOf(state);
-    return this.#kept.findIndex((k) => k.key === key && k.trace.fits(tensors));
+  #find(key: string, state: unknown): number {
+    const nodes = tensorsOf(state).map(nodeOf);
+    return this.#kept.findIndex((kept) => kept.key === key && kept.trace.fits(nodes));
   }
 
   /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. */

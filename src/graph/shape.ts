@@ -39,7 +39,10 @@ export function isContiguous(shape: Shape, strides: readonly number[]): boolean 
 
 /** Whether two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
-  return a.length === b.length && a.every((d, i) => d === b[i]);
+  if (a === b) return true;
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /** The shape that NumPy broadcasting gives, or undefined when the shapes do not fit. */

@@ -192,11 +192,11 @@ export async function openPrompt(
 export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   let turn = performance.now();
   for await (const value of values) {
+    yield value; // first: waiting for it gave them theirs
     if (performance.now() - turn > TURN_MS) {
       await setImmediate();
       turn = performance.now();
     }
-    yield value;
   }
 }
 

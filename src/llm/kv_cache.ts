@@ -253,16 +253,18 @@ export class KvCache implements Cache {
     if (capacity === this.#capacity) return;
     const { layers, batch, heads, headDim, dtype } = this.#options;
     const blocks = this.#options.blocks ?? { keys: headDim, values: headDim };
-    const grown = (block: number, buffer?: Tensor): Tensor => {
-      const more = uninitialised([batch, heads, headDim / block, capacity - this.#capacity, block], dtype);
+    const rows = (block: number): number[] => [batch, heads, headDim / block, capacity - this.#capacity, block];
+    const [keys, values] = [rows(blocks.keys), rows(blocks.values)];
+    const grown = (shape: number[], buffer?: Tensor): Tensor => {
+      const more = uninitialised(shape, dtype);
       if (buffer === undefined) return owned(more);
       const next = mx.concatenate([buffer, more], 3);
       mx.dispose(buffer, more);
       return owned(next);
     };
     for (let layer = 0; layer < layers; layer++) {
-      this.#keys[layer] = grown(blocks.keys, this.#keys[layer]);
-      this.#values[layer] = grown(blocks.values, this.#values[layer]);
+      this.#keys[layer] = grown(keys, this.#keys[layer]);
+      this.#values[layer] = grown(values, this.#values[layer]);
     }
     this.#capacity = capacity;
   }

@@ -9,7 +9,7 @@
 import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, isContiguous, sameShape } from "../graph/shape.ts";
+import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./chain.ts";
 import type { DecoderForm } from "./decoder.ts";
 import { emitDecoder } from "./decoder_emit.ts";
@@ -111,7 +111,7 @@ function upload(node: Node, backend: Backend): void {
 }
 
 function contiguousBytes(node: Node): number {
-  return node.shape.reduce((n, d) => n * d, node.dtype.bytes);
+  return sizeOf(node.shape) * node.dtype.bytes;
 }
 
 /** Settles leaves that only need their content on the device. */

@@ -19,7 +19,7 @@ import type { Storage } from "./storage.ts";
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
   const seen = new Set<Node>();
-  const stack = [...nodes];
+  const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
   let found: Backend | undefined;
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;

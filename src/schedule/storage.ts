@@ -13,7 +13,7 @@ export class Storage implements StorageRef {
   readonly bytes: number;
   #buffer: BufferHandle;
   #refs = 1;
-  #watchers: (() => void)[] = [];
+  #watchers: (() => void)[] | undefined;
 
   /** Allocates `bytes` with one reference, where the host can look in at any time when `visible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
   constructor(backend: Backend, bytes: number, visible: boolean = false) {
@@ -50,13 +50,14 @@ export class Storage implements StorageRef {
 
   /** Calls `watcher` once, when the content is next written or freed. */
   onChange(watcher: () => void): void {
-    this.#watchers.push(watcher);
+    (this.#watchers ??= []).push(watcher);
   }
 
   /** Says that the content is another one from now on. */
   changed(): void {
     const watchers = this.#watchers;
-    this.#watchers = [];
+    if (!watchers) return;
+    this.#watchers = undefined;
     for (const watcher of watchers) watcher();
   }
 }
