@@ -10,7 +10,7 @@
  * @module
  */
 
-import { type Flags, print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, print, runMain } from "../examples/cli.ts";
 import {
   type Answer,
   type Case,
@@ -21,6 +21,7 @@ import {
   modelFolder,
   type Peer,
   PEERS,
+  readCounts,
   type Row,
   row,
   runPeer,
@@ -68,12 +69,7 @@ const PROGRAM = {
 };
 
 await runMain(PROGRAM, async (values) => {
-  const counts = (values.threads ?? "2,1").split(",").map(Number);
-  if (!counts.every((count) => Number.isInteger(count) && count > 0)) {
-    throw new UsageError(
-      `--threads is "${values.threads}", expected whole numbers of at least 1 with commas between them`,
-    );
-  }
+  const counts = readCounts("threads", values.threads ?? "2,1", 1);
   const rows: Row[] = [];
   const dir = await modelFolder(SHAPE);
   const folders = new Map<Peer, string>();

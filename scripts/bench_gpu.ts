@@ -3,6 +3,7 @@
  *
  *     deno task bench:gpu                     Qwen3-0.6B shape, 4 bits, on the default device
  *     deno task bench:gpu --json              an array of { case, vkmx, peer, peer_value, unit, ratio }
+ *     deno task bench:gpu --sequences 2,8     so many sequences together in each form that vkmx has, nothing else
  *
  * Every figure is the median of several runs after warming up, of the whole generation loop with the host in it: decode counts
  * tokens after the first, prefill the time to the first token, load the time from the first file to the first token. Without
@@ -12,8 +13,9 @@
  * @module
  */
 
-import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, note, print, runMain, UsageError, type Values } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
+import { describeSequences, sequenceCells, sequenceRows } from "./bench_sequences.ts";
 import {
   type Answer,
   type Case,
@@ -24,6 +26,7 @@ import {
   joinTimes,
   median,
   modelFolder,
+  readCounts,
   type Row,
   row,
   runPeer,
@@ -39,6 +42,10 @@ const FLAGS = {
   "gguf": { value: "FILE", help: "the peer's model (written with random weights)" },
   "peer": { value: "DIR", help: "folder that node-llama-cpp is installed in (.tools/peer)" },
   "no-peer": { help: "vkmx alone" },
+  "sequences": {
+    value: "LIST",
+    help: "only so many sequences together, numbers separated by commas, in each form that vkmx has, without the peer",
+  },
   "json": { help: "print a JSON array" },
 } as const satisfies Flags;
 
@@ -84,44 +91,85 @@ await runMain(PROGRAM, async (values) => {
   const dtype = DTYPES.find((name) => name === (values.dtype ?? DTYPES[0]));
   if (!dtype) throw new UsageError(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
   const device = values.device ?? mx.defaultDevice();
+  const counts = values.sequences === undefined ? undefined : readCounts("sequences", values.sequences, 2);
   const dir = values.model ?? await modelFolder(SHAPE);
-  const folder = values["no-peer"] ? undefined : values.peer ?? await installPeer();
-  const gguf = folder && (values.gguf ?? await ggufFile(SHAPE));
+  // The first start on a machine finds no pipelines and no verdicts; later ones do.
+  const kept = { VKMX_CACHE: await Deno.makeTempDir() };
+  const run = { ...values, dir, device, dtype, rounds: values.rounds ?? 3, kept };
+  const { rows, head, tables } = counts ? await measureSequences(run, counts) : await measureBoth(run);
+  await Deno.remove(kept.VKMX_CACHE, { recursive: true });
+  if (values.json) print(JSON.stringify(rows, null, 2) + "\n");
+  else {print(
+      `${head[0]}, activations and cache ${dtype}, ${run.rounds} rounds\n${head.slice(1).join("\n")}\n${tables}`,
+    );}
+  return 0;
+});
 
+/** What is measured, and how. */
+interface Run extends Values<typeof FLAGS> {
+  readonly dir: string;
+  readonly device: string;
+  readonly dtype: typeof DTYPES[number];
+  readonly rounds: number;
+  /** Environment of a folder that vkmx's processes share. */
+  readonly kept: { readonly VKMX_CACHE: string };
+}
+
+/** What is printed: rows as JSON, or else lines in front of tables. */
+interface Printed {
+  readonly rows: readonly Row[];
+  readonly head: readonly string[];
+  readonly tables: string;
+}
+
+/** A turn of a round, and a note of how long it took. */
+async function turn<T>(round: number, { rounds }: Run, name: string, work: Promise<T>): Promise<T> {
+  const start = performance.now();
+  const result = await work;
+  note(`round ${round} of ${rounds}: ${name} took ${((performance.now() - start) / 1000).toFixed(1)} s\n`);
+  return result;
+}
+
+/** Several sequences together, in each form. */
+async function measureSequences(run: Run, counts: readonly number[]): Promise<Printed> {
+  const { dir, device, dtype, rounds, kept } = run;
+  const cells = sequenceCells(counts, decode(128));
+  const cases = cells.map((cell) => cell.case);
+  const own: Answer[] = [];
+  for (let round = 1; round <= rounds; round++) {
+    own.push(await turn(round, run, "vkmx", runSide(dir, { device, dtype, cases }, kept)));
+  }
+  const rows = sequenceRows(cells, joinTimes(own), own.at(-1)!.forms!);
+  return { rows, head: [own[0].device, "decode @128, tok/s in all (and us a step)"], tables: describeSequences(rows) };
+}
+
+/** All cases beside the peer, and where the time goes. */
+async function measureBoth(run: Run): Promise<Printed> {
+  const { dir, device, dtype, rounds, kept } = run;
+  const folder = run["no-peer"] ? undefined : run.peer ?? await installPeer();
+  const gguf = folder && (run.gguf ?? await ggufFile(SHAPE));
   const own: Answer[] = [];
   const portable: Answer[] = [];
   const peers: Answer[] = [];
   const settings = { device, dtype, cases: CASES };
-  // The first start on a machine finds no pipelines; later ones do.
-  const kept = { VKMX_CACHE: await Deno.makeTempDir() };
   const cold = await runSide(dir, { ...settings, cases: [] }, { ...kept, __GL_SHADER_DISK_CACHE: "0" });
-  const rounds = values.rounds ?? 3;
   let peer = folder;
   for (let round = 1; round <= rounds; round++) {
-    const turn = async <T>(name: string, work: Promise<T>): Promise<T> => {
-      const start = performance.now();
-      const result = await work;
-      note(`round ${round} of ${rounds}: ${name} took ${((performance.now() - start) / 1000).toFixed(1)} s\n`);
-      return result;
-    };
-    own.push(await turn("vkmx", runSide(dir, { ...settings, details: round === rounds }, kept)));
-    portable.push(await turn("VKMX_FAST=0", runSide(dir, { ...settings, cases: GREEDY }, { ...kept, VKMX_FAST: "0" })));
+    own.push(await turn(round, run, "vkmx", runSide(dir, { ...settings, details: round === rounds }, kept)));
+    const plain = runSide(dir, { ...settings, cases: GREEDY }, { ...kept, VKMX_FAST: "0" });
+    portable.push(await turn(round, run, "VKMX_FAST=0", plain));
     const answer = peer && gguf &&
-      await turn("llama.cpp", runPeer(peer, gguf, { gpu: true, batch: PEER_BATCH, cases: PEER_CASES }));
+      await turn(round, run, "llama.cpp", runPeer(peer, gguf, { gpu: true, batch: PEER_BATCH, cases: PEER_CASES }));
     if (answer) peers.push(answer);
     else peer = undefined;
   }
-  await Deno.remove(kept.VKMX_CACHE, { recursive: true });
   const rows = rowsOf(own, portable, peers, cold);
-  if (values.json) print(JSON.stringify(rows, null, 2) + "\n");
-  else {
-    print(`${own[0].device}, activations and cache ${dtype}, ${rounds} rounds\n`);
-    print(peers.length > 0 ? `beside ${PEER} on ${peers[0].device}\n\n` : "\n");
-    print(describeRows(rows));
-    print(describeDetails(own.at(-1)!.details!, await shapeOf(dir)));
-  }
-  return 0;
-});
+  return {
+    rows,
+    head: [own[0].device, ...(peers.length > 0 ? [`beside ${PEER} on ${peers[0].device}`, ""] : [])],
+    tables: describeRows(rows) + describeDetails(own.at(-1)!.details!, await shapeOf(dir)),
+  };
+}
 
 /** Sizes of a model directory. */
 async function shapeOf(dir: string): Promise<ModelShape> {

@@ -9,6 +9,9 @@ import * as mx from "../mod.ts";
 import { encodeSlots } from "../src/backend/backend.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { Lowering } from "../src/schedule/lowering.ts";
+import { matrixMap } from "../src/schedule/matrices.ts";
+import { options } from "../src/schedule/options.ts";
+import { FORCED, type Form, formOf } from "./bench_sequences.ts";
 import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
 
 /** Tokens of the prompt that is part of loading. */
@@ -80,8 +83,36 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
   return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
+/**
+ * The times of a case, none where its steps do not have the form that it asks for; the one that they have is noted in `forms`.
+ * The kernels of several sequences that need no matrix units are there for tests, and are not measured.
+ */
+async function measureCase(c: Case, forms: Record<string, Form | null>): Promise<number[]> {
+  const { name, form } = c;
+  const before = { ...options };
+  if (form && form !== "any") {
+    if (form !== "grid" && !matrixMap(getBackend(device)).pairs) return [];
+    Object.assign(options, FORCED[form]);
+  }
+  try {
+    for (let i = 0; i < c.warmUps; i++) await time(c);
+    await model.traces.idle(); // a step that is still being tested would change in the middle
+    if (form) {
+      const { kernels } = await mx.profile(() => time(c), { timed: false });
+      forms[name] = formOf(kernels) ?? null;
+      if (form !== "any" && forms[name] !== form) return [];
+    }
+    const times: number[] = [];
+    for (let i = 0; i < c.repeats; i++) times.push(await time(c));
+    return times;
+  } finally {
+    Object.assign(options, before);
+  }
+}
+
 async function measure(): Promise<Answer> {
   const times: Record<string, number[]> = {};
+  const forms: Record<string, Form | null> = {};
   {
     using cache = model.makeCache();
     await generate(cache, ids(FIRST_PROMPT), 1);
@@ -89,14 +120,9 @@ async function measure(): Promise<Answer> {
     times.loaded = [loaded - started];
   }
   const memory = peakMemory();
-  for (const c of cases) {
-    for (let i = 0; i < c.warmUps; i++) await time(c);
-    await model.traces.idle(); // a step that is still being tested would change in the middle
-    times[c.name] = [];
-    for (let i = 0; i < c.repeats; i++) times[c.name].push(await time(c));
-  }
+  for (const c of cases) times[c.name] = await measureCase(c, forms);
   const { description } = mx.devices().find(({ name }) => name === device)!;
-  return { device: `${device}: ${description}`, times, memory, ...(details ? { details: await detail() } : {}) };
+  return { device: `${device}: ${description}`, times, forms, memory, ...(details ? { details: await detail() } : {}) };
 }
 
 /** Highest resident bytes of this process so far, as far as the system tells. */

@@ -8,8 +8,9 @@
  * @module
  */
 
-import { note } from "../examples/cli.ts";
+import { note, UsageError } from "../examples/cli.ts";
 import type { Profile } from "../mod.ts";
+import type { Form } from "./bench_sequences.ts";
 import { writeGguf } from "./gguf.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
 import { exists, ROOT, run, TOOLS } from "./tools.ts";
@@ -27,6 +28,8 @@ export interface Case {
   readonly window?: number;
   /** Sequences that advance together; a token's time is then that of any of them. 1 unless given. */
   readonly rows?: number;
+  /** The form of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
+  readonly form?: Form | "any";
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
   readonly sampled?: boolean;
   /** Runs that are not counted. */
@@ -62,6 +65,8 @@ export type Times = Readonly<Record<string, readonly number[]>>;
 export interface Answer {
   readonly device: string;
   readonly times: Times;
+  /** Of vkmx's cases that have a form, the one that ran; null of steps that were not fused. */
+  readonly forms?: Readonly<Record<string, Form | null>>;
   /** Highest resident bytes of the process up to the first token. */
   readonly memory: number;
   readonly details?: Details;
@@ -94,6 +99,13 @@ export interface Row {
 }
 
 type Unit = "tok/s" | "s" | "ms" | "us" | "MB" | "";
+
+/** The whole numbers of a flag, separated by commas. */
+export function readCounts(flag: string, text: string, least: number): readonly number[] {
+  const counts = text.split(",").map(Number);
+  if (counts.every((count) => Number.isInteger(count) && count >= least)) return counts;
+  throw new UsageError(`--${flag} is "${text}", expected whole numbers of at least ${least} with commas between them`);
+}
 
 /** A row of both values; of rates the higher is better, of all else the lower. */
 export function row(name: string, vkmx: number | null, peer: string | null, value: number | null, unit: Unit): Row {

@@ -292,12 +292,16 @@ for (const device of DEVICES) {
     const before = { ...options };
     options.batch = "on";
     const served = { hidden: 1024, intermediate: 3072, heads: 16, kvHeads: 8, headDim: 128, groupSize: 128, bits: 4 };
-    const reason = (sizes: Partial<typeof served>, sequences = 8, dtype = float16): string | undefined =>
-      batchMisfit(backend, {
-        sizes: { ...served, ...sizes },
-        position: { shape: [sequences] },
-        layers: [{ keys: { dtype } }],
-      } as unknown as Decoder);
+    const reason = (
+      sizes: Partial<typeof served>,
+      sequences = 8,
+      dtype = float16,
+      form: "whole" | "barriers" = "whole",
+    ): string | undefined => {
+      const layers = [{ keys: { dtype } }];
+      const decoder = { sizes: { ...served, ...sizes }, position: { shape: [sequences] }, layers };
+      return batchMisfit(backend, decoder as unknown as Decoder, form);
+    };
     try {
       assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
       assertMatch(reason({}, 17)!, /17 sequences/);
@@ -306,8 +310,16 @@ for (const device of DEVICES) {
       assertMatch(reason({ intermediate: 3040 })!, /3040/);
       assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
       assertMatch(reason({ headDim: 256 })!, /256/);
+      assertEquals(reason({}, 2, float16, "barriers"), undefined);
       options.batch = "off";
       assertMatch(reason({})!, /off/);
+      options.batch = "auto";
+      for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {
+        for (const count of [2, 3, 5, 6, 16]) {
+          const faster = reason({ hidden: 512 }, count, float16, form)?.includes(`${count} sequences are faster`);
+          assertEquals(faster ?? false, count < least, `${count}, ${form}`);
+        }
+      }
     } finally {
       Object.assign(options, before);
     }

@@ -1,9 +1,26 @@
-/** The benchmarks' common part: ratios, the table, and both sides as processes. */
+/** The benchmarks' common part: ratios, the tables, the forms of sequences together, and both sides as processes. */
 
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
-import { type Case, describeRows, joinTimes, median, row, runPeer, runSide } from "../scripts/bench_sides.ts";
+import { UsageError } from "../examples/cli.ts";
+import * as mx from "../mod.ts";
+import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench_sequences.ts";
+import {
+  type Case,
+  describeRows,
+  joinTimes,
+  median,
+  readCounts,
+  row,
+  runPeer,
+  runSide,
+} from "../scripts/bench_sides.ts";
+import { getBackend } from "../src/backend/devices.ts";
+import { matrixMap } from "../src/schedule/matrices.ts";
+import { testDevices } from "./devices.ts";
 import { TINY_DIR } from "./models.ts";
+
+for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
 Deno.test("row() says above 1 where vkmx is better, of rates and of times", () => {
   assertEquals(row("a", 30, "p", 10, "tok/s").ratio, 3);
@@ -47,3 +64,68 @@ Deno.test("runSide() times every case, and a peer that is not there is no failur
   assertEquals(await runPeer(folder, "none.gguf", { gpu: true, batch: 512, cases }), undefined);
   await Deno.remove(folder);
 });
+
+Deno.test("readCounts() reads whole numbers and refuses all else with the flag's name", () => {
+  assertEquals(readCounts("threads", "2,16,3", 2), [2, 16, 3]);
+  for (const text of ["", "2,,3", "1,2", "2.5", "two", "2;3"]) {
+    assertThrows(
+      () => readCounts("sequences", text, 2),
+      UsageError,
+      `--sequences is "${text}", expected whole numbers`,
+    );
+  }
+});
+
+Deno.test("formOf() tells by the kernels of a step how several sequences were computed", () => {
+  const kernels = (region: string | undefined, calls: Readonly<Record<string, number>>) =>
+    Object.entries(calls).map(([kernel, calls]) => ({ region, kernel, calls }));
+  const prompt = kernels("prompt end", { decode_mlp_u64: 1, batch_head: 1 });
+  const of = (calls: Readonly<Record<string, number>>) => formOf([...prompt, ...kernels("decoder step", calls)]);
+  assertEquals(of({ batch_begin: 1, batch_layers: 12, batch_head: 12 }), "one dispatch");
+  assertEquals(of({ batch_begin: 1, batch_layers: 12 * 5 * 28, batch_head: 12 }), "barriers");
+  assertEquals(of({ batch_begin: 2, batch_layers: 6 + 6 * 140, batch_head: 12 }), "barriers"); // changed over between
+  assertEquals(of({ decode_qkv_u64: 28, decode_mlp_u64: 28 }), "grid");
+  assertEquals(formOf([...prompt, ...kernels(undefined, { matmul: 9 })]), undefined);
+});
+
+Deno.test("the table of sequences has a row a number, a column a form, and no figure where there is none", () => {
+  const like: Case = { name: "decode", kind: "decode", prompt: 8, tokens: 4, warmUps: 1, repeats: 2 };
+  const cells = sequenceCells([2, 8], like);
+  assertEquals(cells.map((c) => c.case.form), ["any", "any", ...FORMS.flatMap((form) => [form, form])]);
+  assertEquals(new Set(cells.map((c) => c.case.name)).size, 8);
+  assert(cells.every(({ case: c, sequences }) => c.rows === sequences && c.prompt === 8 && c.repeats === 2));
+  const name = (column: string, sequences: number): string =>
+    cells.find((c) => c.column === column && c.sequences === sequences)!.case.name;
+  const times = {
+    [name("grid", 2)]: [0.5, 0.25, 0.125],
+    [name("of itself", 2)]: [0.25],
+    [name("of itself", 8)]: [2],
+    [name("barriers", 8)]: [],
+  };
+  const rows = sequenceRows(cells, times, { [name("grid", 2)]: "grid", [name("of itself", 2)]: "grid" });
+  assertEquals(rows.map((r) => r.sequences), [2, 2, 2, 2, 8, 8, 8, 8]);
+  const { vkmx, step_us, form, unit, ratio } = rows.find((r) => r.case === name("grid", 2))!;
+  assertEquals([vkmx, step_us, form, unit, ratio], [4000, 500, "grid", "tok/s", null]);
+  assertEquals(rows.filter((r) => r.vkmx === null && r.step_us === null).length, 5);
+  const lines = describeSequences(rows).trimEnd().split("\n").map((line) => line.split(/ {2,}/));
+  assertEquals(lines, [
+    ["sequences", "grid", "barriers", "one dispatch", "of itself"],
+    ["2", "4000 (500 us)", "-", "-", "4000 (500 us), grid"],
+    ["8", "-", "-", "-", "500 (16000 us), op by op"],
+  ]);
+});
+
+for (const device of testDevices()) {
+  Deno.test(`runSide() times sequences in the forms that there are on ${device}`, async () => {
+    const { pairs } = matrixMap(mx.withDevice(device, getBackend));
+    const there = FORMS.filter((form) => device !== "wasm" && (pairs || form === "grid"));
+    const like: Case = { name: "decode", kind: "decode", prompt: 4, tokens: 3, warmUps: 1, repeats: 1 };
+    const cells = sequenceCells([2], like);
+    const settings = { device, dtype: "float16", cases: cells.map((c) => c.case) } as const;
+    const { times, forms } = await runSide(fileURLToPath(TINY_DIR), settings);
+    const rows = sequenceRows(cells, times, forms!);
+    const found = rows.filter(({ vkmx }) => vkmx !== null);
+    assertEquals(found.map(({ column }) => column), ["of itself", ...there]);
+    assertEquals(found.slice(1).map(({ form }) => form), there);
+  });
+}

@@ -7,13 +7,15 @@ import { assert, assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import * as mx from "../mod.ts";
 import { ROOT } from "../scripts/tools.ts";
+import { Loop } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { forgive } from "../src/schedule/fast.ts";
+import { matrixMap } from "../src/schedule/matrices.ts";
 import { options } from "../src/schedule/options.ts";
 import { testDevices } from "./devices.ts";
 import { kernelsOf } from "./harness.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
-import { tryLayers, tryOn } from "./trial_process.ts";
+import { tryLayers, tryOn, withSteps } from "./trial_process.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -47,15 +49,19 @@ function verdicts(folder: string): { readonly path: string; readonly question: s
   });
 }
 
-/** A process that has the layers tested; its exit code. */
-async function other(device: string, folder: string, ...args: readonly string[]): Promise<number> {
+/** A process that has the layers tested: its exit code, and what it explained. */
+async function other(
+  device: string,
+  folder: string,
+  ...args: readonly string[]
+): Promise<{ readonly code: number; readonly said: string }> {
   const flags = ["run", "-A", "--no-check", "--no-lock"];
-  const { code } = await new Deno.Command(Deno.execPath(), {
+  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
     args: [...flags, `${ROOT}tests/trial_process.ts`, device, fileURLToPath(TINY_DIR), ...args],
-    env: { VKMX_CACHE: folder, NO_COLOR: "1" },
+    env: { VKMX_CACHE: folder, VKMX_EXPLAIN: "1", NO_COLOR: "1" },
     stdout: "null",
   }).output();
-  return code;
+  return { code, said: new TextDecoder().decode(stderr) };
 }
 
 for (const device of DEVICES) {
@@ -122,6 +128,40 @@ for (const device of DEVICES) {
     model[Symbol.dispose]();
   });
 
+  const { pairs } = matrixMap(mx.withDevice(device, getBackend));
+  // Without matrix units the plain kernels serve, where they are asked for, and none take them by themselves.
+  const after = [[3, "decode_mlp_u64"], ...(pairs ? [[6, "batch_begin"]] as const : [])] as const;
+  for (const [count, kernel] of after) {
+    Deno.test(`a loop of ${count} goes on where its test fails, and the next one runs ${kernel} on ${device}`, async () => {
+      const { model } = await mx.lm.load(TINY_DIR, { device });
+      await trying(device, async (folder) => {
+        Object.assign(options, { batch: pairs ? "auto" : "on", patience: 1 }); // one look is never enough
+        await withSteps(model, count, async (trace, state) => {
+          const runs = async (loop: Loop<typeof state>, kernel: string): Promise<void> => {
+            const kernels = await kernelsOf(device, async () => {
+              loop.run();
+              await loop.done();
+            });
+            assert(kernels.has(kernel), [...kernels].join(" "));
+          };
+          using loop = new Loop(state, trace);
+          await runs(loop, "batch_begin");
+          options.batch = "auto";
+          await loop.improve();
+          assertEquals(verdicts(folder).map(({ answer }) => answer), ["fails"]);
+          await runs(loop, "batch_begin");
+          using next = new Loop(state, trace);
+          await runs(next, kernel);
+        });
+        // A program that finds the verdict does so for that reason.
+        const { said } = await other(device, folder, "", String(count));
+        const why = `${count} sequences: a grid of the kernels of one, because ${count} sequences are faster that way`;
+        assertEquals(said.includes(why), count === 3, said);
+      });
+      model[Symbol.dispose]();
+    });
+  }
+
   Deno.test(`a test goes with the weights that it reads on ${device}`, async () => {
     const backend = mx.withDevice(device, getBackend);
     const alive = backend.liveObjects();
@@ -137,11 +177,12 @@ for (const device of DEVICES) {
 
   Deno.test(`programs may be killed while they test, and test at the same time, on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
-    assert(await other(device, folder, "kill") !== 0);
+    assert((await other(device, folder, "kill")).code !== 0);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"]);
-    assertEquals(await other(device, folder, "exit"), 3);
+    assertEquals((await other(device, folder, "exit")).code, 3);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"], "ending is no failure");
-    assertEquals(await Promise.all([other(device, folder), other(device, folder)]), [0, 0]);
+    const both = await Promise.all([other(device, folder), other(device, folder)]);
+    assertEquals(both.map(({ code }) => code), [0, 0]);
     assertEquals(verdicts(folder).map(({ answer }) => answer), [expected]);
     await Deno.remove(folder, { recursive: true });
   });

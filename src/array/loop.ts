@@ -95,21 +95,23 @@ export class Trace<S> implements Disposable {
   }
 
   /**
-   * Makes the test that the trace left open, beside other work, and traces again where a faster step was found: true then, and
-   * {@link Trace.bind} gives that one. What `step` captured must still be there; otherwise this rejects.
+   * Makes the test that the trace left open, beside other work, and traces again where a faster step was found, which
+   * {@link Trace.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
+   * still be there; otherwise this rejects.
    */
   improve(): Promise<boolean> {
     return this.#improving ??= this.#improve();
   }
 
   async #improve(): Promise<boolean> {
-    if (this.#ended || !await this.#trace.test() || this.#ended) return false;
+    const better = this.#ended ? undefined : await this.#trace.test();
+    if (!better || this.#ended) return false;
     let spare = this.#make();
     try {
       await spare.prepare();
       if (this.#ended) return false;
       [this.#trace, spare] = [spare, this.#trace];
-      return true;
+      return better === "now";
     } finally {
       spare[Symbol.dispose]();
     }
@@ -156,7 +158,7 @@ export class Loop<S> implements Disposable {
     return this.#loop.done(ticket, soon);
   }
 
-  /** Later runs take a faster step where {@link Trace.improve} finds one. */
+  /** Later runs take a faster step where {@link Trace.improve} finds one of the same bits. */
   async improve(): Promise<void> {
     if (!await this.#trace.improve() || this.#ended) return;
     const worse = this.#loop;

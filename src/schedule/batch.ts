@@ -75,25 +75,23 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
   return capacity <= kernelsOf(backend).threads / 2;
 }
 
-/** Whether workgroups of the kernels may wait for each other in one dispatch. */
-export function waitsInside(backend: Backend): boolean {
-  return kernelsOf(backend) === MATRICES;
-}
-
-/** Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. */
-export function batchMisfit(backend: Backend, d: Decoder): string | undefined {
+/**
+ * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `form`
+ * is how those would wait, "whole" also where a test is still to tell.
+ */
+export function batchMisfit(
+  backend: Backend,
+  d: Decoder,
+  form: keyof typeof LEAST_SEQUENCES,
+): string | undefined {
   const { sizes: s } = d;
   const { layers, head, threads, mostHidden } = kernelsOf(backend);
   const sequences = sequencesOf(d);
   const forced = options.batch === "on";
-  const waits = backend.limits.concurrent && options.fast !== "barriers";
   const rules: readonly (readonly [boolean, string])[] = [
     [options.batch !== "off", "they are switched off"],
     [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
-    [
-      forced || sequences >= LEAST_SEQUENCES[waits ? "whole" : "barriers"],
-      `${sequences} sequences are faster that way`,
-    ],
+    [forced || sequences >= LEAST_SEQUENCES[form], `${sequences} sequences are faster that way`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
     [s.bits === 4, `weights have ${s.bits} bits, not 4`],
     [

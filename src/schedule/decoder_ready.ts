@@ -9,6 +9,7 @@ import { explain } from "../backend/explain.ts";
 import { batchMisfit, MOST_SEQUENCES } from "./batch.ts";
 import { type Decoder, decoderMisfit, type Matrix, sequencesOf, type Sums, sumsOf } from "./decoder.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./decoder_layouts.ts";
+import { knownForm } from "./fast.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { PAIRS } from "./matrices.ts";
 import { fragments } from "./matrix_products.ts";
@@ -59,7 +60,7 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, batch, sums: sumsOf(l.backend)!, ...weights, norms: norms[0] };
   if (sequencesOf(d) > 1) {
-    const why = batchMisfit(l.backend, d);
+    const why = batchMisfit(l.backend, d, knownForm(l, d, true) === "barriers" ? "barriers" : "whole");
     const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);

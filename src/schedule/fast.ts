@@ -5,17 +5,17 @@
  * and after a test (`trial.ts`), which runs while decoding already goes on with barriers. The verdict is kept on disk for
  * device, driver, build and sizes. Every wait is bounded besides; one that runs out is seen when the loop's steps are awaited,
  * with {@link FastPathFailure}, and from then on decoders of that device wait by barriers. `VKMX_FAST=0` switches all this off,
- * `VKMX_FAST=1` tests every device.
+ * `VKMX_FAST=1` tests every device. What is known also decides which kernels serve a few sequences (`batch.ts`).
  *
  * @module
  */
 
 import type { Backend } from "../backend/backend.ts";
 import { recall, remember } from "../backend/devices.ts";
-import { type DecoderForm, sequencesOf, walkOf, workgroupsOf } from "./decoder.ts";
+import { type Decoder, type DecoderForm, sequencesOf, sumsOf, walkOf, workgroupsOf } from "./decoder.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./decoder_emit.ts";
 import type { ReadyDecoder } from "./decoder_ready.ts";
-import { isOneRound, waitsInside } from "./batch.ts";
+import { batchMisfit, isOneRound } from "./batch.ts";
 import { explain } from "../backend/explain.ts";
 import type { Lowering } from "./lowering.ts";
 import { options } from "./options.ts";
@@ -41,36 +41,55 @@ const verdicts = new WeakMap<Backend, Map<string, boolean | Promise<boolean>>>()
 /** Devices where a loop failed. */
 const failed = new WeakSet<Backend>();
 
-/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
-export type Trial = () => Promise<boolean>;
+/**
+ * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
+ * for the "next" loop; undefined where there is none.
+ */
+export type Better = "now" | "next" | undefined;
 
-/** How a decoder waits. Where only a test can tell, it is by barriers for now, and the lowering gets a {@link Trial}. */
-export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
-  const { decoder, sums, batch } = ready;
+/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
+export type Trial = () => Promise<Better>;
+
+/** How a decoder waits, by itself or, as a `batch`, in the kernels of several sequences; undefined where only a test can tell. */
+export function knownForm(l: Lowering, decoder: Decoder, batch: boolean): DecoderForm | undefined {
   const { sizes, layers, x } = decoder;
   const { backend } = l;
-  const fits = layers.length <= MOST_LAYERS &&
-    (batch
-      ? waitsInside(backend)
-      : backend.has("decode_layers") && sums === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
-        workgroupsOf(sizes) <= MOST_WORKGROUPS);
+  const single = (): boolean =>
+    backend.has("decode_layers") && sumsOf(backend) === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
+    workgroupsOf(sizes) <= MOST_WORKGROUPS;
+  const fits = layers.length <= MOST_LAYERS && (batch || single());
   if (!l.repeats || !fits || failed.has(backend)) return "barriers";
   if (options.fast !== "auto" && options.fast !== "try") return options.fast;
   if (options.fast === "auto" && !backend.limits.concurrent) return "barriers";
-  const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
-  verdicts.set(backend, table);
-  const question = questionOf(backend, ready);
+  const table = verdictsOf(backend);
+  const question = questionOf(backend, decoder, batch);
   const verdict = table.get(question) ?? recalled(backend, question);
-  if (verdict === true || verdict === false) {
+  if (typeof verdict !== "boolean") return undefined;
+  table.set(question, verdict);
+  return verdict ? "whole" : "barriers";
+}
+
+/** How a decoder waits. Where only a test can tell, it is by barriers for now, and the lowering gets a {@link Trial}. */
+export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
+  const { decoder, batch } = ready;
+  const known = knownForm(l, decoder, batch);
+  if (known) return known;
+  const { backend } = l;
+  const table = verdictsOf(backend);
+  const question = questionOf(backend, decoder, batch);
+  l.trial = async () => {
+    const verdict = table.get(question) ?? judge(l, ready, leaf, question, table);
     table.set(question, verdict);
-    return verdict ? "whole" : "barriers";
-  }
-  l.trial = () => {
-    const known = table.get(question) ?? judge(l, ready, leaf, question, table);
-    table.set(question, known);
-    return Promise.resolve(known);
+    if (await verdict) return "now";
+    return batch && batchMisfit(backend, decoder, "barriers") !== undefined ? "next" : undefined;
   };
   return "barriers";
+}
+
+function verdictsOf(backend: Backend): Map<string, boolean | Promise<boolean>> {
+  const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
+  verdicts.set(backend, table);
+  return table;
 }
 
 /** What a process before found; undefined where none ended a test, unless too many began one. */
@@ -139,7 +158,7 @@ export function forgive(backend: Backend): void {
 }
 
 /** What the verdict depends on besides device, driver and build. */
-function questionOf(backend: Backend, { decoder, batch }: ReadyDecoder): string {
+function questionOf(backend: Backend, decoder: Decoder, batch: boolean): string {
   const { sizes, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
   const walk = batch

@@ -11,7 +11,7 @@ import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
 import { Executable, Scratch } from "./execute.ts";
-import { checkStatus, statusOf } from "./fast.ts";
+import { type Better, checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
 import { backendOf, realize } from "./realize.ts";
@@ -122,10 +122,10 @@ export class StateTrace implements Disposable {
     return this.#executable.prepare();
   }
 
-  /** Makes the test that lowering left open, beside other work: whether tracing again gives a faster step. False where none is. */
-  async test(): Promise<boolean> {
+  /** Makes the test that lowering left open, beside other work: whether tracing again gives a faster step. */
+  async test(): Promise<Better> {
     const { trial } = this.#executable.lowered;
-    if (!trial) return false;
+    if (!trial) return undefined;
     this.#users++; // the test reads the storages of the Plan
     try {
       return await trial();
