@@ -9,6 +9,7 @@ import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { Lowering } from "../src/schedule/lowering.ts";
 import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
+import { peakMemory } from "./bench_times.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;
@@ -96,15 +97,6 @@ async function measure(): Promise<Answer> {
   }
   const { description } = mx.devices().find(({ name }) => name === device)!;
   return { device: `${device}: ${description}`, times, memory, ...(details ? { details: await detail() } : {}) };
-}
-
-/** Highest resident bytes of this process so far, as far as the system tells. */
-function peakMemory(): number {
-  try {
-    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(Deno.readTextFileSync("/proc/self/status"))![1]);
-  } catch {
-    return Deno.memoryUsage().rss;
-  }
 }
 
 // ---- where the time goes ----------------------------------------------------------------------------------------------
