@@ -84,6 +84,11 @@ await runMain(PROGRAM, async (values) => {
   const dtype = DTYPES.find((name) => name === (values.dtype ?? DTYPES[0]));
   if (!dtype) throw new UsageError(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
   const device = values.device ?? mx.defaultDevice();
+  if (!device.startsWith("vulkan:")) {
+    throw new UsageError(
+      `${device} is no GPU: \`deno task devices\` says what is here, \`deno task bench\` measures it`,
+    );
+  }
   const dir = values.model ?? await modelFolder(SHAPE);
   const folder = values["no-peer"] ? undefined : values.peer ?? await installPeer();
   const gguf = folder && (values.gguf ?? await ggufFile(SHAPE));
