@@ -46,7 +46,12 @@ export function environment(name: string): string | undefined {
 
 function mayRead(name: string): boolean {
   if (permitted.has(name)) return true;
-  const { state } = Deno.permissions.querySync({ name: "env", variable: name });
-  if (state === "granted") permitted.add(name);
-  return state === "granted";
+  const may = granted({ name: "env", variable: name });
+  if (may) permitted.add(name);
+  return may;
+}
+
+/** Whether Deno was given a permission; nothing asks on the terminal. */
+export function granted(permission: Deno.PermissionDescriptor): boolean {
+  return Deno.permissions.querySync(permission).state === "granted";
 }

@@ -1,18 +1,21 @@
 /**
  * What was found out about a device and its driver, kept on disk beside the pipelines: a text for each question.
  *
- * A file that cannot be read or written costs asking again and nothing else.
+ * A file that cannot be read or written costs asking again and nothing else; that it cannot be written is told once.
  *
  * @module
  */
 
-import { cacheFolder, findLibrary, VERSION } from "./library.ts";
+import { cacheFolder, mayKeep, tellNotKept } from "./cache.ts";
+import { granted } from "./environment.ts";
+import { findLibrary, VERSION } from "./library.ts";
 import { ABI_HASH } from "./symbols.ts";
 
 /** The answer that {@link remember} kept for a question about a device, which its description names with the driver. */
 export function recall(device: string, question: string): string | undefined {
   try {
-    const { path, key } = place(device, question);
+    const { path, key } = place(device, question) ?? {};
+    if (path === undefined) return undefined;
     const [first, answer] = Deno.readTextFileSync(path).split("\n");
     return first === key ? answer : undefined;
   } catch {
@@ -22,28 +25,36 @@ export function recall(device: string, question: string): string | undefined {
 
 /** Keeps an answer of one line. */
 export function remember(device: string, question: string, answer: string): void {
+  const { path, key } = mayKeep() && place(device, question) || {};
+  if (path === undefined) return tellNotKept();
   try {
-    const { path, key } = place(device, question);
     Deno.mkdirSync(cacheFolder(), { recursive: true });
     const partial = `${path}.${Deno.pid}`;
     Deno.writeTextFileSync(partial, `${key}\n${answer}\n`);
     Deno.renameSync(partial, path);
-  } catch {
-    // asked again next time
+  } catch (error) {
+    tellNotKept(`cannot write ${path}: ${(error as Error).message}`);
   }
 }
 
-function place(device: string, question: string): { readonly path: string; readonly key: string } {
-  const key = `${device}|${VERSION}|${ABI_HASH.toString(16)}|${build()}|${question}`;
+/** Where an answer lies and what its file begins with; undefined where there is no folder, or Deno may not look there. */
+function place(device: string, question: string): { readonly path: string; readonly key: string } | undefined {
+  const folder = cacheFolder();
+  const build = buildOf(findLibrary());
+  if (folder === "" || build === undefined || !granted({ name: "read", path: folder })) return undefined;
+  const key = `${device}|${VERSION}|${ABI_HASH.toString(16)}|${build}|${question}`;
   let hash = 2166136261; // FNV-1a
   for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 16777619);
-  const folder = cacheFolder();
-  if (folder === "") throw new Error("there is no folder for caches");
   return { path: `${folder}/finding-${(hash >>> 0).toString(16).padStart(8, "0")}`, key };
 }
 
-/** What tells one build of the library from another: kernels may differ where tables are the same. */
-function build(): string {
-  const { size, mtime } = Deno.statSync(findLibrary()!);
-  return `${size} ${mtime?.getTime()}`;
+/** What tells one build of the library from another, where Deno may look: kernels may differ where tables are the same. */
+function buildOf(path: string | undefined): string | undefined {
+  if (path === undefined || !granted({ name: "read", path })) return undefined;
+  try {
+    const { size, mtime } = Deno.statSync(path);
+    return `${size} ${mtime?.getTime()}`;
+  } catch {
+    return undefined; // it is being built anew
+  }
 }

@@ -10,7 +10,8 @@
 import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { isAbsolute, resolve } from "node:path";
-import { environment } from "./environment.ts";
+import { cacheFolder } from "./cache.ts";
+import { environment, granted } from "./environment.ts";
 import { RuntimeError } from "./error.ts";
 import { ABI_HASH, SYMBOLS } from "./symbols.ts";
 
@@ -48,17 +49,6 @@ export function target(): string {
   return `${Deno.build.arch}-${Deno.build.os}`;
 }
 
-/** Folder for what is kept between runs (pipelines, downloaded libraries), "" where there is none. */
-export function cacheFolder(): string {
-  const home = environment("HOME");
-  const own = environment("VKMX_CACHE");
-  if (own) return resolve(own);
-  if (Deno.build.os === "windows") return environment("LOCALAPPDATA") ? `${environment("LOCALAPPDATA")}\\vkmx` : "";
-  if (Deno.build.os === "darwin") return home ? `${home}/Library/Caches/vkmx` : "";
-  const base = environment("XDG_CACHE_HOME") ?? (home ? `${home}/.cache` : undefined);
-  return base ? `${base}/vkmx` : "";
-}
-
 /** The checkout that this module lies in, with a closing separator; undefined when it was loaded from a registry. */
 function projectFolder(): string | undefined {
   const root = new URL("../", import.meta.url);
@@ -71,9 +61,9 @@ function downloadedPath(): string | undefined {
   return cache ? resolve(cache, VERSION, target(), fileName()) : undefined;
 }
 
-/** Whether looking at a path is permitted; nothing asks on the terminal. */
+/** Whether looking at a path is permitted. */
 function mayLook(path: string): boolean {
-  return Deno.permissions.querySync({ name: "read", path }).state === "granted";
+  return granted({ name: "read", path });
 }
 
 /** False only where a file is known not to be there; where looking is not permitted, opening will tell. */

@@ -100,7 +100,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Waits for the device, frees everything it owns, saves the pipeline cache. */
+  /** Waits for the device, frees everything it owns, saves the pipeline cache where it can be written. */
   vkrt_device_close: {
     parameters: [
       "u32", // device
@@ -108,7 +108,8 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-   * without closing. Pipelines that other threads make are waited for. That it cannot be written is no failure. */
+   * without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO where it cannot be
+   * written: the next start compiles again, and nothing else suffers. */
   vkrt_pipelines_save: {
     parameters: [
       "u32", // device

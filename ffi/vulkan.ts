@@ -7,10 +7,12 @@
  */
 
 import { check, closedError, RuntimeError, statusError } from "./error.ts";
+import { tellNotKept } from "./cache.ts";
 import { type Library, openLibrary } from "./library.ts";
 import {
   VKRT_BUFFER_DEVICE,
   VKRT_ERROR_DEVICE_LOST,
+  VKRT_ERROR_IO,
   VKRT_ERROR_TIMEOUT,
   VKRT_MEMORY_COUNT,
   VKRT_OK,
@@ -291,19 +293,29 @@ export class VulkanDevice implements Disposable {
     return this.#out[0];
   }
 
-  /** Writes compiled pipelines to the cache folder, where there are new ones; those that are being made are waited for. */
+  /**
+   * Writes compiled pipelines to the cache folder, where there are new ones; those that are being made are waited for. That they
+   * cannot be written is told once and is no failure.
+   */
   savePipelines(): void {
-    this.#check(this.#symbols.vkrt_pipelines_save(this.#handle), "vkrt_pipelines_save");
+    this.#saved(this.#symbols.vkrt_pipelines_save(this.#handle));
   }
 
   /** The same on another thread. */
   async savePipelinesAsync(): Promise<void> {
-    this.#check(await this.#symbols.save_async(this.#handle), "vkrt_pipelines_save");
+    this.#saved(await this.#symbols.save_async(this.#handle));
   }
 
-  /** Waits for the device, frees everything it owns, saves its pipelines. A second call does nothing. */
+  #saved(status: number): void {
+    const call = "vkrt_pipelines_save";
+    if (status !== VKRT_ERROR_IO) this.#check(status, call);
+    else tellNotKept(statusError(status, call, lastError(this.#library, this.#handle)).detail);
+  }
+
+  /** Saves pipelines as {@link savePipelines} does, waits for the device and frees everything it owns. A second call does nothing. */
   close(): void {
     if (this.#handle === 0) return;
+    this.savePipelines();
     const symbols = this.#symbols;
     this.#patiently("vkrt_device_close", () => symbols.vkrt_device_close(this.#handle));
     this.#handle = 0;

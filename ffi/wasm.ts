@@ -8,6 +8,7 @@
  * @module
  */
 
+import { granted } from "./environment.ts";
 import { RuntimeError } from "./error.ts";
 import process from "node:process";
 import { WASM_BASE64 } from "./wasm_module.ts";
@@ -194,8 +195,7 @@ export class WasmRuntime {
 
 /** Memory of the machine in bytes; undefined where asking is not permitted. */
 export function hostMemory(): { readonly total: number; readonly available: number } | undefined {
-  const permission = { name: "sys", kind: "systemMemoryInfo" } as const;
-  return Deno.permissions.querySync(permission).state === "granted" ? Deno.systemMemoryInfo() : undefined;
+  return granted({ name: "sys", kind: "systemMemoryInfo" }) ? Deno.systemMemoryInfo() : undefined;
 }
 
 const READ_BYTES = 64 << 20; // one read call

@@ -53,29 +53,34 @@ static int32_t cache_new(Device *d) {
     return status;
 }
 
-// A cache that cannot be written costs time at the next start and nothing else. Pipelines that came out of it leave its size.
-static void save(Device *d) {
+// Pipelines that came out of the file leave the cache its size. What could not be written is not tried again.
+static int32_t save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return VKRT_OK;
     p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
-    if (!file) return;
+    if (!file) return VKRT_OK;
+    int32_t status = VKRT_OK;
     if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, file + sizeof(CacheHeader)) == VKRT_OK) {
         CacheHeader header = {CACHE_MAGIC, kernel_abi_hash, (uint32_t)bytes, fnv1a(file + sizeof(CacheHeader), bytes)};
         memcpy(file, &header, sizeof header);
-        file_write_whole(p->path, file, sizeof header + bytes);
+        char reason[256];
+        if (!file_write_whole(p->path, file, sizeof header + bytes, reason, sizeof reason))
+            status = fail(d, VKRT_ERROR_IO, "cannot write %s: %s", p->path, reason);
     }
     free(file);
+    return status;
 }
 
-void pipelines_save(Device *d) {
+int32_t pipelines_save(Device *d) {
     Pipelines *p = &d->pipelines;
-    if (!p->cache || !p->path || atomic_load(&d->lost)) return;
+    if (!p->cache || !p->path || atomic_load(&d->lost)) return VKRT_OK;
     while (atomic_load(&p->making) > 0) sleep_milliseconds(1); // what other threads make is saved too, and ends before the program does
     lock_acquire(&p->saving);
-    save(d);
+    int32_t status = save(d);
     lock_release(&p->saving);
+    return status;
 }
 
 int32_t pipelines_init(Device *d, const char *cache_dir) {

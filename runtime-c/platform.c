@@ -89,9 +89,10 @@ static FILE *open_stream(const char *path, const wchar_t *mode) {
 static FILE *open_reading(const char *path) { return open_stream(path, L"rb"); }
 static FILE *open_writing(const char *path) { return open_stream(path, L"wb"); }
 
-static void make_folder(const char *path) {
+// Whether the folder is there afterwards.
+static bool make_folder(const char *path) {
     wchar_t wide[PATH_CAPACITY];
-    if (wide_path(path, wide)) CreateDirectoryW(wide, NULL);
+    return wide_path(path, wide) && (CreateDirectoryW(wide, NULL) || GetLastError() == ERROR_ALREADY_EXISTS);
 }
 
 static bool replace_file(const char *from, const char *to) {
@@ -182,7 +183,7 @@ void file_error(char *text, size_t capacity) { snprintf(text, capacity, "%s", st
 
 static FILE *open_reading(const char *path) { return fopen(path, "rb"); }
 static FILE *open_writing(const char *path) { return fopen(path, "wb"); }
-static void make_folder(const char *path) { mkdir(path, 0777); }
+static bool make_folder(const char *path) { return mkdir(path, 0777) == 0 || errno == EEXIST; } // whether it is there afterwards
 static bool replace_file(const char *from, const char *to) { return rename(from, to) == 0; }
 static void delete_file(const char *path) { unlink(path); }
 static unsigned long process_id(void) { return (unsigned long)getpid(); }
@@ -218,30 +219,36 @@ void *file_read_whole(const char *path, size_t *bytes) {
     return data;
 }
 
-static void make_folders_of(const char *path) {
+// `reason` says why the first of the missing ones could not be made, empty where all are there.
+static void make_folders_of(const char *path, char *reason, size_t capacity) {
     char folder[PATH_CAPACITY];
     size_t length = strlen(path);
+    reason[0] = 0;
     if (length >= sizeof folder) return;
     for (size_t i = 0; i < length; i++) {
         folder[i] = path[i];
         if (i > 0 && (path[i] == '/' || path[i] == '\\')) {
             folder[i] = 0;
-            make_folder(folder);
+            if (make_folder(folder)) reason[0] = 0; // those above it, such as a drive, need no making
+            else if (!reason[0]) file_error(reason, capacity);
             folder[i] = path[i];
         }
     }
 }
 
-bool file_write_whole(const char *path, const void *data, size_t bytes) {
+bool file_write_whole(const char *path, const void *data, size_t bytes, char *reason, size_t capacity) {
     char temporary[PATH_CAPACITY];
     int length = snprintf(temporary, sizeof temporary, "%s.%lu.tmp", path, process_id());
-    if (length < 0 || (size_t)length >= sizeof temporary) return false;
-    make_folders_of(path);
+    if (length < 0 || (size_t)length >= sizeof temporary) {
+        snprintf(reason, capacity, "the path is too long");
+        return false;
+    }
+    make_folders_of(path, reason, capacity);
     FILE *stream = open_writing(temporary);
-    if (!stream) return false;
-    bool written = fwrite(data, 1, bytes, stream) == bytes;
-    written = fclose(stream) == 0 && written;
+    bool written = stream && fwrite(data, 1, bytes, stream) == bytes;
+    if (stream) written = fclose(stream) == 0 && written;
     if (written && replace_file(temporary, path)) return true;
+    if (stream || !reason[0]) file_error(reason, capacity);
     delete_file(temporary);
     return false;
 }

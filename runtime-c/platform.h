@@ -51,8 +51,9 @@ bool file_read(File file, uint64_t offset, void *data, uint64_t bytes);
 void file_close(File file);
 void file_error(char *text, size_t capacity);
 
-// Whole small files. file_write_whole makes the folder, writes a temporary name beside `path` and renames it.
+// Whole small files. file_write_whole makes the folder, writes a temporary name beside `path` and renames it; where that fails,
+// `reason` says why.
 void *file_read_whole(const char *path, size_t *bytes);
-bool file_write_whole(const char *path, const void *data, size_t bytes);
+bool file_write_whole(const char *path, const void *data, size_t bytes, char *reason, size_t capacity);
 
 #endif

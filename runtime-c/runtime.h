@@ -271,7 +271,7 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
 
 // pipelines.c
 int32_t pipelines_init(Device *d, const char *cache_dir);
-void pipelines_save(Device *d);
+int32_t pipelines_save(Device *d);
 void pipelines_deinit(Device *d);
 int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count);
 const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can

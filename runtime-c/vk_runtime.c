@@ -317,9 +317,9 @@ int32_t vkrt_pipelines_save(uint32_t device) {
     current_call = __func__;
     Device *d;
     TRY(device_find(device, &d, true));
-    pipelines_save(d);
+    int32_t status = pipelines_save(d);
     atomic_fetch_sub(&d->waiters, 1);
-    return VKRT_OK;
+    return status;
 }
 
 int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count) {

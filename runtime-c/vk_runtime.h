@@ -26,7 +26,7 @@ enum {
     VKRT_ERROR_OUT_OF_MEMORY = -4,
     VKRT_ERROR_DEVICE_LOST = -5,
     VKRT_ERROR_TIMEOUT = -6,      // still running: wait again
-    VKRT_ERROR_IO = -7,           // a file could not be read
+    VKRT_ERROR_IO = -7,           // a file could not be read or written
     VKRT_ERROR_PLAN = -8,         // a Plan is malformed
     VKRT_ERROR_VULKAN = -9,       // any other VkResult
 };
@@ -59,11 +59,12 @@ VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, 
 // commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
 VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
-// Waits for the device, frees everything it owns, saves the pipeline cache.
+// Waits for the device, frees everything it owns, saves the pipeline cache where it can be written.
 VKRT_API int32_t vkrt_device_close(uint32_t device);
 
 // Writes the pipeline cache to the folder that the device was opened with, where it holds something new: for programs that end
-// without closing. Pipelines that other threads make are waited for. That it cannot be written is no failure.
+// without closing. Pipelines that other threads make are waited for. VKRT_ERROR_IO where it cannot be
+// written: the next start compiles again, and nothing else suffers.
 VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
 // The message of the last failure on `device` (0: of calls without a device).

@@ -92,6 +92,11 @@ await runMain(PROGRAM, async (values) => {
   if (!dtype) throw new UsageError(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
   const device = values.device ?? mx.defaultDevice();
   const counts = values.sequences === undefined ? undefined : readCounts("sequences", values.sequences, 2);
+  if (!device.startsWith("vulkan:")) {
+    throw new UsageError(
+      `${device} is no GPU: \`deno task devices\` says what is here, \`deno task bench\` measures it`,
+    );
+  }
   const dir = values.model ?? await modelFolder(SHAPE);
   // The first start on a machine finds no pipelines and no verdicts; later ones do.
   const kept = { VKMX_CACHE: await Deno.makeTempDir() };
@@ -99,9 +104,10 @@ await runMain(PROGRAM, async (values) => {
   const { rows, head, tables } = counts ? await measureSequences(run, counts) : await measureBoth(run);
   await Deno.remove(kept.VKMX_CACHE, { recursive: true });
   if (values.json) print(JSON.stringify(rows, null, 2) + "\n");
-  else {print(
-      `${head[0]}, activations and cache ${dtype}, ${run.rounds} rounds\n${head.slice(1).join("\n")}\n${tables}`,
-    );}
+  else {
+    const first = `${head[0]}, activations and cache ${dtype}, ${run.rounds} rounds`;
+    print([first, ...head.slice(1), tables].join("\n"));
+  }
   return 0;
 });
 

@@ -2,9 +2,9 @@
 // milliseconds: for "prefill" of a prompt, for "decode" of a token, for "load" from opening the file to the first token.
 //   deno run -A --node-modules-dir=manual bench_peer.mjs MODEL.gguf SETTINGS     (see PeerSettings in bench_sides.ts)
 // Runs in the folder that node-llama-cpp is installed in.
-import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
+import { peakMemory, timesOf } from "./bench_times.ts";
 
 const [path, text] = process.argv.slice(2);
 const { gpu, threads, batch, cases } = JSON.parse(text);
@@ -73,23 +73,12 @@ const KINDS = {
 await open({ kind: "decode", prompt: 16 });
 await prefill(16);
 for await (const _ of sequences[0].evaluate([500], { temperature: 0, yieldEogToken: true })) break;
-const times = { load: [performance.now() - started] };
+const load = [performance.now() - started];
 const memory = peakMemory();
-for (const c of cases) {
+const times = await timesOf(cases, async (c) => {
   await open(c);
-  for (let i = 0; i < c.warmUps; i++) await KINDS[c.kind](c);
-  times[c.name] = [];
-  for (let i = 0; i < c.repeats; i++) times[c.name].push(await KINDS[c.kind](c));
-}
+  return KINDS[c.kind](c);
+});
 const device = gpu ? (await llama.getGpuDeviceNames()).join(", ") : "CPU";
-console.log(JSON.stringify({ device, times, memory }));
+console.log(JSON.stringify({ device, times: { load, ...times }, memory }));
 process.exit(0);
-
-// Highest resident bytes of this process so far, as far as the system tells.
-function peakMemory() {
-  try {
-    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]);
-  } catch {
-    return process.memoryUsage().rss;
-  }
-}

@@ -13,6 +13,7 @@ import { matrixMap } from "../src/schedule/matrices.ts";
 import { options } from "../src/schedule/options.ts";
 import { FORCED, type Form, formOf } from "./bench_sequences.ts";
 import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
+import { peakMemory } from "./bench_times.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;
@@ -123,15 +124,6 @@ async function measure(): Promise<Answer> {
   for (const c of cases) times[c.name] = await measureCase(c, forms);
   const { description } = mx.devices().find(({ name }) => name === device)!;
   return { device: `${device}: ${description}`, times, forms, memory, ...(details ? { details: await detail() } : {}) };
-}
-
-/** Highest resident bytes of this process so far, as far as the system tells. */
-function peakMemory(): number {
-  try {
-    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(Deno.readTextFileSync("/proc/self/status"))![1]);
-  } catch {
-    return Deno.memoryUsage().rss;
-  }
 }
 
 // ---- where the time goes ----------------------------------------------------------------------------------------------

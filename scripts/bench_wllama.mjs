@@ -8,6 +8,7 @@
 import { openAsBlob, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
+import { peakMemory, timesOf } from "./bench_times.ts";
 
 const [path, text] = process.argv.slice(2);
 const { threads = 1, batch, cases } = JSON.parse(text);
@@ -77,21 +78,8 @@ const room = Math.max(...cases.map(({ prompt, tokens = 1 }) => prompt + tokens))
 const model = new File([await openAsBlob(path)], "model.gguf");
 await wllama.loadModel([model], { n_ctx: room, n_batch: batch, n_threads: threads, n_parallel: 1, n_gpu_layers: 0 });
 await complete(16, 1);
-const times = { load: [performance.now() - started] };
+const load = [performance.now() - started];
 const memory = peakMemory();
-for (const c of cases) {
-  for (let i = 0; i < c.warmUps; i++) await KINDS[c.kind](c);
-  times[c.name] = [];
-  for (let i = 0; i < c.repeats; i++) times[c.name].push(await KINDS[c.kind](c));
-}
-console.log(JSON.stringify({ device: `WASM, ${wllama.getNumThreads()} threads`, memory, times }));
+const times = await timesOf(cases, (c) => KINDS[c.kind](c));
+console.log(JSON.stringify({ device: `WASM, ${wllama.getNumThreads()} threads`, times: { load, ...times }, memory }));
 process.exit(0);
-
-// Highest resident bytes of this process so far, as far as the system tells.
-function peakMemory() {
-  try {
-    return 1024 * Number(/VmHWM:\s*(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]);
-  } catch {
-    return process.memoryUsage().rss;
-  }
-}

@@ -1,5 +1,5 @@
 /**
- * examples/generate.ts and chat.ts as processes: what goes where, and one line for every mistake.
+ * examples/generate.ts, chat.ts and some scripts as processes: what goes where, and one line for every mistake.
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
@@ -389,6 +389,19 @@ Deno.test("generate.ts without permission to read says so in one line", async ()
   }).output();
   assertEquals(code, 1);
   assertMatch(new TextDecoder().decode(stderr), /^error: [^\n]* cannot be read: [^\n]*--allow-read flag\n$/);
+});
+
+Deno.test("what needs a GPU says in one line that there is none", async () => {
+  const script = (name: string): URL => new URL(`../scripts/${name}`, import.meta.url);
+  const bench = await run([], { script: script("bench_gpu.ts") });
+  assertEquals([bench.code, bench.stdout], [2, ""]);
+  assertMatch(bench.stderr, /^error: wasm is no GPU: [^\n]*deno task devices[^\n]*\n$/);
+  const env = { VKMX_LIBRARY: SCRIPT.pathname }; // whatever it is, nothing is set up
+  assertEquals(await run(["--gpu"], { script: script("test.ts"), env }), {
+    code: 1,
+    stdout: "",
+    stderr: "test: this machine has no GPU that vkmx can use; `deno task devices` says why\n",
+  });
 });
 
 Deno.test("generate.ts ends quietly when nobody reads its output", async () => {

@@ -4,7 +4,7 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
-import { findLibrary, VERSION } from "../ffi/library.ts";
+import { VERSION } from "../ffi/library.ts";
 import { ABI_HASH } from "../ffi/symbols.ts";
 import { liveObjects } from "../ffi/vulkan.ts";
 import * as mx from "../mod.ts";
@@ -14,32 +14,7 @@ import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
 import { encodePlan, encodePush } from "./harness.ts";
 import { otherBuild } from "./other_build.ts";
-
-const LIBRARY = findLibrary();
-const NEEDS_LIBRARY = { ignore: LIBRARY === undefined };
-
-interface Finished {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs module code that may import from the project's root as "./". */
-async function runCode(code: string, env: Record<string, string> = {}, flags: string[] = ["-A"]): Promise<Finished> {
-  const path = `${ROOT}.tools/devices_test_${crypto.randomUUID()}.ts`;
-  await Deno.mkdir(`${ROOT}.tools`, { recursive: true });
-  await Deno.writeTextFile(path, code.replaceAll('from "./', 'from "../'));
-  try {
-    const result = await new Deno.Command(Deno.execPath(), {
-      args: ["run", "--no-lock", ...flags, path],
-      env: { NO_COLOR: "1", VKMX_DEVICE: "", VKMX_LIBRARY: LIBRARY ?? "", ...env },
-    }).output();
-    const decoder = new TextDecoder();
-    return { code: result.code, stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr) };
-  } finally {
-    await Deno.remove(path);
-  }
-}
+import { LIBRARY, NEEDS_LIBRARY, runCode } from "./programs.ts";
 
 const PRINT_BACKEND = `
   import { closeDevices, getBackend } from "./src/backend/devices.ts";

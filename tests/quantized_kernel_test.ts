@@ -89,6 +89,18 @@ test("quantize() gives the words that MLX gave for linspace(-1, 2, 32)", (backen
   assertEquals([...BF16.values(scales), ...BF16.values(biases)], [-0.2001953125, 2]);
 });
 
+/** codes * s + b, each step rounded to a type. */
+function dequantized(
+  type: Type,
+  codes: ArrayLike<number>,
+  s: ArrayLike<number>,
+  b: ArrayLike<number>,
+  group: number,
+): Float64Array {
+  const products = rounded(type, Float64Array.from(codes, (c, i) => s[Math.floor(i / group)] * c));
+  return rounded(type, products.map((v, i) => v + b[Math.floor(i / group)]));
+}
+
 test("dequantize() rounds each step to the dtype of the scales", (backend) => {
   for (const type of [F32, BF16, F16]) {
     for (const out of [type, F32]) {
@@ -96,10 +108,7 @@ test("dequantize() rounds each step to the dtype of the scales", (backend) => {
         for (const group of GROUPS) {
           const [rows, cols] = [3, 128];
           const q = randomQuantized(rows * cols, bits, group, type);
-          const s = type.values(q.scales);
-          const b = type.values(q.biases);
-          const products = rounded(type, Float64Array.from(q.codes, (c, i) => s[Math.floor(i / group)] * c));
-          const sums = rounded(type, products.map((v, i) => v + b[Math.floor(i / group)]));
+          const sums = dequantized(type, q.codes, type.values(q.scales), type.values(q.biases), group);
           check(
             backend,
             "dequantize",
@@ -130,8 +139,7 @@ test("dequantize() of rows at indices counts negative ones from the end, clamps 
   const [table, cols, group, bits] = [5, 64, 32, 4];
   const q = randomQuantized(table * cols, bits, group, BF16);
   const [s, b] = [q.scales, q.biases].map((words) => rounded(F16, BF16.values(words)));
-  const products = rounded(F16, Float64Array.from(q.codes, (c, i) => s[Math.floor(i / group)] * c));
-  const sums = rounded(F16, products.map((v, i) => v + b[Math.floor(i / group)]));
+  const sums = dequantized(F16, q.codes, s, b, group);
   const indices = Int32Array.of(3, 0, -1, 3, 99, -99, 2);
   const rows = [3, 0, 4, 3, 4, 0, 2];
   check(

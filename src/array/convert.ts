@@ -13,22 +13,13 @@ import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape } from "../graph/shape.ts";
 import { nodeOf, Tensor } from "./tensor.ts";
+import type { HostValues } from "./values.ts";
 
 /** A JavaScript number or boolean. */
 export type Scalar = number | boolean;
 
 /** Typed arrays that become arrays of the same element type; Float64Array becomes float32. */
-export type TypedArray =
-  | Uint8Array
-  | Uint8ClampedArray
-  | Uint16Array
-  | Uint32Array
-  | Int8Array
-  | Int16Array
-  | Int32Array
-  | Float16Array
-  | Float32Array
-  | Float64Array;
+export type TypedArray = HostValues | Uint8ClampedArray | Float64Array;
 
 /** Scalars in lists of lists; all lists of one depth have the same length. */
 export type NestedList = readonly (Scalar | NestedList | TypedArray)[];

@@ -22,7 +22,8 @@ export {
 export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
-export { type Axis, type HostValues, type NestedValue, Tensor } from "./tensor.ts";
+export { type Axis, Tensor } from "./tensor.ts";
+export type { HostValues, NestedValue } from "./values.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";

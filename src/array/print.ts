@@ -4,8 +4,9 @@
  * @module
  */
 
-import { type Dtype, type HostArray, hostValue } from "../graph/dtype.ts";
-import type { Shape } from "../graph/shape.ts";
+import { hostValue } from "../graph/dtype.ts";
+import type { Node } from "../graph/node.ts";
+import { elements } from "./values.ts";
 
 const EDGE = 3;
 const DIGITS = 6;
@@ -27,8 +28,10 @@ function formatValue(value: number | boolean): string {
   return typeof value === "boolean" ? (value ? "True" : "False") : formatFloat(value);
 }
 
-/** The text of an array whose contiguous elements are in `view`. */
-export function formatArray(shape: Shape, dtype: Dtype, view: HostArray): string {
+/** The text of an array; evaluates it. */
+export function formatArray(node: Node): string {
+  const { shape, dtype } = node;
+  const view = elements(node);
   const prefix = "array(";
   const element = (i: number): string => {
     const value = hostValue(dtype, view, i);

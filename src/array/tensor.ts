@@ -10,10 +10,10 @@
  * @module
  */
 
-import { bfloat16, type Dtype, float16, hostValue, hostView } from "../graph/dtype.ts";
+import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
-import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/devices.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import type { Scalar, TensorLike } from "./convert.ts";
@@ -27,23 +27,10 @@ import * as reduce from "./reduce.ts";
 import { track, untrack } from "./scope.ts";
 import * as sort from "./sort.ts";
 import * as unary from "./unary.ts";
+import * as values from "./values.ts";
 
 /** One axis, several, or null for all. */
 export type Axis = number | readonly number[] | null;
-
-/** What `tolist()` gives: a number or boolean, or lists of them as deep as the array has axes. */
-export type NestedValue = Scalar | NestedValue[];
-
-/** What `toTypedArray()` gives. */
-export type HostValues =
-  | Uint8Array
-  | Uint16Array
-  | Uint32Array
-  | Int8Array
-  | Int16Array
-  | Int32Array
-  | Float16Array
-  | Float32Array;
 
 const registry = new FinalizationRegistry<Node>((node) => node.release());
 
@@ -165,32 +152,17 @@ export class Tensor {
 
   /** The value of an array of one element; evaluates it. */
   item(): Scalar {
-    const { shape, dtype } = this.#live();
-    if (sizeOf(shape) !== 1) {
-      throw new ShapeError(`item() expected an array of one element: found shape ${formatShape(shape)}`);
-    }
-    return hostValue(dtype, hostView(dtype, readNode(this.#live())), 0);
+    return values.item(this.#live());
   }
 
   /** The values as nested lists (a number or boolean for 0 axes); evaluates the array. */
-  tolist(): NestedValue {
-    const { shape, dtype } = this.#live();
-    const view = hostView(dtype, readNode(this.#live()));
-    const build = (depth: number, start: number, size: number): NestedValue => {
-      if (depth === shape.length) return hostValue(dtype, view, start);
-      const step = size / shape[depth];
-      return Array.from({ length: shape[depth] }, (_, i) => build(depth + 1, start + i * step, step));
-    };
-    return build(0, 0, view.length);
+  tolist(): values.NestedValue {
+    return values.tolist(this.#live());
   }
 
   /** The values in row-major order as a typed array; bfloat16 widens to float32, bool is bytes 0 and 1. Evaluates the array. */
-  toTypedArray(): HostValues {
-    const { dtype } = this.#live();
-    const view = hostView(dtype, readNode(this.#live()));
-    if (dtype === float16) return new Float16Array(view.buffer, view.byteOffset, view.length);
-    if (dtype === bfloat16) return Float32Array.from(view, (_, i) => hostValue(dtype, view, i) as number);
-    return view;
+  toTypedArray(): values.HostValues {
+    return values.toTypedArray(this.#live());
   }
 
   /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
@@ -203,13 +175,11 @@ export class Tensor {
 
   /** The array as MLX prints it; evaluates it. */
   toString(): string {
-    if (!this.#node) return "array(disposed)";
-    const { shape, dtype } = this.#node;
-    return formatArray(shape, dtype, hostView(dtype, readNode(this.#node)));
+    return this.#node ? formatArray(this.#node) : "array(disposed)";
   }
 
   /** What `JSON.stringify()` writes: the values as {@link Tensor.tolist} gives them. */
-  toJSON(): NestedValue {
+  toJSON(): values.NestedValue {
     return this.tolist();
   }
 

@@ -4,8 +4,8 @@
  * @module
  */
 
+import { cacheFolder, tellNotKept } from "../../ffi/cache.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { cacheFolder } from "../../ffi/library.ts";
 import {
   VKRT_BUFFER_DEVICE,
   VKRT_BUFFER_HOST,
@@ -81,6 +81,7 @@ class VulkanBackend implements Backend {
     this.#missing = info.missingKernels;
     this.#looks = info.type !== "cpu"; // a CPU driver needs the time itself
     registry.register(this, device, this);
+    if (cacheFolder() === "") tellNotKept();
   }
 
   has(kernel: KernelName): boolean {

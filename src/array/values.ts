@@ -1,0 +1,61 @@
+/**
+ * From arrays to JavaScript's values: numbers, nested lists, typed arrays. What is asked for is evaluated.
+ *
+ * @module
+ */
+
+import { bfloat16, float16, type HostArray, hostValue, hostView } from "../graph/dtype.ts";
+import { ShapeError } from "../graph/error.ts";
+import type { Node } from "../graph/node.ts";
+import { formatShape, sizeOf } from "../graph/shape.ts";
+import { readNode } from "../schedule/realize.ts";
+import type { Scalar } from "./convert.ts";
+
+/** What `tolist()` gives: a number or boolean, or lists of them as deep as the array has axes. */
+export type NestedValue = Scalar | NestedValue[];
+
+/** What `toTypedArray()` gives. */
+export type HostValues =
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Float16Array
+  | Float32Array;
+
+/** The elements in row-major order, 16-bit floats as their bits. */
+export function elements(node: Node): HostArray {
+  return hostView(node.dtype, readNode(node));
+}
+
+/** The value of one element. */
+export function item(node: Node): Scalar {
+  const { shape, dtype } = node;
+  if (sizeOf(shape) !== 1) {
+    throw new ShapeError(`item() expected an array of one element: found shape ${formatShape(shape)}`);
+  }
+  return hostValue(dtype, elements(node), 0);
+}
+
+/** Lists as deep as there are axes. */
+export function tolist(node: Node): NestedValue {
+  const { shape, dtype } = node;
+  const view = elements(node);
+  const build = (depth: number, start: number, size: number): NestedValue => {
+    if (depth === shape.length) return hostValue(dtype, view, start);
+    const step = size / shape[depth];
+    return Array.from({ length: shape[depth] }, (_, i) => build(depth + 1, start + i * step, step));
+  };
+  return build(0, 0, view.length);
+}
+
+/** A typed array of the dtype, of float32 for bfloat16. */
+export function toTypedArray(node: Node): HostValues {
+  const { dtype } = node;
+  const view = elements(node);
+  if (dtype === float16) return new Float16Array(view.buffer, view.byteOffset, view.length);
+  if (dtype === bfloat16) return Float32Array.from(view, (_, i) => hostValue(dtype, view, i) as number);
+  return view;
+}
