@@ -26,6 +26,7 @@ import {
   joinTimes,
   median,
   modelFolder,
+  PROMPT,
   readCounts,
   type Row,
   row,
@@ -199,12 +200,14 @@ function rowsOf(own: Answer[], portable: Answer[], peers: Answer[], cold: Answer
     return ms === null ? null : (kind === "prefill" ? prompt : 1) * 1000 / ms;
   };
   const seconds = (times: typeof ours): number | null => times.load ? median(times.load)! / 1000 : null;
-  const { hostUs, dispatches, barriers, submissions } = own.at(-1)!.details!;
+  const { hostUs, promptUs, dispatches, barriers, submissions } = own.at(-1)!.details!;
   return [
     ...CASES.map((c) => row(c.name, rate(ours, c), PEER, rate(theirs, c), "tok/s")),
     ...GREEDY.map((c) => row(`${c.name}, VKMX_FAST=0`, rate(plain, c), PEER, rate(theirs, c), "tok/s")),
     row("prefill 64, time", median(ours["prefill 64"]), PEER, median(theirs["prefill 64"]), "ms"),
     row("host time a token", hostUs, null, null, "us"),
+    row(`host time in front of a prompt of ${PROMPT}`, promptUs.before, null, null, "us"),
+    row(`host time behind a prompt of ${PROMPT}`, promptUs.behind, null, null, "us"),
     row("dispatches a token", dispatches, null, null, ""),
     row("barriers a token", barriers, null, null, ""),
     row("submissions a token", submissions, null, null, ""),

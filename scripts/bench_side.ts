@@ -12,7 +12,7 @@ import { Lowering } from "../src/schedule/lowering.ts";
 import { matrixMap } from "../src/schedule/matrices.ts";
 import { options } from "../src/schedule/options.ts";
 import { FORCED, type Form, formOf } from "./bench_sequences.ts";
-import type { Answer, Case, Details, SideSettings } from "./bench_sides.ts";
+import { type Answer, type Case, type Details, median, PROMPT, type SideSettings } from "./bench_sides.ts";
 import { peakMemory } from "./bench_times.ts";
 
 /** Tokens of the prompt that is part of loading. */
@@ -142,6 +142,7 @@ async function detail(): Promise<Details> {
   profiles.unshift({ name: `token @${POSITION}`, tokens: TIMED, profile: await profileDecode(TIMED, true) });
   return {
     hostUs: await hostTime(),
+    promptUs: await promptTime(),
     dispatches: perToken((p) => p.kernels.reduce((sum, { calls }) => sum + calls, 0)),
     barriers: perToken((p) => p.barriers),
     submissions: perToken((p) => p.submissions),
@@ -195,6 +196,34 @@ async function hostTime(): Promise<number> {
   }
   backend.waitAsync = wait;
   return runs.toSorted((a, b) => a - b)[runs.length >> 1];
+}
+
+/** Microseconds of host work in front of a prompt's submission and behind its end: the middle of some runs. */
+async function promptTime(): Promise<Details["promptUs"]> {
+  const backend = getBackend(device);
+  const { run, waitAsync } = backend;
+  let submitted = 0;
+  let ended = 0;
+  backend.run = (...args) => {
+    const ticket = run.apply(backend, args);
+    submitted = performance.now();
+    return ticket;
+  };
+  backend.waitAsync = async (...args) => {
+    await waitAsync.apply(backend, args);
+    ended = performance.now();
+  };
+  const before: number[] = [];
+  const behind: number[] = [];
+  for (let i = 0; i < 10; i++) {
+    using cache = model.makeCache();
+    const start = performance.now();
+    const [first] = await generate(cache, ids(PROMPT), 1);
+    before.push(1000 * (submitted - start));
+    behind.push(1000 * (first - ended));
+  }
+  Object.assign(backend, { run, waitAsync });
+  return { before: median(before)!, behind: median(behind)! };
 }
 
 /** GB/s that copying an array of 512 MB moves, read and written. */

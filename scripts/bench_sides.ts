@@ -72,10 +72,15 @@ export interface Answer {
   readonly details?: Details;
 }
 
+/** Tokens of the prompt whose host work is measured. */
+export const PROMPT = 512;
+
 /** Where vkmx's time goes. */
 export interface Details {
   /** Microseconds of host work for a token, waiting excluded. */
   readonly hostUs: number;
+  /** The same for a prompt of {@link PROMPT}: until it is submitted, and from its end to the first token. */
+  readonly promptUs: { readonly before: number; readonly behind: number };
   /** For one token. */
   readonly dispatches: number;
   readonly barriers: number;

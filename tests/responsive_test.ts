@@ -3,7 +3,7 @@
  * its workers keep no process open and end with the device.
  */
 
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import process from "node:process";
 import * as mx from "../mod.ts";
 import { ROOT } from "../scripts/tools.ts";
@@ -33,19 +33,21 @@ Deno.test.afterAll(() => {
   closeDevices();
 });
 
-/** How long something took to be heard, in milliseconds, and the most that it may take. */
+/** How long something took to be heard, in milliseconds; Infinity where it was not. And the most that it may take. */
 interface Reaction {
   readonly milliseconds: number;
   readonly most: number;
+  /** What happened instead. */
+  readonly found?: string;
 }
 
 /** Fails unless one of a few tries is in time: a busy machine delays one, what does not listen delays them all. */
 async function assertHeard(attempt: () => Promise<Reaction>): Promise<void> {
   const late: string[] = [];
   while (late.length < 5) {
-    const { milliseconds, most } = await attempt();
+    const { milliseconds, most, found = "" } = await attempt();
     if (milliseconds < most) return;
-    late.push(`${milliseconds.toFixed()} of ${most.toFixed()}`);
+    late.push(`${milliseconds.toFixed()} of ${most.toFixed()} ${found}`);
   }
   assert(false, `heard too late each time, in milliseconds: ${late.join(", ")}`);
 }
@@ -92,8 +94,8 @@ Deno.test("an abort ends the wait for a long prompt at once, and memory comes ba
       aborted = performance.now();
       controller.abort(new Error("enough"));
     }, whole / 10);
-    await assertRejects(() => read({ signal: controller.signal }), Error, "enough");
-    const milliseconds = performance.now() - aborted;
+    const reason = await read({ signal: controller.signal }).catch((error) => error.message);
+    const milliseconds = reason === "enough" ? performance.now() - aborted : Infinity;
     for (let i = 0; i < 1000 && mx.getActiveMemory() > before; i++) await sleep(10);
     assertEquals(mx.getActiveMemory(), before);
     return { milliseconds, most: Math.max(50, whole / 4) };
@@ -152,8 +154,9 @@ Deno.test("generate.ts ends on Ctrl-C while a long prompt is read", async () => 
   assertEquals(whole.code, 0, whole.stderr);
   await assertHeard(async () => {
     const { code, stdout, stderr, milliseconds } = await runDeno(args, prompt, whole.milliseconds / 2);
-    assertEquals([code, stdout, stderr], [130, "", ""]);
-    return { milliseconds, most: Math.max(50, whole.milliseconds / 4) };
+    const most = Math.max(50, whole.milliseconds / 4);
+    if (code === 130 && stdout + stderr === "") return { milliseconds, most };
+    return { milliseconds: Infinity, most, found: `(${code}: ${stdout}${stderr})` }; // it may have been at its end already
   });
 });
 
