@@ -13,7 +13,7 @@ import { matrixMap } from "../src/schedule/matrices.ts";
 import { options } from "../src/schedule/options.ts";
 import { GOLDEN, TINY_DIR } from "./models.ts";
 
-const { batchGenerate, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
+const { batchGenerate, generate, KvCache, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 
 /** Tokens of one prompt alone. */
@@ -199,6 +199,55 @@ const DEVICE = anyDevice();
 const { model, tokenizer } = await load(TINY_DIR, { device: DEVICE });
 const PROMPTS = GOLDEN.slice(0, 3).map((g) => g.prompt);
 
+/** Caches that hold three prompts, made room for `rows` tokens side by side, and what they hold. */
+async function held(rows: number): Promise<{ readonly caches: mx.lm.KvCache[]; readonly keys: unknown[][] }> {
+  const caches = PROMPTS.map(() => model.makeCache());
+  KvCache.sideBySide(caches, rows);
+  for (const [i, cache] of caches.entries()) await generate(model, tokenizer, PROMPTS[i], { maxTokens: 2, cache });
+  return { caches, keys: caches.map((cache) => rowsIn(cache, 0, cache.offset)) };
+}
+
+/** The first `count` keys and values of a sequence, of all layers. */
+function rowsIn({ state }: mx.lm.KvCache, sequence: number, count: number): unknown[] {
+  return mx.tidy(() =>
+    state.map((buffer) =>
+      buffer.index(mx.Slice(sequence, sequence + 1), "...", mx.Slice(0, count), mx.Slice(null)).tolist()
+    )
+  );
+}
+
+Deno.test("KvCache.stack() copies nothing where caches lie side by side, and copies where one of them grew", async () => {
+  const before = mx.getActiveMemory();
+  for (const grows of [false, true]) {
+    const { caches, keys } = await held(200);
+    const lengths = caches.map((cache) => cache.offset);
+    const { capacity } = caches[0];
+    if (grows) caches[1].reserve(capacity);
+    const memory = mx.getActiveMemory();
+    mx.resetPeakMemory();
+    const together = KvCache.stack(caches);
+    assertEquals(together.capacity, grows ? 2 * capacity : capacity);
+    if (!grows) assertEquals([mx.getActiveMemory(), mx.getPeakMemory()], [memory, memory]);
+    lengths.forEach((count, i) => assertEquals(rowsIn(together, i, count), keys[i]));
+    assertEquals(caches.map((cache) => cache.capacity), [0, 0, 0]);
+    together.dispose();
+    assertEquals(mx.getActiveMemory(), before);
+  }
+});
+
+Deno.test("caches that lie side by side live one by one", async () => {
+  const before = mx.getActiveMemory();
+  const { caches, keys } = await held(200);
+  caches[0].dispose();
+  assertEquals(rowsIn(caches[2], 0, caches[2].offset), keys[2]);
+  // In another order they cannot be joined without a copy.
+  const lengths = caches.map((cache) => cache.offset);
+  using both = KvCache.stack([caches[2], caches[1]]);
+  assertEquals([rowsIn(both, 0, lengths[2]), rowsIn(both, 1, lengths[1])], [keys[2], keys[1]]);
+  both.dispose();
+  assertEquals(mx.getActiveMemory(), before);
+});
+
 Deno.test("streamBatchGenerate() streams in steps, and a prompt of one token goes with others", async () => {
   const prompts = [[GOLDEN[0].ids[0]], GOLDEN[1].ids];
   const order: number[] = [];
@@ -273,6 +322,26 @@ Deno.test("an abort ends the wait for a batch's prompts at once, and their memor
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
   assert(mx.getActiveMemory() <= before);
+});
+
+Deno.test("a prompt of a batch is submitted while the one before is read", async () => {
+  const backend = getBackend(DEVICE);
+  const { run, waitAsync } = backend;
+  const order: string[] = [];
+  backend.run = (...args) => {
+    order.push("run");
+    return run.apply(backend, args);
+  };
+  backend.waitAsync = async (...args) => {
+    await waitAsync.apply(backend, args);
+    order.push("end");
+  };
+  try {
+    await batchGenerate(model, tokenizer, PROMPTS, { maxTokens: 1 });
+  } finally {
+    Object.assign(backend, { run, waitAsync });
+  }
+  assertEquals(order.slice(0, 3), ["run", "run", "end"]);
 });
 
 Deno.test("batchGenerate() takes no prompts and refuses lists of another length", async () => {

@@ -7,7 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { Loop, peek, Trace, Traces, visible } from "../src/array/loop.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { Scratch } from "../src/schedule/execute.ts";
+import { SharedMemory } from "../src/schedule/storage.ts";
 import { testDevices } from "./devices.ts";
 
 /** A test on every device; afterwards nothing may live that did not before. */
@@ -296,9 +296,9 @@ deviceTest("compile() reads arguments where they lie in a larger array, and resu
   }
 });
 
-deviceTest("Scratch is shared as long as it is large enough", () => {
+deviceTest("SharedMemory is shared as long as it is large enough", () => {
   const backend = getBackend(mx.defaultDevice());
-  const scratch = new Scratch();
+  const scratch = new SharedMemory();
   const taken = [100, 50, 200, 150].map((bytes) => scratch.take(backend, bytes));
   assertEquals(taken.map((storage) => storage.bytes), [100, 100, 200, 200]);
   for (const storage of taken) storage.release();

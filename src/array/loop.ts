@@ -4,10 +4,10 @@
  * @module
  */
 
-import { Scratch } from "../schedule/execute.ts";
 import { FastPathFailure, MAX_STEPS, peekNode, pokeNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
 import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
+import { SharedMemory } from "../schedule/storage.ts";
 import { leastTile } from "../schedule/tiles.ts";
 import { rebuilder } from "./compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
@@ -58,7 +58,7 @@ export class Trace<S> implements Disposable {
   #ended = false;
 
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
-  constructor(state: S, step: (state: S) => S, scratch?: Scratch) {
+  constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
     const build = rebuilder("Trace", state);
     const trace = (parameters: readonly Node[]): readonly Node[] => {
       let outputs: Node[] = [];
@@ -192,7 +192,7 @@ export class Traces implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
   /** The most recently used one comes last. */
   readonly #kept: Kept[] = [];
-  readonly #scratch = new Scratch();
+  readonly #scratch = new SharedMemory();
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
   #tile: number | undefined;

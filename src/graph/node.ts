@@ -44,15 +44,23 @@ export interface Packing extends Quantization {
   readonly part: "codes" | "scales" | "biases";
 }
 
+/** Where a leaf lies that shares its memory with others: `offset` elements behind the first of `bytes`. */
+export interface Within {
+  /** A SharedMemory of storage.ts. */
+  readonly memory: unknown;
+  readonly bytes: number;
+  readonly offset: number;
+}
+
 /** Attributes of every op; the key is the op's name. Ops without attributes have an empty object. */
 export interface OpAttrs {
   /** A leaf with device storage. */
   stored: Record<never, never>;
   /**
    * A leaf with host bytes, contiguous; uploaded when a realize needs it, to the device that does; to memory that the host can
-   * look into at any time when `visible`. Without bytes its content is whatever the memory holds.
+   * look into at any time when `visible`, or `within` memory that it shares. Without bytes its content is whatever that holds.
    */
-  data: { readonly bytes?: Uint8Array; readonly visible?: boolean };
+  data: { readonly bytes?: Uint8Array; readonly visible?: boolean; readonly within?: Within };
   /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian. */
   file: { readonly path: string; readonly byteOffset: number };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */

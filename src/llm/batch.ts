@@ -19,9 +19,11 @@ import {
   openPrompt,
   perSecond,
   type Prompt,
+  roomFor,
   type StepOptions,
   tokensFor,
 } from "./generate.ts";
+import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
@@ -91,21 +93,31 @@ export async function* streamBatchGenerate(
   if (prompts.length === 0) return;
 
   const caches = ids.map(() => model.makeCache());
+  KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
   const opened: Decoder[] = [];
-  const open = async (i: number): Promise<void> => {
+  const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
     const decoder = await openPrompt(ids[i], model, { ...settings[i], cache: caches[i] });
     opened.push(decoder);
-    await decoder.open();
+    return decoder.open();
   };
-  let reading: Promise<void> | undefined;
+  const reads: Promise<void>[] = [];
+  let reading = true;
   try {
-    for (let i = 0; i < ids.length; i++) {
-      reading = open(i);
-      await orAborted(reading, signal);
-      reading = undefined;
+    const end = async (i: number): Promise<void> => {
+      await orAborted(reads[i], signal);
       onPrompt?.(i + 1, ids.length);
       signal?.throwIfAborted();
+    };
+    for (let i = 0; i < ids.length; i++) {
+      // The host prepares a prompt while the device reads the one before.
+      const submitted = open(i);
+      reads.push(submitted.then(({ read }) => read));
+      reads[i].catch(() => {}); // whoever waits for it hears of it
+      await orAborted(submitted, signal);
+      if (i > 0) await end(i - 1);
     }
+    await end(ids.length - 1);
+    reading = false;
     using decoder = Decoder.join(opened);
     for await (const tokens of inTurns(decoder.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
@@ -120,8 +132,8 @@ export async function* streamBatchGenerate(
       for (const decoder of opened) decoder[Symbol.dispose]();
       for (const cache of caches) cache.dispose();
     };
-    // What the device still reads of an aborted prompt keeps its memory until it is done, but nobody waits for that.
-    if (reading) reading.then(free, free);
+    // What the device still reads of aborted prompts keeps its memory until it is done, but nobody waits for that.
+    if (reading) Promise.allSettled(reads).then(free);
     else free();
   }
 }

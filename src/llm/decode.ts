@@ -296,9 +296,13 @@ export class Decoder implements Disposable {
     for (const row of this.#rows) row.ended ||= row.sequence === sequence;
   }
 
-  /** Reads the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. */
-  async open(): Promise<void> {
-    await (await this.#open()).done();
+  /**
+   * Submits the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. `read`
+   * resolves when the device has read it.
+   */
+  async open(): Promise<{ readonly read: Promise<void> }> {
+    const batch = await this.#open();
+    return { read: batch.done() };
   }
 
   #open(): Promise<Batch> {

@@ -164,6 +164,11 @@ function* noted(tokens: Iterable<DecodedToken>, held: number[]): Generator<Decod
   }
 }
 
+/** Rows that a cache should have for a prompt and what comes behind it. */
+export function roomFor(prompt: readonly number[], maxTokens: number): number {
+  return prompt.length + Math.min(maxTokens, ROOM);
+}
+
 /** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
 export async function openPrompt(
   prompt: readonly number[],
@@ -172,7 +177,7 @@ export async function openPrompt(
 ): Promise<Decoder> {
   const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
-  cache.reserve(prompt.length, prompt.length + Math.min(maxTokens, ROOM));
+  cache.reserve(prompt.length, roomFor(prompt, maxTokens));
   const decoder = new Decoder(model, cache, prompt, maxTokens, options);
   try {
     while (decoder.unread > prefillStepSize) {

@@ -11,7 +11,7 @@
  */
 
 import * as mx from "../array/mod.ts";
-import { uninitialised } from "../array/cache.ts";
+import { joined, sideBySide, uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/scope.ts";
 import { LlmError } from "./error.ts";
@@ -74,11 +74,29 @@ export class KvCache implements Cache {
     this.#options = options;
   }
 
+  /**
+   * Makes room for `rows` tokens in each of some empty caches that are alike, so that {@link KvCache.stack} copies nothing unless one
+   * of them grows.
+   */
+  static sideBySide(caches: readonly KvCache[], rows: number): void {
+    const capacity = steps(rows);
+    const { layers } = caches[0].#options;
+    const shapes = caches[0].#shapes(capacity);
+    for (let layer = 0; layer < layers; layer++) {
+      const [keys, values] = shapes.map((shape) => sideBySide(caches.length, shape, caches[0].#options.dtype));
+      caches.forEach((cache, i) => {
+        cache.#keys[layer] = owned(keys[i]);
+        cache.#values[layer] = owned(values[i]);
+      });
+    }
+    for (const cache of caches) cache.#capacity = capacity;
+  }
+
   /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
   static stack(caches: readonly KvCache[]): KvCache {
     const stacked = new KvCache({ ...caches[0].#options, batch: caches.length });
     const capacity = Math.max(...caches.map((cache) => cache.#capacity));
-    const join = (buffers: readonly Tensor[]): Tensor => owned(mx.concatenate([...buffers], 0));
+    const join = (buffers: readonly Tensor[]): Tensor => owned(joined(buffers) ?? mx.concatenate([...buffers], 0));
     for (const cache of caches) cache.#resize(capacity);
     caches[0].#keys.forEach((_, layer) => {
       stacked.#keys[layer] = join(caches.map((cache) => cache.#keys[layer]));
@@ -249,12 +267,17 @@ export class KvCache implements Cache {
     if (rows > this.#capacity) this.#resize(this.#next(rows));
   }
 
+  /** Shapes of `rows` rows of keys and of values. */
+  #shapes(rows: number): readonly [number[], number[]] {
+    const { batch, heads, headDim, blocks } = this.#options;
+    const shape = (block: number): number[] => [batch, heads, headDim / block, rows, block];
+    return [shape(blocks?.keys ?? headDim), shape(blocks?.values ?? headDim)];
+  }
+
   #resize(capacity: number): void {
     if (capacity === this.#capacity) return;
-    const { layers, batch, heads, headDim, dtype } = this.#options;
-    const blocks = this.#options.blocks ?? { keys: headDim, values: headDim };
-    const rows = (block: number): number[] => [batch, heads, headDim / block, capacity - this.#capacity, block];
-    const [keys, values] = [rows(blocks.keys), rows(blocks.values)];
+    const { layers, dtype } = this.#options;
+    const [keys, values] = this.#shapes(capacity - this.#capacity);
     const grown = (shape: number[], buffer?: Tensor): Tensor => {
       const more = uninitialised(shape, dtype);
       if (buffer === undefined) return owned(more);

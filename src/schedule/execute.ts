@@ -16,19 +16,6 @@ export interface RunResult {
   readonly ticket: number;
 }
 
-/** Memory for the intermediates of Plans that run one after another. It lives as long as somebody holds what was taken. */
-export class Scratch {
-  #storage: Storage | undefined;
-
-  /** Storage of at least `bytes`, shared with those who took it before where it is large enough; a reference for the caller. */
-  take(backend: Backend, bytes: number): Storage {
-    const there = this.#storage;
-    if (there && there.refs > 0 && there.bytes >= bytes) there.retain();
-    else this.#storage = new Storage(backend, bytes);
-    return this.#storage!;
-  }
-}
-
 /** A lowered graph with its compiled Plan and arena, ready to run again and again. Holds the storage that the Plan reads. */
 export class Executable implements Disposable {
   readonly lowered: Lowered;

@@ -10,12 +10,12 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
-import { Executable, Scratch } from "./execute.ts";
+import { Executable } from "./execute.ts";
 import { type Better, checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
 import { backendOf, realize } from "./realize.ts";
-import type { Storage } from "./storage.ts";
+import { SharedMemory, type Storage } from "./storage.ts";
 
 export { FastPathFailure } from "./fast.ts";
 
@@ -43,7 +43,7 @@ export function pokeNode(node: Node, bytes: Uint8Array): void {
 export class StateTrace implements Disposable {
   readonly #backend: Backend;
   readonly #executable: Executable;
-  readonly #scratch: Scratch;
+  readonly #scratch: SharedMemory;
   readonly #state: readonly Pick<Node, "shape" | "dtype">[];
   /** The owner of the trace and the loops over it. */
   #users = 1;
@@ -55,7 +55,7 @@ export class StateTrace implements Disposable {
   constructor(
     state: readonly Node[],
     step: (state: readonly Node[]) => readonly Node[],
-    scratch: Scratch = new Scratch(),
+    scratch: SharedMemory = new SharedMemory(),
   ) {
     this.#state = state.map(({ shape, dtype }) => ({ shape, dtype }));
     this.#scratch = scratch;

@@ -25,7 +25,7 @@ import { openPrompt, type Prompt } from "./prompt.ts";
 import { findDecoder } from "./regions.ts";
 import { type RuleName, RULES } from "./rules.ts";
 import { MOST_COLS, samples, tells } from "./sampling.ts";
-import { Storage } from "./storage.ts";
+import { type SharedMemory, Storage } from "./storage.ts";
 
 /** How to lower. */
 export interface LowerOptions {
@@ -94,20 +94,25 @@ const NONE: ReadonlySet<Node> = new Set();
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
-  const storage = new Storage(backend, bytes, node.op === "data" && attrsOf(node, "data").visible);
+  const strides = contiguousStrides(node.shape);
   if (node.op === "data") {
-    const content = attrsOf(node, "data").bytes;
+    const { bytes: content, visible, within } = attrsOf(node, "data");
+    const storage = within
+      ? (within.memory as SharedMemory).take(backend, within.bytes)
+      : new Storage(backend, bytes, visible);
     if (content && bytes > 0) backend.write(storage.buffer, 0, content);
-  } else {
-    const { path, byteOffset } = attrsOf(node, "file");
-    try {
-      if (bytes > 0) backend.load(storage.buffer, 0, path, byteOffset, bytes);
-    } catch (error) {
-      storage.release();
-      throw error;
-    }
+    node.settle({ storage, offset: within?.offset ?? 0, strides });
+    return;
   }
-  node.settle({ storage, offset: 0, strides: contiguousStrides(node.shape) });
+  const storage = new Storage(backend, bytes);
+  const { path, byteOffset } = attrsOf(node, "file");
+  try {
+    if (bytes > 0) backend.load(storage.buffer, 0, path, byteOffset, bytes);
+  } catch (error) {
+    storage.release();
+    throw error;
+  }
+  node.settle({ storage, offset: 0, strides });
 }
 
 function contiguousBytes(node: Node): number {

@@ -61,3 +61,16 @@ export class Storage implements StorageRef {
     for (const watcher of watchers) watcher();
   }
 }
+
+/** Memory that several share. It lives as long as somebody holds what was taken. */
+export class SharedMemory {
+  #storage: Storage | undefined;
+
+  /** Storage of at least `bytes`, the same for all where it is large enough; a reference for the caller. */
+  take(backend: Backend, bytes: number): Storage {
+    const there = this.#storage;
+    if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();
+    else this.#storage = new Storage(backend, bytes);
+    return this.#storage!;
+  }
+}
