@@ -230,3 +230,23 @@ kernelTest("prepare() refuses intermediates and what would not fit", (backend) =
   assertEquals(made.count, 0);
   source.release();
 });
+
+kernelTest("the layouts of a lowering take their room one after another, and the device is asked once", (backend) => {
+  const { memory } = backend;
+  let asked = 0;
+  backend.memory = () => {
+    asked++;
+    return { ...memory.call(backend), available: 100 };
+  };
+  const source = new Storage(backend, 16);
+  try {
+    const l = new Lowering(backend, () => false, false);
+    const x: Value = { slot: l.storageSlot(source), offset: 0, strides: [1], shape: [4], dtype: float32 };
+    const made = ["a", "b", "c"].map((key) => prepare(l, [x], doubled(key, { count: 0 })) !== undefined);
+    runPrepared(l);
+    assertEquals([made, asked], [[true, true, false], 1]); // 32 bytes each, where twice as many are free
+  } finally {
+    backend.memory = memory;
+    source.release();
+  }
+});

@@ -76,10 +76,16 @@ function bytesOf({ shape, dtype }: { readonly shape: Shape; readonly dtype: Dtyp
   return sizeOf(shape) * dtype.bytes;
 }
 
-function fits({ backend }: Lowering, { results }: Layout): boolean {
+/** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
+const room = new WeakMap<Lowering, number>();
+
+function fits(l: Lowering, { results }: Layout): boolean {
   const bytes = results.map(bytesOf);
   const total = bytes.reduce((sum, b) => sum + b, 0);
-  return bytes.every((b) => b <= backend.limits.maxBufferBytes) && 2 * total <= backend.memory().available;
+  const free = room.get(l) ?? l.backend.memory().available;
+  const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) && 2 * total <= free;
+  room.set(l, does ? free - total : free);
+  return does;
 }
 
 function stored(l: Lowering, storage: Storage, shape: Shape, dtype: Dtype): Value {
