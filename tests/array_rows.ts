@@ -69,6 +69,9 @@ const INDEX: Record<string, Row> = {
   "index: array, null, 0": ({ X, I }) => X.index(I, null, 0),
   "index: :, array, null, 0": ({ X, I, S }) => X.index(S(), I, null, 0),
   "index: array row, :, array column": ({ X, I, S }) => X.index(I.reshape(1, 5), S(), I.reshape(5, 1)),
+  "index: small arrays": () => mx.arange(640).reshape(20, 32).index(mx.array([19], mx.uint8), mx.array([30], mx.uint8)),
+  "index: small array and negative": ({ ints }) =>
+    mx.arange(900).reshape(3, 300).index(mx.array([-1], mx.int8), ints(299)),
   "index: 1:, array, ::2": ({ X, I, S }) => X.index(S(1), I, S(ALL, ALL, 2)),
   "index: negative array": ({ X, S }) => X.index(S(), [-1, 0, -2]),
   "index: negative arrays": ({ X }) => X.index([-1, 0], [-1, -3]),

@@ -184,8 +184,9 @@ function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
     let flat: Tensor | undefined;
     arrays.forEach((axis, i) => {
       const size = view.shape[axis];
-      const one = wrap(nodes[i]);
-      // With one array the kernel counts negative indices from the end; a flattened index needs it done before.
+      // With one array the kernel counts negative indices from the end; a flattened index needs it done before, and types
+      // that hold it.
+      const one = wrap(arrays.length === 1 ? nodes[i] : castNode(nodes[i], int32));
       const positive = arrays.length === 1 ? one : binary.where(binary.less(one, 0), binary.add(one, size), one);
       flat = flat ? binary.add(binary.multiply(flat, size), positive) : positive;
     });
