@@ -157,6 +157,7 @@ const MOVEMENT: Record<string, Row> = {
   "tril": ({ F }) => mx.tril(F, 1),
   "triu": ({ X }) => mx.triu(X),
   "meshgrid": ({ ints }) => mx.meshgrid([ints(1, 2), ints(3, 4, 5)]),
+  "meshgrid empty": ({ ints }) => mx.meshgrid([mx.zeros([0]), ints(1, 2)]),
   "meshgrid ij sparse": ({ ints }) => mx.meshgrid([ints(1, 2), ints(3, 4, 5)], { sparse: true, indexing: "ij" }),
   "full bool": () => mx.full(2, true),
 };

@@ -161,6 +161,7 @@ g("tri", lambda: mx.tri(3, 4, -1))
 g("tril", lambda: mx.tril(F, 1))
 g("triu", lambda: mx.triu(X))
 g("meshgrid", lambda: list(mx.meshgrid(mx.array([1, 2]), mx.array([3, 4, 5]))))
+g("meshgrid empty", lambda: list(mx.meshgrid(mx.zeros((0,)), mx.array([1, 2]))))
 g("meshgrid ij sparse", lambda: list(mx.meshgrid(mx.array([1, 2]), mx.array([3, 4, 5]), sparse=True, indexing="ij")))
 g("full bool", lambda: mx.full((2,), True))
 # elementwise dtypes and quirks
