@@ -306,6 +306,7 @@ const REDUCE: Record<string, Row> = {
   "sum bool": ({ B }) => B.sum(),
   "sum int8": () => mx.sum(Int8Array.of(100, 100)),
   "sum uint8": () => mx.sum(Uint8Array.of(200, 100)),
+  "prod of an empty part": ({ X, S }) => X.index(S(), S(1, 1), S(2, 2)).prod(),
   "sum empty": () => mx.sum(mx.zeros([0, 3]), 0),
   "prod empty": () => mx.prod(mx.zeros([0])),
   "mean int": ({ X }) => X.mean(-1),
