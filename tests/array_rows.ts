@@ -324,6 +324,7 @@ const REDUCE: Record<string, Row> = {
   "softmax axes": ({ X }) => mx.softmax(X.astype(mx.float32).divide(7), [0, 2]),
   "softmax of no axes": () => mx.softmax([0, inf, nan], []),
   "softmax -inf": () => mx.softmax([[0, -inf], [1, -inf]], -1),
+  "logSoftmax of large": () => mx.nn.logSoftmax([1e7, 1e7, 1e7 - 1], -1),
   "logSoftmax": ({ F }) => mx.nn.logSoftmax(F, -1),
   "sort": () => mx.sort([[3, 1, nan], [-1, 5, 0]]),
   "sort axis 0": ({ F, S }) => mx.sort(F.index(S(ALL, ALL, -1)), 0),
