@@ -335,6 +335,18 @@ deviceTest("a donated update leaves memory alone that somebody else reads", () =
   using update = mx.compile((at: mx.Tensor) => mx.sliceUpdate(constant, mx.array([9, 9]), at, [0], donate));
   assertEquals(update(first).tolist(), [9, 9, 3, 4]);
   assertEquals(update(mx.array([2], mx.int32)).tolist(), [1, 2, 9, 9]);
+
+  using both = mx.compile((a: mx.Tensor, b: mx.Tensor) => {
+    const updated = mx.sliceUpdate(a, mx.array([9, 9]), mx.array([0], mx.int32), [0], donate);
+    return [updated, mx.add(b, mx.sum(updated))];
+  });
+  const whole = stored([1, 2, 3, 4]);
+  const half = whole.index(mx.Slice(0, 2));
+  mx.eval(half);
+  for (let i = 0; i < 2; i++) {
+    assertEquals(both(whole, half).map((t) => t.tolist()), [[9, 9, 3, 4], [26, 27]]);
+    assertEquals(half.tolist(), [1, 2]);
+  }
 });
 
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {
