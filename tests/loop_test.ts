@@ -349,6 +349,13 @@ deviceTest("a donated update leaves memory alone that somebody else reads", () =
   }
 });
 
+deviceTest("compile() leaves an argument alone that the function assigns to", () => {
+  using first = mx.compile((x: mx.Tensor) => x.indexPut_(0, 9));
+  const x = stored([1, 2]);
+  for (let i = 0; i < 2; i++) assertEquals(first(x).tolist(), [9, 2]);
+  assertEquals(x.tolist(), [1, 2]);
+});
+
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {
   using lost = mx.compile((x: mx.Tensor) => {
     mx.eval(x);

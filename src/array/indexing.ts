@@ -331,8 +331,8 @@ export function indexPut_(a: Tensor, index: Index | readonly Index[], value: Ten
   const base = nodeOf(a);
   const list: readonly Index[] = Array.isArray(index) ? listIndex(index) : [index as Index];
   const update_ = castNode(toNode("indexPut_", value, base.dtype), base.dtype);
-  // Nobody else shows or reads the old values: they may be overwritten.
-  const donate = base.refs === 1;
+  // Nobody else shows or reads the old values: they may be overwritten. Those of a compiled function's argument are its caller's.
+  const donate = base.refs === 1 && base.op !== "parameter";
   const next = list.length === 1 && isMask(list[0])
     ? maskedAssign(base, toNode("indexPut_", list[0] as Tensor), update_)
     : update("indexPut_", base, list, update_, "assign", donate);
