@@ -356,6 +356,16 @@ deviceTest("compile() leaves an argument alone that the function assigns to", ()
   assertEquals(x.tolist(), [1, 2]);
 });
 
+deviceTest("a compiled function is a part of one that calls it", () => {
+  using first = mx.compile((x: mx.Tensor, { by }: { by: number }) => x.indexPut_(0, by));
+  using both = mx.compile((x: mx.Tensor) => [first(mx.add(x, 1), { by: 9 }), first(x, { by: 8 }), x]);
+  for (const from of [1, 5]) {
+    assertEquals(both(stored([from, 2])).map((t) => t.tolist()), [[9, 3], [8, 2], [from, 2]]);
+  }
+  const x = stored([1, 2]);
+  assertEquals(first(x, { by: 7 }).tolist(), [7, 2]);
+});
+
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {
   using lost = mx.compile((x: mx.Tensor) => {
     mx.eval(x);
