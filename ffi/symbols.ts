@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x13727d91;
+export const ABI_HASH = 0xda458a21;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -69,6 +69,9 @@ const INDEX: Record<string, Row> = {
   "index: array, null, 0": ({ X, I }) => X.index(I, null, 0),
   "index: :, array, null, 0": ({ X, I, S }) => X.index(S(), I, null, 0),
   "index: array row, :, array column": ({ X, I, S }) => X.index(I.reshape(1, 5), S(), I.reshape(5, 1)),
+  "index: small arrays": () => mx.arange(640).reshape(20, 32).index(mx.array([19], mx.uint8), mx.array([30], mx.uint8)),
+  "index: small array and negative": ({ ints }) =>
+    mx.arange(900).reshape(3, 300).index(mx.array([-1], mx.int8), ints(299)),
   "index: 1:, array, ::2": ({ X, I, S }) => X.index(S(1), I, S(ALL, ALL, 2)),
   "index: negative array": ({ X, S }) => X.index(S(), [-1, 0, -2]),
   "index: negative arrays": ({ X }) => X.index([-1, 0], [-1, -3]),
@@ -154,6 +157,7 @@ const MOVEMENT: Record<string, Row> = {
   "tril": ({ F }) => mx.tril(F, 1),
   "triu": ({ X }) => mx.triu(X),
   "meshgrid": ({ ints }) => mx.meshgrid([ints(1, 2), ints(3, 4, 5)]),
+  "meshgrid empty": ({ ints }) => mx.meshgrid([mx.zeros([0]), ints(1, 2)]),
   "meshgrid ij sparse": ({ ints }) => mx.meshgrid([ints(1, 2), ints(3, 4, 5)], { sparse: true, indexing: "ij" }),
   "full bool": () => mx.full(2, true),
 };
@@ -173,6 +177,10 @@ const ELEMENTWISE: Record<string, Row> = {
   "bool logical_and": ({ B, C }) => mx.logicalAnd(B, C),
   "bool invert": ({ B }) => mx.bitwiseInvert(B),
   "bool divide": ({ B }) => mx.divide(B, mx.array([true, true, true, true])),
+  "infinite less itself": () => {
+    const x = mx.array([inf, -inf, nan, 1]);
+    return mx.subtract(x, x);
+  },
   "bool square": ({ B }) => mx.square(B),
   "bool abs": ({ B }) => mx.abs(B),
   "bool floor": ({ B }) => mx.floor(B),
@@ -302,6 +310,7 @@ const REDUCE: Record<string, Row> = {
   "sum bool": ({ B }) => B.sum(),
   "sum int8": () => mx.sum(Int8Array.of(100, 100)),
   "sum uint8": () => mx.sum(Uint8Array.of(200, 100)),
+  "prod of an empty part": ({ X, S }) => X.index(S(), S(1, 1), S(2, 2)).prod(),
   "sum empty": () => mx.sum(mx.zeros([0, 3]), 0),
   "prod empty": () => mx.prod(mx.zeros([0])),
   "mean int": ({ X }) => X.mean(-1),
@@ -319,6 +328,7 @@ const REDUCE: Record<string, Row> = {
   "softmax axes": ({ X }) => mx.softmax(X.astype(mx.float32).divide(7), [0, 2]),
   "softmax of no axes": () => mx.softmax([0, inf, nan], []),
   "softmax -inf": () => mx.softmax([[0, -inf], [1, -inf]], -1),
+  "logSoftmax of large": () => mx.nn.logSoftmax([1e7, 1e7, 1e7 - 1], -1),
   "logSoftmax": ({ F }) => mx.nn.logSoftmax(F, -1),
   "sort": () => mx.sort([[3, 1, nan], [-1, 5, 0]]),
   "sort axis 0": ({ F, S }) => mx.sort(F.index(S(ALL, ALL, -1)), 0),

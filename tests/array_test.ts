@@ -322,6 +322,20 @@ Deno.test("indexPut_() leaves arrays made before it alone", () => {
   });
 });
 
+Deno.test("indexPut_() reads its value and indices before it writes, even if they are the array itself", () => {
+  for (const device of testDevices()) {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const rotated = mx.array([1, 2, 3, 0], mx.int32);
+      mx.eval(rotated);
+      assertEquals(rotated.indexPut_([[1, 2, 3, 0]], rotated).tolist(), [0, 1, 2, 3]);
+      const inverse = mx.array([1, 2, 3, 0], mx.int32);
+      mx.eval(inverse);
+      assertEquals(inverse.indexPut_([inverse], mx.arange(4)).tolist(), [3, 0, 1, 2]);
+    });
+  }
+});
+
 Deno.test("functions that return a changed array leave theirs alone", () => {
   mx.setDefaultDevice("wasm");
   const changes: readonly ((x: mx.Tensor) => mx.Tensor)[] = [

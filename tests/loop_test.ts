@@ -335,6 +335,35 @@ deviceTest("a donated update leaves memory alone that somebody else reads", () =
   using update = mx.compile((at: mx.Tensor) => mx.sliceUpdate(constant, mx.array([9, 9]), at, [0], donate));
   assertEquals(update(first).tolist(), [9, 9, 3, 4]);
   assertEquals(update(mx.array([2], mx.int32)).tolist(), [1, 2, 9, 9]);
+
+  using both = mx.compile((a: mx.Tensor, b: mx.Tensor) => {
+    const updated = mx.sliceUpdate(a, mx.array([9, 9]), mx.array([0], mx.int32), [0], donate);
+    return [updated, mx.add(b, mx.sum(updated))];
+  });
+  const whole = stored([1, 2, 3, 4]);
+  const half = whole.index(mx.Slice(0, 2));
+  mx.eval(half);
+  for (let i = 0; i < 2; i++) {
+    assertEquals(both(whole, half).map((t) => t.tolist()), [[9, 9, 3, 4], [26, 27]]);
+    assertEquals(half.tolist(), [1, 2]);
+  }
+});
+
+deviceTest("compile() leaves an argument alone that the function assigns to", () => {
+  using first = mx.compile((x: mx.Tensor) => x.indexPut_(0, 9));
+  const x = stored([1, 2]);
+  for (let i = 0; i < 2; i++) assertEquals(first(x).tolist(), [9, 2]);
+  assertEquals(x.tolist(), [1, 2]);
+});
+
+deviceTest("a compiled function is a part of one that calls it", () => {
+  using first = mx.compile((x: mx.Tensor, { by }: { by: number }) => x.indexPut_(0, by));
+  using both = mx.compile((x: mx.Tensor) => [first(mx.add(x, 1), { by: 9 }), first(x, { by: 8 }), x]);
+  for (const from of [1, 5]) {
+    assertEquals(both(stored([from, 2])).map((t) => t.tolist()), [[9, 3], [8, 2], [from, 2]]);
+  }
+  const x = stored([1, 2]);
+  assertEquals(first(x, { by: 7 }).tolist(), [7, 2]);
 });
 
 deviceTest("compile() refuses updates that are not returned, and async functions", () => {

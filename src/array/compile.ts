@@ -45,6 +45,25 @@ export function rebuilder(op: string, tree: unknown): Rebuild {
   return build(tree);
 }
 
+/** How many functions are being traced, one inside of the other. */
+let tracing = 0;
+
+/** The result nodes of a function that builds a graph. The traced Tensors go at its end; what it returns stays, handed on. */
+export function traceNodes(fn: () => readonly Node[]): readonly Node[] {
+  let outputs: readonly Node[] = [];
+  tracing++;
+  try {
+    scoped(() => {
+      outputs = fn();
+      for (const node of outputs) node.retain();
+    });
+  } finally {
+    tracing--;
+  }
+  for (const node of outputs) node.handOn();
+  return outputs;
+}
+
 /** Numbers of functions, which are told apart by identity. */
 const functions = new WeakMap<object, number>();
 let lastFunction = 0;
@@ -74,7 +93,7 @@ function constantsOf(args: readonly unknown[], inputs: readonly Tensor[]): strin
  * functions by identity. `fn` must not evaluate anything and must not depend on anything but its arguments and arrays that do not
  * change. Results are evaluated when the call returns. An array that
  * `fn` updates with `donate` is written in place: it must be an argument, `fn` must return the update, and the caller may
- * not use the old array again.
+ * not use the old array again. Inside of a function that is being compiled, a compiled one becomes a part of it.
  *
  * @example
  * ```ts
@@ -89,19 +108,17 @@ export function compile<A extends readonly unknown[], R>(fn: (...args: A) => R):
   let key = "";
   let called: readonly unknown[] = [];
   const graph = new CompiledGraph((parameters) => {
-    // The traced Tensors go at the end; the nodes of the result stay, held by the lowering.
-    let outputs: Node[] = [];
-    scoped(() => {
+    return traceNodes(() => {
       const result = fn(...rebuilder("compile", called)(parameters.map(wrap)) as unknown as A);
       if (result instanceof Promise) throw new ValueError("compile() needs a synchronous function: found an async one");
       results.set(key, rebuilder("compile", result));
-      outputs = tensorsOf(result).map(nodeOf);
-      for (const node of outputs) node.retain();
+      return tensorsOf(result).map(nodeOf);
     });
-    for (const node of outputs) node.handOn();
-    return outputs;
   });
   const call = (...args: A): R => {
+    if (tracing > 0) {
+      return fn(...rebuilder("compile", args)(tensorsOf(args).map((t) => wrap(nodeOf(t)))) as unknown as A);
+    }
     const inputs = tensorsOf(args);
     key = `${constantsOf(args, inputs)} ${inputs.map((t) => `${t.dtype.name}(${t.shape})`)}`;
     called = args;

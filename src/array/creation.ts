@@ -7,7 +7,7 @@
 import { type Dtype, float32, int32 } from "../graph/dtype.ts";
 import { DtypeError, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
-import type { Shape } from "../graph/shape.ts";
+import { type Shape, sizeOf } from "../graph/shape.ts";
 import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
 import { castNode, fullNode, scalarNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastNode, broadcastTo, expandDims, reshape } from "./movement.ts";
@@ -190,11 +190,11 @@ export function meshgrid(arrays: readonly TensorLike[], options: MeshgridOptions
   return scoped(() => {
     const lines = nodes.map((node, i) => {
       const shape = new Array<number>(nodes.length).fill(1);
-      shape[place(i)] = -1;
+      shape[place(i)] = sizeOf(node.shape);
       return reshape(wrap(node), shape);
     });
     if (sparse) return lines;
-    const all = lines.reduce((shape, line) => shape.map((d, i) => Math.max(d, line.shape[i])), lines.map(() => 1));
+    const all = nodes.map((_, i) => sizeOf(nodes[place(i)].shape));
     return lines.map((line) => broadcastTo(line, all));
   });
 }

@@ -184,8 +184,9 @@ function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
     let flat: Tensor | undefined;
     arrays.forEach((axis, i) => {
       const size = view.shape[axis];
-      const one = wrap(nodes[i]);
-      // With one array the kernel counts negative indices from the end; a flattened index needs it done before.
+      // With one array the kernel counts negative indices from the end; a flattened index needs it done before, and types
+      // that hold it.
+      const one = wrap(arrays.length === 1 ? nodes[i] : castNode(nodes[i], int32));
       const positive = arrays.length === 1 ? one : binary.where(binary.less(one, 0), binary.add(one, size), one);
       flat = flat ? binary.add(binary.multiply(flat, size), positive) : positive;
     });
@@ -330,8 +331,8 @@ export function indexPut_(a: Tensor, index: Index | readonly Index[], value: Ten
   const base = nodeOf(a);
   const list: readonly Index[] = Array.isArray(index) ? listIndex(index) : [index as Index];
   const update_ = castNode(toNode("indexPut_", value, base.dtype), base.dtype);
-  // Nobody else shows or reads the old values: they may be overwritten.
-  const donate = base.refs === 1;
+  // Nobody else shows or reads the old values: they may be overwritten. Those of a compiled function's argument are its caller's.
+  const donate = base.refs === 1 && base.op !== "parameter";
   const next = list.length === 1 && isMask(list[0])
     ? maskedAssign(base, toNode("indexPut_", list[0] as Tensor), update_)
     : update("indexPut_", base, list, update_, "assign", donate);

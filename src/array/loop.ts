@@ -9,8 +9,8 @@ import { options } from "../schedule/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/storage.ts";
 import { leastTile } from "../schedule/tiles.ts";
-import { rebuilder } from "./compile.ts";
-import { scoped, tensorsOf } from "./scope.ts";
+import { rebuilder, traceNodes } from "./compile.ts";
+import { tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { float32, int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
@@ -60,15 +60,8 @@ export class Trace<S> implements Disposable {
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
     const build = rebuilder("Trace", state);
-    const trace = (parameters: readonly Node[]): readonly Node[] => {
-      let outputs: Node[] = [];
-      scoped(() => {
-        outputs = tensorsOf(step(build(parameters.map(wrap)) as S)).map(nodeOf);
-        for (const node of outputs) node.retain();
-      });
-      for (const node of outputs) node.handOn();
-      return outputs;
-    };
+    const trace = (parameters: readonly Node[]): readonly Node[] =>
+      traceNodes(() => tensorsOf(step(build(parameters.map(wrap)) as S)).map(nodeOf));
     const nodes = tensorsOf(state).map(nodeOf);
     this.#make = () => new StateTrace(nodes, trace, scratch);
     this.#trace = this.#make();

@@ -7,7 +7,7 @@
 import { add, divide, greater, logaddexp, maximum, multiply, subtract, where } from "./binary.ts";
 import type { TensorLike } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
-import { logsumexp } from "./reduce.ts";
+import { logsumexp, max } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import type { Axis, Tensor } from "./tensor.ts";
 import { erf, expm1, negative, sigmoid, square, tanh } from "./unary.ts";
@@ -65,10 +65,11 @@ export function logSigmoid(a: TensorLike): Tensor {
   return scoped(() => negative(softplus(negative(toFloat("logSigmoid", a)))));
 }
 
-/** Logarithm of `softmax`: a - logsumexp(a). */
+/** Logarithm of `softmax`: a - logsumexp(a), from the largest element so that large ones keep their precision. */
 export function logSoftmax(a: TensorLike, axis: Axis = -1): Tensor {
   return scoped(() => {
     const x = toFloat("logSoftmax", a);
-    return subtract(x, logsumexp(x, axis, true));
+    const shifted = subtract(x, max(x, axis, true));
+    return subtract(shifted, logsumexp(shifted, axis, true));
   });
 }

@@ -108,12 +108,13 @@ export function reshapeStrides(shape: Shape, strides: readonly number[], to: Sha
 
 /**
  * Merges neighbouring dimensions that every operand walks as one, and drops those of size 1. Returns the merged shape and
- * one stride list per operand; a scalar becomes shape [1].
+ * one stride list per operand; a scalar becomes shape [1], and without elements there is one walk whatever the strides: [0].
  */
 export function collapse(
   shape: Shape,
   operands: readonly (readonly number[])[],
 ): { shape: number[]; strides: number[][] } {
+  if (shape.includes(0)) return { shape: [0], strides: operands.map(() => [0]) };
   const outShape: number[] = [];
   const outStrides: number[][] = operands.map(() => []);
   for (let i = 0; i < shape.length; i++) {

@@ -10,11 +10,12 @@
 import { ValueError } from "../graph/error.ts";
 import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node } from "../graph/node.ts";
-import { isContiguous } from "../graph/shape.ts";
+import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
 import { backendOf, realize, takeStorage } from "./realize.ts";
+import type { Storage } from "./storage.ts";
 
 interface Trace {
   readonly executable: Executable;
@@ -39,6 +40,10 @@ export class CompiledGraph implements Disposable {
     let trace = this.#traces.get(id);
     if (!trace) this.#traces.set(id, trace = this.#trace(dense, backend));
     const { executable } = trace;
+    for (const base of executable.lowered.donated) {
+      const { index } = attrsOf(base, "parameter");
+      if ((dense[index].stored!.storage as Storage).refs > 1) dense[index] = copied(dense[index]);
+    }
     const { outputs, ticket } = executable.run(dense);
     for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);
     dense.forEach((node, i) => node !== inputs[i] && node.release());
@@ -72,6 +77,16 @@ export class CompiledGraph implements Disposable {
     for (const { executable } of this.#traces.values()) executable[Symbol.dispose]();
     this.#traces.clear();
   }
+}
+
+/** A stored node in memory of its own, for a Plan to write into: other arrays lie in the node's. It is flat and holds one reference. */
+function copied(node: Node): Node {
+  const size = [sizeOf(node.shape)];
+  const flat = makeNode("reshape", [node], size, node.dtype, {});
+  const copy = makeNode("concatenate", [flat], size, node.dtype, { axis: 0 });
+  copy.retain();
+  realize([copy]);
+  return copy;
 }
 
 /** Whether a stored node is contiguous and aligned. */

@@ -19,10 +19,13 @@ function around(shape: Shape, axis: number): { outer: number; axis: number; inne
   return { outer: sizeOf(shape.slice(0, axis)), axis: shape[axis], inner: sizeOf(shape.slice(axis + 1)) };
 }
 
-/** base, ready to be written to: its own storage where it may be donated, otherwise a copy. */
+/**
+ * base, ready to be written to: its own storage where it may be donated, otherwise a copy. An update by the base itself, or at
+ * indices that are the base, reads while it writes: that needs the copy too.
+ */
 export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
   const source = l.slots[base.slot];
-  if (donate && l.mayDonate(node.inputs[0], base)) {
+  if (donate && node.inputs.lastIndexOf(node.inputs[0]) === 0 && l.mayDonate(node.inputs[0], base)) {
     if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
     return base;
   }
