@@ -366,7 +366,8 @@ Deno.test("streamGenerate() refuses bad options and prompts before any work", as
     await wrong(prompt as unknown as mx.lm.Prompt, {}, "neither a text nor a list of token ids or messages");
   }
   await wrong([4096], {}, "The prompt has token id 4096, the vocabulary ends at 4095");
-  for (const [prompt, type] of [[["Once"], "string"], [mx.array([1, 2], mx.int32), "object"]]) {
+  const lists = [[["Once"], "string"], [[1, undefined], "undefined"], [mx.array([1, 2], mx.int32), "object"]] as const;
+  for (const [prompt, type] of lists) {
     await wrong(prompt as unknown as mx.lm.Prompt, {}, `The prompt is a list with a ${type} in it`);
   }
   await wrong(PROMPT, { stop: 5 as unknown as string }, "stop is 5, expected a text or a list of texts");

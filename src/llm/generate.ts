@@ -388,14 +388,13 @@ export function encodePrompt(
     : [...prompt];
   if (ids.length === 0) throw new LlmError("context", "The prompt is empty");
   const { vocabSize } = model.config;
-  const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (at < 0) return ids;
+  const wrong: unknown = ids[at];
   if (typeof wrong === "number") {
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
   }
-  if (wrong !== undefined) {
-    throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
-  }
-  return ids;
+  throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
 }
 
 /** How many of the tokens held begin a prompt; its last one has to be read in any case. */
