@@ -166,6 +166,23 @@ Deno.test("streamGenerate() refuses a cache that another generation writes to", 
   await generate(model, tokenizer, [GREEDY[3]], { maxTokens: 1, cache });
 });
 
+Deno.test("streamGenerate() refuses a cache of another model or of several sequences and frees one that it made", async () => {
+  const { KvCache } = mx.lm;
+  const { layers, kvHeads, headDim } = model.config as unknown as Record<string, number>;
+  const sizes = { layers, heads: kvHeads, headDim, batch: 1, dtype: mx.float32, limit: 100 };
+  const other = { layers: layers + 1, heads: 2 * kvHeads, headDim: 2 * headDim, batch: 2 };
+  const wrong = Object.entries(other).map(([name, size]) => new KvCache({ ...sizes, [name]: size }));
+  for (const cache of [...wrong, {} as mx.lm.KvCache]) {
+    const message = "The cache is not one of this model for one sequence: make it with model.makeCache()";
+    await assertRejects(() => generate(model, tokenizer, PROMPT, { cache }), LlmError, message);
+  }
+  using fits = new KvCache(sizes);
+  await generate(model, tokenizer, PROMPT, { maxTokens: 2, cache: fits });
+  const before = mx.getActiveMemory();
+  await generate(model, tokenizer, PROMPT, { maxTokens: 2, cache: null as unknown as mx.lm.KvCache });
+  assertEquals(mx.getActiveMemory(), before);
+});
+
 Deno.test("streamGenerate() takes the cache of an aborted prompt once the device is done with it", async () => {
   using cache = model.makeCache();
   const controller = new AbortController();

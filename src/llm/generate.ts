@@ -14,7 +14,7 @@ import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
-import type { KvCache } from "./kv_cache.ts";
+import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import {
@@ -267,7 +267,7 @@ export async function* streamGenerate(
   } finally {
     const closed = steps.return().finally(() => {
       busy.delete(cache);
-      if (options.cache === undefined) cache.dispose();
+      if (cache !== options.cache) cache.dispose();
     });
     // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
     if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
@@ -292,6 +292,7 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
   checkLogprobs(options.logprobs);
+  if (cache) checkCache(model, cache);
   const sampler = options.sampler ?? makeSampler(options);
   const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
@@ -412,6 +413,12 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
 /** `count` per second; 0 where no time passed. */
 export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
+}
+
+/** Throws unless a cache is one that the model makes for one sequence. */
+function checkCache(model: LanguageModel, cache: KvCache): void {
+  if (cache instanceof KvCache && cache.isLike(model.makeCache())) return;
+  throw new LlmError("option", "The cache is not one of this model for one sequence: make it with model.makeCache()");
 }
 
 /** Throws unless an option is a list of texts. */
