@@ -410,6 +410,16 @@ Deno.test("a model that was disposed says so, and load() says what it takes", as
   await assertRejects(() => mx.lm.load(TINY_DIR, { dtype }), LlmError, "found float16");
 });
 
+Deno.test("load() gives an LlmError for weights that are no safetensors file, and frees what it opened", async () => {
+  const dir = await Deno.makeTempDir();
+  for await (const { name } of Deno.readDir(TINY_DIR)) await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
+  await Deno.writeTextFile(`${dir}/model2.safetensors`, "x");
+  const before = mx.getActiveMemory();
+  const error = await assertRejects(() => load(dir, { device: DEVICE }), LlmError, "model2.safetensors: is too short");
+  assertEquals([error.code, mx.getActiveMemory()], ["weights", before]);
+  await Deno.remove(dir, { recursive: true });
+});
+
 Deno.test("load() reports progress up to the bytes of the weights", async () => {
   const seen: number[][] = [];
   using loaded =
