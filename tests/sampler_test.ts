@@ -2,7 +2,7 @@
  * Samplers against tokens that mlx-lm draws from the same logits with the same seed, on every device.
  */
 
-import { assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { KeySequence } from "../src/array/keys.ts";
 import { testDevices } from "./devices.ts";
@@ -85,6 +85,19 @@ for (const device of testDevices()) {
     const near = (values: number[][]): string[][] => values.map((row) => row.map((x) => x.toFixed(5)));
     assertEquals(near(weighted), expect(weights));
     assertEquals(near(whole), expect([weights[0], weights[0]]));
+  });
+
+  Deno.test(`the frequency penalty takes memory by the number of recent tokens, on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const [process] = makeLogitsProcessors({ frequencyPenalty: 0.25 });
+    const count = 4096; // a table of pairs would take 64 MB
+    mx.tidy(() => {
+      const [recent, logits] = [mx.arange(count), mx.zeros([1, 8])];
+      mx.resetPeakMemory();
+      const before = mx.getPeakMemory();
+      assertEquals(process(mx.remainder(recent, 4), logits).tolist(), [[-256, -256, -256, -256, 0, 0, 0, 0]]);
+      assert(mx.getPeakMemory() - before < 2 ** 20, `${mx.getPeakMemory() - before} bytes`);
+    });
   });
 
   Deno.test(`makeLogitsProcessors() penalizes each recent token once, by its sign, on ${device}`, () => {
