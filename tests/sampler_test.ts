@@ -132,6 +132,7 @@ Deno.test("makeSampler() names options out of range", () => {
   const refused = (options: mx.lm.LogitsOptions, message: string) =>
     assertThrows(() => makeLogitsProcessors(options), LlmError, message);
   refused({ presencePenalty: NaN }, "presencePenalty is NaN, expected a number");
+  refused(untyped({ logitBias: null }), "logitBias is null, expected an object of numbers by token id");
   refused({ frequencyPenalty: Infinity }, "frequencyPenalty is Infinity, expected a number");
   refused({ logitBias: { [-1]: 2 } }, "logitBias has a token that is -1, expected the id of a token");
   refused({ logitBias: { 5: Infinity } }, "logitBias[5] is Infinity, expected a number or -Infinity");

@@ -18,13 +18,14 @@ import {
   inTurns,
   openPrompt,
   perSecond,
+  processorsOf,
   type Prompt,
   type StepOptions,
   tokensFor,
 } from "./generate.ts";
 import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
+import { makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
@@ -150,7 +151,7 @@ function planOf(
     ? prompts.map(() => undefined)
     : perPrompt("seed", seed, prompts, (value, i) => value + i);
   const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
   const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
@@ -213,6 +214,9 @@ function perPrompt(
   each: (value: number, i: number) => number,
 ): readonly number[] {
   if (typeof value === "number") return prompts.map((_, i) => each(value, i));
+  if (!Array.isArray(value)) {
+    throw new LlmError("option", `${name} is ${value}, expected a number or a list of numbers`);
+  }
   if (value.length === prompts.length) return value;
   throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);
 }

@@ -18,6 +18,7 @@ import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import {
+  type LogitsOptions,
   type LogitsProcessor,
   makeLogitsProcessors,
   makeSampler,
@@ -294,7 +295,7 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   checkLogprobs(options.logprobs);
   if (cache) checkCache(model, cache);
   const sampler = options.sampler ?? makeSampler(options);
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = encodePrompt(model, tokenizer, prompt, options);
   const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
@@ -303,6 +304,13 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   const ending = new Ending(tokenizer, stop, limit, signal);
   const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
   return { ids, cached, offset, ending, settings };
+}
+
+/** All processors that options ask for, in the order in which they run. */
+export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
+  const { logitsProcessors: own = [] } = options;
+  if (!Array.isArray(own)) throw new LlmError("option", `logitsProcessors is ${own}, expected a list of functions`);
+  return [...makeLogitsProcessors(options), ...own];
 }
 
 /** The text of a sequence as its tokens come, and why it ends when it does. */

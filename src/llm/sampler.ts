@@ -102,6 +102,9 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
   check("presencePenalty", presence, Number.isFinite(presence), "a number");
   check("frequencyPenalty", frequency, Number.isFinite(frequency), "a number");
+  if (typeof logitBias !== "object" || logitBias === null) {
+    throw new LlmError("option", `logitBias is ${logitBias}, expected an object of numbers by token id`);
+  }
   const bias = Object.entries(logitBias).map(([id, value]): readonly [number, number] => [Number(id), value]);
   for (const [id, value] of bias) {
     check("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
