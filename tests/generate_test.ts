@@ -404,8 +404,9 @@ Deno.test("a model that was disposed says so, and load() says what it takes", as
   gone.model[Symbol.dispose]();
   gone.model[Symbol.dispose]();
   await assertRejects(() => generate(gone.model, gone.tokenizer, PROMPT), LlmError, "The model was disposed");
-  const dir = undefined as unknown as string;
-  await assertRejects(() => mx.lm.load(dir), LlmError, "load() expected a model directory: found undefined");
+  for (const dir of [undefined as unknown as string, new URL("https://example.org/model")]) {
+    await assertRejects(() => mx.lm.load(dir), LlmError, `load() expected a model directory: found ${dir}`);
+  }
   const dtype = "float16" as unknown as mx.Dtype;
   await assertRejects(() => mx.lm.load(TINY_DIR, { dtype }), LlmError, "found float16");
 });
