@@ -357,6 +357,15 @@ Deno.test("batchGenerate() takes no prompts and refuses lists of another length"
   await assertRejects(() => batchGenerate(model, tokenizer, ["Hi", []]), LlmError, "The prompt is empty");
   const text = "Hi" as unknown as mx.lm.Prompt[];
   await assertRejects(() => batchGenerate(model, tokenizer, text), LlmError, "The prompts are no list");
-  const stops = { stop: [5] } as unknown as mx.lm.BatchGenerateOptions;
-  await assertRejects(() => batchGenerate(model, tokenizer, ["Hi"], stops), LlmError, "stop is 5, expected a text");
+  for (
+    const [options, message] of [
+      [{ stop: [5] }, "stop is 5, expected a text"],
+      [{ maxTokens: null }, "maxTokens is null, expected a number or a list of numbers"],
+      [{ seed: "x", temp: 1 }, "seed is x, expected a number or a list of numbers"],
+      [{ logitsProcessors: 5 }, "logitsProcessors is 5, expected a list of functions"],
+    ] as const
+  ) {
+    const untyped = options as unknown as mx.lm.BatchGenerateOptions;
+    await assertRejects(() => batchGenerate(model, tokenizer, ["Hi"], untyped), LlmError, message);
+  }
 });

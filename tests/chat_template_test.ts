@@ -183,6 +183,14 @@ Deno.test("conversations are checked", async () => {
     'messages[0].role is "developer", expected system, user, assistant, tool',
   );
   wrong([{ role: "user", content: ["a"] }], "messages[0].content is not a string");
+  for (const calls of [5, "ab", [null], [{}], [{ function: {} }]]) {
+    const messages = [user("a"), { role: "assistant", content: null, tool_calls: calls }];
+    wrong(messages, "messages[1].tool_calls is not a list of calls that have a name");
+  }
+  for (const tools of [5, "ab", TOOLS[0], [null]]) {
+    const message = "tools is not a list of objects that describe a function each";
+    wrong([user("a")], message, { tools } as unknown as ChatOptions);
+  }
   wrong([user("a")], "does not know tools", { tools: TOOLS });
   wrong(new Array(10_001).fill(user("a")), "The conversation has 10001 messages, at most 10000");
   const { config: _, ...source } = tinySource();

@@ -105,7 +105,24 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
     { rope_scaling: { type: "dynamic", factor: 2 } },
     '"rope_scaling" has type "dynamic": supported are "default", "linear" and "yarn"',
   );
-  wrong({ rope_scaling: { type: "linear" } }, '"rope_scaling.factor" is "missing", expected a number');
+  wrong({ rope_scaling: { type: "linear" } }, '"rope_scaling.factor" is missing, expected a positive number');
+  for (const factor of [0, -2, "4"]) {
+    const message = `"rope_scaling.factor" is ${JSON.stringify(factor)}, expected a positive number`;
+    for (const type of ["linear", "yarn"]) wrong({ rope_scaling: { type, factor } }, message);
+  }
+  for (const name of ["original_max_position_embeddings", "beta_fast", "beta_slow"]) {
+    const nested = { rope_type: "yarn", factor: 4, [name]: 0 };
+    wrong(
+      { rope_parameters: nested, rope_scaling: null },
+      `"rope_parameters.${name}" is 0, expected a positive number`,
+    );
+  }
+  for (const name of ["mscale", "mscale_all_dim"]) {
+    const message = `"rope_scaling.${name}" is -10, expected a number of at least 0`;
+    wrong({ rope_scaling: { type: "yarn", factor: 4, [name]: -10 } }, message);
+  }
+  const parameters = { rope_theta: undefined, rope_parameters: { rope_theta: -1 } };
+  wrong(parameters, '"rope_parameters.rope_theta" is -1, expected a positive number');
 });
 
 Deno.test("describeModel() lists the known types when the type is not one", () => {

@@ -6,6 +6,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
 import { closeDevices } from "../src/backend/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "./models.ts";
+import { nmse } from "./oracle.ts";
 
 const { generate, KvCache, load, streamGenerate } = mx.lm;
 const IDS = GOLDEN[0].ids;
@@ -32,16 +33,33 @@ Deno.test("VKMX_EXACT=1 gives the reference logits and continuations", () =>
     for (const [i, { ids, prompt, greedy }] of GOLDEN.entries()) {
       using logits = mx.tidy(() => model.forward(mx.array([ids], mx.int32)));
       const expected = goldenLogits(i);
-      let [error, power] = [0, 0];
-      (logits.toTypedArray() as Float32Array).forEach((v, j) => {
-        error += (v - expected[j]) ** 2;
-        power += expected[j] ** 2;
-      });
-      assert(error / power <= 1e-6, `prompt ${i}: ${error / power}`);
+      const error = nmse(logits.toTypedArray() as Float32Array, expected);
+      assert(error <= 1e-6, `prompt ${i}: ${error}`);
       const tokens: number[] = [];
       for await (const { token } of streamGenerate(model, tokenizer, prompt, { maxTokens: 200 })) tokens.push(token);
       assertEquals(tokens, [...greedy]);
     }
+  }));
+
+Deno.test("VKMX_EXACT=1 multiplies few rows as exactly as many", () =>
+  exactly(() => {
+    mx.tidy(() => {
+      for (const bits of [2, 3, 4, 5, 6, 8]) {
+        const w = mx.random.normal([64, 256], mx.float32, 0, 1, mx.random.key(1));
+        const [codes, scales, biases] = mx.quantize(w, 64, bits);
+        const dense = mx.dequantize(codes, scales, biases, 64, bits).tolist() as number[][];
+        for (const rows of [1, 2, 24, 40]) {
+          const x = mx.random.normal([rows, 256], mx.float32, 0, 1, mx.random.key(2));
+          const found = mx.quantizedMatmul(x, codes, scales, biases, true, 64, bits).toTypedArray() as Float32Array;
+          const expected = (x.tolist() as number[][]).flatMap((row) =>
+            dense.map((column) => column.reduce((sum, value, i) => sum + value * row[i], 0))
+          );
+          const error = nmse(found, expected);
+          assert(error <= 1e-12, `${rows} rows, ${bits} bits: NMSE ${error}`);
+        }
+      }
+    });
+    return Promise.resolve();
   }));
 
 Deno.test("KvCache grows in steps of 256 and keeps what it holds", () =>

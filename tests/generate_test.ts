@@ -166,6 +166,23 @@ Deno.test("streamGenerate() refuses a cache that another generation writes to", 
   await generate(model, tokenizer, [GREEDY[3]], { maxTokens: 1, cache });
 });
 
+Deno.test("streamGenerate() refuses a cache of another model or of several sequences and frees one that it made", async () => {
+  const { KvCache } = mx.lm;
+  const { layers, kvHeads, headDim } = model.config as unknown as Record<string, number>;
+  const sizes = { layers, heads: kvHeads, headDim, batch: 1, dtype: mx.float32, limit: 100 };
+  const other = { layers: layers + 1, heads: 2 * kvHeads, headDim: 2 * headDim, batch: 2 };
+  const wrong = Object.entries(other).map(([name, size]) => new KvCache({ ...sizes, [name]: size }));
+  for (const cache of [...wrong, {} as mx.lm.KvCache]) {
+    const message = "The cache is not one of this model for one sequence: make it with model.makeCache()";
+    await assertRejects(() => generate(model, tokenizer, PROMPT, { cache }), LlmError, message);
+  }
+  using fits = new KvCache(sizes);
+  await generate(model, tokenizer, PROMPT, { maxTokens: 2, cache: fits });
+  const before = mx.getActiveMemory();
+  await generate(model, tokenizer, PROMPT, { maxTokens: 2, cache: null as unknown as mx.lm.KvCache });
+  assertEquals(mx.getActiveMemory(), before);
+});
+
 Deno.test("streamGenerate() takes the cache of an aborted prompt once the device is done with it", async () => {
   using cache = model.makeCache();
   const controller = new AbortController();
@@ -366,7 +383,8 @@ Deno.test("streamGenerate() refuses bad options and prompts before any work", as
     await wrong(prompt as unknown as mx.lm.Prompt, {}, "neither a text nor a list of token ids or messages");
   }
   await wrong([4096], {}, "The prompt has token id 4096, the vocabulary ends at 4095");
-  for (const [prompt, type] of [[["Once"], "string"], [mx.array([1, 2], mx.int32), "object"]]) {
+  const lists = [[["Once"], "string"], [[1, undefined], "undefined"], [mx.array([1, 2], mx.int32), "object"]] as const;
+  for (const [prompt, type] of lists) {
     await wrong(prompt as unknown as mx.lm.Prompt, {}, `The prompt is a list with a ${type} in it`);
   }
   await wrong(PROMPT, { stop: 5 as unknown as string }, "stop is 5, expected a text or a list of texts");
@@ -386,10 +404,21 @@ Deno.test("a model that was disposed says so, and load() says what it takes", as
   gone.model[Symbol.dispose]();
   gone.model[Symbol.dispose]();
   await assertRejects(() => generate(gone.model, gone.tokenizer, PROMPT), LlmError, "The model was disposed");
-  const dir = undefined as unknown as string;
-  await assertRejects(() => mx.lm.load(dir), LlmError, "load() expected a model directory: found undefined");
+  for (const dir of [undefined as unknown as string, new URL("https://example.org/model")]) {
+    await assertRejects(() => mx.lm.load(dir), LlmError, `load() expected a model directory: found ${dir}`);
+  }
   const dtype = "float16" as unknown as mx.Dtype;
   await assertRejects(() => mx.lm.load(TINY_DIR, { dtype }), LlmError, "found float16");
+});
+
+Deno.test("load() gives an LlmError for weights that are no safetensors file, and frees what it opened", async () => {
+  const dir = await Deno.makeTempDir();
+  for await (const { name } of Deno.readDir(TINY_DIR)) await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
+  await Deno.writeTextFile(`${dir}/model2.safetensors`, "x");
+  const before = mx.getActiveMemory();
+  const error = await assertRejects(() => load(dir, { device: DEVICE }), LlmError, "model2.safetensors: is too short");
+  assertEquals([error.code, mx.getActiveMemory()], ["weights", before]);
+  await Deno.remove(dir, { recursive: true });
 });
 
 Deno.test("load() reports progress up to the bytes of the weights", async () => {

@@ -72,6 +72,7 @@ function entry(dtype: string, shape: readonly number[], begin: number, end: numb
 const DAMAGED: readonly (readonly [string, Uint8Array, string])[] = [
   ["empty", new Uint8Array(0), "too short"],
   ["huge header", file("{}", 0, 1n << 40n), "at most 100000000"],
+  ["a pointer", new TextEncoder().encode("version https://git-lfs.github.com/spec/v1\n"), '"git lfs pull" fetches it'],
   ["header beyond the file", file("{}", 0, 1000n), "is cut off"],
   ["no brace", file("[]"), 'does not begin with "{"'],
   ["no JSON", file("{]"), "not JSON"],

@@ -2,7 +2,7 @@
  * Samplers against tokens that mlx-lm draws from the same logits with the same seed, on every device.
  */
 
-import { assertEquals, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { KeySequence } from "../src/array/keys.ts";
 import { testDevices } from "./devices.ts";
@@ -87,6 +87,19 @@ for (const device of testDevices()) {
     assertEquals(near(whole), expect([weights[0], weights[0]]));
   });
 
+  Deno.test(`the frequency penalty takes memory by the number of recent tokens, on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const [process] = makeLogitsProcessors({ frequencyPenalty: 0.25 });
+    const count = 4096; // a table of pairs would take 64 MB
+    mx.tidy(() => {
+      const [recent, logits] = [mx.arange(count), mx.zeros([1, 8])];
+      mx.resetPeakMemory();
+      const before = mx.getPeakMemory();
+      assertEquals(process(mx.remainder(recent, 4), logits).tolist(), [[-256, -256, -256, -256, 0, 0, 0, 0]]);
+      assert(mx.getPeakMemory() - before < 2 ** 20, `${mx.getPeakMemory() - before} bytes`);
+    });
+  });
+
   Deno.test(`makeLogitsProcessors() penalizes each recent token once, by its sign, on ${device}`, () => {
     mx.setDefaultDevice(device);
     const [penalize] = makeLogitsProcessors({ repetitionPenalty: 1.5 });
@@ -119,6 +132,7 @@ Deno.test("makeSampler() names options out of range", () => {
   const refused = (options: mx.lm.LogitsOptions, message: string) =>
     assertThrows(() => makeLogitsProcessors(options), LlmError, message);
   refused({ presencePenalty: NaN }, "presencePenalty is NaN, expected a number");
+  refused(untyped({ logitBias: null }), "logitBias is null, expected an object of numbers by token id");
   refused({ frequencyPenalty: Infinity }, "frequencyPenalty is Infinity, expected a number");
   refused({ logitBias: { [-1]: 2 } }, "logitBias has a token that is -1, expected the id of a token");
   refused({ logitBias: { 5: Infinity } }, "logitBias[5] is Infinity, expected a number or -Infinity");

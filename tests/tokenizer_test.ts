@@ -147,6 +147,7 @@ Deno.test("tokenizer.json may be written in other ways", async () => {
   const escaped = (json: unknown) =>
     JSON.stringify(json).replace(/[^ -~]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
   await same(changedTiny(() => {}, escaped));
+  await same(changedTiny(() => {}, (json) => `\ufeff${JSON.stringify(json)}`)); // as editors on Windows begin files
   await same(changedTiny(() => {}, (json) => `\r\n${JSON.stringify(json, null, "\t")} `));
 });
 

@@ -3,8 +3,7 @@
 // A group of x becomes 16-bit integers times one scale, so that one instruction multiplies and adds eight codes
 // exactly; the error, at most half a 32767th of the group's largest value, is below 1e-8 of the group's energy. x is
 // reordered to match the codes at each position of eight 16-bit words, so unpacking a position is a shift and a mask.
-// The bias of a group is folded into bias * sum(x). Widths that do not divide 16 unpack to floats, and several rows of
-// x then go through the dense core.
+// The bias of a group is folded into bias * sum(x). Widths that do not divide 16 are multiplied in floats.
 
 #include "quantized_product.h"
 
@@ -23,9 +22,9 @@ typedef struct Row {
 // Whether whole 16-byte blocks of codes share a group and no code crosses a 16-bit word.
 INLINE bool divides_words(uint32_t bits, uint32_t group) { return 16 % bits == 0 && group * bits % 128 == 0; }
 
-static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group) {
+static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group,
+                    bool fixed) {
     uint32_t per_word = 16 / bits;
-    bool fixed = divides_words(bits, group);
     for (uint32_t first = 0; first < k; first += group) {
         float values[128], most = 0;
         f4 sum = {0};
@@ -112,10 +111,6 @@ static float dot1(const Row *row, const Quantized *w, uint32_t n) {
     return f4_sum(total) + shift;
 }
 
-static void unpack_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out) {
-    for (uint32_t i = 0; i < n; i++) store_float(out, i, dtype_out, dot1(row, w, i));
-}
-
 // The four rows lie a quarter of w apart: four long streams that the hardware prefetches, which short neighbouring rows
 // are not.
 INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out, uint32_t bits,
@@ -127,12 +122,29 @@ INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t
     }
 }
 
+void quantized_floats(const Call *call) {
+    PUSH(QuantizedMatmulPush);
+    uint32_t bits = call->spec[1], group = call->spec[2], dtype_x = call->spec[3], dtype_out = call->spec[5];
+    if (p->k > MAX_K || p->m > 1) {
+        quantized_product(call, true);
+        return;
+    }
+    Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, bits, group, call->spec[4]};
+    for (uint32_t i = 0; i < p->batch * p->m; i++) {
+        Row row;
+        Quantized w = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : i);
+        uint8_t *out = call->buffer[4] + (size_t)i * p->n * DTYPE_BYTES(dtype_out);
+        prepare(&row, call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x), p->k, dtype_x, bits, group, false);
+        for (uint32_t n = 0; n < p->n; n++) store_float(out, n, dtype_out, dot1(&row, &w, n));
+    }
+}
+
 void k_quantized_matvec(const Call *call) {
     PUSH(QuantizedMatmulPush);
     uint32_t bits = call->spec[1], group = call->spec[2], dtype_x = call->spec[3], dtype_scales = call->spec[4];
     uint32_t dtype_out = call->spec[5], rows = p->batch * p->m;
-    if (p->k > MAX_K || (p->m > 1 && !divides_words(bits, group))) {
-        quantized_product(call, true);
+    if (p->k > MAX_K || !divides_words(bits, group)) {
+        quantized_floats(call);
         return;
     }
     Quantized stack = {call->buffer[1], call->buffer[2], call->buffer[3], p->k, bits, group, dtype_scales};
@@ -140,9 +152,8 @@ void k_quantized_matvec(const Call *call) {
         Row row;
         Quantized w = quantized_matrix(&stack, p->n, p->w_batch == 1 ? 0 : i / p->m);
         uint8_t *out = call->buffer[4] + (size_t)i * p->n * DTYPE_BYTES(dtype_out);
-        prepare(&row, call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x), p->k, dtype_x, bits, group);
-        if (!divides_words(bits, group)) unpack_row(&row, &w, p->n, out, dtype_out);
-        else if (bits == 4 && dtype_scales == DTYPE_BF16) multiply_row(&row, &w, p->n, out, dtype_out, 4, DTYPE_BF16);
+        prepare(&row, call->buffer[0] + (size_t)i * p->k * DTYPE_BYTES(dtype_x), p->k, dtype_x, bits, group, true);
+        if (bits == 4 && dtype_scales == DTYPE_BF16) multiply_row(&row, &w, p->n, out, dtype_out, 4, DTYPE_BF16);
         else if (bits == 4 && dtype_scales == DTYPE_F32) multiply_row(&row, &w, p->n, out, dtype_out, 4, DTYPE_F32);
         else if (bits == 4) multiply_row(&row, &w, p->n, out, dtype_out, 4, dtype_scales);
         else if (bits == 8) multiply_row(&row, &w, p->n, out, dtype_out, 8, dtype_scales);

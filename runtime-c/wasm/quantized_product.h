@@ -53,4 +53,7 @@ INLINE void quantized_product(const Call *call, bool transpose) {
     }
 }
 
+// x @ w.T without rounding x: one row meets codes as they are unpacked, several go through the dense core.
+void quantized_floats(const Call *call);
+
 #endif

@@ -22,6 +22,8 @@ export type NamedTensors = Record<string, Tensor>;
 export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: string]: TensorTree };
 
 const MAX_HEADER = 100_000_000;
+/** First bytes of the text that stands for a large file in a repository. */
+const LFS_POINTER = "version ";
 const MAX_RANK = 8;
 
 /** Dtypes of the format; 8-bit floats load as their bytes. */
@@ -88,6 +90,9 @@ function readHeader(given: string): Header {
     fail(given, `cannot be read: ${reason(error)}`, error);
   }
   if (start.length < 8) fail(given, "is too short for a safetensors file");
+  if (new TextDecoder().decode(start) === LFS_POINTER) {
+    fail(given, 'is what Git LFS leaves in place of a file: "git lfs pull" fetches it');
+  }
   const length = Number(new DataView(start.buffer, start.byteOffset).getBigUint64(0, true));
   if (length > MAX_HEADER) {
     fail(given, `is no safetensors file: its header would have ${length} bytes, at most ${MAX_HEADER} are allowed`);

@@ -45,6 +45,7 @@ const INTEGER_KERNELS: ReadonlySet<KernelName> = new Set<KernelName>([
   "quantize_activations",
   "packed_matvec",
   "packed_matmul",
+  "quantized_matvec",
 ]);
 
 interface BufferRow {

@@ -18,6 +18,7 @@ import {
   inTurns,
   openPrompt,
   perSecond,
+  processorsOf,
   type Prompt,
   roomFor,
   type StepOptions,
@@ -26,7 +27,7 @@ import {
 import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
+import { makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
@@ -163,7 +164,7 @@ function planOf(
     ? prompts.map(() => undefined)
     : perPrompt("seed", seed, prompts, (value, i) => value + i);
   const samplers = seeds.map((seed) => makeSampler({ ...options, seed }));
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
   const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
@@ -226,6 +227,9 @@ function perPrompt(
   each: (value: number, i: number) => number,
 ): readonly number[] {
   if (typeof value === "number") return prompts.map((_, i) => each(value, i));
+  if (!Array.isArray(value)) {
+    throw new LlmError("option", `${name} is ${value}, expected a number or a list of numbers`);
+  }
   if (value.length === prompts.length) return value;
   throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);
 }

@@ -96,6 +96,7 @@ export async function loadChatTemplate(
 function checked(template: ChatTemplate): ChatTemplate {
   return (messages, options) => {
     checkMessages(messages);
+    checkTools(options.tools);
     const parts = template(messages, options);
     const chars = parts.reduce((sum, part) => sum + part.text.length, 0);
     if (chars > MAX_OUTPUT_CHARS) {
@@ -122,7 +123,17 @@ function checkMessages(messages: readonly ChatMessage[]): void {
     if (typeof (message.content ?? "") !== "string") {
       throw new LlmError("template", `messages[${i}].content is not a string`);
     }
+    const calls: unknown = message.tool_calls ?? [];
+    if (!Array.isArray(calls) || !calls.every((call) => typeof (call?.function ?? call)?.name === "string")) {
+      throw new LlmError("template", `messages[${i}].tool_calls is not a list of calls that have a name`);
+    }
   });
+}
+
+function checkTools(tools: unknown): void {
+  const isObject = (tool: unknown): boolean => typeof tool === "object" && tool !== null;
+  if ((tools ?? undefined) === undefined || (Array.isArray(tools) && tools.every(isObject))) return;
+  throw new LlmError("template", "tools is not a list of objects that describe a function each");
 }
 
 /** Collects parts. */

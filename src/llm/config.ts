@@ -260,42 +260,62 @@ function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path:
 
 /** "rope_theta" and "rope_scaling", which newer configs nest in "rope_parameters". */
 export function readRope(fields: Fields): { readonly theta: number; readonly scaling: RopeScaling } {
-  const nested = fields.record("rope_parameters");
-  const nestedTheta = nested.rope_theta;
-  const theta = !fields.has("rope_theta") && typeof nestedTheta === "number" && nestedTheta > 0
-    ? nestedTheta
-    : fields.positive("rope_theta");
+  const nested: RopeBlock = { name: "rope_parameters", values: fields.record("rope_parameters") };
+  const own = fields.has("rope_theta") || (nested.values.rope_theta ?? undefined) === undefined;
+  const scaling = fields.has("rope_scaling") ? { name: "rope_scaling", values: fields.record("rope_scaling") } : nested;
   return {
-    theta,
-    scaling: readRopeScaling(fields, fields.has("rope_scaling") ? fields.record("rope_scaling") : nested),
+    theta: own ? fields.positive("rope_theta") : positiveIn(fields, nested, "rope_theta"),
+    scaling: readRopeScaling(fields, scaling),
   };
 }
 
-function readRopeScaling(fields: Fields, block: Record<string, unknown>): RopeScaling {
-  const type = block.rope_type ?? block.type ?? "default";
-  const number = (name: string, fallback?: number): number => {
-    const value = block[name] ?? fallback;
-    if (typeof value === "number" && Number.isFinite(value)) return value;
-    fields.problem(`"rope_scaling.${name}" is ${shown(value ?? "missing")}, expected a number`);
-    return 1;
-  };
+/** An object of config.json that tells of positions. */
+interface RopeBlock {
+  readonly name: string;
+  readonly values: Readonly<Record<string, unknown>>;
+}
+
+function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
+  const { values } = block;
+  const type = values.rope_type ?? values.type ?? "default";
+  const positive = (name: string, fallback?: number): number => positiveIn(fields, block, name, fallback);
   switch (type) {
     case "default":
       return { type: "default" };
     case "linear":
-      return { type: "linear", factor: number("factor") };
+      return { type: "linear", factor: positive("factor") };
     case "yarn":
       return {
         type: "yarn",
-        factor: number("factor"),
-        originalMaxPositionEmbeddings: number("original_max_position_embeddings", 4096),
-        betaFast: number("beta_fast", 32),
-        betaSlow: number("beta_slow", 1),
-        mscale: number("mscale", 1),
-        mscaleAllDim: number("mscale_all_dim", 0),
+        factor: positive("factor"),
+        originalMaxPositionEmbeddings: positive("original_max_position_embeddings", 4096),
+        betaFast: positive("beta_fast", 32),
+        betaSlow: positive("beta_slow", 1),
+        mscale: numberIn(fields, block, "mscale", (v) => v >= 0, "a number of at least 0", 1),
+        mscaleAllDim: numberIn(fields, block, "mscale_all_dim", (v) => v >= 0, "a number of at least 0", 0),
       };
     default:
-      fields.problem(`"rope_scaling" has type ${shown(type)}: supported are "default", "linear" and "yarn"`);
+      fields.problem(`"${block.name}" has type ${shown(type)}: supported are "default", "linear" and "yarn"`);
       return { type: "default" };
   }
+}
+
+function positiveIn(fields: Fields, block: RopeBlock, name: string, fallback?: number): number {
+  return numberIn(fields, block, name, (v) => v > 0, "a positive number", fallback);
+}
+
+/** A finite number of a block, or `fallback` where it is absent and one is given. */
+function numberIn(
+  fields: Fields,
+  { name: path, values }: RopeBlock,
+  name: string,
+  valid: (v: number) => boolean,
+  expected: string,
+  fallback?: number,
+): number {
+  const value = values[name] ?? fallback;
+  if (typeof value === "number" && Number.isFinite(value) && valid(value)) return value;
+  const found = value === undefined ? "missing" : shown(value);
+  fields.problem(`"${path}.${name}" is ${found}, expected ${expected}`);
+  return 1;
 }

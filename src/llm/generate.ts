@@ -14,10 +14,11 @@ import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
 import { LlmError } from "./error.ts";
-import type { KvCache } from "./kv_cache.ts";
+import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import {
+  type LogitsOptions,
   type LogitsProcessor,
   makeLogitsProcessors,
   makeSampler,
@@ -272,7 +273,7 @@ export async function* streamGenerate(
   } finally {
     const closed = steps.return().finally(() => {
       busy.delete(cache);
-      if (options.cache === undefined) cache.dispose();
+      if (cache !== options.cache) cache.dispose();
     });
     // What the device still computes of an aborted prompt keeps its memory until it is done, but nobody waits for that.
     if (count === 0 && signal?.aborted) closing.set(cache, closed.catch(() => {}));
@@ -297,8 +298,9 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
   checkLogprobs(options.logprobs);
+  if (cache) checkCache(model, cache);
   const sampler = options.sampler ?? makeSampler(options);
-  const processors = [...makeLogitsProcessors(options), ...options.logitsProcessors ?? []];
+  const processors = processorsOf(options);
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = encodePrompt(model, tokenizer, prompt, options);
   const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
@@ -307,6 +309,13 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   const ending = new Ending(tokenizer, stop, limit, signal);
   const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
   return { ids, cached, offset, ending, settings };
+}
+
+/** All processors that options ask for, in the order in which they run. */
+export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
+  const { logitsProcessors: own = [] } = options;
+  if (!Array.isArray(own)) throw new LlmError("option", `logitsProcessors is ${own}, expected a list of functions`);
+  return [...makeLogitsProcessors(options), ...own];
 }
 
 /** The text of a sequence as its tokens come, and why it ends when it does. */
@@ -393,14 +402,13 @@ export function encodePrompt(
     : [...prompt];
   if (ids.length === 0) throw new LlmError("context", "The prompt is empty");
   const { vocabSize } = model.config;
-  const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (at < 0) return ids;
+  const wrong: unknown = ids[at];
   if (typeof wrong === "number") {
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
   }
-  if (wrong !== undefined) {
-    throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
-  }
-  return ids;
+  throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
 }
 
 /** How many of the tokens held begin a prompt; its last one has to be read in any case. */
@@ -418,6 +426,12 @@ function isConversation(prompt: readonly number[] | readonly ChatMessage[]): pro
 /** `count` per second; 0 where no time passed. */
 export function perSecond(count: number, milliseconds: number): number {
   return milliseconds > 0 ? count * 1000 / milliseconds : 0;
+}
+
+/** Throws unless a cache is one that the model makes for one sequence. */
+function checkCache(model: LanguageModel, cache: KvCache): void {
+  if (cache instanceof KvCache && cache.isLike(model.makeCache())) return;
+  throw new LlmError("option", "The cache is not one of this model for one sequence: make it with model.makeCache()");
 }
 
 /** Throws unless an option is a list of texts. */

@@ -12,6 +12,9 @@ import { LlmError } from "./error.ts";
 const [SPACE, QUOTE, COMMA, COLON, BACKSLASH] = Array.from(' ",:\\', (char) => char.charCodeAt(0));
 const [BRACKET, BRACKET_END, BRACE, BRACE_END] = Array.from("[]{}", (char) => char.charCodeAt(0));
 
+/** What editors on Windows write in front of UTF-8. */
+const MARK = [0xef, 0xbb, 0xbf];
+
 /** What stands behind a backslash, but for \\u, by what it means. */
 const ESCAPED = new Uint8Array(256);
 Array.from('"\\/bfnrt', (char, i) => ESCAPED[char.charCodeAt(0)] = '"\\/\b\f\n\r\t'.charCodeAt(i));
@@ -23,8 +26,12 @@ export class JsonBytes {
   readonly #bytes: Uint8Array;
   #at: number;
 
-  /** Starts at byte `at`. */
-  constructor(bytes: Uint8Array, file: string, at: number = 0) {
+  /** Starts at byte `at`, which is behind a byte order mark unless given. */
+  constructor(
+    bytes: Uint8Array,
+    file: string,
+    at: number = MARK.every((byte, i) => bytes[i] === byte) ? MARK.length : 0,
+  ) {
     this.#bytes = bytes;
     this.file = file;
     this.#at = at;

@@ -53,6 +53,8 @@ export interface Cache {
 }
 
 const STEP = 256;
+/** What two caches must share for one to take the place of the other. */
+const SIZES = ["layers", "batch", "heads", "headDim"] as const;
 
 function steps(tokens: number): number {
   return Math.ceil(tokens / STEP) * STEP;
@@ -107,6 +109,11 @@ export class KvCache implements Cache {
     mx.eval(...stacked.state);
     for (const cache of caches) cache.dispose();
     return stacked;
+  }
+
+  /** Whether another cache is one for as many sequences of a model of the same sizes. */
+  isLike(other: KvCache): boolean {
+    return SIZES.every((name) => this.#options[name] === other.#options[name]);
   }
 
   /** Number of tokens held: the position of the next one. */

@@ -66,7 +66,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
-  const path = dir instanceof URL ? fileURLToPath(dir) : dir;
+  const path = dir instanceof URL && dir.protocol === "file:" ? fileURLToPath(dir) : dir;
   if (typeof path !== "string") throw new LlmError("option", `load() expected a model directory: found ${path}`);
   const names = await modelFiles(path);
   const opening = mx.openAhead(options.device);

@@ -102,6 +102,9 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
   check("presencePenalty", presence, Number.isFinite(presence), "a number");
   check("frequencyPenalty", frequency, Number.isFinite(frequency), "a number");
+  if (typeof logitBias !== "object" || logitBias === null) {
+    throw new LlmError("option", `logitBias is ${logitBias}, expected an object of numbers by token id`);
+  }
   const bias = Object.entries(logitBias).map(([id, value]): readonly [number, number] => [Number(id), value]);
   for (const [id, value] of bias) {
     check("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
@@ -117,11 +120,7 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
     processors.push(onRecent(`penalty ${penalty}`, lower));
   }
   if (presence !== 0) processors.push(onRecent(`presence ${presence}`, (seen) => mx.subtract(seen, presence)));
-  if (frequency !== 0) {
-    const lower = (seen: Tensor, counts: Tensor): Tensor =>
-      mx.subtract(seen, mx.multiply(counts, frequency).astype(seen.dtype));
-    processors.push(onCounted(`frequency ${frequency}`, lower));
-  }
+  if (frequency !== 0) processors.push(onCounted(`frequency ${frequency}`, frequency));
   return processors;
 }
 
@@ -142,14 +141,16 @@ function onRecent(graph: string, change: (seen: Tensor) => Tensor): LogitsProces
   return Object.assign(process, { graph });
 }
 
-/** A processor that changes the logits of recent tokens by how often each occurs. */
-function onCounted(graph: string, change: (seen: Tensor, counts: Tensor) => Tensor): LogitsProcessor {
+/** A processor that lowers the logits of recent tokens by `each` for every time that they occur. */
+function onCounted(graph: string, each: number): LogitsProcessor {
   const process = (tokens: Tensor, logits: Tensor, weights?: Tensor): Tensor => {
-    const recent = tokens.shape[tokens.ndim - 1];
-    const [of, among] = [[-1, recent, 1], [-1, 1, recent]].map((shape) => tokens.reshape(shape));
-    const each = weights?.reshape([-1, 1, recent]) ?? mx.ones([1, 1, recent], mx.float32);
-    const counts = mx.sum(mx.where(mx.equal(of, among), each, 0), -1);
-    return onRecent(graph, (seen) => change(seen, counts))(tokens, logits);
+    const [rows, vocabulary] = logits.shape;
+    const recent = [rows, tokens.shape[tokens.ndim - 1]];
+    // Counted in a table of all tokens: comparing each recent token with each would take their number squared.
+    const begins = mx.multiply(mx.arange(rows), vocabulary).reshape(rows, 1);
+    const places = mx.add(begins, mx.broadcastTo(tokens, recent));
+    const counts = mx.zeros([rows * vocabulary]).at(places).add(mx.broadcastTo(weights ?? mx.array(1), recent));
+    return mx.subtract(logits, mx.multiply(counts.reshape(rows, vocabulary), each).astype(logits.dtype));
   };
   return Object.assign(process, { graph, counts: true });
 }

@@ -153,7 +153,7 @@ export async function openWeights(dir: string, config: ModelConfig, dtype: Dtype
   const from = new Map<string, string>();
   try {
     for (const file of names) {
-      for (const [name, tensor] of Object.entries(mx.loadSafetensors(join(dir, file)))) {
+      for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
         const other = from.get(name);
         if (other !== undefined) throw new LlmError("weights", `${dir}: "${name}" is in both ${other} and ${file}`);
         untrack(tensor);
@@ -166,6 +166,16 @@ export async function openWeights(dir: string, config: ModelConfig, dtype: Dtype
     throw error;
   }
   return new Weights(dir, config, stored, dtype);
+}
+
+/** The tensors of a file by name, not read yet. */
+function readNames(path: string): Readonly<Record<string, Tensor>> {
+  try {
+    return mx.loadSafetensors(path);
+  } catch (cause) {
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message, { cause });
+    throw cause;
+  }
 }
 
 /** What to do about a model in the format of llama.cpp. */

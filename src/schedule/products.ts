@@ -145,7 +145,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]:
   const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
   const operands = [dense, full(w), full(scales), full(biases)];
-  if (transpose && isFewRows(m, true)) {
+  if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
     const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
     l.emit("quantized_matvec", [...operands, out], {
       threads,
