@@ -92,6 +92,12 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.sum(mx.zeros([2]), "0" as unknown as number), mx.ValueError, "sum() expected a whole number for an axis"],
   [() => mx.max(mx.zeros([0])), mx.ValueError, "max() cannot reduce axis 0 of (0,): it is empty"],
   [() => mx.argmax(mx.zeros([0, 3]), 0), mx.ValueError, "argmax()"],
+  [() => mx.takeAlongAxis(mx.zeros([0]), [5]), mx.IndexError, "takeAlongAxis() has indices into an empty axis"],
+  [() => mx.putAlongAxis(mx.zeros([0, 3]), [5], 1), mx.IndexError, "putAlongAxis() has indices into an empty axis"],
+  [
+    () => mx.tensordot(mx.zeros([2]), mx.zeros([2]), 0.5),
+    mx.ValueError,
+  ],
   [() => mx.softmax(mx.zeros([2]), 1), mx.IndexError, "softmax()"],
   [() => mx.negative(mx.array([true])), mx.DtypeError, "negative() does not take bool"],
   [() => mx.bitwiseAnd(mx.array([1.5]), 1), mx.DtypeError, "bitwiseAnd() takes integers and bool only: found float32"],
