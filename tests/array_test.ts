@@ -92,6 +92,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.sum(mx.zeros([2]), "0" as unknown as number), mx.ValueError, "sum() expected a whole number for an axis"],
   [() => mx.max(mx.zeros([0])), mx.ValueError, "max() cannot reduce axis 0 of (0,): it is empty"],
   [() => mx.argmax(mx.zeros([0, 3]), 0), mx.ValueError, "argmax()"],
+  [() => mx.pad([1, 2], 1, "constant", [1, 2]), mx.ShapeError, "pad() cannot broadcast a value of shape (2,) to (4,)"],
   [() => mx.fullLike(mx.zeros([64]), [1, 2]), mx.ShapeError, "broadcastTo() cannot broadcast (2,) to (64,)"],
   [() => mx.takeAlongAxis(mx.zeros([0]), [5]), mx.IndexError, "takeAlongAxis() has indices into an empty axis"],
   [() => mx.putAlongAxis(mx.zeros([0, 3]), [5], 1), mx.IndexError, "putAlongAxis() has indices into an empty axis"],
