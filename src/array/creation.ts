@@ -10,7 +10,7 @@ import { makeNode } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
 import { castNode, fullNode, scalarNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
-import { astype, broadcastNode, broadcastTo, expandDims, reshape } from "./movement.ts";
+import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 
@@ -74,7 +74,7 @@ export function onesLike(a: TensorLike): Tensor {
 export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tensor {
   const node = toNode("fullLike", a);
   const to = dtype ?? node.dtype;
-  return wrap(broadcastNode(castNode(toNode("fullLike", value, to), to), node.shape));
+  return scoped(() => broadcastTo(wrap(castNode(toNode("fullLike", value, to), to)), node.shape));
 }
 
 /**

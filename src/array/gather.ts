@@ -54,7 +54,9 @@ function alongAxis(
       }`,
     );
   }
-  return { base, index, at: axisOf(op, axis ?? 0, base.shape) };
+  const at = axisOf(op, axis ?? 0, base.shape);
+  if (base.shape[at] === 0 && sizeOf(index.shape) > 0) throw new IndexError(`${op}() has indices into an empty axis`);
+  return { base, index, at };
 }
 
 /** Elements at indices along an axis, one index for each place of the result; the other axes broadcast. Null flattens. */

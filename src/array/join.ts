@@ -7,6 +7,7 @@
 import { ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { castNode, type TensorLike, toInteger, toNode, toOperands, toShape } from "./convert.ts";
+import { fitValue } from "./indexing.ts";
 import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
@@ -140,7 +141,7 @@ export function pad(
   const shape = node.shape.map((d, i) => d + pairs[i][0] + pairs[i][1]);
   if (mode === "constant") {
     const value = castNode(toNode("pad", constantValues, node.dtype), node.dtype);
-    const base = broadcastNode(value, shape);
+    const base = fitValue("pad", value, shape);
     return make("sliceUpdate", [base, node], shape, node.dtype, {
       starts: pairs.map(([before]) => before),
       steps: shape.map(() => 1),

@@ -16,7 +16,7 @@ import {
   type Shape,
   sizeOf,
 } from "../graph/shape.ts";
-import { castNode, fullNode, type TensorLike, toNode, toShape } from "./convert.ts";
+import { castNode, fullNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
 import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
@@ -239,6 +239,7 @@ export function asStrided(a: TensorLike, shape?: Shape, strides?: readonly numbe
   const node = toNode("asStrided", a);
   const to = shape ? toShape("asStrided", shape) : node.shape;
   const by = strides ?? contiguousStrides(to);
+  for (const n of [...by, offset]) toInteger("asStrided", "strides and offset", n);
   const size = sizeOf(node.shape);
   const reach = (pick: (a: number, b: number) => number): number =>
     to.reduce((n, d, i) => n + pick(0, (d - 1) * by[i]), offset);
@@ -282,6 +283,7 @@ export function atleast3d(a: TensorLike): Tensor {
 /** The elements of a diagonal of two axes, which become the last axis. Offsets above 0 lie right of the main one. */
 export function diagonal(a: TensorLike, offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
   const node = toNode("diagonal", a);
+  toInteger("diagonal", "offset", offset);
   const [i, j] = [axisOf("diagonal", axis1, node.shape), axisOf("diagonal", axis2, node.shape)];
   if (i === j) throw new ValueError(`diagonal() expected two different axes: found ${axis1} and ${axis2}`);
   const rest = node.shape.map((_, k) => k).filter((k) => k !== i && k !== j);
@@ -298,6 +300,7 @@ export function diagonal(a: TensorLike, offset: number = 0, axis1: number = 0, a
 /** A matrix with the elements of a vector on a diagonal, or the diagonal of a matrix. */
 export function diag(a: TensorLike, k: number = 0): Tensor {
   const node = toNode("diag", a);
+  toInteger("diag", "k", k);
   if (node.shape.length === 2) return diagonal(wrap(node), k);
   if (node.shape.length !== 1) {
     throw new ShapeError(`diag() expected a vector or a matrix: found shape ${formatShape(node.shape)}`);

@@ -9,7 +9,7 @@ import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type Quantization } from "../graph/node.ts";
 import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { add, multiply } from "./binary.ts";
-import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
+import { castNode, type TensorLike, toInteger, toNode, toOperands } from "./convert.ts";
 import { axisOf, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
@@ -115,6 +115,10 @@ export function tensordot(
   axes: number | readonly [readonly number[], readonly number[]] = 2,
 ): Tensor {
   const [x, y] = toOperands("tensordot", [a, b]);
+  const most = Math.min(x.shape.length, y.shape.length);
+  if (typeof axes === "number" && !(toInteger("tensordot", "axes", axes) >= 0 && axes <= most)) {
+    throw new ValueError(`tensordot() expected axes from 0 to ${most}: found ${axes}`);
+  }
   const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
   const lists = typeof axes === "number" ? [range(x.shape.length - axes, axes), range(0, axes)] : axes;
   const left = lists[0].map((i) => axisOf("tensordot", i, x.shape));
