@@ -1,12 +1,10 @@
 /**
- * The native library below the backends: Plans, tickets, the pipeline cache, and what rare results of the driver lead to
- * (VKMX_FAULT), on every Vulkan device.
+ * Plans below the backends: what runs in which order, what is refused, tickets and timestamps, on every Vulkan device.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
 import { VKRT_MAX_TIMES } from "../ffi/symbols.ts";
-import { liveObjects, VulkanDevice, vulkanDeviceInfo } from "../ffi/vulkan.ts";
 import { PLAN_DISJOINT, PLAN_MAGIC, PLAN_NO_SLOT, PLAN_OPENING } from "../src/backend/kernels.ts";
 import {
   arange,
@@ -16,10 +14,8 @@ import {
   copy,
   deviceTest,
   floatsOf,
-  INDICES,
   INFO,
   MIB,
-  openWith,
   pattern,
   plan,
   slotsOf,
@@ -320,185 +316,3 @@ deviceTest("planBarriers() counts what a run waits for, timed or not", (device, 
   device.profile(true);
   assertEquals(barriers(arange(0, n, 0, 1), arange(1, n, 0, 1)), one);
 });
-
-// ---- the pipeline cache -----------------------------------------------------------------------------------------------------
-
-for (const index of INDICES) {
-  Deno.test(`a program that ends without closing vulkan:${index} leaves its pipelines in a file`, async () => {
-    const folder = Deno.makeTempDirSync();
-    const script = `${folder}/program.ts`;
-    const mod = new URL("../mod.ts", import.meta.url).href;
-    Deno.writeTextFileSync(script, `import * as mx from "${mod}"; mx.exp(mx.ones([4])).tolist(); Deno.exit(7);`);
-    const config = new URL("../deno.json", import.meta.url).pathname;
-    const env = { VKMX_CACHE: folder, VKMX_DEVICE: `vulkan:${index}` };
-    const args = ["run", "-A", "--no-check", "--no-lock", "--config", config, script];
-    const file = async (): Promise<Deno.FileInfo> => {
-      const { code, stderr } = await new Deno.Command(Deno.execPath(), { args, env }).output();
-      assertEquals(code, 7, new TextDecoder().decode(stderr));
-      const { name } = Array.from(Deno.readDirSync(folder)).find((entry) => entry.name.startsWith("pipelines-"))!;
-      return Deno.statSync(`${folder}/${name}`);
-    };
-    const first = await file();
-    assert(first.size > 16);
-    assertEquals((await file()).mtime, first.mtime); // nothing new: not written again
-    Deno.removeSync(folder, { recursive: true });
-  });
-
-  Deno.test(`saving waits for pipelines that are being made on vulkan:${index}, on whatever thread`, async () => {
-    const folder = Deno.makeTempDirSync();
-    const size = (): number => {
-      const [entry] = Deno.readDirSync(folder);
-      return Deno.statSync(`${folder}/${entry.name}`).size;
-    };
-    {
-      using device = new VulkanDevice(index, folder);
-      const made = device.planPrepare(plan(1, arange(0, 1, 0, 1)));
-      await device.savePipelinesAsync();
-      await made;
-      const first = size();
-      assert(first > 16);
-      const saved = [
-        device.planPrepare(plan(2, copy(0, 1, 10))),
-        device.savePipelinesAsync(),
-        device.savePipelinesAsync(),
-      ];
-      device.savePipelines();
-      await Promise.all(saved);
-      device.savePipelines();
-      const empty = vulkanDeviceInfo(index).type === "cpu"; // software drivers keep nothing in their caches
-      assert(empty ? size() === first : size() > first, `${size()} bytes after ${first}`);
-    }
-    Deno.removeSync(folder, { recursive: true });
-  });
-
-  Deno.test(`close() on vulkan:${index} keeps pipelines in a file, and a damaged one does no harm`, () => {
-    const folder = Deno.makeTempDirSync();
-    const cache = `${folder}/not/yet`;
-    const files = (): string[] => Array.from(Deno.readDirSync(cache), (entry) => entry.name);
-    const use = (): void => {
-      using device = new VulkanDevice(index, cache);
-      device.planNew(plan(1, arange(0, 1, 0, 1)));
-    };
-    try {
-      use();
-      assertEquals(files().length, 1);
-      const path = `${cache}/${files()[0]}`;
-      const whole = Deno.readFileSync(path);
-      use();
-      for (const damaged of [whole.slice(0, whole.length / 2), pattern(whole.length), new Uint8Array(0)]) {
-        Deno.writeFileSync(path, damaged);
-        use();
-        assertEquals(files().length, 1);
-        assert(Deno.readFileSync(path).length > 16);
-      }
-      Deno.removeSync(cache, { recursive: true });
-      Deno.writeTextFileSync(cache, ""); // a file where the folder should be
-      use();
-    } finally {
-      Deno.removeSync(folder, { recursive: true });
-    }
-  });
-}
-
-// ---- what drivers answer on bad days ----------------------------------------------------------------------------------------
-
-/** VkResult values. */
-const OUT_OF_DEVICE_MEMORY = -2, LOST = -4, UNKNOWN = -13;
-
-/** A test with a fault of the driver; the device opens again afterwards. */
-function faultTest(name: string, fault: string, body: (device: VulkanDevice) => void): void {
-  for (const index of INDICES) {
-    Deno.test(`${name} on vulkan:${index}`, () => {
-      const device = openWith({ VKMX_FAULT: fault, VKMX_STAGING: "1" }, index);
-      try {
-        body(device);
-      } finally {
-        device.close();
-      }
-      assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
-      using again = new VulkanDevice(index, "");
-      assertEquals(bytesOf(again, bufferOf(again, pattern(9)), 9), pattern(9));
-    });
-  }
-}
-
-faultTest("a lost device says so from then on, and closes", `vkQueueSubmit2:${LOST}:1`, (device) => {
-  const buffer = device.bufferNew(4);
-  const p = device.planNew(plan(1, arange(0, 1, 7, 0)));
-  device.planRun(p, slotsOf(buffer));
-  assertFails("device-lost", () => device.planRun(p, slotsOf(buffer)), "vkQueueSubmit2", "open it again");
-  assertFails("device-lost", () => device.bufferNew(4), "vkrt_buffer_new()");
-  assertFails("device-lost", () => device.bufferRead(buffer, 0, new Uint8Array(4)));
-  assertFails("device-lost", () => device.wait(1, 1000));
-  device.bufferFree(buffer);
-  device.planFree(p);
-});
-
-faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (device) => {
-  const buffer = device.bufferNew(4);
-  const p = device.planNew(plan(1, arange(0, 1, 7, 0)));
-  const ticket = device.planRun(p, slotsOf(buffer));
-  assertFails("device-lost", () => device.wait(ticket, 1000), "vkWaitSemaphores");
-});
-
-faultTest("memory that the driver refuses is out-of-memory", `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:1`, (device) => {
-  const small = device.bufferNew(4);
-  const error = assertFails("out-of-memory", () => device.bufferNew(100 * MIB), "100.0 MiB", "free arrays");
-  assert(/\d MiB in use of \d/.test(error.message));
-  assertEquals(bytesOf(device, small, 0).length, 0);
-});
-
-faultTest("any other answer names the call and the result", `vkCreateComputePipelines:${UNKNOWN}`, (device) => {
-  assertFails(
-    "vulkan",
-    () => device.planNew(plan(1, arange(0, 1, 0, 0))),
-    "vkCreateComputePipelines",
-    "VK_ERROR_UNKNOWN",
-  );
-});
-
-for (const index of INDICES) {
-  Deno.test(`VulkanDevice frees what it began when opening vulkan:${index} fails`, () => {
-    const calls = [
-      "CreateCommandPool",
-      "CreateSemaphore",
-      "CreatePipelineLayout",
-      "CreatePipelineCache",
-      "AllocateCommandBuffers",
-    ];
-    for (const call of calls) {
-      assertFails("vulkan", () => openWith({ VKMX_FAULT: `vk${call}:${UNKNOWN}` }, index), `vk${call}`);
-    }
-    assertEquals(liveObjects().devices, 0);
-  });
-
-  Deno.test(`failing allocations leave vulkan:${index} usable, whichever it is`, () => {
-    for (let skip = 0; skip < 50; skip++) {
-      using device = openWith(
-        { VKMX_FAULT: `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:${skip}`, VKMX_STAGING: "1" },
-        index,
-      );
-      const p = device.planNew(plan(2, copy(0, 1, 16)));
-      try {
-        for (let i = 0; i < 4; i++) {
-          const a = bufferOf(device, pattern(64, i)), b = device.bufferNew(17 * MIB);
-          device.planRun(p, slotsOf(a, b));
-          assertEquals(bytesOf(device, b, 64), pattern(64, i));
-        }
-      } catch (error) {
-        assert(error instanceof RuntimeError && error.code === "out-of-memory", String(error));
-      }
-      if (skip > 8) break; // more than the body allocates
-    }
-    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
-  });
-
-  Deno.test(`opening and closing vulkan:${index} many times leaves nothing behind`, () => {
-    for (let i = 0; i < 20; i++) {
-      using device = new VulkanDevice(index, "");
-      const buffer = bufferOf(device, pattern(100));
-      device.planRun(device.planNew(plan(1, arange(0, 25, 0, 1))), slotsOf(buffer));
-    }
-    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
-  });
-}
