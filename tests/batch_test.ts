@@ -3,7 +3,7 @@
  * end, and nothing is left behind.
  */
 
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { anyDevice, testDevices } from "./devices.ts";
@@ -232,6 +232,14 @@ Deno.test("KvCache.stack() copies nothing where caches lie side by side, and cop
     assertEquals(caches.map((cache) => cache.capacity), [0, 0, 0]);
     together.dispose();
     assertEquals(mx.getActiveMemory(), before);
+  }
+});
+
+Deno.test("KvCache.sideBySide() takes new caches of one model only", () => {
+  using used = model.makeCache();
+  used.reserve(1);
+  for (const other of [used, model.makeCache(2)]) {
+    assertThrows(() => KvCache.sideBySide([model.makeCache(), other], 1), LlmError, "make new ones");
   }
 });
 

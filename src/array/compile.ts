@@ -107,14 +107,14 @@ export function compile<A extends readonly unknown[], R>(fn: (...args: A) => R):
   const results = new Map<string, Rebuild>();
   let key = "";
   let called: readonly unknown[] = [];
-  const graph = new CompiledGraph((parameters) => {
-    return traceNodes(() => {
+  const graph = new CompiledGraph((parameters) =>
+    traceNodes(() => {
       const result = fn(...rebuilder("compile", called)(parameters.map(wrap)) as unknown as A);
       if (result instanceof Promise) throw new ValueError("compile() needs a synchronous function: found an async one");
       results.set(key, rebuilder("compile", result));
       return tensorsOf(result).map(nodeOf);
-    });
-  });
+    })
+  );
   const call = (...args: A): R => {
     if (tracing > 0) {
       return fn(...rebuilder("compile", args)(tensorsOf(args).map((t) => wrap(nodeOf(t)))) as unknown as A);

@@ -48,10 +48,14 @@ export function setSlot(words: SlotWords, i: number, { buffer, byteOffset }: Slo
 
 /** The slots that words stand for. */
 export function decodeSlots(words: SlotWords): Slot[] {
-  return Array.from({ length: words.length / SLOT_WORDS }, (_, i) => {
-    const [buffer, low, high, beyond] = words.subarray(SLOT_WORDS * i);
-    return { buffer: buffer + beyond * 2 ** 32, byteOffset: low + high * 2 ** 32 };
-  });
+  const slots: Slot[] = [];
+  for (let at = 0; at < words.length; at += SLOT_WORDS) {
+    slots.push({
+      buffer: words[at] + words[at + 3] * 2 ** 32,
+      byteOffset: words[at + 1] + words[at + 2] * 2 ** 32,
+    });
+  }
+  return slots;
 }
 
 /** Byte counters of a device. */

@@ -77,15 +77,19 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Makes room for `rows` tokens in each of some empty caches that are alike, so that {@link KvCache.stack} copies nothing unless one
-   * of them grows.
+   * Makes room for `rows` tokens in each of some caches that are alike and have no room yet, so that {@link KvCache.stack} copies
+   * nothing unless one of them grows. Throws an {@link LlmError} for other caches.
    */
   static sideBySide(caches: readonly KvCache[], rows: number): void {
+    const [first] = caches;
+    if (!caches.every((cache) => cache.isLike(first) && cache.#capacity === 0)) {
+      throw new LlmError("option", "KvCache.sideBySide() takes caches of one model that hold nothing: make new ones");
+    }
     const capacity = steps(rows);
-    const { layers } = caches[0].#options;
-    const shapes = caches[0].#shapes(capacity);
+    const { layers, dtype } = first.#options;
+    const shapes = first.#shapes(capacity);
     for (let layer = 0; layer < layers; layer++) {
-      const [keys, values] = shapes.map((shape) => sideBySide(caches.length, shape, caches[0].#options.dtype));
+      const [keys, values] = shapes.map((shape) => sideBySide(caches.length, shape, dtype));
       caches.forEach((cache, i) => {
         cache.#keys[layer] = owned(keys[i]);
         cache.#values[layer] = owned(values[i]);

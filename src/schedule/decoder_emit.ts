@@ -71,6 +71,7 @@ export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: Dec
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
 export class DecoderEmitter {
   readonly #e: Emission;
+  readonly #sequences: number;
   readonly #spec: Readonly<Record<string, number>>;
   readonly #push: Readonly<Record<string, number>>;
 
@@ -79,6 +80,7 @@ export class DecoderEmitter {
     const { l, ready: { decoder: d }, capacity } = emission;
     const { unroll, rounds } = walkOf(capacity);
     this.#e = emission;
+    this.#sequences = sequencesOf(d);
     this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: unroll, ROUNDS: rounds, BITS: d.sizes.bits };
     this.#push = pushOf(d, capacity);
   }
@@ -142,7 +144,7 @@ export class DecoderEmitter {
       this.#e.l,
       d.logits,
       d.keepsLogits,
-      sequencesOf(this.#e.ready.decoder),
+      this.#sequences,
       d.vocabulary,
       count,
       d.end,
@@ -160,9 +162,7 @@ export class DecoderEmitter {
   greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
     const { sums, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const best = sums === "u64"
-      ? undefined
-      : this.#e.l.temporary([sequencesOf(this.#e.ready.decoder), count, 2], uint32);
+    const best = sums === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
     this.#run("greedy", buffers, count, {
       DTYPE_OUT: logits.dtype.code,
@@ -178,7 +178,7 @@ export class DecoderEmitter {
     const { few, logits, workgroups } = emitCounts(
       this.#e.l,
       choice,
-      sequencesOf(this.#e.ready.decoder),
+      this.#sequences,
       vocabulary,
       head,
     );
@@ -195,7 +195,7 @@ export class DecoderEmitter {
         FEW: Number(few),
       },
       {
-        ...pushOfChoice(choice, sequencesOf(this.#e.ready.decoder), vocabulary, head.best.shape[1]),
+        ...pushOfChoice(choice, this.#sequences, vocabulary, head.best.shape[1]),
         layer: layers.length,
       },
     );
@@ -235,8 +235,8 @@ export class DecoderEmitter {
       spec: { ...this.#spec, ...spec },
       push: { ...this.#push, ...push },
       workgroups: phase === "head" || phase === "greedy"
-        ? [sequencesOf(this.#e.ready.decoder), workgroups, 1]
-        : [workgroups, sequencesOf(this.#e.ready.decoder), 1],
+        ? [this.#sequences, workgroups, 1]
+        : [workgroups, this.#sequences, 1],
       opening,
     });
   }

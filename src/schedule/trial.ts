@@ -47,7 +47,7 @@ class Layers implements Disposable {
   readonly #words: Uint32Array;
   readonly #slots: SlotWords;
   /** Visible memory that the residual behind the last layer is copied to, and the sums that lie there. */
-  readonly #seen: readonly { readonly buffer: number; readonly bytes: number }[];
+  readonly #seen: { readonly buffer: number; readonly bytes: number };
   readonly #sums: (words: BigInt64Array) => BigInt64Array;
   #plan: PlanHandle | undefined;
 
@@ -102,10 +102,10 @@ class Layers implements Disposable {
         return { buffer: own.kept[own.kept.length - 1].buffer, bytes };
       };
       if (batch) {
-        this.#seen = [see(ofBatch.residual, ofBatch.residualBytes)];
+        this.#seen = see(ofBatch.residual, ofBatch.residualBytes);
         this.#sums = (words) => words;
       } else {
-        this.#seen = [see(before + d.layers.length % turns * residual, residual)];
+        this.#seen = see(before + d.layers.length % turns * residual, residual);
         this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
       }
       this.#slots = encodeSlots(own.slots.map((source) => {
@@ -125,7 +125,7 @@ class Layers implements Disposable {
   }
 
   /** The residual behind the last layer after `times` runs in one submission; undefined where the status says that one failed. */
-  async run(times: number): Promise<readonly bigint[] | undefined> {
+  async run(times: number): Promise<BigInt64Array | undefined> {
     const { backend, status } = this.#own;
     const plan = this.#plan ??= backend.compile(this.#words);
     await backend.waitAsync(backend.run(plan, this.#slots, times));
@@ -134,11 +134,9 @@ class Layers implements Disposable {
       backend.peek(status.buffer, 0, word);
       if (word.some((byte) => byte !== 0)) return undefined;
     }
-    return this.#seen.flatMap(({ buffer, bytes }) => {
-      const words = new BigInt64Array(bytes / 8);
-      backend.peek(buffer, 0, new Uint8Array(words.buffer));
-      return [...this.#sums(words)];
-    });
+    const words = new BigInt64Array(this.#seen.bytes / 8);
+    backend.peek(this.#seen.buffer, 0, new Uint8Array(words.buffer));
+    return this.#sums(words);
   }
 
   [Symbol.dispose](): void {
