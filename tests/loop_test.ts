@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../mod.ts";
 import { Loop, peek, Trace, Traces, visible } from "../src/array/loop.ts";
+import { Stack, unstacked } from "../src/array/stack.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { SharedMemory } from "../src/schedule/storage.ts";
 import { testDevices } from "./devices.ts";
@@ -71,6 +72,50 @@ deviceTest("Loop swaps arrays of its state", () => {
   assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[3, 4], [5, 6], [11, 12]]);
   loop.run();
   assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[5, 6], [11, 12], [13, 14]]);
+});
+
+deviceTest("Loop shows the parts of a stack one by one, and writes them in place", () => {
+  const rows = Array.from({ length: 6 }, (_, i) => [i, i + 0.25, i + 0.5, i + 0.75]);
+  const all = stored(rows);
+  const spaced = all.index(mx.Slice(1, null, 2)); // rows 1, 3 and 5, with gaps between them
+  mx.eval(spaced);
+  const step = ({ parts: [stack], sum }: { parts: Stack[]; sum: mx.Tensor }) => {
+    const [a, b, c] = unstacked([stack]);
+    const moved = mx.sliceUpdate(c, mx.add(b.index(mx.Slice(0, 1)), 100), mx.array([1], mx.int32), [0], {
+      donate: true,
+    });
+    return { parts: [new Stack([b, a, moved])], sum: mx.add(sum, mx.sum(a)) };
+  };
+  const state = { parts: [new Stack(spaced)], sum: stored([0]) };
+  using loop = new Loop(state, step);
+  loop.run();
+  const [, one, , three, , five] = rows;
+  const expected = [...rows];
+  [expected[1], expected[3], expected[5]] = [three, one, [five[0], 103, five[2], five[3]]];
+  assertEquals(all.tolist(), expected);
+  assertEquals(state.sum.tolist(), [5.5]);
+  loop.run();
+  assertEquals(spaced.tolist(), [one, three, [five[0], 101, five[2], five[3]]]);
+  assertEquals(all.index(0).tolist(), rows[0]);
+  assertEquals(state.sum.tolist(), [19]);
+  const other = new Stack(stored([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]));
+  using trace = new Trace(state, step);
+  using again = new Loop({ parts: [other], sum: stored([0]) }, trace); // of other strides
+  again.run();
+  assertEquals((other.arrays as mx.Tensor).tolist(), [[5, 6, 7, 8], [1, 2, 3, 4], [9, 105, 11, 12]]);
+});
+
+deviceTest("Loop refuses stacks of parts that are not contiguous, and steps that return other arrays", () => {
+  const turned = stored([[1, 2, 3, 4], [5, 6, 7, 8]]).reshape([2, 2, 2]).transpose(0, 2, 1);
+  mx.eval(turned);
+  assertThrows(() => new Loop({ x: new Stack(turned) }, (now) => now), mx.ValueError, "contiguous state");
+  const x = new Stack(stored([[1, 2, 3, 4], [5, 6, 7, 8]]));
+  assertThrows(
+    () => new Loop({ x }, ({ x }) => ({ x: new Stack(unstacked([x]).slice(1)) })),
+    mx.ValueError,
+    "2 arrays",
+  );
+  assertThrows(() => unstacked([x]), Error, "only the step");
 });
 
 deviceTest("Loop takes views of its own state as new values", () => {

@@ -8,7 +8,7 @@ import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { makeNode, type Node } from "../graph/node.ts";
-import { contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
+import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { SharedMemory } from "../schedule/storage.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 
@@ -17,34 +17,52 @@ export function uninitialised(shape: Shape, dtype: Dtype): Tensor {
   return wrap(makeNode("data", [], shape, dtype, {}));
 }
 
-/** Such arrays, one behind the other in memory that they share: {@link joined} finds them so. */
-export function sideBySide(count: number, shape: Shape, dtype: Dtype): Tensor[] {
+/**
+ * Such arrays in memory that they share, where they lie beside each other as if an array of `count` times the size along `axis` had been
+ * cut along it: {@link joined} finds them so.
+ */
+export function sideBySide(count: number, shape: Shape, axis: number, dtype: Dtype): Tensor[] {
   const memory = new SharedMemory();
-  const size = sizeOf(shape);
-  const bytes = count * size * dtype.bytes;
-  return Array.from(
-    { length: count },
-    (_, i) => wrap(makeNode("data", [], shape, dtype, { within: { memory, bytes, offset: i * size } })),
-  );
+  const bytes = count * sizeOf(shape) * dtype.bytes;
+  const size = sizeOf(shape.slice(axis));
+  const strides = contiguousStrides(shape.with(axis, count * shape[axis]));
+  return Array.from({ length: count }, (_, i) => {
+    const within = { memory, bytes, offset: i * size, strides };
+    return wrap(makeNode("data", [], shape, dtype, { within }));
+  });
 }
 
 /**
- * The memory of evaluated arrays of one shape and dtype as one array, joined along the first axis, where they lie one behind the
- * other; undefined where they do not. What is written to it is written to them.
+ * The memory of evaluated arrays of one dtype and shape, (…, n, …), as one array (…, count * n, …) along `axis`, where they lie so beside
+ * each other; undefined where they do not. What is written to it is written to them.
  */
-export function joined(arrays: readonly Tensor[]): Tensor | undefined {
+export function joined(arrays: readonly Tensor[], axis: number): Tensor | undefined {
   const nodes = arrays.map(nodeOf);
   const [{ shape, dtype, stored }] = nodes;
   if (!stored || stored.packing) return undefined;
-  const size = sizeOf(shape);
-  const follows = ({ stored: s }: Node, i: number): boolean =>
-    s !== undefined && s.storage === stored.storage && s.offset === stored.offset + i * size &&
-    isContiguous(shape, s.strides);
+  const { storage, offset, strides } = stored;
+  const size = sizeOf(shape.slice(axis));
+  const follows = ({ shape: other, stored: s }: Node, i: number): boolean =>
+    s !== undefined && s.storage === storage && s.offset === offset + i * size && sameShape(other, shape) &&
+    sameShape(s.strides, strides) && isContiguous(shape.slice(axis), s.strides.slice(axis));
   if (!nodes.every(follows)) return undefined;
-  const whole = makeNode("stored", [], [shape[0] * nodes.length, ...shape.slice(1)], dtype, {});
-  stored.storage.retain();
-  whole.stored = { storage: stored.storage, offset: stored.offset, strides: contiguousStrides(whole.shape) };
+  const whole = makeNode("stored", [], shape.with(axis, nodes.length * shape[axis]), dtype, {});
+  storage.retain();
+  whole.stored = { storage, offset, strides: strides.with(axis, size / shape[axis]) };
   return wrap(whole);
+}
+
+/** The parts of an array (n, …) along its first axis, in the same memory. The array stays. */
+export function takenApart(array: Tensor): Tensor[] {
+  const { shape: [count, ...shape], dtype, stored } = nodeOf(array);
+  return Array.from({ length: count }, (_, i) => {
+    if (!stored) return array.index(i); // it has no device yet
+    const { storage, offset, strides: [stride, ...strides] } = stored;
+    const part = makeNode("stored", [], shape, dtype, {});
+    storage.retain();
+    part.stored = { storage, offset: offset + i * stride, strides };
+    return wrap(part);
+  });
 }
 
 /** Features that should lie side by side in a cache for one sequence of a model with these sizes, on the device of its weights. */
@@ -60,6 +78,6 @@ export function cacheBlocks(
  * for every token, so float32 rows are kept in float16 there, unless VKMX_EXACT=1 asks for all digits.
  */
 export function cacheDtype(weights: readonly Tensor[], dtype: Dtype): Dtype {
-  const rounds = dtype === float32 && backendOf(weights.map(nodeOf)).has("packed_matvec");
+  const rounds = dtype === float32 && backendOf(weights.slice(0, 1).map(nodeOf)).has("packed_matvec");
   return rounds ? float16 : dtype;
 }

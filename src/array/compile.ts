@@ -8,6 +8,7 @@ import { ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { CompiledGraph } from "../schedule/compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
+import { Stack } from "./stack.ts";
 import { nodeOf, Tensor, wrap } from "./tensor.ts";
 
 /** A compiled function. Dispose it to free its Plans and their scratch memory. */
@@ -15,19 +16,25 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
   (...args: A): R;
 }
 
-/** A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}. */
-export type Rebuild = (tensors: readonly Tensor[]) => unknown;
+/** A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}; that of a {@link Stack} by its parts. */
+export type Rebuild = (tensors: readonly (Tensor | readonly Tensor[])[]) => unknown;
 
 /**
- * Takes a value apart. Throws a ValueError, in the name of `op`, where an array lies in something else than lists and plain objects;
+ * Takes a value apart; the arrays of stacks in it are added to `stacked`. Throws a ValueError, in the name of `op`, where an array lies in something else than lists and plain objects;
  * what reaches no array stays the same object.
  */
-export function rebuilder(op: string, tree: unknown): Rebuild {
+export function rebuilder(op: string, tree: unknown, stacked: Set<Tensor> = new Set()): Rebuild {
   const order = new Map(tensorsOf(tree).map((tensor, i) => [tensor, i]));
   const build = (value: unknown): Rebuild => {
     if (value instanceof Tensor) {
       const at = order.get(value)!;
       return (tensors) => tensors[at];
+    }
+    if (value instanceof Stack) {
+      const whole = value.arrays as Tensor;
+      const at = order.get(whole)!;
+      stacked.add(whole);
+      return (tensors) => new Stack(tensors[at]);
     }
     if (tensorsOf(value).length === 0) return () => value;
     if (Array.isArray(value)) {

@@ -59,11 +59,17 @@ export class Trace<S> implements Disposable {
 
   /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
-    const build = rebuilder("Trace", state);
-    const trace = (parameters: readonly Node[]): readonly Node[] =>
-      traceNodes(() => tensorsOf(step(build(parameters.map(wrap)) as S)).map(nodeOf));
-    const nodes = tensorsOf(state).map(nodeOf);
-    this.#make = () => new StateTrace(nodes, trace, scratch);
+    const stacked = new Set<Tensor>();
+    const build = rebuilder("Trace", state, stacked);
+    const arrays = tensorsOf(state);
+    const trace = (parameters: readonly (readonly Node[])[]): readonly Node[] =>
+      traceNodes(() => {
+        const tensors = parameters.map((nodes, i) => stacked.has(arrays[i]) ? nodes.map(wrap) : wrap(nodes[0]));
+        return tensorsOf(step(build(tensors) as S)).map(nodeOf);
+      });
+    const nodes = arrays.map(nodeOf);
+    const stacks = arrays.map((array) => stacked.has(array));
+    this.#make = () => new StateTrace(nodes, trace, scratch, stacks);
     this.#trace = this.#make();
   }
 

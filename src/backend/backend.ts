@@ -33,12 +33,12 @@ export type SlotWords = Uint32Array<ArrayBuffer>;
 /** Slots as a {@link Backend} takes them: made once for all runs over the same buffers. */
 export function encodeSlots(slots: readonly Slot[]): SlotWords {
   const words = new Uint32Array(SLOT_WORDS * slots.length);
-  slots.forEach((slot, i) => setSlot(words, i, slot));
+  slots.forEach(({ buffer, byteOffset }, i) => setSlot(words, i, buffer, byteOffset));
   return words;
 }
 
 /** Replaces slot `i`. */
-export function setSlot(words: SlotWords, i: number, { buffer, byteOffset }: Slot): void {
+export function setSlot(words: SlotWords, i: number, buffer: BufferHandle, byteOffset: number): void {
   const at = SLOT_WORDS * i;
   words[at] = buffer;
   words[at + 1] = byteOffset;

@@ -44,12 +44,13 @@ export interface Packing extends Quantization {
   readonly part: "codes" | "scales" | "biases";
 }
 
-/** Where a leaf lies that shares its memory with others: `offset` elements behind the first of `bytes`. */
+/** Where a leaf lies that shares its memory with others: `offset` elements behind the first of `bytes`, in these strides. */
 export interface Within {
   /** A SharedMemory of storage.ts. */
   readonly memory: unknown;
   readonly bytes: number;
   readonly offset: number;
+  readonly strides: readonly number[];
 }
 
 /** Attributes of every op; the key is the op's name. Ops without attributes have an empty object. */

@@ -185,7 +185,7 @@ export class Decoder implements Disposable {
   async read(count: number): Promise<void> {
     const chunk = this.#chunk(count);
     const { position } = this.#small;
-    const state: Filled & Chunk = { ...chunk, position, keys: this.#cache.keys, values: this.#cache.values };
+    const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
     using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
     const ticket = loop.run();
     this.#cache.advance(count);
@@ -452,7 +452,6 @@ export class Decoder implements Disposable {
     this.#rows = kept.map((i) => this.#rows[i]);
     this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
     const small = takeStates(this.#small, kept, this.#options.logprobs);
-    mx.eval(...this.#cache.state);
     this.#release();
     this.#small = small;
     this.#capacity = 0;
@@ -471,7 +470,7 @@ export class Decoder implements Disposable {
   }
 
   #state(): State {
-    return { ...this.#small, keys: this.#cache.keys, values: this.#cache.values };
+    return { ...this.#small, ...this.#cache.buffers };
   }
 
   /** A step, or its trace where that is kept. Prompts of any length, on devices where each row costs, are not worth keeping. */

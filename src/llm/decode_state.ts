@@ -8,7 +8,7 @@ import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
-import { StepCache } from "./kv_cache.ts";
+import { type Buffers, StepCache } from "./kv_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./sampler.ts";
@@ -39,8 +39,8 @@ export interface State {
   readonly log: Tensor;
   /** float32 (B, LOG, n): in the same way what `mx.fast.logprobs` says of them, where that is wanted. */
   readonly logprobs: Tensor | undefined;
-  readonly keys: readonly Tensor[];
-  readonly values: readonly Tensor[];
+  readonly keys: Buffers["keys"];
+  readonly values: Buffers["values"];
 }
 
 /** What reading tokens of a prompt needs besides. */

@@ -1,20 +1,19 @@
 /**
  * Keys and values of the tokens seen so far, for all layers of a model.
  *
- * Every layer owns two preallocated buffers whose rows are written in place: (B, H, D / block, capacity, block), because fused
- * decoding reads a few features of all positions at once; with blocks of D it is the plain layout. Capacity comes in steps
- * of 256 and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A
- * {@link StepCache} shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for
- * every step of as many tokens until the capacity changes.
+ * Every layer owns two preallocated buffers ({@link LayerBuffers}) whose rows are written in place. Capacity comes in steps of 256
+ * and doubles when it is outgrown. Rows beyond the tokens hold anything, NaN among it: nothing looks at them. A {@link StepCache}
+ * shows the same buffers to a step whose position is an int32 array on the device: its graph is the same for every step of as many
+ * tokens until the capacity changes.
  *
  * @module
  */
 
 import * as mx from "../array/mod.ts";
-import { joined, sideBySide, uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import { untrack } from "../array/scope.ts";
+import { type Stack, unstacked } from "../array/stack.ts";
 import { LlmError } from "./error.ts";
+import { LayerBuffers } from "./kv_buffers.ts";
 
 /** Shape of a cache. */
 export interface KvCacheOptions {
@@ -60,20 +59,28 @@ function steps(tokens: number): number {
   return Math.ceil(tokens / STEP) * STEP;
 }
 
+/** Keys and values of all layers: arrays (B, H, D / block, capacity, block), or stacks of them. */
+export interface Buffers {
+  readonly keys: readonly (Tensor | Stack)[];
+  readonly values: readonly (Tensor | Stack)[];
+}
+
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
 export class KvCache implements Cache {
   #options: KvCacheOptions;
-  #keys: Tensor[] = [];
-  #values: Tensor[] = [];
-  #capacity = 0;
+  readonly #keys: LayerBuffers;
+  readonly #values: LayerBuffers;
   #offset = 0;
   #tokens: readonly number[] = [];
   #count = 0;
   #start: Tensor | undefined;
 
   /** Makes an empty cache; buffers come with the first token. */
-  constructor(options: KvCacheOptions) {
+  constructor(options: KvCacheOptions, buffers?: readonly LayerBuffers[]) {
+    const { blocks, headDim } = options;
+    const block = [blocks?.keys ?? headDim, blocks?.values ?? headDim];
     this.#options = options;
+    [this.#keys, this.#values] = buffers ?? block.map((block) => new LayerBuffers({ ...options, block }));
   }
 
   /**
@@ -82,35 +89,20 @@ export class KvCache implements Cache {
    */
   static sideBySide(caches: readonly KvCache[], rows: number): void {
     const [first] = caches;
-    if (!caches.every((cache) => cache.isLike(first) && cache.#capacity === 0)) {
+    if (!caches.every((cache) => cache.isLike(first) && cache.capacity === 0)) {
       throw new LlmError("option", "KvCache.sideBySide() takes caches of one model that hold nothing: make new ones");
     }
-    const capacity = steps(rows);
-    const { layers, dtype } = first.#options;
-    const shapes = first.#shapes(capacity);
-    for (let layer = 0; layer < layers; layer++) {
-      const [keys, values] = shapes.map((shape) => sideBySide(caches.length, shape, dtype));
-      caches.forEach((cache, i) => {
-        cache.#keys[layer] = owned(keys[i]);
-        cache.#values[layer] = owned(values[i]);
-      });
-    }
-    for (const cache of caches) cache.#capacity = capacity;
+    LayerBuffers.sideBySide(caches.map((cache) => cache.#keys), steps(rows));
+    LayerBuffers.sideBySide(caches.map((cache) => cache.#values), steps(rows));
   }
 
   /** One cache of several sequences out of caches of one each, which are empty afterwards; it holds the longest one's tokens. */
   static stack(caches: readonly KvCache[]): KvCache {
-    const stacked = new KvCache({ ...caches[0].#options, batch: caches.length });
-    const capacity = Math.max(...caches.map((cache) => cache.#capacity));
-    const join = (buffers: readonly Tensor[]): Tensor => owned(joined(buffers) ?? mx.concatenate([...buffers], 0));
+    const capacity = Math.max(...caches.map((cache) => cache.capacity));
     for (const cache of caches) cache.#resize(capacity);
-    caches[0].#keys.forEach((_, layer) => {
-      stacked.#keys[layer] = join(caches.map((cache) => cache.#keys[layer]));
-      stacked.#values[layer] = join(caches.map((cache) => cache.#values[layer]));
-    });
-    stacked.#capacity = capacity;
+    const buffers = [caches.map((cache) => cache.#keys), caches.map((cache) => cache.#values)].map(LayerBuffers.join);
+    const stacked = new KvCache({ ...caches[0].#options, batch: caches.length }, buffers);
     stacked.#offset = Math.max(...caches.map((cache) => cache.#offset));
-    mx.eval(...stacked.state);
     for (const cache of caches) cache.dispose();
     return stacked;
   }
@@ -148,28 +140,33 @@ export class KvCache implements Cache {
 
   /** Rows that the buffers have now. */
   get capacity(): number {
-    return this.#capacity;
+    return this.#keys.rows;
   }
 
   /** Bytes that the buffers take for a number of tokens; for those that it holds room for now unless given. */
-  byteLength(tokens: number = this.#capacity): number {
+  byteLength(tokens: number = this.capacity): number {
     const { layers, batch, heads, headDim, dtype } = this.#options;
     return 2 * layers * batch * heads * steps(tokens) * headDim * dtype.bytes;
   }
 
   /** Keys of all layers, then values. A forward pass is complete once these are evaluated, whether its logits are or not. */
   get state(): readonly Tensor[] {
-    return [...this.#keys, ...this.#values];
+    return [...this.keys, ...this.values];
   }
 
   /** Keys per layer. */
   get keys(): readonly Tensor[] {
-    return this.#keys;
+    return this.#keys.apart;
   }
 
   /** Values per layer. */
   get values(): readonly Tensor[] {
-    return this.#values;
+    return this.#values.apart;
+  }
+
+  /** Keys and values as the state of a loop wants them: in few arrays. */
+  get buffers(): Buffers {
+    return { keys: this.#keys.stacks, values: this.#values.stacks };
   }
 
   begin(count: number): number {
@@ -180,16 +177,13 @@ export class KvCache implements Cache {
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    this.#keys[layer] = this.#write(this.#keys[layer], keys);
-    this.#values[layer] = this.#write(this.#values[layer], values);
+    const [heldKeys, heldValues] = [this.#write(this.#keys, layer, keys), this.#write(this.#values, layer, values)];
     const end = this.#offset + this.#count;
     if (layer === this.#options.layers - 1) this.#offset = end;
     const all = { lengths: undefined };
-    if (end === this.#count) {
-      return { keys: cast(keys, this.#keys[layer]), values: cast(values, this.#values[layer]), ...all };
-    }
+    if (end === this.#count) return { keys: cast(keys, heldKeys), values: cast(values, heldValues), ...all };
     const view = (buffer: Tensor): Tensor => rowsOf(buffer.index("...", mx.Slice(0, end), mx.Slice(null)));
-    return { keys: view(this.#keys[layer]), values: view(this.#values[layer]), ...all };
+    return { keys: view(heldKeys), values: view(heldValues), ...all };
   }
 
   /**
@@ -205,15 +199,13 @@ export class KvCache implements Cache {
   }
 
   /**
-   * Arrays of the shapes that keys and values get when the cache grows for one more token than fits, not evaluated; undefined where it
-   * cannot grow.
+   * Buffers of the shapes that the cache gets when it grows for one more token than fits, not evaluated; undefined where it cannot
+   * grow.
    */
-  outgrown(): Pick<KvCache, "keys" | "values"> | undefined {
-    const capacity = this.#next(this.#capacity + 1);
-    if (this.#capacity === 0 || this.#capacity >= this.#options.limit) return undefined;
-    const grown = (buffer: Tensor): Tensor =>
-      uninitialised(buffer.shape.map((size, axis) => axis === 3 ? capacity : size), buffer.dtype);
-    return { keys: this.#keys.map(grown), values: this.#values.map(grown) };
+  outgrown(): Buffers | undefined {
+    const capacity = this.#next(this.capacity + 1);
+    if (this.capacity === 0 || this.capacity >= this.#options.limit) return undefined;
+    return { keys: this.#keys.grown(capacity), values: this.#values.grown(capacity) };
   }
 
   /** Counts `count` tokens whose rows a {@link StepCache} has written into the buffers. */
@@ -229,17 +221,11 @@ export class KvCache implements Cache {
     return trimmed;
   }
 
-  /** Keeps some of the sequences, in the order of their numbers; the longest of them has `offset` tokens. */
+  /** Keeps some of the sequences, in the order of their numbers, evaluated; the longest of them has `offset` tokens. */
   keep(sequences: readonly number[], offset: number): void {
-    const rows = mx.array([...sequences], mx.int32);
-    const kept = (buffer: Tensor): Tensor => {
-      const next = owned(mx.take(buffer, rows, 0));
-      buffer[Symbol.dispose]();
-      return next;
-    };
-    this.#keys = this.#keys.map(kept);
-    this.#values = this.#values.map(kept);
-    rows[Symbol.dispose]();
+    using rows = mx.array([...sequences], mx.int32);
+    this.#keys.keep(rows);
+    this.#values.keep(rows);
     this.#offset = offset;
     this.#options = { ...this.#options, batch: sequences.length };
   }
@@ -251,10 +237,8 @@ export class KvCache implements Cache {
 
   /** Frees the buffers; the cache is empty again. */
   dispose(): void {
-    mx.dispose(this.state);
-    this.#keys = [];
-    this.#values = [];
-    this.#capacity = 0;
+    this.#keys.dispose();
+    this.#values.dispose();
     this.reset();
   }
 
@@ -263,44 +247,26 @@ export class KvCache implements Cache {
     this.dispose();
   }
 
-  #write(buffer: Tensor, rows: Tensor): Tensor {
-    const next = append(buffer, rows, this.#start!);
-    buffer[Symbol.dispose]();
-    return owned(next);
+  /** Appends rows to the buffer of a layer, and gives the new one. */
+  #write(buffers: LayerBuffers, layer: number, rows: Tensor): Tensor {
+    const next = append(buffers.apart[layer], rows, this.#start!);
+    buffers.replace(layer, next);
+    return next;
   }
 
   /** Rows that the buffers get when more than they have are needed. */
   #next(rows: number): number {
-    return Math.max(steps(rows), Math.min(2 * this.#capacity, steps(this.#options.limit)));
+    return Math.max(steps(rows), Math.min(2 * this.capacity, steps(this.#options.limit)));
   }
 
   #grow(rows: number): void {
-    if (rows > this.#capacity) this.#resize(this.#next(rows));
-  }
-
-  /** Shapes of `rows` rows of keys and of values. */
-  #shapes(rows: number): readonly [number[], number[]] {
-    const { batch, heads, headDim, blocks } = this.#options;
-    const shape = (block: number): number[] => [batch, heads, headDim / block, rows, block];
-    return [shape(blocks?.keys ?? headDim), shape(blocks?.values ?? headDim)];
+    if (rows > this.capacity) this.#resize(this.#next(rows));
   }
 
   #resize(capacity: number): void {
-    if (capacity === this.#capacity) return;
-    const { layers, dtype } = this.#options;
-    const [keys, values] = this.#shapes(capacity - this.#capacity);
-    const grown = (shape: number[], buffer?: Tensor): Tensor => {
-      const more = uninitialised(shape, dtype);
-      if (buffer === undefined) return owned(more);
-      const next = mx.concatenate([buffer, more], 3);
-      mx.dispose(buffer, more);
-      return owned(next);
-    };
-    for (let layer = 0; layer < layers; layer++) {
-      this.#keys[layer] = grown(keys, this.#keys[layer]);
-      this.#values[layer] = grown(values, this.#values[layer]);
-    }
-    this.#capacity = capacity;
+    if (capacity === this.capacity) return;
+    this.#keys.grow(capacity);
+    this.#values.grow(capacity);
   }
 }
 
@@ -315,9 +281,9 @@ export class StepCache implements Cache {
   #lengths: Tensor | undefined;
 
   /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
-  constructor(keys: readonly Tensor[], values: readonly Tensor[], position: Tensor) {
-    this.keys = [...keys];
-    this.values = [...values];
+  constructor(keys: readonly (Tensor | Stack)[], values: readonly (Tensor | Stack)[], position: Tensor) {
+    this.keys = unstacked(keys);
+    this.values = unstacked(values);
     this.#position = position;
     this.#start = position.reshape([-1, 1]);
   }
@@ -349,10 +315,4 @@ function rowsOf(buffer: Tensor): Tensor {
 
 function cast(rows: Tensor, buffer: Tensor): Tensor {
   return rows.astype(buffer.dtype);
-}
-
-/** Takes a buffer out of the scopes of tidy(): it lives until the cache lets it go. */
-function owned(buffer: Tensor): Tensor {
-  untrack(buffer);
-  return buffer;
 }

@@ -89,10 +89,12 @@ function copied(node: Node): Node {
   return copy;
 }
 
-/** Whether a stored node is contiguous and aligned. */
-export function isDense(node: Node): boolean {
-  const { offset, strides, packing } = node.stored!;
-  return !packing && isContiguous(node.shape, strides) && (offset * node.dtype.bytes) % 16 === 0;
+/** Whether a stored node is contiguous and aligned, or each of its parts along the first `axes` is. */
+export function isDense(node: Node, axes: number = 0): boolean {
+  const { shape, dtype, stored } = node;
+  const { offset, strides, packing } = stored!;
+  const aligned = [offset, ...strides.slice(0, axes)].every((elements) => (elements * dtype.bytes) % 16 === 0);
+  return !packing && aligned && isContiguous(shape.slice(axes), strides.slice(axes));
 }
 
 /** The node itself, evaluated, when it is contiguous and aligned; otherwise a copy that is. The copy holds one reference. */

@@ -16,6 +16,12 @@ export interface RunResult {
   readonly ticket: number;
 }
 
+/** What a parameter stands for: a node of the state, or which part of one along its first axis. */
+export interface Part {
+  readonly node: number;
+  readonly part: number;
+}
+
 /** A lowered graph with its compiled Plan and arena, ready to run again and again. Holds the storage that the Plan reads. */
 export class Executable implements Disposable {
   readonly lowered: Lowered;
@@ -72,12 +78,20 @@ export class Executable implements Disposable {
     }
   }
 
-  /** The slots of a Plan without results: the same for every run over the same parameters and arena. */
-  bind(parameters: readonly Node[], arena?: Storage): SlotWords {
+  /** The slots of a Plan without results, over parts of `state`: the same for every run over that state and arena. */
+  bind(state: readonly Node[], parts: readonly Part[], arena: Storage | undefined): SlotWords {
     this.#compile();
     const { slots, open } = this.#shared ??= this.#share();
     const bound = slots.slice();
-    for (const i of open) setSlot(bound, i, this.#slot(i, this.#storage(i, parameters, arena), parameters));
+    for (const i of open) {
+      const binding = this.lowered.slots[i];
+      if (binding.kind === "arena") setSlot(bound, i, arena!.buffer, binding.byteOffset);
+      if (binding.kind !== "parameter") continue;
+      const { node, part } = parts[binding.index];
+      const { dtype, stored } = state[node];
+      const { storage, offset, strides } = stored!;
+      setSlot(bound, i, (storage as Storage).buffer, (part > 0 ? offset + part * strides[0] : offset) * dtype.bytes);
+    }
     return bound;
   }
 

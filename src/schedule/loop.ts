@@ -10,7 +10,7 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
-import { Executable } from "./execute.ts";
+import { Executable, type Part } from "./execute.ts";
 import { type Better, checkStatus, statusOf } from "./fast.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
@@ -45,29 +45,45 @@ export class StateTrace implements Disposable {
   readonly #executable: Executable;
   readonly #scratch: SharedMemory;
   readonly #state: readonly Pick<Node, "shape" | "dtype">[];
+  readonly #stacks: readonly boolean[];
+  readonly #parts: readonly Part[];
   /** The owner of the trace and the loops over it. */
   #users = 1;
 
   /**
-   * Traces `step`, which gets a parameter per state node and returns the new values in the same order, with the same
-   * shapes and dtypes. Loops take their intermediates from `scratch`, where they may meet other Plans of the device.
+   * Traces `step`, which gets a parameter per state node, several for one that is in `stacks`: its parts along the first axis. It
+   * returns the new values of all parameters in the same order, with the same shapes and dtypes. Loops take their intermediates from
+   * `scratch`, where they may meet other Plans of the device.
    */
   constructor(
     state: readonly Node[],
-    step: (state: readonly Node[]) => readonly Node[],
+    step: (state: readonly (readonly Node[])[]) => readonly Node[],
     scratch: SharedMemory = new SharedMemory(),
+    stacks: readonly boolean[] = [],
   ) {
     this.#state = state.map(({ shape, dtype }) => ({ shape, dtype }));
+    this.#stacks = stacks;
     this.#scratch = scratch;
-    const parameters = state.map((node, index) => makeNode("parameter", [], node.shape, node.dtype, { index }));
+    const parts = this.#parts = state.flatMap(({ shape }, node) =>
+      Array.from({ length: stacks[node] ? shape[0] : 1 }, (_, part) => ({ node, part }))
+    );
+    const parameters = parts.map(({ node }, index) => {
+      const { shape, dtype } = state[node];
+      return makeNode("parameter", [], stacks[node] ? shape.slice(1) : shape, dtype, { index });
+    });
     for (const node of parameters) node.retain();
-    const outputs = step(parameters);
+    const outputs = step(state.map((_, node) => parameters.filter((_, i) => parts[i].node === node)));
     for (const node of outputs) node.retain();
     try {
-      outputs.forEach((node, i) => {
-        if (sameShape(node.shape, state[i].shape) && node.dtype === state[i].dtype) return;
+      if (outputs.length !== parameters.length) {
         throw new ValueError(
-          `a loop's state keeps shape and dtype: ${describe(state[i])} became ${describe(node)}`,
+          `a loop's state keeps its ${parameters.length} arrays: the step returned ${outputs.length}`,
+        );
+      }
+      outputs.forEach((node, i) => {
+        if (sameShape(node.shape, parameters[i].shape) && node.dtype === parameters[i].dtype) return;
+        throw new ValueError(
+          `a loop's state keeps shape and dtype: ${describe(parameters[i])} became ${describe(node)}`,
         );
       });
       // The arrays that the step captures say where it runs; state that was not evaluated follows them.
@@ -86,12 +102,9 @@ export class StateTrace implements Disposable {
 
   /** The first node of another shape or dtype than it was traced for; -1 where there is none. */
   #misfit(state: readonly Node[]): number {
-    const traced = this.#state;
-    for (let i = 0; i < state.length; i++) {
-      if (i > 0 && isLike(state[i], state[i - 1]) && isLike(traced[i], traced[i - 1])) continue; // as most of a cache
-      if (state[i].dtype !== traced[i].dtype || !sameShape(state[i].shape, traced[i].shape)) return i;
-    }
-    return -1;
+    return this.#state.findIndex(({ shape, dtype }, i) =>
+      state[i].dtype !== dtype || !sameShape(state[i].shape, shape)
+    );
   }
 
   /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
@@ -102,14 +115,15 @@ export class StateTrace implements Disposable {
       throw new ValueError(`a loop was traced for ${expected}: found ${found}`);
     }
     realize(state, this.#backend);
-    for (const node of state) {
-      if (isDense(node)) continue;
+    state.forEach((node, i) => {
+      if (isDense(node, this.#stacks[i] ? 1 : 0)) return;
       throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
-    }
+    });
     const { arenaBytes } = this.#executable.lowered;
     const arena = arenaBytes > 0 ? this.#scratch.take(this.#backend, arenaBytes) : undefined;
     this.#users++;
-    return new StateLoop(this.#backend, this.#executable, state, arena, () => this.#release());
+    const slots = this.#executable.bind(state, this.#parts, arena);
+    return new StateLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
   }
 
   /** Whether {@link StateTrace.prepare} has nothing to do. */
@@ -144,11 +158,6 @@ export class StateTrace implements Disposable {
   }
 }
 
-/** Whether two have one dtype and share their shape. */
-function isLike(a: Pick<Node, "shape" | "dtype">, b: Pick<Node, "shape" | "dtype">): boolean {
-  return a.shape === b.shape && a.dtype === b.dtype;
-}
-
 function describe({ shape, dtype }: Pick<Node, "shape" | "dtype">): string {
   return `${formatShape(shape)} ${dtype.name}`;
 }
@@ -169,6 +178,7 @@ export class StateLoop implements Disposable {
     executable: Executable,
     state: readonly Node[],
     arena: Storage | undefined,
+    slots: SlotWords,
     end: () => void,
   ) {
     this.#backend = backend;
@@ -177,7 +187,7 @@ export class StateLoop implements Disposable {
     this.#arena = arena;
     this.#end = end;
     for (const node of state) node.retain();
-    this.#slots = executable.bind(state, arena);
+    this.#slots = slots;
   }
 
   /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */

@@ -94,14 +94,13 @@ const NONE: ReadonlySet<Node> = new Set();
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
   const bytes = contiguousBytes(node);
-  const strides = contiguousStrides(node.shape);
   if (node.op === "data") {
     const { bytes: content, visible, within } = attrsOf(node, "data");
     const storage = within
       ? (within.memory as SharedMemory).take(backend, within.bytes)
       : new Storage(backend, bytes, visible);
     if (content && bytes > 0) backend.write(storage.buffer, 0, content);
-    node.settle({ storage, offset: within?.offset ?? 0, strides });
+    node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
     return;
   }
   const storage = new Storage(backend, bytes);
@@ -112,7 +111,7 @@ function upload(node: Node, backend: Backend): void {
     storage.release();
     throw error;
   }
-  node.settle({ storage, offset: 0, strides });
+  node.settle({ storage, offset: 0, strides: contiguousStrides(node.shape) });
 }
 
 function contiguousBytes(node: Node): number {

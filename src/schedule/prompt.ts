@@ -327,5 +327,7 @@ function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
   const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
   const served = kernels.every(({ kernel }) => l.backend.has(kernel));
   if (kernels.length === 0 || !served) return `there are no kernels for ${bits} bits`;
+  const { maxThreads } = l.backend.limits;
+  if (kernels.some(({ threads = 0 }) => threads > maxThreads)) return `workgroups have at most ${maxThreads} threads`;
   return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
 }
