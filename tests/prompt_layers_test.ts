@@ -128,6 +128,32 @@ async function traced(model: LanguageModel, count: number): Promise<Found> {
   return found;
 }
 
+/** Parts of what a pass gives. */
+const PARTS: Readonly<Record<string, (cache: KvCache, logits: mx.Tensor) => readonly mx.Tensor[]>> = {
+  "keys": ({ keys }) => keys,
+  "values": ({ values }) => values,
+  "keys of the first layer": ({ keys }) => [keys[0]],
+  "keys of the first layers and values of the last": ({ keys, values }) => [keys[0], keys[1], values[2]],
+  "logits and values": ({ values }, logits) => [logits, ...values],
+  "logits": (_, logits) => [logits],
+};
+
+/** A part of what passes over prompts give, evaluated first and in one graph, and then all that their caches hold. */
+function asked(model: LanguageModel, prompts: number, part: (typeof PARTS)[string]): number[] {
+  const caches = Array.from({ length: prompts }, () => model.makeCache());
+  const first = mx.tidy(() => {
+    const parts = caches.flatMap((cache, i) => {
+      const logits = model.forward(ids(40, model.config.vocabSize, i + 1), cache);
+      return part(cache, logits);
+    });
+    mx.eval(...parts);
+    return parts.flatMap((array) => array.ndim === 3 ? [...floats(array)] : []); // rows of buffers that nobody wrote are anything
+  });
+  const found = [...first, ...caches.flatMap(rowsOf)];
+  for (const cache of caches) cache.dispose();
+  return found;
+}
+
 function assertAlike(found: Found, expected: Found, limit: number, what: string): void {
   for (const part of ["logits", "cache"] as const) {
     assertEquals(found[part].length, expected[part].length);
@@ -243,6 +269,40 @@ for (const device of DEVICES) {
       await Deno.remove(folder, { recursive: true });
     },
   });
+
+  for (const dtype of [mx.float32, mx.float16]) {
+    Deno.test({
+      name: `what is asked for alone of one prompt or two is right, ${dtype.name}, on ${device}`,
+      ignore,
+      fn: async () => {
+        const shape = {
+          hidden: 256,
+          intermediate: 192,
+          layers: 3,
+          heads: 4,
+          kvHeads: 2,
+          headDim: 64,
+          tied: true,
+          vocab,
+        };
+        const folder = await Deno.makeTempDir();
+        await writeModel(`${folder}/model`, shape, { groupSize: 64, dtype: "F16" });
+        const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
+        mx.setDefaultDevice(device);
+        for (const [what, part] of Object.entries(PARTS)) {
+          for (const prompts of [1, 2]) {
+            const read = (): number[] => asked(model, prompts, part);
+            const [expected, found] = [await run(device, "off", read), await run(device, "on", read)];
+            assertEquals(found.result.length, expected.result.length);
+            const error = nmse(found.result, expected.result);
+            assert(error < 1e-5, `${what} of ${prompts}: NMSE ${error}`);
+          }
+        }
+        model[Symbol.dispose]();
+        await Deno.remove(folder, { recursive: true });
+      },
+    });
+  }
 
   Deno.test({
     name: `fused prompts give the reference continuations on ${device}`,

@@ -52,7 +52,7 @@ export class LayerBuffers {
     }
   }
 
-  /** The buffers of all sequences of buffers with as many rows; those go on until they are disposed. */
+  /** The buffers of all sequences of buffers with as many rows, not evaluated; those go on until they are disposed. */
   static join(all: readonly LayerBuffers[]): LayerBuffers {
     const [first] = all;
     const batch = all.reduce((sum, buffers) => sum + buffers.#sizes.batch, 0);
@@ -67,13 +67,17 @@ export class LayerBuffers {
       const axis = arrays[0].ndim - AXES;
       return owned(joined(arrays, axis) ?? mx.concatenate(arrays, axis));
     });
-    mx.eval(...joint.#arrays);
     return joint;
   }
 
   /** Rows of every buffer. */
   get rows(): number {
     return this.#rows;
+  }
+
+  /** The arrays that hold the buffers now. */
+  get arrays(): readonly Tensor[] {
+    return this.#arrays;
   }
 
   /** The buffers of all layers in as few arrays as may be, for the state of a loop. */
@@ -128,14 +132,13 @@ export class LayerBuffers {
     );
   }
 
-  /** Keeps the sequences of some numbers, int32. */
+  /** Keeps the sequences of some numbers, int32. Nothing is evaluated. */
   keep(sequences: Tensor): void {
     this.#arrays = this.#arrays.map((array) => {
       const next = owned(mx.take(array, sequences, array.ndim - AXES));
       array[Symbol.dispose]();
       return next;
     });
-    mx.eval(...this.#arrays);
     this.#sizes = { ...this.#sizes, batch: sequences.shape[0] };
   }
 

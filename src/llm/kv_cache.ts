@@ -103,6 +103,7 @@ export class KvCache implements Cache {
     const buffers = [caches.map((cache) => cache.#keys), caches.map((cache) => cache.#values)].map(LayerBuffers.join);
     const stacked = new KvCache({ ...caches[0].#options, batch: caches.length }, buffers);
     stacked.#offset = Math.max(...caches.map((cache) => cache.#offset));
+    stacked.#evaluate();
     for (const cache of caches) cache.dispose();
     return stacked;
   }
@@ -226,6 +227,7 @@ export class KvCache implements Cache {
     using rows = mx.array([...sequences], mx.int32);
     this.#keys.keep(rows);
     this.#values.keep(rows);
+    this.#evaluate();
     this.#offset = offset;
     this.#options = { ...this.#options, batch: sequences.length };
   }
@@ -245,6 +247,10 @@ export class KvCache implements Cache {
   /** Same as {@link KvCache.dispose}. */
   [Symbol.dispose](): void {
     this.dispose();
+  }
+
+  #evaluate(): void {
+    mx.eval(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
   }
 
   /** Appends rows to the buffer of a layer, and gives the new one. */

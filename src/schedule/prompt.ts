@@ -110,6 +110,7 @@ export class Prompt {
       this.#close(closing);
       const out = this.#l.temporary(node.shape, node.dtype);
       this.#addNorm(this.#residual(node), out, undefined);
+      this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
       this.#done(node, out);
     }
   }
