@@ -289,11 +289,15 @@ function walk(
   };
   /** The value of a node whose turn may not have come yet. */
   const early = (node: Node): Value => {
-    if (!done.has(node)) {
-      for (const input of graph.inputs(node)) early(input);
-      lowerNode(node);
-      l.from("region", "prompt layer"); // which asked for it, and goes on
+    const stack = [node];
+    for (let next = stack.at(-1); next; next = stack.at(-1)) {
+      const open = done.has(next) ? [] : graph.inputs(next).filter((input) => !done.has(input));
+      stack.push(...open);
+      if (open.length > 0) continue;
+      lowerNode(next);
+      stack.pop();
     }
+    l.from("region", "prompt layer"); // which asked for it, and goes on
     return value(node);
   };
   const prompt = fuses && (!region || region.late)

@@ -167,6 +167,7 @@ export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Va
   const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
   if (product) return product;
   const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x.blocks ? l.plain(x) : x));
+  if (kk.dtype !== v.dtype) throw new Error(`attention over ${kk.dtype.name} keys and ${v.dtype.name} values`);
   const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
   const out = l.temporary(node.shape, node.dtype);
   const [batch, heads, qLen, vDim] = node.shape;

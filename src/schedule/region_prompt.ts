@@ -256,6 +256,7 @@ function findOpening(
   );
   expect(values !== undefined, "there are no values beside q and k");
   const v = walk.product(values, "the value projection");
+  const read = behindCast(walk, values);
   const { x, weight, eps } = walk.norm(k.product.x, "the norm before attention");
   for (const p of q ? [q.product, v] : [v]) expect(walk.bare(p.x) === norm, "q, k and v read different rows");
 
@@ -287,7 +288,7 @@ function findOpening(
   );
   expect(updates.length !== 1 && alike, "keys and values are not cached alike");
   expect([x, weight, k.norm, ...updates.map((a) => a.update)].every((n) => isFloat(n.dtype)), "the rows are no floats");
-  const results = [...(queries ? [queries] : []), keys, values, ...updates.map((a) => a.update)];
+  const results = [...(queries ? [queries] : []), keys, read, ...updates.map((a) => a.update)];
   const needs = [
     weight,
     k.norm,
@@ -297,7 +298,7 @@ function findOpening(
     ...updates.flatMap((a) => [a.update.inputs[0], a.start]),
   ];
   checkInside(walk, new Set(results), { norm, needs: needs.filter((n) => n !== undefined) });
-  for (const node of queries ? [queries, keys, values] : [keys, values]) checkReaders(walk, node);
+  for (const node of queries ? [queries, keys, read] : [keys, read]) checkReaders(walk, node);
   return {
     x,
     norm: weight,
@@ -314,13 +315,20 @@ function findOpening(
     turns,
     queries,
     keys,
-    values,
+    values: read,
     appendKeys: appends[0],
     appendValues: appends[1],
-    keepsRows: [keys, values].some((node) => walk.readers(node).some((r) => !walk.inside.has(r))),
+    keepsRows: [keys, read].some((node) => walk.readers(node).some((r) => !walk.inside.has(r))),
     results,
     inside: walk.inside,
   };
+}
+
+/** The cast that alone reads a node, or the node: values are given behind theirs, as keys are, so that both have one dtype. */
+function behindCast(walk: Walk, node: Node): Node {
+  const [cast, ...others] = walk.readers(node);
+  const isCast = cast?.op === "elementwise" && attrsOf(cast, "elementwise").fn === "cast" && isFloat(cast.dtype);
+  return isCast && others.length === 0 && !walk.wanted.has(node) ? cast : node;
 }
 
 /** What becomes float16 whatever its dtype may be read by attention, by a cast, and by views of these. */
