@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xda458a21;
+export const ABI_HASH = 0x51ce3a7c;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -71,7 +71,7 @@ function benchProduct(
   const heads = kind === "heads" ? benchHeads(bench, m) : undefined;
   for (let i = 0; i < LAYERS; i++) {
     l.emit(kernel, [x, undefined, layer(codes, i), layer(affine, i), out, ...heads?.buffers ?? []], {
-      spec: { N: n, K: k, GROUP, SPLITS: splits, SCALED: 0, DTYPE_OUT: out.dtype.code, ...heads?.spec },
+      spec: { N: n, K: k, GROUP, SCALED: 0, DTYPE_OUT: out.dtype.code, ...heads?.spec },
       threads,
       push: { m, scale: 1, ...heads?.push },
       workgroups,

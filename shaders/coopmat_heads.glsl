@@ -7,14 +7,14 @@
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 
-layout(constant_id = 7) const uint HEADS = 1; // 0 where only k and v are wanted
-layout(constant_id = 8) const uint KV_HEADS = 1;
-layout(constant_id = 9) const uint HEAD_DIM = 128;
-layout(constant_id = 10) const uint DTYPE_WEIGHT = DTYPE_F32;
-layout(constant_id = 11) const uint DTYPE_KV = DTYPE_F16;
-layout(constant_id = 12) const uint BLOCK_KEYS = 128;
-layout(constant_id = 13) const uint BLOCK_VALUES = 128;
-layout(constant_id = 14) const uint KEEP = 1;
+layout(constant_id = 6) const uint HEADS = 1; // 0 where only k and v are wanted
+layout(constant_id = 7) const uint KV_HEADS = 1;
+layout(constant_id = 8) const uint HEAD_DIM = 128;
+layout(constant_id = 9) const uint DTYPE_WEIGHT = DTYPE_F32;
+layout(constant_id = 10) const uint DTYPE_KV = DTYPE_F16;
+layout(constant_id = 11) const uint BLOCK_KEYS = 128;
+layout(constant_id = 12) const uint BLOCK_VALUES = 128;
+layout(constant_id = 13) const uint KEEP = 1;
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
 const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10;

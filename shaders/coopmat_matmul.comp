@@ -10,10 +10,10 @@
 //   ROWS    16, 32, 64
 //   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
 //   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
-//   SPLITS  > 1: the depth is shared by SPLITS workgroups, out is (SPLITS, m, N), parts that are still to be added
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
 // The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128 * ALONG.
-// Workgroups: (ceil(m / ROWS), ceil(N / 128), SPLITS).
+// Workgroups: (ceil(m / ROWS), ceil(N / 128), splits). Several splits of a plain product share its depth: out is (splits, m, N), parts
+// that are still to be added. Their number is no constant: it differs from prompt to prompt, and each pipeline takes time to compile.
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
@@ -29,9 +29,8 @@
 layout(constant_id = 1) const uint N = 1024;
 layout(constant_id = 2) const uint K = 1024;
 layout(constant_id = 3) const uint GROUP = 64;
-layout(constant_id = 4) const uint SPLITS = 1;
-layout(constant_id = 5) const uint SCALED = 0;
-layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
+layout(constant_id = 4) const uint SCALED = 0;
+layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "quads.glsl"
 #include "half_codes.glsl"
@@ -264,7 +263,11 @@ void main() {
     find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
 
-    uint round = ROUNDS * split / SPLITS, end = ROUNDS * (split + 1) / SPLITS;
+#if defined(GATED) || defined(WITH_HEADS)
+    uint round = 0, end = ROUNDS;
+#else
+    uint splits = gl_NumWorkGroups.z, round = ROUNDS * split / splits, end = ROUNDS * (split + 1) / splits;
+#endif
     load_x(round);
     load_w(round);
     [[dont_unroll]] for (; round < end; round++) {

@@ -239,6 +239,7 @@ struct AttentionMergePush {
 // Rows of a residual, what is added to them and their norm; the width is a specialisation constant.
 struct AddNormPush {
     uint rows;
+    uint splits; // parts that are added
     float scale; // of the parts that are added
     float eps;
 };

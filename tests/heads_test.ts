@@ -57,7 +57,6 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
         N: n,
         K: depth,
         GROUP: group,
-        SPLITS: 1,
         SCALED: 0,
         DTYPE_OUT: float16.code,
         HEADS: heads,

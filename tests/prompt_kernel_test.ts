@@ -60,14 +60,13 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
         spec: {
           THREADS: threads,
           COLS: cols,
-          SPLITS: splits,
           DTYPE_X: xType.code,
           DTYPE_PARTS: pType.code,
           DTYPE_WEIGHT: wType.code,
           DTYPE_TOTAL: totalType.code,
           DTYPE_OUT: outType.code,
         },
-        push: { rows, scale, eps },
+        push: { rows, splits, scale, eps },
         buffers: { x: pack(xType, x), ...(splits > 0 ? { parts: pack(pType, parts) } : {}), ...buffers },
         grid: [Math.min(rows, 3), Math.ceil(rows / 3), 1],
       });

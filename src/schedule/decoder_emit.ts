@@ -73,6 +73,8 @@ export class DecoderEmitter {
   readonly #e: Emission;
   readonly #sequences: number;
   readonly #spec: Readonly<Record<string, number>>;
+  /** What kernels that walk the cache are compiled for besides: the others serve every capacity. */
+  readonly #walk: Readonly<Record<string, number>>;
   readonly #push: Readonly<Record<string, number>>;
 
   /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers". */
@@ -81,7 +83,8 @@ export class DecoderEmitter {
     const { unroll, rounds } = walkOf(capacity);
     this.#e = emission;
     this.#sequences = sequencesOf(d);
-    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: unroll, ROUNDS: rounds, BITS: d.sizes.bits };
+    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };
+    this.#walk = { UNROLL: unroll, ROUNDS: rounds };
     this.#push = pushOf(d, capacity);
   }
 
@@ -114,8 +117,8 @@ export class DecoderEmitter {
     });
     if (this.#e.form === "barriers") {
       rows.forEach(({ qkv, cache, o, mlp }, layer) => {
-        this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, {}, { layer });
-        this.#run("attend", [this.#e.state, ...o, ...cache], workgroups, {}, { layer });
+        this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, this.#walk, { layer });
+        this.#run("attend", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
         this.#run("mlp", [this.#e.state, ...mlp], workgroups, {}, { layer });
       });
       return;
@@ -124,13 +127,13 @@ export class DecoderEmitter {
     const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
       this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + helpers,
-        spec: helpers > 0 ? { ...this.#spec, HELPERS: helpers } : this.#spec,
+        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { HELPERS: helpers } : {}) },
         push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
     if (this.#e.form === "whole") {
-      const helpers = helpersOf(d, this.#spec.UNROLL, this.#e.l.backend);
+      const helpers = helpersOf(d, this.#walk.UNROLL, this.#e.l.backend);
       return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
     }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));

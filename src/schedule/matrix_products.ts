@@ -196,7 +196,7 @@ interface ProductExtras {
 /** Emits x (m, k) times a matrix. */
 function emitProduct(
   l: Lowering,
-  { kernel, splits, threads, workgroups }: ProductKernel,
+  { kernel, threads, workgroups }: ProductKernel,
   x: Value,
   { matrix, packed }: Fragments,
   m: number,
@@ -210,7 +210,6 @@ function emitProduct(
       N: sum(columns),
       K: k,
       GROUP: groupSize,
-      SPLITS: splits,
       SCALED: powers ? 1 : 0,
       DTYPE_OUT: out.dtype.code,
       ...extras.spec,

@@ -236,14 +236,13 @@ export class Prompt {
       threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
       spec: {
         COLS: width,
-        SPLITS: parts ? parts.shape[0] : 0,
         DTYPE_X: value.dtype.code,
         DTYPE_PARTS: (parts?.dtype ?? float16).code,
         DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
         DTYPE_TOTAL: (total?.dtype ?? float32).code,
         DTYPE_OUT: float16.code,
       },
-      push: { rows, scale, eps: norm?.eps ?? 0 },
+      push: { rows, splits: parts ? parts.shape[0] : 0, scale, eps: norm?.eps ?? 0 },
       workgroups: rows,
     });
   }
