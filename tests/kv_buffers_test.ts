@@ -43,6 +43,16 @@ Deno.test("LayerBuffers puts as many layers into an array as 1 GiB holds, also w
   for (const one of side) one.dispose();
 });
 
+Deno.test("LayerBuffers gives the buffer of a single layer as it is, however many arrays there are", () => {
+  for (const [layers, rows] of [[1, 256], [3, 2 ** 20]]) {
+    const buffers = new LayerBuffers({ ...SIZES, layers });
+    buffers.grow(rows);
+    assertEquals(buffers.stacks.map((array) => array instanceof Stack), new Array(layers).fill(true));
+    assertEquals(buffers.apart.map(({ shape }) => shape), new Array(layers).fill([1, 8, 4, rows, 32]));
+    buffers.dispose();
+  }
+});
+
 for (const device of testDevices()) {
   Deno.test(`LayerBuffers taken apart and joined hold what they held on ${device}`, async () => {
     mx.setDefaultDevice(device);

@@ -58,7 +58,7 @@ export class LayerBuffers {
     const batch = all.reduce((sum, buffers) => sum + buffers.#sizes.batch, 0);
     const joint = new LayerBuffers({ ...first.#sizes, batch });
     const cut = (buffers: LayerBuffers): string =>
-      buffers.#made().map(({ ndim, shape }) => ndim > AXES ? shape[0] : 0).join();
+      buffers.#made().map((array) => isStacked(array) ? array.shape[0] : 0).join();
     const alike = all.every((buffers) => cut(buffers) === cut(first));
     const lists = all.map((buffers) => alike ? buffers.#arrays : buffers.apart);
     joint.#rows = first.#rows;
@@ -91,7 +91,7 @@ export class LayerBuffers {
     if (this.#arrays.length === 0 && this.#rows > 0) {
       this.#arrays = Array.from({ length: layers }, () => owned(uninitialised(this.#shape, dtype)));
     }
-    if (this.#arrays.length < layers) {
+    if (this.#arrays.some(isStacked)) {
       this.#arrays = this.#arrays.flatMap((array) => {
         const parts = takenApart(array).map(owned);
         array[Symbol.dispose]();
@@ -180,7 +180,7 @@ export class LayerBuffers {
     const together = this.#together(rows);
     return this.#arrays.flatMap((array) => {
       const [count] = array.shape;
-      if (array.ndim === AXES || count <= together) return array;
+      if (!isStacked(array) || count <= together) return array;
       return cuts(count, together).map(([from, to]) => array.index(mx.Slice(from, to)));
     });
   }
@@ -194,9 +194,14 @@ function cuts(count: number, most: number): (readonly [number, number])[] {
   );
 }
 
+/** Whether an array holds the buffers of layers along its first axis; otherwise it is the buffer of one. */
+function isStacked(array: Tensor): boolean {
+  return array.ndim > AXES;
+}
+
 /** An array as a part of a loop's state. */
 function asStack(array: Tensor): Tensor | Stack {
-  return array.ndim > AXES ? new Stack(array) : array;
+  return isStacked(array) ? new Stack(array) : array;
 }
 
 /** Takes an array out of the scopes of tidy(): it lives until the buffers let it go. */

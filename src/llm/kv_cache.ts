@@ -75,7 +75,7 @@ export class KvCache implements Cache {
   #count = 0;
   #start: Tensor | undefined;
 
-  /** Makes an empty cache; buffers come with the first token. */
+  /** Makes an empty cache; buffers come with the first token, unless those of keys and of values are given. */
   constructor(options: KvCacheOptions, buffers?: readonly LayerBuffers[]) {
     const { blocks, headDim } = options;
     const block = [blocks?.keys ?? headDim, blocks?.values ?? headDim];
