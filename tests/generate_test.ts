@@ -389,6 +389,10 @@ Deno.test("streamGenerate() refuses bad options and prompts before any work", as
   }
   await wrong(PROMPT, { stop: 5 as unknown as string }, "stop is 5, expected a text or a list of texts");
   await wrong(PROMPT, { maxTokens: 0 }, "maxTokens is 0, expected a positive integer");
+  const signal = 5 as unknown as AbortSignal;
+  await wrong(PROMPT, { signal }, "signal is 5, expected the signal of an AbortController");
+  await assertRejects(() => mx.lm.batchGenerate(model, tokenizer, [PROMPT], { signal }), LlmError, "signal is 5");
+  await assertRejects(() => mx.lm.load(TINY_DIR, { signal }), LlmError, "signal is 5");
   await wrong(PROMPT, { temp: -1 }, "temp is -1");
 });
 

@@ -4,6 +4,14 @@
  * @module
  */
 
+import { LlmError } from "./error.ts";
+
+/** Throws an {@link LlmError} unless something is an AbortSignal, or nothing. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal === undefined || signal instanceof AbortSignal) return;
+  throw new LlmError("option", `signal is ${signal}, expected the signal of an AbortController`);
+}
+
 /**
  * Yields what `values` yields. Throws the signal's reason as soon as it is aborted, but only before the first value: later ones
  * come soon enough. `values` is left as it is then, to be closed by its owner.

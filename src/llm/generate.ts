@@ -9,7 +9,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
-import { untilAborted } from "./abort.ts";
+import { checkSignal, untilAborted } from "./abort.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
@@ -333,6 +333,7 @@ export class Ending {
     this.#decoder = tokenizer.decoder();
     this.#stops = new StopStrings(checkTexts("stop", typeof stop === "string" ? [stop] : stop));
     this.#limit = limit;
+    checkSignal(signal);
     this.#signal = signal;
   }
 

@@ -9,6 +9,7 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/packed.ts";
+import { checkSignal } from "./abort.ts";
 import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config.ts";
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
@@ -66,6 +67,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
+  checkSignal(options.signal);
   const path = dir instanceof URL && dir.protocol === "file:" ? fileURLToPath(dir) : dir;
   if (typeof path !== "string") throw new LlmError("option", `load() expected a model directory: found ${path}`);
   const names = await modelFiles(path);
