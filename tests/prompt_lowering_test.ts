@@ -4,7 +4,7 @@
  * passes that nobody evaluated before the next one, and how much of it is fused.
  */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
 import { type ModelShape, writeModel } from "../scripts/synthetic.ts";
 import { closeDevices, getBackend } from "../src/backend/devices.ts";
@@ -16,7 +16,7 @@ import { options } from "../src/schedule/options.ts";
 const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
 
 /** Makes the CPU's backend one that has all kernels of a GPU and runs nothing; ended with all devices. */
-function withoutRunning(): void {
+function withoutRunning(maxThreads: number = 1024): void {
   const backend = getBackend("wasm");
   let plans = 0;
   // What coopmat_map writes: 32 lanes with 8 elements of each matrix, and where those lie.
@@ -24,7 +24,7 @@ function withoutRunning(): void {
   const map = Uint32Array.from([32, 8, 8, 8, ...places, ...PAIRS, ...places]);
   Object.assign(backend, {
     has: (kernel: string) => !OF_CPU.has(kernel),
-    limits: { ...backend.limits, maxThreads: 1024, subgroup: 32 },
+    limits: { ...backend.limits, maxThreads, subgroup: 32 },
     compile: () => ++plans,
     run: () => 0,
     release: () => {},
@@ -93,3 +93,30 @@ for (const scales of ["BF16", "F16"] as const) {
     });
   }
 }
+
+Deno.test("prompts on a device whose workgroups are small take no kernel with more threads", async () => {
+  const folder = await Deno.makeTempDir();
+  await writeModel(`${folder}/model`, SHAPE, { groupSize: 64 });
+  const before = { ...options };
+  try {
+    mx.setDefaultDevice("wasm");
+    withoutRunning(128);
+    options.regions = "on";
+    const { model } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype: mx.float16 });
+    for (const rows of [16, 40, 300, 700, 1200]) {
+      const { kernels } = await mx.profile(
+        () => mx.tidy(() => mx.eval(model.forward(mx.zeros([1, rows], mx.int32), model.makeCache()))),
+        { timed: false },
+      );
+      const matrices = kernels.map(({ kernel }) => kernel).filter((kernel) => kernel.startsWith("coopmat"));
+      const wide = matrices.filter((kernel) => /heads_(16|32)|gated_32|attention_64x(64|128)/.test(kernel));
+      assertEquals(wide, [], `${rows} rows`);
+      assert(rows < 300 || matrices.length > 0, `${rows} rows take no matrices at all`);
+    }
+    model[Symbol.dispose]();
+  } finally {
+    Object.assign(options, before);
+    closeDevices();
+    await Deno.remove(folder, { recursive: true });
+  }
+});

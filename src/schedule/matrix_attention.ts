@@ -94,7 +94,9 @@ export function emitMatrixAttention(
   const [, kvHeads, rows, kDim] = a.keys.shape;
   const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
   if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
-  if (!l.backend.has(choice.kernel) || !matrixMap(l.backend).attention) return undefined;
+  const { backend } = l;
+  const runs = backend.has(choice.kernel) && choice.threads <= backend.limits.maxThreads;
+  if (!runs || !matrixMap(backend).attention) return undefined;
   const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };
