@@ -14,6 +14,7 @@
 import { type Flags, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
 import { median, modelFolder } from "./bench_sides.ts";
+import { promptOf, timeTokens } from "./bench_tokens.ts";
 import { SHAPES } from "./synthetic.ts";
 
 const FLAGS = {
@@ -92,11 +93,6 @@ function chooseDevices(named: string | undefined, all: boolean): string[] {
   return mx.devices().filter(({ usable, type }) => usable && (all || type !== "cpu")).map(({ name }) => name);
 }
 
-/** Token ids spread over the vocabulary. */
-function promptOf({ config }: mx.lm.LanguageModel, count: number): number[] {
-  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % config.vocabSize);
-}
-
 async function measure(dir: string, device: string, work: Work): Promise<Figures> {
   mx.setDefaultDevice(device);
   mx.deviceMemory(device); // opens it: not part of loading
@@ -129,22 +125,8 @@ async function run(
 ): Promise<{ prompt_s: number; decode_s: number }> {
   using cache = model.makeCache();
   const started = performance.now();
-  const [first, ...times] = await generate(model, cache, prompt, tokens + 1);
+  const [first, ...times] = await timeTokens(model, cache, prompt, tokens + 1);
   return { prompt_s: (first - started) / 1000, decode_s: (times[times.length - 1] - first) / 1000 };
-}
-
-/** Generates `count` tokens greedily and gives the time of each. */
-async function generate(
-  model: mx.lm.LanguageModel,
-  cache: mx.lm.KvCache,
-  prompt: readonly number[],
-  count: number,
-): Promise<number[]> {
-  const sampler = mx.lm.makeSampler();
-  const settings = { cache, maxTokens: count, sampler, processors: [], contextSize: 0, prefillStepSize: 2048 };
-  const times: number[] = [];
-  for await (const _ of mx.lm.generateStep(prompt, model, settings)) times.push(performance.now());
-  return times;
 }
 
 /** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
@@ -159,7 +141,7 @@ async function profile(
       phase: name,
       tokens_in: ids.length,
       tokens_out: count,
-      profile: await mx.profile(() => generate(model, cache, ids, count)),
+      profile: await mx.profile(() => timeTokens(model, cache, ids, count)),
     };
   };
   return [await phase("prompt", prompt, 1), await phase("decode", prompt.slice(-1), tokens)];

@@ -8,52 +8,44 @@
  * @module
  */
 
-import { print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, print, runMain, UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
 import { modelFolder, readCounts } from "./bench_sides.ts";
+import { promptOf, timeTokens } from "./bench_tokens.ts";
 
 const LENGTHS = [20, 50, 80, 110, 140, 170, 200, 250, 300, 400, 500, 600, 700];
 /** Tokens of a run: more than one submission. */
 const TOKENS = 40;
 
+const FLAGS = {
+  "device": { value: "NAME", help: "device to measure (the default device)" },
+  "lengths": { value: "LIST", help: `tokens of prompts, separated by commas (${LENGTHS})` },
+} as const satisfies Flags;
 const PROGRAM = {
   name: "bench_lengths",
   about: "Measures prompts of lengths that a process has not met.",
-  flags: {
-    "device": { value: "NAME", help: "device to measure (the default device)" },
-    "lengths": { value: "LIST", help: `tokens of prompts, separated by commas (${LENGTHS})` },
-  },
+  flags: FLAGS,
 };
 
-await runMain(PROGRAM, async (values) => {
-  const device = String(values.device ?? mx.defaultDevice());
-  const lengths = values.lengths === undefined ? LENGTHS : readCounts("lengths", String(values.lengths), 4);
+await runMain(PROGRAM, async ({ device = mx.defaultDevice(), lengths }) => {
+  const counts = lengths === undefined ? LENGTHS : readCounts("lengths", lengths, 4);
   if (device === "wasm") throw new UsageError("the CPU reads a prompt of any length by itself: choose a GPU");
   const { model } = await mx.lm.load(await modelFolder("qwen3-0.6b"), { device, dtype: mx.float16 });
   print("prompt    first ms   again ms   second token ms\n");
-  for (const length of lengths) {
-    const [first, again] = [await times(model, length, 1), await times(model, length, TOKENS)];
+  for (const count of counts) {
+    const [first, again] = [await times(model, count, 1), await times(model, count, TOKENS)];
     const cells = [first[0], again[0], again[1]].map((ms, i) => ms.toFixed(1).padStart([12, 11, 18][i]));
-    print(`${String(length).padEnd(6)}${cells.join("")}\n`);
+    print(`${String(count).padEnd(6)}${cells.join("")}\n`);
   }
   model[Symbol.dispose]();
   return 0;
 });
 
 /** Milliseconds to the first token, and from there to the second one. */
-async function times(model: mx.lm.LanguageModel, length: number, maxTokens: number): Promise<readonly number[]> {
+async function times(model: mx.lm.LanguageModel, length: number, tokens: number): Promise<readonly number[]> {
   using cache = model.makeCache();
-  const prompt = Array.from({ length }, (_, i) => (i * 7919 + 13) % model.config.vocabSize);
+  const prompt = promptOf(model, length);
   const start = performance.now();
-  const at: number[] = [];
-  const steps = mx.lm.generateStep(prompt, model, {
-    cache,
-    maxTokens,
-    sampler: mx.lm.makeSampler({}),
-    processors: [],
-    contextSize: 0,
-    prefillStepSize: 2048,
-  });
-  for await (const _ of steps) at.push(performance.now());
-  return [at[0] - start, (at[1] ?? NaN) - at[0]];
+  const [first, second = NaN] = await timeTokens(model, cache, prompt, tokens);
+  return [first - start, second - first];
 }

@@ -14,6 +14,7 @@ import { options } from "../src/schedule/options.ts";
 import { FORCED, type Form, formOf } from "./bench_sequences.ts";
 import { type Answer, type Case, type Details, median, PROMPT, type SideSettings } from "./bench_sides.ts";
 import { peakMemory } from "./bench_times.ts";
+import { promptOf, timeTokens } from "./bench_tokens.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;
@@ -30,29 +31,20 @@ mx.setDefaultDevice(device);
 const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
 const loaded = performance.now();
 
-/** Token ids spread over the vocabulary. */
+/** A prompt of the model. */
 function ids(count: number): number[] {
-  return Array.from({ length: count }, (_, i) => (i * 7919 + 13) % model.config.vocabSize);
+  return promptOf(model, count);
 }
 
 /** Generates behind a prompt, and gives the time of each token. */
-async function generate(
+function generate(
   cache: mx.lm.KvCache,
   prompt: readonly number[],
   tokens: number,
   sampled = false,
 ): Promise<readonly number[]> {
-  const times: number[] = [];
-  const steps = mx.lm.generateStep(prompt, model, {
-    cache,
-    maxTokens: tokens,
-    sampler: mx.lm.makeSampler(sampled ? { temp: 0.6, topK: 20, topP: 0.95, seed: 1 } : {}),
-    processors: [],
-    contextSize: 0,
-    prefillStepSize: 2048,
-  });
-  for await (const _ of steps) times.push(performance.now());
-  return times;
+  const sampler = sampled ? mx.lm.makeSampler({ temp: 0.6, topK: 20, topP: 0.95, seed: 1 }) : undefined;
+  return timeTokens(model, cache, prompt, tokens, sampler);
 }
 
 /** Milliseconds of a prompt or of a token. */

@@ -16,12 +16,15 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
   (...args: A): R;
 }
 
-/** A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}; that of a {@link Stack} by its parts. */
+/**
+ * A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}; that of a {@link Stack} by its
+ * parts.
+ */
 export type Rebuild = (tensors: readonly (Tensor | readonly Tensor[])[]) => unknown;
 
 /**
- * Takes a value apart; the arrays of stacks in it are added to `stacked`. Throws a ValueError, in the name of `op`, where an array lies in something else than lists and plain objects;
- * what reaches no array stays the same object.
+ * Takes a value apart; the arrays of stacks in it are added to `stacked`. What reaches no array stays the same object. Throws a
+ * ValueError, in the name of `op`, where an array lies in something else than lists and plain objects.
  */
 export function rebuilder(op: string, tree: unknown, stacked: Set<Tensor> = new Set()): Rebuild {
   const order = new Map(tensorsOf(tree).map((tensor, i) => [tensor, i]));

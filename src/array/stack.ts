@@ -1,6 +1,6 @@
 /**
- * Arrays of one shape as one, for the state of loops: hundreds of arrays would each be made, checked and bound by themselves
- * whenever a loop begins.
+ * Arrays of one shape as one, for the state of loops: the buffers of all layers would each be made, checked and bound by
+ * themselves whenever a loop begins.
  *
  * @module
  */

@@ -16,13 +16,17 @@ import { Stack } from "../array/stack.ts";
 
 /** What the buffers of a model have in common. */
 export interface BufferSizes {
+  /** Layers of the model. */
   readonly layers: number;
-  /** Sequences. */
+  /** Sequences that advance together. */
   readonly batch: number;
+  /** Key/value heads. */
   readonly heads: number;
+  /** Size of a head. */
   readonly headDim: number;
   /** Features that lie side by side, a divisor of `headDim`. */
   readonly block: number;
+  /** Element type of keys and values. */
   readonly dtype: Dtype;
 }
 

@@ -10,23 +10,13 @@
  */
 
 import * as mx from "../array/mod.ts";
-import type { Dtype, Tensor } from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
 import { type Stack, unstacked } from "../array/stack.ts";
 import { LlmError } from "./error.ts";
-import { LayerBuffers } from "./kv_buffers.ts";
+import { type BufferSizes, LayerBuffers } from "./kv_buffers.ts";
 
 /** Shape of a cache. */
-export interface KvCacheOptions {
-  /** Layers of the model. */
-  readonly layers: number;
-  /** Sequences that advance together. */
-  readonly batch: number;
-  /** Key/value heads. */
-  readonly heads: number;
-  /** Size of a head. */
-  readonly headDim: number;
-  /** Element type of keys and values. */
-  readonly dtype: Dtype;
+export interface KvCacheOptions extends Omit<BufferSizes, "block"> {
   /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
   readonly blocks?: { readonly keys: number; readonly values: number };
   /** Most tokens that it may hold. */

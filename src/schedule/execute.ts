@@ -88,9 +88,8 @@ export class Executable implements Disposable {
       if (binding.kind === "arena") setSlot(bound, i, arena!.buffer, binding.byteOffset);
       if (binding.kind !== "parameter") continue;
       const { node, part } = parts[binding.index];
-      const { dtype, stored } = state[node];
-      const { storage, offset, strides } = stored!;
-      setSlot(bound, i, (storage as Storage).buffer, (part > 0 ? offset + part * strides[0] : offset) * dtype.bytes);
+      const { buffer, byteOffset } = placeOf(state[node], part);
+      setSlot(bound, i, buffer, byteOffset);
     }
     return bound;
   }
@@ -116,10 +115,10 @@ export class Executable implements Disposable {
 
   /** The storage behind each slot; results are allocated into `fresh`. */
   #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
-    return this.lowered.slots.map((_, i) => this.#storage(i, parameters, this.#arena, fresh));
+    return this.lowered.slots.map((_, i) => this.#storage(i, parameters, fresh));
   }
 
-  #storage(i: number, parameters: readonly Node[], arena: Storage | undefined, fresh: Storage[] = []): Storage {
+  #storage(i: number, parameters: readonly Node[], fresh: Storage[]): Storage {
     const binding = this.lowered.slots[i];
     switch (binding.kind) {
       case "storage":
@@ -132,7 +131,7 @@ export class Executable implements Disposable {
         return storage;
       }
       case "arena":
-        return arena!;
+        return this.#arena!;
       default:
         return binding satisfies never;
     }
@@ -141,9 +140,7 @@ export class Executable implements Disposable {
   #slot(i: number, { buffer }: Storage, parameters: readonly Node[]): Slot {
     const binding = this.lowered.slots[i];
     if (binding.kind === "arena") return { buffer, byteOffset: binding.byteOffset };
-    if (binding.kind !== "parameter") return { buffer, byteOffset: 0 };
-    const { dtype, stored } = parameters[binding.index];
-    return { buffer, byteOffset: stored!.offset * dtype.bytes };
+    return binding.kind === "parameter" ? placeOf(parameters[binding.index]) : { buffer, byteOffset: 0 };
   }
 
   [Symbol.dispose](): void {
@@ -153,4 +150,11 @@ export class Executable implements Disposable {
     this.#arena = undefined;
     for (const slot of this.lowered.slots) if (slot.kind === "storage") slot.storage.release();
   }
+}
+
+/** Where a stored node lies, or one of its parts along the first axis. */
+function placeOf({ dtype, stored }: Node, part: number = 0): Slot {
+  const { storage, offset, strides } = stored!;
+  const at = part > 0 ? offset + part * strides[0] : offset; // a scalar has no strides
+  return { buffer: (storage as Storage).buffer, byteOffset: at * dtype.bytes };
 }

@@ -121,8 +121,8 @@ export class StateTrace implements Disposable {
     });
     const { arenaBytes } = this.#executable.lowered;
     const arena = arenaBytes > 0 ? this.#scratch.take(this.#backend, arenaBytes) : undefined;
-    this.#users++;
     const slots = this.#executable.bind(state, this.#parts, arena);
+    this.#users++;
     return new StateLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
   }
 

@@ -9,6 +9,7 @@
  */
 
 import { type Backend, encodeSlots } from "../backend/backend.ts";
+import type { KernelName } from "../backend/kernels.ts";
 import { bfloat16, float16, float32, uint32 } from "../graph/dtype.ts";
 import { Lowering } from "./lowering.ts";
 
@@ -35,6 +36,11 @@ export const PAIRS: Uint32Array = Uint32Array.from(
   { length: MATRIX },
   (_, at) => place(at >> 3, at & 7) * 16 + line(at >> 3, at & 7),
 );
+
+/** Whether a kernel exists on a device that allows workgroups of its threads. */
+export function runsOn(backend: Backend, { kernel, threads }: { kernel: KernelName; threads: number }): boolean {
+  return backend.has(kernel) && threads <= backend.limits.maxThreads;
+}
 
 const NO_MATRICES: MatrixMap = { weights: undefined, attention: false, pairs: false };
 const maps = new WeakMap<Backend, MatrixMap>();

@@ -10,7 +10,7 @@ import { type Dtype, float16, float32 } from "../graph/dtype.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { FLOATS, matrixMap } from "./matrices.ts";
+import { FLOATS, matrixMap, runsOn } from "./matrices.ts";
 
 /** Queries from which on attention is worth whole matrices. */
 const LEAST_QUERIES = 16;
@@ -94,9 +94,7 @@ export function emitMatrixAttention(
   const [, kvHeads, rows, kDim] = a.keys.shape;
   const floats = [a.q, a.keys, a.values, a].every(({ dtype }) => FLOATS.has(dtype)) && a.keys.dtype === a.values.dtype;
   if (!choice || !floats || rows === 0 || kDim !== dim || a.values.shape[3] !== dim) return undefined;
-  const { backend } = l;
-  const runs = backend.has(choice.kernel) && choice.threads <= backend.limits.maxThreads;
-  if (!runs || !matrixMap(backend).attention) return undefined;
+  if (!runsOn(l.backend, choice) || !matrixMap(l.backend).attention) return undefined;
   const [q, keys, values] = [a.q, a.keys, a.values].map((x) => aligned(x) ? x : l.contiguous(x, true));
   const strides = [queries * heads * dim, dim, heads * dim, 1];
   const out: Value = { ...l.temporary([batch, queries, heads, dim], a.dtype), shape: a.q.shape, strides };

@@ -9,12 +9,12 @@ import { float16, float32, uint32 } from "../graph/dtype.ts";
 import { attrsOf, type Node, type Quantization } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { FLOATS, LANES, matrixMap } from "./matrices.ts";
+import { FLOATS, LANES, matrixMap, runsOn } from "./matrices.ts";
 import { prepare } from "./prepared.ts";
 
 /** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. */
 const PRODUCT_COLUMNS = 128;
-const PRODUCT_THREADS = 128;
+export const PRODUCT_THREADS = 128;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
@@ -252,7 +252,7 @@ export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readon
   const k = x.shape[x.shape.length - 1];
   const m = sizeOf(node.shape) / n;
   const choice = isWorthMatrices(m, n, k) ? productKernel("parts", bits, m, n, k) : undefined;
-  if (!choice || !l.backend.has(choice.kernel) || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
+  if (!choice || !runsOn(l.backend, choice) || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
   const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
   const packed = fragments(l, matrix);
   if (!packed) return undefined;

@@ -18,13 +18,14 @@ import { float16, float32 } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
-import { matrixMap } from "./matrices.ts";
+import { matrixMap, runsOn } from "./matrices.ts";
 import {
   type Fragments,
   fragments,
   gatedProduct,
   headsProduct,
   isWorthMatrices,
+  PRODUCT_THREADS,
   productParts,
   PRODUCTS,
 } from "./matrix_products.ts";
@@ -325,9 +326,9 @@ const NO_ROOM = "weights are not stored as arrays of their own, or there is no m
 /** Why the kernels cannot serve a matrix on this device. */
 function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
   const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
-  const served = kernels.every(({ kernel }) => l.backend.has(kernel));
-  if (kernels.length === 0 || !served) return `there are no kernels for ${bits} bits`;
-  const { maxThreads } = l.backend.limits;
-  if (kernels.some(({ threads = 0 }) => threads > maxThreads)) return `workgroups have at most ${maxThreads} threads`;
+  const served = kernels.every((row) => runsOn(l.backend, { threads: PRODUCT_THREADS, ...row }));
+  if (kernels.length === 0 || !served) {
+    return `there are no kernels for ${bits} bits and workgroups of ${l.backend.limits.maxThreads} threads`;
+  }
   return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
 }
