@@ -64,3 +64,24 @@ export class ValueError extends ArrayError {
     super("value", message);
   }
 }
+
+/** Most characters of a file's text in a message. */
+const MAX_QUOTED = 200;
+/** Characters that JSON leaves as they are but a terminal may obey: DEL, C1 controls, line separators, bidirectional marks. */
+const UNPRINTED = /[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+/**
+ * A value from a file or a message as errors show it: JSON on one line, of at most 200 characters, with everything escaped that a
+ * terminal might obey.
+ */
+export function quoted(value: unknown): string {
+  let text: string;
+  try {
+    const short = typeof value === "string" ? value.slice(0, MAX_QUOTED) : value;
+    text = JSON.stringify(short) ?? String(value);
+  } catch {
+    text = typeof value === "object" ? "an object that JSON has no form for" : String(value);
+  }
+  const escaped = text.replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return escaped.length <= MAX_QUOTED ? escaped : `${escaped.slice(0, MAX_QUOTED - 1)}…`;
+}
