@@ -1,31 +1,146 @@
 /**
- * The few file operations of the layers above.
+ * The file operations of the layers above: model files are read, and results written, through here only.
+ *
+ * Whatever lies under a name, reading it ends soon and takes no more memory than was allowed: a path is opened once, must lead to a
+ * regular file, and its size is known before the first byte is read. A FIFO, a device or a sparse file of a terabyte is an error like
+ * any other.
  *
  * @module
  */
 
-/** The absolute path of an existing file, links resolved. */
-export function resolveFile(path: string): string {
-  return Deno.realPathSync(path);
-}
+import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 
-/** Size of a file in bytes. */
-export function fileSize(path: string): number {
-  return Deno.statSync(path).size;
-}
+/**
+ * What a {@link FileError} is about.
+ *
+ * - "missing": there is no file of that name
+ * - "kind": it is no regular file
+ * - "size": it is larger than allowed
+ * - "changed": it is not the file that it was a moment ago
+ * - "io": the system refuses
+ */
+export type FileErrorCode = "missing" | "kind" | "size" | "changed" | "io";
 
-/** Bytes `offset` to `offset + length` of a file; fewer where the file ends before. */
-export function readRange(path: string, offset: number, length: number): Uint8Array {
-  using file = Deno.openSync(path);
-  file.seekSync(offset, Deno.SeekMode.Start);
-  const out = new Uint8Array(length);
-  let filled = 0;
-  while (filled < length) {
-    const n = file.readSync(out.subarray(filled));
-    if (n === null) break;
-    filled += n;
+/** A file that is not read. The message tells why, in a form that goes behind its name. */
+export class FileError extends Error {
+  /** The class's name. */
+  override readonly name = "FileError";
+  /** What the error is about. */
+  readonly code: FileErrorCode;
+
+  /** Makes an error with a one-line message. */
+  constructor(code: FileErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
   }
-  return out.subarray(0, filled);
+}
+
+/** What the system calls things that are no regular files. */
+const KINDS = [
+  ["isDirectory", "a directory"],
+  ["isFIFO", "a FIFO"],
+  ["isSocket", "a socket"],
+  ["isCharacterDevice", "a device"],
+  ["isBlockDevice", "a device"],
+] as const satisfies readonly (readonly [keyof Stats, string])[];
+
+/** Opening a FIFO waits for a writer unless this is set; for regular files it means nothing. Windows has no such thing. */
+const NO_WAIT = constants.O_NONBLOCK ?? 0;
+
+/** Most bytes that are asked of the system at once. */
+const READ_BYTES = 2 ** 30;
+
+/** Throws the error of a failed call of the system; its text would repeat the path. */
+function refused(cause: unknown): never {
+  if (cause instanceof FileError) throw cause;
+  const { code, message } = cause as { code?: string; message?: string };
+  if (code === "ENOENT" || code === "ENOTDIR") throw new FileError("missing", "does not exist", { cause });
+  if (cause instanceof Deno.errors.NotCapable) {
+    throw new FileError("io", "cannot be read: run again with the --allow-read flag", { cause });
+  }
+  const text = String(message ?? cause).split("\n")[0].replace(/, \w+ '.*$|: \w+ '.*$/, "");
+  throw new FileError("io", `cannot be read: ${text}`, { cause });
+}
+
+function checkRegular(found: Stats): void {
+  if (found.isFile()) return;
+  const kind = KINDS.find(([is]) => found[is]())?.[1] ?? "no regular file";
+  throw new FileError("kind", `is ${kind}, expected a regular file`);
+}
+
+/** A regular file that is open for reading. */
+export class InputFile implements Disposable {
+  /** The path that was opened. */
+  readonly path: string;
+  /** Bytes that it had when it was opened. */
+  readonly size: number;
+  /** Tells this version of the file from every other: where it lies, its size and when it was written. */
+  readonly version: string;
+  readonly #fd: number;
+
+  /** Opens a path. Throws a {@link FileError} where that leads to no regular file. */
+  constructor(path: string) {
+    let fd: number | undefined;
+    try {
+      this.path = path;
+      checkRegular(statSync(path)); // what is no file is not even opened
+      this.#fd = fd = openSync(path, constants.O_RDONLY | NO_WAIT);
+      const found = fstatSync(fd);
+      checkRegular(found); // it may have taken the place of the other since
+      this.size = found.size;
+      this.version = versionOf(found);
+    } catch (error) {
+      if (fd !== undefined) closeSync(fd);
+      refused(error);
+    }
+  }
+
+  /** The absolute path, links resolved. */
+  resolve(): string {
+    try {
+      return Deno.realPathSync(this.path);
+    } catch (error) {
+      refused(error);
+    }
+  }
+
+  /** Bytes `offset` to `offset + length`. Throws a {@link FileError} where the file ends before. */
+  read(offset: number, length: number): Uint8Array {
+    // Checked first: memory for bytes that are not there must not be asked for.
+    if (offset + length > this.size) {
+      throw new FileError("size", `ends at byte ${this.size}, before byte ${offset + length}`);
+    }
+    const out = new Uint8Array(length);
+    for (let done = 0; done < length;) {
+      let got: number;
+      try {
+        got = readSync(this.#fd, out, done, Math.min(length - done, READ_BYTES), offset + done);
+      } catch (error) {
+        refused(error);
+      }
+      if (got === 0) {
+        throw new FileError("changed", `became shorter while it was read: it ends at byte ${offset + done}`);
+      }
+      done += got;
+    }
+    return out;
+  }
+
+  /** Closes it. */
+  [Symbol.dispose](): void {
+    closeSync(this.#fd);
+  }
+}
+
+function versionOf({ dev, ino, size, mtimeMs }: Stats): string {
+  return [dev, ino, size, mtimeMs].join(" ");
+}
+
+/** All bytes of a regular file of at most `most` bytes. Throws a {@link FileError}, before anything is read where it is larger. */
+export function readFile(path: string, most: number): Uint8Array {
+  using file = new InputFile(path);
+  if (file.size > most) throw new FileError("size", `has ${file.size} bytes, at most ${most} are allowed`);
+  return file.read(0, file.size);
 }
 
 /** Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. */
@@ -45,5 +160,15 @@ export function writeWhole(path: string, pieces: Iterable<Uint8Array>): void {
       Deno.removeSync(temporary);
     } catch { /* it was never made */ }
     throw error;
+  }
+}
+
+/** Names of all entries of a folder that are no folders. Throws a {@link FileError}; "kind" where it is no folder. */
+export function fileNames(folder: string): string[] {
+  try {
+    return Array.from(Deno.readDirSync(folder)).filter((entry) => !entry.isDirectory).map((entry) => entry.name);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotADirectory) throw new FileError("kind", "is a file", { cause: error });
+    refused(error);
   }
 }

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { fileSize, readRange, resolveFile, writeWhole } from "../../ffi/file.ts";
+import { FileError, InputFile, writeWhole } from "../../ffi/file.ts";
 import * as dt from "../graph/dtype.ts";
 import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError, ValueError } from "../graph/error.ts";
@@ -79,16 +79,19 @@ function reason(error: unknown): string {
 }
 
 function readHeader(given: string): Header {
-  let path: string;
-  let size: number;
-  let start: Uint8Array;
   try {
-    path = resolveFile(given);
-    size = fileSize(path);
-    start = readRange(path, 0, 8);
+    using file = new InputFile(given);
+    return parseHeader(given, file);
   } catch (error) {
-    fail(given, `cannot be read: ${reason(error)}`, error);
+    if (error instanceof FileError) fail(given, error.message, error);
+    throw error;
   }
+}
+
+function parseHeader(given: string, file: InputFile): Header {
+  const { size } = file;
+  const path = file.resolve();
+  const start = file.read(0, Math.min(8, size));
   if (start.length < 8) fail(given, "is too short for a safetensors file");
   if (new TextDecoder().decode(start) === LFS_POINTER) {
     fail(given, 'is what Git LFS leaves in place of a file: "git lfs pull" fetches it');
@@ -98,7 +101,7 @@ function readHeader(given: string): Header {
     fail(given, `is no safetensors file: its header would have ${length} bytes, at most ${MAX_HEADER} are allowed`);
   }
   if (8 + length > size) fail(given, `is cut off: its header has ${length} bytes, the file ${size}`);
-  const bytes = readRange(path, 8, length);
+  const bytes = file.read(8, length);
   if (bytes[0] !== 0x7b) fail(given, `is no safetensors file: its header does not begin with "{"`);
   let json: unknown;
   try {

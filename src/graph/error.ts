@@ -85,3 +85,9 @@ export function quoted(value: unknown): string {
   const escaped = text.replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
   return escaped.length <= MAX_QUOTED ? escaped : `${escaped.slice(0, MAX_QUOTED - 1)}…`;
 }
+
+/** A path as messages show it: as it is, or {@link quoted} where a terminal might obey a part of it. */
+export function shownPath(path: string): string {
+  // deno-lint-ignore no-control-regex
+  return /[\0-\x1f]/.test(path) || path.search(UNPRINTED) >= 0 ? quoted(path) : path;
+}

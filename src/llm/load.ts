@@ -70,7 +70,7 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   checkSignal(options.signal);
   const path = dir instanceof URL && dir.protocol === "file:" ? fileURLToPath(dir) : dir;
   if (typeof path !== "string") throw new LlmError("option", `load() expected a model directory: found ${path}`);
-  const names = await modelFiles(path);
+  const names = modelFiles(path);
   const opening = mx.openAhead(options.device);
   try {
     return await loadFrom(path, names, dtype, options, opening);
@@ -88,17 +88,17 @@ async function loadFrom(
   opening: Promise<void>,
 ): Promise<Loaded> {
   const configFile = `${path}/config.json`;
-  const text = await readModelFile(path, "config.json");
+  const text = readModelFile(path, "config.json");
   if (text === undefined) {
     const why = names.some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
     throw new LlmError("config", `${configFile} does not exist: ${why}`);
   }
   const architecture = describeModel(Fields.parse(text, configFile), configFile);
   const { config } = architecture;
-  const generationText = await readModelFile(path, "generation_config.json");
+  const generationText = readModelFile(path, "generation_config.json");
   const generationConfig = readGenerationConfig(generationText, `${path}/generation_config.json`);
 
-  const weights = await openWeights(path, config, dtype);
+  const weights = openWeights(path, config, dtype);
   try {
     const model = architecture.build(weights);
     weights.finish();
@@ -115,12 +115,12 @@ async function loadFrom(
 }
 
 async function loadTokenizer(dir: string, config: ModelConfig, generation: GenerationConfig): Promise<Tokenizer> {
-  const tokenizer = await readModelBytes(dir, "tokenizer.json");
+  const tokenizer = readModelBytes(dir, "tokenizer.json");
   if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);
   return await Tokenizer.load({
     tokenizer,
-    config: await readModelFile(dir, "tokenizer_config.json"),
-    chatTemplate: await readModelFile(dir, "chat_template.jinja"),
+    config: readModelFile(dir, "tokenizer_config.json"),
+    chatTemplate: readModelFile(dir, "chat_template.jinja"),
     dir,
     vocabSize: config.vocabSize,
     eosTokenIds: generation.eosTokenIds.length > 0 ? generation.eosTokenIds : config.eosTokenIds,

@@ -2,17 +2,19 @@
  * The files of a model directory as mlx-lm lays it out.
  *
  * Opening the weights reads headers only. The model then takes its tensors one by one, which checks names, shapes and
- * dtypes; nothing is allocated before all of them fit. The only file of this folder that touches the file system.
+ * dtypes; nothing is allocated before all of them fit.
  *
  * @module
  */
 
 import { join } from "node:path";
+import { FileError, fileNames, readFile } from "../../ffi/file.ts";
 import * as mx from "../array/mod.ts";
 import { untrack } from "../array/scope.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config.ts";
-import { listed, LlmError } from "./error.ts";
+import { shownPath } from "../graph/error.ts";
+import { listed, LlmError, type LlmErrorCode } from "./error.ts";
 
 /** What a tensor may be stored as. */
 type Kind = "float" | "codes";
@@ -128,26 +130,48 @@ export class Weights implements Disposable {
   }
 }
 
-/** Text of a file in a model directory; `undefined` when there is none. */
-export async function readModelFile(dir: string, name: string): Promise<string | undefined> {
-  const bytes = await readModelBytes(dir, name);
-  return bytes && new TextDecoder().decode(bytes);
+/** Most bytes of each file of a model directory, far above any that is published, and what its errors are about. */
+const MODEL_FILES = {
+  "config.json": { most: 2 ** 20, code: "config" },
+  "generation_config.json": { most: 2 ** 20, code: "config" },
+  "tokenizer.json": { most: 2 ** 27, code: "tokenizer" },
+  "tokenizer_config.json": { most: 2 ** 24, code: "tokenizer" },
+  "chat_template.jinja": { most: 2 ** 18, code: "template" },
+} as const satisfies Record<string, { readonly most: number; readonly code: LlmErrorCode }>;
+
+/** The files of a model directory beside its weights. */
+export type ModelFile = keyof typeof MODEL_FILES;
+
+/** Text of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} as {@link readModelBytes} does. */
+export function readModelFile(dir: string, name: ModelFile): string | undefined {
+  const bytes = readModelBytes(dir, name);
+  if (bytes === undefined) return undefined;
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch (cause) {
+    throw new LlmError(MODEL_FILES[name].code, `${shownPath(join(dir, name))} is not valid UTF-8`, { cause });
+  }
 }
 
-/** Bytes of a file in a model directory; `undefined` when there is none. */
-export async function readModelBytes(dir: string, name: string): Promise<Uint8Array | undefined> {
+/**
+ * Bytes of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} where it is no regular file or
+ * larger than any such file, before it is read.
+ */
+export function readModelBytes(dir: string, name: ModelFile): Uint8Array | undefined {
   const path = join(dir, name);
+  const { most, code } = MODEL_FILES[name];
   try {
-    return await Deno.readFile(path);
+    return readFile(path, most);
   } catch (cause) {
-    if (cause instanceof Deno.errors.NotFound) return undefined;
-    throw new LlmError("weights", `${path} cannot be read: ${(cause as Error).message}`, { cause });
+    if (!(cause instanceof FileError)) throw cause;
+    if (cause.code === "missing") return undefined;
+    throw new LlmError(code, `${shownPath(path)} ${cause.message}`, { cause });
   }
 }
 
 /** Opens all model*.safetensors of a directory; no tensor is read yet. */
-export async function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Promise<Weights> {
-  const names = (await modelFiles(dir)).filter((name) => /^model.*\.safetensors$/.test(name)).sort();
+export function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Weights {
+  const names = modelFiles(dir).filter((name) => /^model.*\.safetensors$/.test(name)).sort();
   if (names.length === 0) throw new LlmError("weights", `${dir} has no model*.safetensors`);
   const stored = new Map<string, Tensor>();
   const from = new Map<string, string>();
@@ -182,25 +206,21 @@ function readNames(path: string): Readonly<Record<string, Tensor>> {
 export const NO_GGUF = "GGUF is not read, take the model's folder with config.json and model*.safetensors";
 
 /** Names of the files in a model directory. Throws when it is not one that can be read. */
-export async function modelFiles(dir: string): Promise<string[]> {
+export function modelFiles(dir: string): string[] {
   if (dir === "") throw new LlmError("weights", "The model directory is an empty text: name a folder");
   try {
-    const names: string[] = [];
-    for await (const entry of Deno.readDir(dir)) if (!entry.isDirectory) names.push(entry.name);
-    return names;
+    return fileNames(dir);
   } catch (cause) {
-    const missing = cause instanceof Deno.errors.NotFound;
-    const file = cause instanceof Deno.errors.NotADirectory;
+    if (!(cause instanceof FileError)) throw cause;
     // Names of the Hugging Face Hub look like this; mlx-lm would download them.
-    const hub = missing && /^[\w.-]+\/[\w.-]+$/.test(dir);
+    const hub = cause.code === "missing" && /^[\w.-]+\/[\w.-]+$/.test(dir);
     const hint = dir.endsWith(".gguf")
       ? `: ${NO_GGUF}`
-      : file
+      : cause.code === "kind"
       ? ": name the folder that it lies in"
       : hub
       ? `: hf download ${dir} --local-dir DIR fetches a model of that name`
       : "";
-    const why = missing ? "does not exist" : file ? "is a file" : `cannot be read: ${(cause as Error).message}`;
-    throw new LlmError("weights", `The model directory ${dir} ${why}${hint}`, { cause });
+    throw new LlmError("weights", `The model directory ${shownPath(dir)} ${cause.message}${hint}`, { cause });
   }
 }
