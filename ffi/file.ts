@@ -8,6 +8,7 @@
  * @module
  */
 
+import { basename, dirname, join } from "node:path";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 
 /**
@@ -17,9 +18,10 @@ import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSy
  * - "kind": it is no regular file
  * - "size": it is larger than allowed
  * - "changed": it is not the file that it was a moment ago
+ * - "content": it holds what cannot be
  * - "io": the system refuses
  */
-export type FileErrorCode = "missing" | "kind" | "size" | "changed" | "io";
+export type FileErrorCode = "missing" | "kind" | "size" | "changed" | "content" | "io";
 
 /** A file that is not read. The message tells why, in a form that goes behind its name. */
 export class FileError extends Error {
@@ -46,6 +48,9 @@ const KINDS = [
 
 /** Opening a FIFO waits for a writer unless this is set; for regular files it means nothing. Windows has no such thing. */
 const NO_WAIT = constants.O_NONBLOCK ?? 0;
+
+/** Files that are only looked through are read in pieces of this size. */
+const CHUNK_BYTES = 2 ** 22;
 
 /** Most bytes that are asked of the system at once. */
 const READ_BYTES = 2 ** 30;
@@ -74,7 +79,7 @@ export class InputFile implements Disposable {
   readonly path: string;
   /** Bytes that it had when it was opened. */
   readonly size: number;
-  /** Tells this version of the file from every other: where it lies, its size and when it was written. */
+  /** Tells this version of the file from others: its size, and when it was written. */
   readonly version: string;
   readonly #fd: number;
 
@@ -132,8 +137,35 @@ export class InputFile implements Disposable {
   }
 }
 
-function versionOf({ dev, ino, size, mtimeMs }: Stats): string {
-  return [dev, ino, size, mtimeMs].join(" ");
+/** Not the inode: some network file systems make up new ones. */
+function versionOf({ size, mtimeMs }: Stats): string {
+  return `${size} ${mtimeMs}`;
+}
+
+/** Throws a {@link FileError} with code "changed" where a path no longer leads to a version of a file. */
+export function checkVersion(path: string, version: string): void {
+  let found: string | undefined;
+  try {
+    const stats = statSync(path);
+    checkRegular(stats);
+    found = versionOf(stats);
+  } catch (error) {
+    refused(error);
+  }
+  if (found !== version) throw new FileError("changed", "changed since it was opened: load it again");
+}
+
+/** Throws a {@link FileError} unless all bytes of a range of a file are 0 or 1. */
+export function checkBooleans(path: string, offset: number, length: number): void {
+  using file = new InputFile(path);
+  for (let at = 0; at < length; at += CHUNK_BYTES) {
+    const bytes = file.read(offset + at, Math.min(CHUNK_BYTES, length - at));
+    let bits = 0;
+    for (let i = 0; i < bytes.length; i++) bits |= bytes[i];
+    if (bits <= 1) continue;
+    const wrong = bytes.findIndex((byte) => byte > 1);
+    throw new FileError("content", `has ${bytes[wrong]} in place of true or false at byte ${offset + at + wrong}`);
+  }
 }
 
 /** All bytes of a regular file of at most `most` bytes. Throws a {@link FileError}, before anything is read where it is larger. */
@@ -143,24 +175,79 @@ export function readFile(path: string, most: number): Uint8Array {
   return file.read(0, file.size);
 }
 
-/** Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. */
+/** What is put behind the name of a file while it is written. */
+const TEMPORARY = /^[0-9a-f]{8}\.tmp$/;
+
+/**
+ * Writes a file piece by piece under a temporary name beside it and renames it, so that no half of it is ever seen. What writers that
+ * were killed left beside it goes.
+ */
 export function writeWhole(path: string, pieces: Iterable<Uint8Array>): void {
-  const temporary = `${path}.${crypto.randomUUID().slice(0, 8)}.tmp`;
+  sweep(path);
+  const { file, temporary } = openTemporary(path);
   try {
-    {
-      using file = Deno.openSync(temporary, { write: true, createNew: true });
+    try {
       for (const piece of pieces) {
         for (let at = 0; at < piece.length;) at += file.writeSync(piece.subarray(at));
       }
       file.syncDataSync();
+    } finally {
+      file.close();
     }
     Deno.renameSync(temporary, path);
   } catch (error) {
-    try {
-      Deno.removeSync(temporary);
-    } catch { /* it was never made */ }
+    remove(temporary);
     throw error;
   }
+}
+
+/** Makes a temporary file for a path, locked for as long as it is open. */
+function openTemporary(path: string): { readonly file: Deno.FsFile; readonly temporary: string } {
+  for (;;) {
+    const temporary = `${path}.${crypto.randomUUID().slice(0, 8)}.tmp`;
+    const file = Deno.openSync(temporary, { write: true, createNew: true });
+    if (lock(file) !== false && file.statSync().nlink !== 0) return { file, temporary };
+    file.close(); // another writer swept it before it was locked
+  }
+}
+
+/**
+ * Removes temporary files of a path whose writer is gone. The system holds a writer's lock exactly as long as the process lives, so a
+ * living writer's file is never taken.
+ */
+function sweep(path: string): void {
+  const folder = dirname(path);
+  const start = `${basename(path)}.`;
+  let names: string[];
+  try {
+    names = fileNames(folder);
+  } catch {
+    return; // writing says what is wrong with the folder; one that may only be written to is not swept
+  }
+  for (const name of names) {
+    if (!name.startsWith(start) || !TEMPORARY.test(name.slice(start.length))) continue;
+    const temporary = join(folder, name);
+    try {
+      if (!Deno.lstatSync(temporary).isFile) continue;
+      using file = Deno.openSync(temporary, { write: true });
+      if (lock(file) === true) remove(temporary);
+    } catch { /* it is gone, or another user's */ }
+  }
+}
+
+/** Takes the lock of a file: true where this process has it now, undefined where the file system knows no locks. */
+function lock(file: Deno.FsFile): boolean | undefined {
+  try {
+    return file.tryLockSync(true);
+  } catch {
+    return undefined;
+  }
+}
+
+function remove(path: string): void {
+  try {
+    Deno.removeSync(path);
+  } catch { /* it is gone */ }
 }
 
 /** Names of all entries of a folder that are no folders. Throws a {@link FileError}; "kind" where it is no folder. */

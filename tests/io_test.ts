@@ -156,3 +156,115 @@ Deno.test("saveSafetensors() leaves nothing behind when it fails", () => {
     assertEquals([...Deno.readDirSync(folder)], []);
   });
 });
+
+/** One more tensor behind those of a header, for checks of the whole. */
+const W = '{"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}';
+
+/** Headers that other readers take, with data and a part of the message. */
+const MISLEADING: readonly (readonly [string, Uint8Array, string])[] = [
+  ["a name twice", file(`{"w": ${W}, "w": ${W}}`, 4), 'names the tensor "w" twice'],
+  ["a name twice by its escape", file(`{"w": ${W}, "\\u0077": ${W}}`, 4), 'names the tensor "w" twice'],
+  [
+    "a field twice",
+    file('{"w": {"dtype": "U8", "dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}'),
+    'has "dtype" twice',
+  ],
+  ["metadata twice", file('{"__metadata__": {}, "__metadata__": {}}'), "has metadata twice"],
+  ["a metadatum twice", file('{"__metadata__": {"a": "1", "a": "2"}}'), 'has the metadata "a" twice'],
+  ["a hole in front", file(entry("U8", [4], 1, 5), 5), "bytes 0 to 1 of the data belong to no tensor"],
+  [
+    "a hole",
+    file(`{"w": ${W}, "v": {"dtype": "U8", "shape": [2], "data_offsets": [5, 7]}}`, 7),
+    "bytes 4 to 5 of the data belong to no tensor",
+  ],
+  ["bytes behind", file(`{"w": ${W}}`, 5), "bytes 4 to 5 of the data belong to no tensor"],
+  ["only bytes", file("{}", 1), "bytes 0 to 1 of the data belong to no tensor"],
+  [
+    "an empty tensor inside of another",
+    file(`{"w": ${W}, "v": {"dtype": "U8", "shape": [0], "data_offsets": [2, 2]}}`, 4),
+    'tensors "w" and "v" overlap',
+  ],
+  ["an overflow behind 0", file(entry("F32", [2 ** 40, 2 ** 40, 0], 0, 0)), "too large"],
+  ["white space in front", file(" {}"), 'does not begin with "{"'],
+  ["a zero behind", file("{}\0"), "not valid JSON: expected the end of the text, at byte 10"],
+  ["a comma behind", file(`{"w": ${W},}`, 4), "not valid JSON"],
+  [
+    "a fraction that is whole",
+    file('{"w": {"dtype": "U8", "shape": [1.0], "data_offsets": [0, 1]}}', 1),
+    "list of sizes",
+  ],
+  ["an exponent", file('{"w": {"dtype": "U8", "shape": [1e0], "data_offsets": [0, 1]}}', 1), "list of sizes"],
+  ["a zero in front", file('{"w": {"dtype": "U8", "shape": [01], "data_offsets": [0, 1]}}', 1), "expected a number"],
+  ["half a pair", file(`{"\\ud800": ${W}}`, 4), "without half a surrogate pair"],
+  ["a control character", file(`{"a\nb": ${W}}`, 4), "without control characters"],
+  ["three offsets", file('{"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1, 1]}}', 1), "has no data_offsets"],
+  ["no shape", file('{"w": {"dtype": "U8", "data_offsets": [0, 1]}}', 1), "has no shape"],
+  ["fields as a list", file('{"w": ["U8", [1], [0, 1]]}', 1), "not described by an object"],
+  ["half bytes", file(entry("F4", [2], 0, 1), 1), "dtype F4, which is not supported"],
+  ["a long name", file(`{"${"n".repeat(70_000)}": ${W}}`, 4), "a string of too many bytes: at most 65536 are allowed"],
+  ["a long string", file(`{"__metadata__": {"a": "${"x".repeat(2e6)}"}}`), "at most 1048576 are allowed"],
+  ["a deep field", file(`{"w": {"x": ${"[".repeat(1e6)}`), "too many objects and lists inside of each other"],
+  ["wide fields", file(`{"w": {"x": [${"1,".repeat(1e6)}1]}}`), "too many bytes of unknown fields"],
+  ["white space without end", file(`{${" ".repeat(9e6)}}`), "too many bytes of white space"],
+  ["a terabyte", file(entry("BOOL", [1e12], 0, 1e12), 4), "it is cut off"],
+  ["a colourful name", file('{"\\u001b[31m\\n\u009b": 1}'), 'tensor "\\u001b[31m\\n\\u009b" is not described'],
+];
+
+Deno.test("loadSafetensors() takes only what the format allows", () => {
+  withFolder((folder) => {
+    for (const [name, bytes, message] of MISLEADING) {
+      const path = `${folder}/${name}.safetensors`;
+      Deno.writeFileSync(path, bytes);
+      const error = assertThrows(() => mx.loadSafetensors(path), mx.ArrayError, message);
+      assert(!/\p{Cc}/u.test(error.message) && error.message.length < 400 + path.length, error.message);
+    }
+    const invalid = file('{"??": 1}');
+    invalid.set([0xc3, 0x28], 10);
+    Deno.writeFileSync(`${folder}/x.safetensors`, invalid);
+    assertThrows(() => mx.loadSafetensors(`${folder}/x.safetensors`), mx.ArrayError, "a string of valid UTF-8");
+  });
+});
+
+Deno.test("loadSafetensors() takes all that the format allows", () => {
+  withFolder((folder) => {
+    const path = `${folder}/x.safetensors`;
+    const load = (header: string, data = 0): string[] => {
+      Deno.writeFileSync(path, file(header, data));
+      return Object.keys(mx.loadSafetensors(path));
+    };
+    assertEquals(load("{}"), []);
+    assertEquals(load("{} \n\t "), []);
+    assertEquals(load('{"__metadata__": null}'), []);
+    assertEquals(load(`{"w":${W},"__metadata__":{"\\u00e9":"\\ud83d\\ude00"}}`, 4), ["w"]);
+    assertEquals(mx.safetensorsMetadata(path), { "é": "😀" });
+    assertEquals(
+      load('{"w": {"x": [{"y": -1.5e3, "z": null}], "shape": [], "data_offsets": [0, 1], "dtype": "U8"}}', 1),
+      ["w"],
+    );
+    assertEquals(load('{"w": {"dtype": "\\u00558", "shape": [1], "data_offsets": [0, 1]}}', 1), ["w"]);
+    assertEquals(load(`{"": ${W}}`, 4), [""]);
+    assertEquals(load(`{"v": {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]}, "w": ${W}}`, 4), ["v", "w"]);
+    // Strings at every place of the pieces that a header is read in.
+    const long = Object.fromEntries(Array.from({ length: 40 }, (_, i) => ["é\n".repeat(5000) + i, "x"]));
+    assertEquals(load(JSON.stringify({ __metadata__: long })), []);
+    assertEquals(mx.safetensorsMetadata(path), long);
+  });
+});
+
+Deno.test("arrays of a file are read from the file that was checked, and booleans are 0 or 1", () => {
+  withFolder((folder) => {
+    const path = `${folder}/x.safetensors`;
+    mx.saveSafetensors(path, { b: mx.array([true, false, true]), n: mx.ones([4]) });
+    const { b, n } = mx.loadSafetensors(path);
+    assertEquals(b.tolist(), [true, false, true]);
+    mx.saveSafetensors(path, { b: mx.array([true, false, true]), n: mx.ones([1000]) });
+    assertThrows(() => n.tolist(), mx.ArrayError, `${path} changed since it was opened`);
+    Deno.removeSync(path);
+    assertThrows(() => n.tolist(), mx.ArrayError, `${path} does not exist`);
+    const bytes = file(entry("BOOL", [3], 0, 3), 3);
+    bytes.set([1, 0, 2], bytes.length - 3);
+    Deno.writeFileSync(path, bytes);
+    const { w } = mx.loadSafetensors(path);
+    assertThrows(() => w.tolist(), mx.ArrayError, `has 2 in place of true or false at byte ${bytes.length - 1}`);
+  });
+});

@@ -11,7 +11,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "mod.ts": ["src/llm", "src/array", "src/graph"],
   "src/llm": ["src/array", "src/graph", "ffi/file.ts"],
   "src/array": ["src/schedule", "src/graph", "ffi/file.ts"],
-  "src/schedule": ["src/backend", "src/graph"],
+  "src/schedule": ["src/backend", "src/graph", "ffi/file.ts"],
   "src/backend": ["ffi"],
   "src/graph": [],
   "ffi/file.ts": [],

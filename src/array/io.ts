@@ -39,7 +39,11 @@ export function loadSafetensors(path: string): NamedTensors {
   for (const { name, shape, dtype, begin } of header.entries) {
     // Assigned as an own property whatever the name, "__proto__" included.
     Object.defineProperty(found, name, {
-      value: make("file", [], [...shape], dtype, { path: header.path, byteOffset: header.dataStart + begin }),
+      value: make("file", [], [...shape], dtype, {
+        path: header.path,
+        byteOffset: header.dataStart + begin,
+        version: header.version,
+      }),
       enumerable: true,
       writable: true,
       configurable: true,

@@ -18,6 +18,7 @@ import { explain, explainFallback } from "../backend/explain.ts";
 import { decoderForm, type Trial } from "./fast.ts";
 import { dequantized, findLookups } from "./lookup.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
+import { loadLeaf } from "./leaves.ts";
 import { place } from "./memory.ts";
 import { runPrepared } from "./prepared.ts";
 import { type DispatchSource, profiler } from "./profile.ts";
@@ -104,9 +105,8 @@ function upload(node: Node, backend: Backend): void {
     return;
   }
   const storage = new Storage(backend, bytes);
-  const { path, byteOffset } = attrsOf(node, "file");
   try {
-    if (bytes > 0) backend.load(storage.buffer, 0, path, byteOffset, bytes);
+    if (bytes > 0) loadLeaf(node, backend, storage.buffer, 0);
   } catch (error) {
     storage.release();
     throw error;

@@ -6,8 +6,9 @@
 
 import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
-import { attrsOf, type Node, type Quantization } from "../graph/node.ts";
+import type { Node, Quantization } from "../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
+import { loadLeaf } from "./leaves.ts";
 import { Lowering, type Value } from "./lowering.ts";
 import { uploadLeaf } from "./lower.ts";
 import { PARTS, TILE } from "./packed.ts";
@@ -37,11 +38,10 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: Quantizat
   if (!fits || !backend.has("pack_quantized") || leaves.some(({ op }) => op !== "file")) return undefined;
 
   const bytes = (node: Node): number => sizeOf(node.shape) * node.dtype.bytes;
-  const { path, byteOffset } = attrsOf(codes, "file");
   const storage = new Storage(backend, leaves.reduce((sum, node) => sum + bytes(node), 0));
   try {
     // Kernels pack from the end of the matrix to its beginning's place.
-    backend.load(storage.buffer, storage.bytes - bytes(codes), path, byteOffset, bytes(codes));
+    loadLeaf(codes, backend, storage.buffer, storage.bytes - bytes(codes));
     for (const node of [scales, biases]) uploadLeaf(node, backend);
   } catch (error) {
     storage.release();
