@@ -268,3 +268,66 @@ Deno.test("arrays of a file are read from the file that was checked, and boolean
     assertThrows(() => w.tolist(), mx.ArrayError, `has 2 in place of true or false at byte ${bytes.length - 1}`);
   });
 });
+
+Deno.test("saveSafetensors() writes no file that loadSafetensors() would refuse", () => {
+  withFolder((folder) => {
+    const path = `${folder}/x.safetensors`;
+    const save = (tree: mx.TensorTree, metadata = {}): () => void => () => mx.saveSafetensors(path, tree, metadata);
+    const one = mx.ones([1]);
+    assertThrows(save({ ["n".repeat(2 ** 16 + 1)]: one }), mx.ValueError, "got a text of 65537 bytes");
+    assertThrows(save({ "\ud800": one }), mx.ValueError, "half a surrogate pair");
+    assertThrows(save({}, { a: "x".repeat(2 ** 20 + 1) }), mx.ValueError, "at most 1048576 are allowed");
+    assertThrows(save(Array.from({ length: 100_001 }, () => one)), mx.ValueError, "got 100001 arrays");
+    assertEquals([...Deno.readDirSync(folder)], []);
+    save({ ["n".repeat(2 ** 16)]: one }, { a: "x".repeat(2 ** 20) })();
+    assertEquals(Object.values(mx.load(path))[0].tolist(), [1]);
+  });
+});
+
+/** A program that writes half of a file and then waits for its end. */
+const WRITER = `
+import { writeWhole } from "${new URL("../ffi/file.ts", import.meta.url)}";
+writeWhole(Deno.args[0], (function* () {
+  yield new Uint8Array(1e6);
+  Deno.stdout.writeSync(new Uint8Array(1));
+  Deno.stdin.readSync(new Uint8Array(1));
+})());`;
+
+Deno.test("a save removes what killed writers of that file left, and nothing of living ones", async () => {
+  const folder = Deno.makeTempDirSync();
+  const path = `${folder}/x.safetensors`;
+  const names = (): string[] => [...Deno.readDirSync(folder)].map(({ name }) => name).sort();
+  const save = (): void => mx.saveSafetensors(path, { a: mx.ones([4]) });
+  Deno.writeTextFileSync(`${folder}/writer.ts`, WRITER);
+  Deno.writeTextFileSync(`${folder}/x.safetensors.mine.tmp`, "");
+  Deno.writeTextFileSync(`${folder}/y.safetensors.01234567.tmp`, "");
+  const rest = ["writer.ts", "x.safetensors.mine.tmp", "y.safetensors.01234567.tmp"];
+  const writers = Array.from({ length: 4 }, () => {
+    const args = ["run", "-A", "--no-lock", `${folder}/writer.ts`, path];
+    return new Deno.Command(Deno.execPath(), { args, stdin: "piped", stdout: "piped" }).spawn();
+  });
+  try {
+    for (const { stdout } of writers) {
+      const reader = stdout.getReader();
+      assertEquals((await reader.read()).value?.length, 1); // half is written
+      reader.releaseLock();
+    }
+    const temporary = names().filter((name) => !rest.includes(name));
+    assertEquals(temporary.length, 4);
+    save();
+    assertEquals(names(), [...rest, ...temporary, "x.safetensors"].sort());
+    for (const writer of writers.slice(1)) writer.kill("SIGKILL");
+    for (const writer of writers.slice(1)) await writer.status;
+    save();
+    assertEquals(names().length, rest.length + 2); // those of the three are gone
+    const end = writers[0].stdin.getWriter();
+    await end.write(new Uint8Array(1));
+    assertEquals((await writers[0].status).code, 0); // the living one finishes its file
+    assertEquals(names(), [...rest, "x.safetensors"].sort());
+    assertEquals(Deno.statSync(path).size, 1e6);
+    await end.close();
+  } finally {
+    for (const { stdin, stdout } of writers) await Promise.allSettled([stdin.close(), stdout.cancel()]);
+    Deno.removeSync(folder, { recursive: true });
+  }
+});

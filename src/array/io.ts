@@ -8,9 +8,9 @@
  */
 
 import { writeWhole } from "../../ffi/file.ts";
-import { ArrayError, ValueError } from "../graph/error.ts";
+import { ArrayError, quoted, ValueError } from "../graph/error.ts";
 import { readNode } from "../schedule/realize.ts";
-import { DTYPE_NAMES, failFile, readHeader } from "./safetensors.ts";
+import { DTYPE_NAMES, failFile, MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
 import { make, nodeOf, Tensor } from "./tensor.ts";
 
 /** Arrays by name. */
@@ -72,6 +72,23 @@ function* named(tree: TensorTree, prefix: string): Generator<[string, Tensor]> {
   for (const [key, value] of Object.entries(tree)) yield* named(value, prefix === "" ? key : `${prefix}.${key}`);
 }
 
+/** Throws where the file would be one that {@link loadSafetensors} refuses. */
+function checkSavable(names: readonly string[], texts: readonly string[]): void {
+  if (names.length > MAX_TENSORS) {
+    throw new ValueError(`saveSafetensors() got ${names.length} arrays: a file holds at most ${MAX_TENSORS}`);
+  }
+  const check = (text: string, most: number): void => {
+    if (!text.isWellFormed()) throw new ValueError(`saveSafetensors() got half a surrogate pair in ${quoted(text)}`);
+    const bytes = new TextEncoder().encode(JSON.stringify(text)).length - 2;
+    if (bytes <= most) return;
+    throw new ValueError(
+      `saveSafetensors() got a text of ${bytes} bytes, at most ${most} are allowed: ${quoted(text)}`,
+    );
+  };
+  for (const name of names) check(name, MAX_NAME);
+  for (const text of texts) check(text, MAX_STRING);
+}
+
 /**
  * Saves arrays by name; those in nested objects and lists get names such as "layers.0.weight". Metadata are strings, with
  * {"format": "mlx"} added as mlx-lm writes it. The file appears whole or not at all.
@@ -87,6 +104,8 @@ export function saveSafetensors(
     }
   }
   const list = [...named(arrays, "")];
+  const texts = Object.entries(metadata).flat();
+  checkSavable(list.map(([name]) => name), texts);
   const header: Record<string, unknown> = { __metadata__: { format: "mlx", ...metadata } };
   let at = 0;
   for (const [name, tensor] of list) {

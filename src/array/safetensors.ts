@@ -17,8 +17,10 @@ import { JsonReader } from "./json_reader.ts";
 const MAX_HEADER = 100_000_000;
 /** Most tensors of a file, and of all files of a model. */
 export const MAX_TENSORS = 100_000;
-const MAX_NAME = 2 ** 16;
-const MAX_STRING = 2 ** 20;
+/** Most bytes of a name as it is written in a header. */
+export const MAX_NAME = 2 ** 16;
+/** Most bytes of any other text there. */
+export const MAX_STRING = 2 ** 20;
 const MAX_RANK = 8;
 const MAX_METADATA = 10_000;
 /** First bytes of the text that stands for a large file in a repository. */
