@@ -44,7 +44,10 @@ Deno.test("readArgs() names every field that is absent or wrong", () => {
     wrong({ [name]: undefined }, `config.json: "${name}" is missing`);
     wrong({ [name]: "many" }, `config.json: "${name}" is "many", expected`);
   }
-  wrong({ hidden_size: -1, head_dim: 2.5 }, '"hidden_size" is -1, expected a positive integer, "head_dim" is 2.5');
+  wrong(
+    { hidden_size: -1, head_dim: 2.5 },
+    '"hidden_size" is -1, expected a whole number from 1 to 1048576, "head_dim" is 2.5',
+  );
   wrong({ num_attention_heads: 3 }, '"num_attention_heads" 3 is not a multiple of "num_key_value_heads" 2');
   wrong({ head_dim: 127 }, '"head_dim" is 127, expected an even number');
   wrong({ hidden_act: "gelu" }, '"hidden_act" is "gelu": only "silu" is supported');
@@ -118,7 +121,7 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
     );
   }
   for (const name of ["mscale", "mscale_all_dim"]) {
-    const message = `"rope_scaling.${name}" is -10, expected a number of at least 0`;
+    const message = `"rope_scaling.${name}" is -10, expected a number from 0 to 1000000`;
     wrong({ rope_scaling: { type: "yarn", factor: 4, [name]: -10 } }, message);
   }
   const parameters = { rope_theta: undefined, rope_parameters: { rope_theta: -1 } };
@@ -164,7 +167,72 @@ Deno.test("readArgs() does not compare a field that is wrong by itself", () => {
   const { message } = assertThrows(() => read({ num_attention_heads: "x", head_dim: 0, hidden_act: 5 }), LlmError);
   assertEquals(
     message,
-    'config.json: "num_attention_heads" is "x", expected a positive integer, ' +
-      '"head_dim" is 0, expected a positive integer, "hidden_act" is 5, expected a string',
+    'config.json: "num_attention_heads" is "x", expected a whole number from 1 to 4096, ' +
+      '"head_dim" is 0, expected a whole number from 1 to 4096, "hidden_act" is 5, expected a string',
+  );
+});
+
+Deno.test("readArgs() takes null in the quantization of a module as mlx-lm means it", () => {
+  const quantization = {
+    group_size: 128,
+    bits: 8,
+    mode: "affine",
+    "lm_head": { group_size: null, bits: 6, mode: "affine" },
+    "model.embed_tokens": { group_size: null, bits: null, mode: null },
+    "model.layers.0.mlp.up_proj": {},
+    "model.layers.0.mlp.down_proj": true,
+  };
+  const read1 = read({ quantization }).quantization;
+  assertEquals(read1?.base, { groupSize: 128, bits: 8 });
+  assertEquals([...read1?.overrides ?? []], [
+    ["lm_head", { groupSize: 64, bits: 6 }],
+    ["model.embed_tokens", { groupSize: 64, bits: 4 }],
+    ["model.layers.0.mlp.up_proj", { groupSize: 64, bits: 4 }],
+  ]);
+  wrong({ quantization: { group_size: 0, bits: 4 } }, '"quantization" has group_size 0, expected 32, 64, 128');
+});
+
+Deno.test("readArgs() refuses sizes beyond any model, whatever would be made of them", () => {
+  const yarn = { rope_scaling: { rope_type: "yarn", factor: 4 } };
+  for (const size of [4e8, 1e12, 1e15, 1e300]) {
+    for (const name of ["head_dim", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"]) {
+      wrong({ [name]: size, ...yarn }, `"${name}" is ${size}, expected a whole number from 1 to `);
+    }
+    wrong({ vocab_size: size }, `"vocab_size" is ${size}, expected a whole number from 1 to 67108864`);
+  }
+  wrong({ max_position_embeddings: 2 ** 31 }, "expected a whole number from 1 to 2147483647");
+  wrong({ rms_norm_eps: 2 }, '"rms_norm_eps" is 2, expected a positive number up to 1');
+  wrong({ rope_theta: 1e13 }, '"rope_theta" is 10000000000000, expected a positive number up to 1000000000000');
+  wrong({ rope_theta: 1, ...yarn }, '"rope_theta" is 1: "yarn" needs more than 1');
+  for (const factor of [1e7, 1e-7]) {
+    wrong({ rope_scaling: { type: "linear", factor } }, `"rope_scaling.factor" is ${factor}`);
+  }
+  wrong({ eos_token_id: Array(1001).fill(1) }, "a list of token ids, at most 1000");
+});
+
+Deno.test("messages quote what config.json says on one short line", () => {
+  const text = "\x1b[2J\n\u202e".repeat(10_000);
+  const changes = [
+    { hidden_act: text },
+    { head_dim: text },
+    { rope_scaling: { type: text } },
+    { rope_scaling: { type: "yarn", factor: text } },
+    { rope_scaling: text },
+    { quantization: text },
+    { quantization: { mode: text } },
+    { quantization: { [text]: { bits: text } } },
+    { quantization: null, quantization_config: { quant_method: text } },
+    { eos_token_id: [text] },
+  ];
+  const lines = changes.map((change) => assertThrows(() => read(change), LlmError).message);
+  const parse = (json: string): string =>
+    assertThrows(() => describeModel(Fields.parse(json, "dir/config.json"), "dir/config.json"), LlmError).message;
+  lines.push(parse(JSON.stringify({ model_type: text })), parse(text), parse(`{"a": ${text}`), parse(`{"${text}": 1}`));
+  assertEquals(lines.filter((line) => /[\p{Cc}\u202e]/u.test(line) || line.length > 600), []);
+  assertThrows(() => Fields.parse("[".repeat(500_000), "c.json"), LlmError, "c.json is not valid JSON");
+  assertThrows(
+    () => read({ head_dim: JSON.parse(`${"[".repeat(50_000)}${"]".repeat(50_000)}`) }),
+    LlmError,
+    '"head_dim"',
   );
 });

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError } from "./error.ts";
 
 /** Affine quantization of one module. */
@@ -72,6 +73,16 @@ export interface GenerationConfig {
 
 const GROUP_SIZES: readonly number[] = [32, 64, 128];
 const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
+/** What mlx-lm takes for what a row of the quantization block leaves out or says null for. */
+const AFFINE: Quantization = { groupSize: 64, bits: 4 };
+
+// Far above any model. Sizes are compared with the tensors that are stored, and until then nothing may be made of them.
+const MAX_VOCABULARY = 2 ** 26;
+/** Positions are int32. */
+const MAX_POSITION = 2 ** 31 - 1;
+const MAX_IDS = 1000;
+const MAX_THETA = 1e12;
+const MAX_SCALING = 1e6;
 
 /** Checked access to the fields of a JSON object; problems are collected and thrown together by {@link Fields.finish}. */
 export class Fields {
@@ -83,7 +94,7 @@ export class Fields {
   /** Wraps a parsed JSON object; `file` is what messages call it. */
   constructor(values: unknown, file: string) {
     if (typeof values !== "object" || values === null || Array.isArray(values)) {
-      throw new LlmError("config", `${file} does not hold a JSON object`);
+      throw new LlmError("config", `${shownPath(file)} does not hold a JSON object`);
     }
     this.values = values as Record<string, unknown>;
     this.#file = file;
@@ -95,19 +106,21 @@ export class Fields {
     try {
       values = JSON.parse(text);
     } catch (cause) {
-      throw new LlmError("config", `${file} is not valid JSON: ${(cause as Error).message}`, { cause });
+      throw new LlmError("config", `${shownPath(file)} is not valid JSON: ${quoted((cause as Error).message)}`, {
+        cause,
+      });
     }
     return new Fields(values, file);
   }
 
-  /** An integer of at least 1, or `fallback` when the field is absent and one is given. */
-  count(name: string, fallback?: number): number {
-    return this.#number(name, (v) => Number.isSafeInteger(v) && v >= 1, "a positive integer", fallback);
+  /** A whole number from 1 to `most`. */
+  count(name: string, most: number): number {
+    return this.whole(name, 1, most);
   }
 
-  /** A finite number above 0. */
-  positive(name: string, fallback?: number): number {
-    return this.#number(name, (v) => Number.isFinite(v) && v > 0, "a positive number", fallback);
+  /** A finite number above 0 and up to `most`. */
+  positive(name: string, most: number): number {
+    return this.#number(name, (v) => v > 0 && v <= most, `a positive number up to ${most}`, undefined);
   }
 
   /** A finite number in a closed range. */
@@ -149,8 +162,9 @@ export class Fields {
   tokenIds(name: string): number[] {
     const value = this.values[name] ?? [];
     const ids: unknown[] = Array.isArray(value) ? value : [value];
-    if (ids.every((id) => Number.isSafeInteger(id) && (id as number) >= 0)) return ids as number[];
-    this.#expected(name, "a token id or a list of token ids");
+    const valid = (id: unknown): boolean => Number.isSafeInteger(id) && (id as number) >= 0;
+    if (ids.length <= MAX_IDS && ids.every(valid)) return ids as number[];
+    this.#expected(name, `a token id or a list of token ids${ids.length > MAX_IDS ? `, at most ${MAX_IDS}` : ""}`);
     return [];
   }
 
@@ -166,7 +180,9 @@ export class Fields {
 
   /** Throws when there were problems, naming all of them. */
   finish(): void {
-    if (this.#problems.length > 0) throw new LlmError("config", `${this.#file}: ${listed(this.#problems, 12)}`);
+    if (this.#problems.length > 0) {
+      throw new LlmError("config", `${shownPath(this.#file)}: ${listed(this.#problems, 12)}`);
+    }
   }
 
   #number(name: string, valid: (v: number) => boolean, expected: string, fallback: number | undefined): number {
@@ -181,22 +197,17 @@ export class Fields {
     this.#problems.push(
       value === undefined || value === null
         ? `"${name}" is missing (expected ${expected})`
-        : `"${name}" is ${shown(value)}, expected ${expected}`,
+        : `"${name}" is ${quoted(value)}, expected ${expected}`,
     );
   }
-}
-
-function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
-  return text.length > 40 ? `${text.slice(0, 40)}…` : text;
 }
 
 /** The fields that all models share; the caller reads its own from the same {@link Fields} and then calls `finish()`. */
 export function readModelConfig(fields: Fields): ModelConfig {
   return {
     modelType: fields.string("model_type"),
-    vocabSize: fields.count("vocab_size"),
-    maxPositionEmbeddings: fields.count("max_position_embeddings"),
+    vocabSize: fields.count("vocab_size", MAX_VOCABULARY),
+    maxPositionEmbeddings: fields.count("max_position_embeddings", MAX_POSITION),
     tieWordEmbeddings: fields.flag("tie_word_embeddings"),
     eosTokenIds: fields.tokenIds("eos_token_id"),
     quantization: readQuantization(fields),
@@ -229,12 +240,12 @@ function readQuantization(fields: Fields): QuantizationConfig | undefined {
   if (!fields.has(name)) return undefined;
   const block = fields.values[name];
   if (typeof block !== "object" || block === null || Array.isArray(block)) {
-    fields.problem(`"${name}" is ${shown(block)}, expected an object with "group_size" and "bits"`);
+    fields.problem(`"${name}" is ${quoted(block)}, expected an object with "group_size" and "bits"`);
     return undefined;
   }
   const { quant_method: method } = block as Record<string, unknown>;
   if (method !== undefined && !("group_size" in block && "bits" in block && name === "quantization")) {
-    fields.problem(`"${name}" uses quant_method ${shown(method)}: convert the model with mlx_lm.convert first`);
+    fields.problem(`"${name}" uses quant_method ${quoted(method)}: convert the model with mlx_lm.convert first`);
     return undefined;
   }
   const base = readQuantizationRow(fields, block as Record<string, unknown>, name);
@@ -249,12 +260,16 @@ function readQuantization(fields: Fields): QuantizationConfig | undefined {
 }
 
 function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path: string): Quantization {
-  const { group_size: groupSize = 64, bits = 4, mode = "affine" } = row;
-  if (mode !== "affine") fields.problem(`"${path}" has mode ${shown(mode)}: only "affine" is supported`);
+  const groupSize = row.group_size ?? AFFINE.groupSize;
+  const bits = row.bits ?? AFFINE.bits;
+  const mode = row.mode ?? "affine";
+  if (mode !== "affine") fields.problem(`${quoted(path)} has mode ${quoted(mode)}: only "affine" is supported`);
   if (!GROUP_SIZES.includes(groupSize as number)) {
-    fields.problem(`"${path}" has group_size ${shown(groupSize)}, expected ${GROUP_SIZES.join(", ")}`);
+    fields.problem(`${quoted(path)} has group_size ${quoted(groupSize)}, expected ${GROUP_SIZES.join(", ")}`);
   }
-  if (!BITS.includes(bits as number)) fields.problem(`"${path}" has bits ${shown(bits)}, expected ${BITS.join(", ")}`);
+  if (!BITS.includes(bits as number)) {
+    fields.problem(`${quoted(path)} has bits ${quoted(bits)}, expected ${BITS.join(", ")}`);
+  }
   return { groupSize: groupSize as number, bits: bits as number };
 }
 
@@ -263,10 +278,13 @@ export function readRope(fields: Fields): { readonly theta: number; readonly sca
   const nested: RopeBlock = { name: "rope_parameters", values: fields.record("rope_parameters") };
   const own = fields.has("rope_theta") || (nested.values.rope_theta ?? undefined) === undefined;
   const scaling = fields.has("rope_scaling") ? { name: "rope_scaling", values: fields.record("rope_scaling") } : nested;
-  return {
-    theta: own ? fields.positive("rope_theta") : positiveIn(fields, nested, "rope_theta"),
-    scaling: readRopeScaling(fields, scaling),
-  };
+  const theta = own ? fields.positive("rope_theta", MAX_THETA) : positiveIn(fields, nested, "rope_theta", MAX_THETA);
+  const read = readRopeScaling(fields, scaling);
+  const given = own ? fields.values.rope_theta : nested.values.rope_theta;
+  if (read.type === "yarn" && given === theta && theta <= 1) {
+    fields.problem(`"rope_theta" is ${theta}: "yarn" needs more than 1`);
+  }
+  return { theta, scaling: read };
 }
 
 /** An object of config.json that tells of positions. */
@@ -278,7 +296,7 @@ interface RopeBlock {
 function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
   const { values } = block;
   const type = values.rope_type ?? values.type ?? "default";
-  const positive = (name: string, fallback?: number): number => positiveIn(fields, block, name, fallback);
+  const positive = (name: string, fallback?: number): number => positiveIn(fields, block, name, MAX_SCALING, fallback);
   switch (type) {
     case "default":
       return { type: "default" };
@@ -288,34 +306,52 @@ function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
       return {
         type: "yarn",
         factor: positive("factor"),
-        originalMaxPositionEmbeddings: positive("original_max_position_embeddings", 4096),
+        originalMaxPositionEmbeddings: positiveIn(
+          fields,
+          block,
+          "original_max_position_embeddings",
+          MAX_POSITION,
+          4096,
+        ),
         betaFast: positive("beta_fast", 32),
         betaSlow: positive("beta_slow", 1),
-        mscale: numberIn(fields, block, "mscale", (v) => v >= 0, "a number of at least 0", 1),
-        mscaleAllDim: numberIn(fields, block, "mscale_all_dim", (v) => v >= 0, "a number of at least 0", 0),
+        mscale: numberIn(fields, block, "mscale", MSCALE, 1),
+        mscaleAllDim: numberIn(fields, block, "mscale_all_dim", MSCALE, 0),
       };
     default:
-      fields.problem(`"${block.name}" has type ${shown(type)}: supported are "default", "linear" and "yarn"`);
+      fields.problem(`"${block.name}" has type ${quoted(type)}: supported are "default", "linear" and "yarn"`);
       return { type: "default" };
   }
 }
 
-function positiveIn(fields: Fields, block: RopeBlock, name: string, fallback?: number): number {
-  return numberIn(fields, block, name, (v) => v > 0, "a positive number", fallback);
+/** A range of numbers, and how messages call it. */
+interface Range {
+  readonly valid: (value: number) => boolean;
+  readonly expected: string;
 }
 
-/** A finite number of a block, or `fallback` where it is absent and one is given. */
+const MSCALE: Range = {
+  valid: (value) => value >= 0 && value <= MAX_SCALING,
+  expected: `a number from 0 to ${MAX_SCALING}`,
+};
+
+/** A number of a block above 0 and up to `most`; not so small either that its inverse would be beyond float32. */
+function positiveIn(fields: Fields, block: RopeBlock, name: string, most: number, fallback?: number): number {
+  const valid = (value: number): boolean => value >= 1 / most && value <= most;
+  return numberIn(fields, block, name, { valid, expected: `a positive number from ${1 / most} to ${most}` }, fallback);
+}
+
+/** A number of a block, or `fallback` where it is absent and one is given. */
 function numberIn(
   fields: Fields,
   { name: path, values }: RopeBlock,
   name: string,
-  valid: (v: number) => boolean,
-  expected: string,
+  { valid, expected }: Range,
   fallback?: number,
 ): number {
   const value = values[name] ?? fallback;
-  if (typeof value === "number" && Number.isFinite(value) && valid(value)) return value;
-  const found = value === undefined ? "missing" : shown(value);
+  if (typeof value === "number" && valid(value)) return value;
+  const found = value === undefined ? "missing" : quoted(value);
   fields.problem(`"${path}.${name}" is ${found}, expected ${expected}`);
   return 1;
 }

@@ -10,10 +10,11 @@
 import { join } from "node:path";
 import { FileError, fileNames, readFile } from "../../ffi/file.ts";
 import * as mx from "../array/mod.ts";
+import { MAX_TENSORS } from "../array/safetensors.ts";
 import { untrack } from "../array/scope.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config.ts";
-import { shownPath } from "../graph/error.ts";
+import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
 
 /** What a tensor may be stored as. */
@@ -104,12 +105,12 @@ export class Weights implements Disposable {
     const groups = [
       [this.#wrong, "do not fit config.json"],
       [this.#missing, "are missing"],
-      [[...this.#stored.keys()], "are not part of the model"],
+      [Array.from(this.#stored.keys(), quoted), "are not part of the model"],
     ] as const;
     const problems = groups.filter(([names]) => names.length > 0).map(([names, what]) =>
       `${names.length} tensors ${what}: ${listed(names, 3)}`
     );
-    if (problems.length > 0) throw new LlmError("weights", `${this.#dir}: ${problems.join("; ")}`);
+    if (problems.length > 0) throw new LlmError("weights", `${shownPath(this.#dir)}: ${problems.join("; ")}`);
   }
 
   /** The tensors of the model. */
@@ -172,17 +173,24 @@ export function readModelBytes(dir: string, name: ModelFile): Uint8Array | undef
 /** Opens all model*.safetensors of a directory; no tensor is read yet. */
 export function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Weights {
   const names = modelFiles(dir).filter((name) => /^model.*\.safetensors$/.test(name)).sort();
-  if (names.length === 0) throw new LlmError("weights", `${dir} has no model*.safetensors`);
+  if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
+  checkParts(dir, names);
   const stored = new Map<string, Tensor>();
   const from = new Map<string, string>();
   try {
     for (const file of names) {
       for (const [name, tensor] of Object.entries(readNames(join(dir, file)))) {
         const other = from.get(name);
-        if (other !== undefined) throw new LlmError("weights", `${dir}: "${name}" is in both ${other} and ${file}`);
+        if (other !== undefined) {
+          const both = [other, file].map(shownPath).join(" and ");
+          throw new LlmError("weights", `${shownPath(dir)}: ${quoted(name)} is in both ${both}`);
+        }
         untrack(tensor);
         from.set(name, file);
         stored.set(name, tensor);
+      }
+      if (stored.size > MAX_TENSORS) {
+        throw new LlmError("weights", `${shownPath(dir)} has more than ${MAX_TENSORS} tensors`);
       }
     }
   } catch (error) {
@@ -190,6 +198,18 @@ export function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Wei
     throw error;
   }
   return new Weights(dir, config, stored, dtype);
+}
+
+/** Throws where a model in parts, model-00001-of-00003.safetensors and so on, lacks some. */
+function checkParts(dir: string, names: readonly string[]): void {
+  const there = new Set(names);
+  const [, start, count] = names.map((name) => /^(.*-)\d{5}-of-(\d{5})\.safetensors$/.exec(name)).find(Boolean) ?? [];
+  const missing = Array.from(
+    { length: Number(count ?? 0) },
+    (_, i) => `${start}${String(i + 1).padStart(5, "0")}-of-${count}.safetensors`,
+  ).filter((name) => !there.has(name));
+  if (missing.length === 0) return;
+  throw new LlmError("weights", `${shownPath(dir)} lacks ${listed(missing.map(shownPath))}: download the model again`);
 }
 
 /** The tensors of a file by name, not read yet. */

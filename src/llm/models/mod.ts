@@ -6,6 +6,7 @@
 
 import type { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
 import type { Fields, ModelConfig } from "../config.ts";
 import { LlmError } from "../error.ts";
 import type { Cache, KvCache } from "../kv_cache.ts";
@@ -55,7 +56,7 @@ export function describeModel(fields: Fields, file: string): Architecture {
     if (type === "") fields.finish();
     throw new LlmError(
       "config",
-      `${file}: model_type "${type}" is not known: known are ${Object.keys(MODELS).join(", ")}`,
+      `${shownPath(file)}: model_type ${quoted(type)} is not known: known are ${Object.keys(MODELS).join(", ")}`,
     );
   }
   return MODELS[type](fields);

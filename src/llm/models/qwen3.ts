@@ -11,6 +11,7 @@ import * as mx from "../../array/mod.ts";
 import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
 import { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { quoted } from "../../graph/error.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
 import { LlmError } from "../error.ts";
 import { type Cache, KvCache } from "../kv_cache.ts";
@@ -30,21 +31,24 @@ export interface Args extends ModelConfig {
   readonly ropeScaling: RopeScaling;
 }
 
-/** Far above any model; more would fill the memory before the first missing tensor is noticed. */
+// Far above any model; more would fill the memory before the first missing tensor is noticed.
 const MAX_LAYERS = 1000;
+const MAX_SIZE = 2 ** 20;
+const MAX_HEADS = 2 ** 12;
+const MAX_HEAD = 2 ** 12;
 
 /** Reads and checks config.json. */
 export function readArgs(fields: Fields): Args {
   const { theta, scaling } = readRope(fields);
   const args: Args = {
     ...readModelConfig(fields),
-    hiddenSize: fields.count("hidden_size"),
-    intermediateSize: fields.count("intermediate_size"),
-    layers: fields.whole("num_hidden_layers", 1, MAX_LAYERS),
-    heads: fields.count("num_attention_heads"),
-    kvHeads: fields.count("num_key_value_heads"),
-    headDim: fields.count("head_dim"),
-    rmsNormEps: fields.positive("rms_norm_eps"),
+    hiddenSize: fields.count("hidden_size", MAX_SIZE),
+    intermediateSize: fields.count("intermediate_size", MAX_SIZE),
+    layers: fields.count("num_hidden_layers", MAX_LAYERS),
+    heads: fields.count("num_attention_heads", MAX_HEADS),
+    kvHeads: fields.count("num_key_value_heads", MAX_HEADS),
+    headDim: fields.count("head_dim", MAX_HEAD),
+    rmsNormEps: fields.positive("rms_norm_eps", 1),
     ropeTheta: theta,
     ropeScaling: scaling,
   };
@@ -55,7 +59,7 @@ export function readArgs(fields: Fields): Args {
     fields.problem(`"num_attention_heads" ${args.heads} is not a multiple of "num_key_value_heads" ${args.kvHeads}`);
   }
   if (args.headDim % 2 !== 0) fields.problem(`"head_dim" is ${args.headDim}, expected an even number`);
-  if (act !== "silu") fields.problem(`"hidden_act" is "${act}": only "silu" is supported`);
+  if (act !== "silu") fields.problem(`"hidden_act" is ${quoted(act)}: only "silu" is supported`);
   for (const name of unsupported) fields.problem(`"${name}" is true, which is not supported`);
   fields.finish();
   return args;
