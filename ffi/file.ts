@@ -116,10 +116,16 @@ export class InputFile implements Disposable {
       throw new FileError("size", `ends at byte ${this.size}, before byte ${offset + length}`);
     }
     const out = new Uint8Array(length);
-    for (let done = 0; done < length;) {
+    this.readInto(out, offset);
+    return out;
+  }
+
+  /** Fills `out` with the bytes from `offset` on. Throws a {@link FileError} where the file ends before. */
+  readInto(out: Uint8Array, offset: number): void {
+    for (let done = 0; done < out.length;) {
       let got: number;
       try {
-        got = readSync(this.#fd, out, done, Math.min(length - done, READ_BYTES), offset + done);
+        got = readSync(this.#fd, out, done, Math.min(out.length - done, READ_BYTES), offset + done);
       } catch (error) {
         refused(error);
       }
@@ -128,7 +134,6 @@ export class InputFile implements Disposable {
       }
       done += got;
     }
-    return out;
   }
 
   /** Closes it. */

@@ -6,7 +6,15 @@
  */
 
 /** What an {@link LlmError} is about. */
-export type LlmErrorCode = "config" | "weights" | "tokenizer" | "template" | "memory" | "context" | "option";
+export type LlmErrorCode =
+  | "config"
+  | "weights"
+  | "tokenizer"
+  | "template"
+  | "memory"
+  | "context"
+  | "option"
+  | "checksum";
 
 /** A model directory, prompt or option that cannot be used. */
 export class LlmError extends Error {

@@ -14,7 +14,17 @@ import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig }
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer.ts";
-import { modelFiles, NO_GGUF, openWeights, readModelBytes, readModelFile, type Weights } from "./weights.ts";
+import { Sums, type Verify } from "./verify.ts";
+import {
+  filesRead,
+  modelFiles,
+  NO_GGUF,
+  openWeights,
+  readModelBytes,
+  readModelFile,
+  weightFiles,
+  type Weights,
+} from "./weights.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -24,6 +34,12 @@ export interface LoadOptions {
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /**
+   * Compares files with the check sums that they were published with, before anything is made of them: `true` takes those in a
+   * SHA256SUMS file of the directory or what `hf download` noted beside it, an object gives the SHA-256 by name. Each file of
+   * weights must have one; of the others those that do are compared. About a gigabyte a second.
+   */
+  readonly verify?: Verify;
   /** Ends loading. */
   readonly signal?: AbortSignal;
 }
@@ -88,39 +104,52 @@ async function loadFrom(
   opening: Promise<void>,
 ): Promise<Loaded> {
   const configFile = `${path}/config.json`;
-  const text = readModelFile(path, "config.json");
+  const sums = Sums.of(path, options.verify, filesRead(names));
+  const text = readModelFile(path, "config.json", sums);
   if (text === undefined) {
     const why = names.some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
     throw new LlmError("config", `${configFile} does not exist: ${why}`);
   }
   const architecture = describeModel(Fields.parse(text, configFile), configFile);
   const { config } = architecture;
-  const generationText = readModelFile(path, "generation_config.json");
+  const generationText = readModelFile(path, "generation_config.json", sums);
   const generationConfig = readGenerationConfig(generationText, `${path}/generation_config.json`);
 
-  const weights = openWeights(path, config, dtype);
+  const files = weightFiles(names);
+  await sums?.checkFiles(files, options.signal);
+  const weights = openWeights(path, files, config, dtype);
   try {
     const model = architecture.build(weights);
     weights.finish();
-    const tokenizer = await loadTokenizer(path, config, generationConfig);
+    const tokenizer = await loadTokenizer(path, config, generationConfig, sums);
     await opening;
     mx.withDevice(options.device, () => checkMemory(path, model, weights));
     await read(weights, options);
+    sums?.finish();
     options.signal?.throwIfAborted();
     return { model, tokenizer, config, generationConfig, device: options.device ?? mx.defaultDevice() };
-  } catch (error) {
+  } catch (cause) {
     weights[Symbol.dispose]();
-    throw error;
+    // A file that changed since its header was read.
+    if (cause instanceof mx.ArrayError && cause.code === "file") {
+      throw new LlmError("weights", cause.message, { cause });
+    }
+    throw cause;
   }
 }
 
-async function loadTokenizer(dir: string, config: ModelConfig, generation: GenerationConfig): Promise<Tokenizer> {
-  const tokenizer = readModelBytes(dir, "tokenizer.json");
+async function loadTokenizer(
+  dir: string,
+  config: ModelConfig,
+  generation: GenerationConfig,
+  sums: Sums | undefined,
+): Promise<Tokenizer> {
+  const tokenizer = readModelBytes(dir, "tokenizer.json", sums);
   if (tokenizer === undefined) throw new LlmError("tokenizer", `${dir}/tokenizer.json does not exist`);
   return await Tokenizer.load({
     tokenizer,
-    config: readModelFile(dir, "tokenizer_config.json"),
-    chatTemplate: readModelFile(dir, "chat_template.jinja"),
+    config: readModelFile(dir, "tokenizer_config.json", sums),
+    chatTemplate: readModelFile(dir, "chat_template.jinja", sums),
     dir,
     vocabSize: config.vocabSize,
     eosTokenIds: generation.eosTokenIds.length > 0 ? generation.eosTokenIds : config.eosTokenIds,

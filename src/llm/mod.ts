@@ -15,6 +15,7 @@
  */
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
+export type { Verify } from "./verify.ts";
 export {
   generate,
   type GenerateOptions,

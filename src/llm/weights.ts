@@ -16,6 +16,7 @@ import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
+import type { Sums } from "./verify.ts";
 
 /** What a tensor may be stored as. */
 type Kind = "float" | "codes";
@@ -143,9 +144,19 @@ const MODEL_FILES = {
 /** The files of a model directory beside its weights. */
 export type ModelFile = keyof typeof MODEL_FILES;
 
+/** Those files of a directory that are read. */
+export function filesRead(names: readonly string[]): string[] {
+  return [...names.filter((name) => Object.hasOwn(MODEL_FILES, name)), ...weightFiles(names)];
+}
+
+/** Those files of a directory that hold weights, in the order in which they are read. */
+export function weightFiles(names: readonly string[]): string[] {
+  return names.filter((name) => /^model.*\.safetensors$/.test(name)).sort();
+}
+
 /** Text of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} as {@link readModelBytes} does. */
-export function readModelFile(dir: string, name: ModelFile): string | undefined {
-  const bytes = readModelBytes(dir, name);
+export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string | undefined {
+  const bytes = readModelBytes(dir, name, sums);
   if (bytes === undefined) return undefined;
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
@@ -156,13 +167,15 @@ export function readModelFile(dir: string, name: ModelFile): string | undefined 
 
 /**
  * Bytes of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} where it is no regular file or
- * larger than any such file, before it is read.
+ * larger than any such file, before it is read, and where it is not what `sums` say.
  */
-export function readModelBytes(dir: string, name: ModelFile): Uint8Array | undefined {
+export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8Array | undefined {
   const path = join(dir, name);
   const { most, code } = MODEL_FILES[name];
   try {
-    return readFile(path, most);
+    const bytes = readFile(path, most);
+    sums?.check(name, bytes);
+    return bytes;
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
     if (cause.code === "missing") return undefined;
@@ -170,9 +183,8 @@ export function readModelBytes(dir: string, name: ModelFile): Uint8Array | undef
   }
 }
 
-/** Opens all model*.safetensors of a directory; no tensor is read yet. */
-export function openWeights(dir: string, config: ModelConfig, dtype: Dtype): Weights {
-  const names = modelFiles(dir).filter((name) => /^model.*\.safetensors$/.test(name)).sort();
+/** Opens the files of a directory that hold weights; no tensor is read yet. */
+export function openWeights(dir: string, names: readonly string[], config: ModelConfig, dtype: Dtype): Weights {
   if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
   checkParts(dir, names);
   const stored = new Map<string, Tensor>();
