@@ -160,6 +160,12 @@ Deno.test("saveSafetensors() leaves nothing behind when it fails", () => {
 /** One more tensor behind those of a header, for checks of the whole. */
 const W = '{"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}';
 
+/** A header of so many tensors without values; braces in names are none of the header's own. */
+function empties(count: number): string {
+  const entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}';
+  return `{${Array.from({ length: count }, (_, i) => `"{{{\\"{${i}":${entry}`).join()},"__metadata__":{"a":"{"}}`;
+}
+
 /** Headers that other readers take, with data and a part of the message. */
 const MISLEADING: readonly (readonly [string, Uint8Array, string])[] = [
   ["a name twice", file(`{"w": ${W}, "w": ${W}}`, 4), 'names the tensor "w" twice'],
@@ -203,6 +209,7 @@ const MISLEADING: readonly (readonly [string, Uint8Array, string])[] = [
   ["half bytes", file(entry("F4", [2], 0, 1), 1), "dtype F4, which is not supported"],
   ["a long name", file(`{"${"n".repeat(70_000)}": ${W}}`, 4), "a string of too many bytes: at most 65536 are allowed"],
   ["a long string", file(`{"__metadata__": {"a": "${"x".repeat(2e6)}"}}`), "at most 1048576 are allowed"],
+  ["too many tensors", file(empties(100_001)), "has more than 100000 tensors"],
   ["a deep field", file(`{"w": {"x": ${"[".repeat(1e6)}`), "too many objects and lists inside of each other"],
   ["wide fields", file(`{"w": {"x": [${"1,".repeat(1e6)}1]}}`), "too many bytes of unknown fields"],
   ["white space without end", file(`{${" ".repeat(9e6)}}`), "too many bytes of white space"],
@@ -244,6 +251,7 @@ Deno.test("loadSafetensors() takes all that the format allows", () => {
     assertEquals(load('{"w": {"dtype": "\\u00558", "shape": [1], "data_offsets": [0, 1]}}', 1), ["w"]);
     assertEquals(load(`{"": ${W}}`, 4), [""]);
     assertEquals(load(`{"v": {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]}, "w": ${W}}`, 4), ["v", "w"]);
+    assertEquals(load(empties(100_000)).length, 100_000);
     // Strings at every place of the pieces that a header is read in.
     const long = Object.fromEntries(Array.from({ length: 40 }, (_, i) => ["é\n".repeat(5000) + i, "x"]));
     assertEquals(load(JSON.stringify({ __metadata__: long })), []);

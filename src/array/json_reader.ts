@@ -244,3 +244,24 @@ export class JsonReader {
     return true;
   }
 }
+
+/**
+ * Whether bytes `start` to `end` of a source hold more than `most` objects, were they JSON. Far quicker than reading them: what has
+ * too many is known by its first megabytes.
+ */
+export function exceedsObjects(source: ByteSource, start: number, end: number, most: number): boolean {
+  let count = 0;
+  let inString = false;
+  let escaped = false;
+  for (let at = start; at < end; at += WINDOW) {
+    const bytes = source.read(at, Math.min(WINDOW, end - at));
+    for (let i = 0; i < bytes.length; i++) {
+      const byte = bytes[i];
+      if (escaped) escaped = false;
+      else if (byte === QUOTE) inString = !inString;
+      else if (byte === BACKSLASH) escaped = inString;
+      else if (byte === OBJECT[0] && !inString && ++count > most) return true;
+    }
+  }
+  return false;
+}

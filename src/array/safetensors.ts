@@ -12,11 +12,15 @@ import { FileError, InputFile } from "../../ffi/file.ts";
 import * as dt from "../graph/dtype.ts";
 import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError, quoted, shownPath } from "../graph/error.ts";
-import { JsonReader } from "./json_reader.ts";
+import { exceedsObjects, JsonReader } from "./json_reader.ts";
 
 const MAX_HEADER = 100_000_000;
 /** Most tensors of a file, and of all files of a model. */
 export const MAX_TENSORS = 100_000;
+/** Fewest bytes of a header that a tensor takes. */
+const LEAST_ENTRY = '"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}'.length;
+/** Bytes in which tensors are counted before they are read. */
+const COUNTED = 2 ** 23;
 /** Most bytes of a name as it is written in a header. */
 export const MAX_NAME = 2 ** 16;
 /** Most bytes of any other text there. */
@@ -124,6 +128,12 @@ function parse(given: string, file: InputFile): Header {
   const json = new JsonReader(file, 8, dataStart, (what, at) => {
     failFile(given, `its header ${what}, at byte ${at}`);
   });
+  const tooMany = `has more than ${MAX_TENSORS} tensors`;
+  // Beside those of the tensors there are the objects of the header and the metadata.
+  const counted = Math.min(dataStart, 8 + COUNTED);
+  if (counted > MAX_TENSORS * LEAST_ENTRY && exceedsObjects(file, 8, counted, MAX_TENSORS + 2)) {
+    failFile(given, tooMany);
+  }
   const available = size - dataStart;
   const entries = new Map<string, Entry>();
   let metadata: Record<string, string> | undefined;
@@ -133,7 +143,7 @@ function parse(given: string, file: InputFile): Header {
       metadata = readMetadata(given, json);
       return;
     }
-    if (entries.size === MAX_TENSORS) failFile(given, `has more than ${MAX_TENSORS} tensors`);
+    if (entries.size === MAX_TENSORS) failFile(given, tooMany);
     if (entries.has(name)) failFile(given, `names the tensor ${quoted(name)} twice`);
     entries.set(name, readEntry(given, json, name, available));
   });
