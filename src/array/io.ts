@@ -20,8 +20,11 @@ export type NamedTensors = Record<string, Tensor>;
 export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: string]: TensorTree };
 
 /**
- * The arrays of a safetensors file by name. Only the header is read; values are read when they are needed, so the file must
- * stay as it is. 64-bit dtypes are refused, 8-bit floats load as uint8.
+ * The arrays of a safetensors file by name. Only the header is read; values are read when they are needed, and reading them is an
+ * error where the file changed since. 64-bit dtypes are refused, 8-bit floats load as uint8.
+ *
+ * Throws an {@link ArrayError} with code "file" for a file that is not exactly what the format says: tensors that overlap, leave a gap
+ * or occur twice, more than 100,000 of them, names above 64 KB.
  *
  * @example
  * ```ts

@@ -68,7 +68,8 @@ const LEAST_CONTEXT = 256;
  * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json,
  * tokenizer_config.json and every model*.safetensors.
  *
- * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit.
+ * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit. With `verify`,
+ * a file that is not the published one has code "checksum".
  *
  * @example
  * ```ts ignore
