@@ -142,6 +142,7 @@ class Finder {
       let stop = matched = start + this.#spellings[places[i]].length;
       if (token.single_word && (isWordAt(text, start, -1) || isWordAt(text, stop, 1))) continue;
       if (token.lstrip) {
+        start = Math.max(start, done);
         while (start > done && WHITE_SPACE.has(text.charCodeAt(start - 1))) start--;
       }
       if (token.rstrip) {
@@ -152,7 +153,7 @@ class Finder {
         stop = spaceTo;
       }
       if (done < start) out.push(between.take(done, start));
-      out.push(token.id);
+      if (start < stop) out.push(token.id); // else another token took all of it
       done = stop;
     }
     if (done < text.length) out.push(between.take(done, text.length));

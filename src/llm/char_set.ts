@@ -63,5 +63,7 @@ export function complement(test: CharTest): CharTest {
 export const isWhiteSpace: CharTest = matching("\\p{White_Space}");
 /** Decimal digits. */
 export const isDigit: CharTest = matching("\\p{Nd}");
-/** Characters of words, as Oniguruma sees them. */
-export const isWord: CharTest = matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
+/** Characters of words, as classes of Oniguruma hold them. */
+export const isWordInClass: CharTest = matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
+/** Characters of words, as Oniguruma's \w and \b see them: the superscripts and fractions of Latin-1 are among them. */
+export const isWord: CharTest = union([isWordInClass, matching("[²³¹¼½¾]")]);

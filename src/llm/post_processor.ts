@@ -24,7 +24,7 @@ export function readPostProcessor(json: Readonly<Record<string, unknown>>, file:
   const fail = (what: string): never => {
     throw new LlmError("tokenizer", `${file}: ${what}`);
   };
-  let around: Around = { before: [], behind: [] };
+  let around: Around | undefined;
   for (const step of stepsOf(json, "post_processor", "processors", fail)) {
     if (step.type === "ByteLevel") continue; // is about offsets only
     if (step.type !== "TemplateProcessing") {
@@ -32,11 +32,10 @@ export function readPostProcessor(json: Readonly<Record<string, unknown>>, file:
         `post_processor ${quoted(step.type)} is not supported: "ByteLevel", "TemplateProcessing" and "Sequence" are`,
       );
     }
-    const { before, behind } = readTemplate(step, fail);
-    around = { before: [...before, ...around.before], behind: [...around.behind, ...behind] };
-    if (around.before.length + around.behind.length > MOST_IDS) fail(`post_processor adds more than ${MOST_IDS} ids`);
+    if (around !== undefined) fail(`post_processor has more than one "TemplateProcessing"`);
+    around = readTemplate(step, fail);
   }
-  return around;
+  return around ?? { before: [], behind: [] };
 }
 
 /** A step with "single", the template of one text: special tokens around the sequence "A". */
@@ -53,7 +52,7 @@ function readTemplate(step: Readonly<Record<string, unknown>>, fail: (what: stri
       }
       sides.at(-1)!.push(...ids);
     } else return fail(`post_processor has ${quoted(piece)} in the template "single"`);
-    if (sides.at(-1)!.length > MOST_IDS) fail(`post_processor adds more than ${MOST_IDS} ids`);
+    if (sides.at(-1)!.length > MOST_IDS) return fail(`post_processor adds more than ${MOST_IDS} ids`);
   }
   if (sides.length === 1) fail(`post_processor has no sequence "A" in the template "single"`);
   return { before: sides[0], behind: sides[1] };

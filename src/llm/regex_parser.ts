@@ -12,6 +12,7 @@ import {
   isDigit,
   isWhiteSpace,
   isWord,
+  isWordInClass,
   matching,
   range,
   union,
@@ -331,6 +332,8 @@ class Parser {
   }
 
   #classChar(flags: Flags): string | CharTest {
+    if (this.#passes("\\w")) return isWordInClass;
+    if (this.#passes("\\W")) return complement(isWordInClass);
     if (this.#passes("\\")) return this.#passes("b") ? "\b" : this.#escape(flags);
     return this.#chars[this.#at++] ?? this.#fail("a class that does not end");
   }
