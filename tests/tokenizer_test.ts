@@ -7,7 +7,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { StopStrings, StreamDecoder } from "../src/llm/detokenizer.ts";
 import { LlmError } from "../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../src/llm/tokenizer.ts";
-import { readSplitter } from "../src/llm/words.ts";
+import { readPreTokenizer } from "../src/llm/pre_tokenizer.ts";
 import { GOLDEN, qwen3Source, tinySource } from "./models.ts";
 
 const qwen3 = await Tokenizer.load(await qwen3Source());
@@ -117,7 +117,7 @@ Deno.test("encode() joins two tokens only where their own pair was learned", asy
 
 Deno.test("white space and digits in patterns are those of Oniguruma", () => {
   const split = (pattern: string): (text: string) => string[] =>
-    readSplitter({
+    readPreTokenizer({
       pre_tokenizer: {
         type: "Sequence",
         pretokenizers: [
@@ -125,7 +125,7 @@ Deno.test("white space and digits in patterns are those of Oniguruma", () => {
           { type: "ByteLevel", add_prefix_space: false, use_regex: false },
         ],
       },
-    }, "tokenizer.json");
+    }, "tokenizer.json").split;
   assertEquals(split("\\s")("a\u0085b\ufeffc\u2003d"), ["a", "\u0085", "b\ufeffc", "\u2003", "d"]);
   assertEquals(split("\\S+")("a\u0085\ufeffc"), ["a", "\u0085", "\ufeffc"]);
   assertEquals(split("\\d")("a٣b4½"), ["a", "٣", "b", "4", "½"]);

@@ -4,12 +4,20 @@
  * @module
  */
 
+import { quoted } from "../graph/error.ts";
 import { LlmError } from "./error.ts";
 import type { JsonBytes } from "./json_bytes.ts";
 import { ALPHABET, MOST_BYTES, type Vocabulary } from "./vocabulary.ts";
 
 /** The queue holds rank * MOST_POSITIONS + position: the lowest rank comes first, and of equal ones the leftmost. */
 const MOST_POSITIONS = 2 ** 28;
+/** Most pairs of a file: twice as many as the largest published vocabularies have, which list every way to make a token. */
+const MOST_MERGES = 1_000_000;
+/** Words whose ids are kept, and the longest of them; a longer string may be a part that keeps all of its text. */
+const MOST_KNOWN = 20_000;
+const MOST_KNOWN_CHARS = 12;
+/** Pairs whose merges are kept. */
+const PAIRS = 1 << 12;
 const NONE = -1;
 const SPACE = 0x20;
 
@@ -47,13 +55,26 @@ export class Merges {
       }
       id = parts === 2 ? vocabulary.find(text, 0, end, id + 1) : NONE;
       if (id < 0) {
-        const pair = new TextDecoder().decode(text.subarray(0, end));
-        throw new LlmError("tokenizer", `${json.file}: merge ${this.#left.length} gives "${pair}", which is no token`);
+        const pair = quoted(new TextDecoder().decode(text.subarray(0, end)));
+        json.fail(`merge ${this.#left.length} gives ${pair}, which is no token`);
       }
+      if (this.#left.length === MOST_MERGES) json.fail(`there are more than ${MOST_MERGES} merges`);
+      this.#forget(id, left);
       this.#other.push(this.#rank[id]);
       this.#rank[id] = this.#left.length;
       this.#left.push(left);
     });
+  }
+
+  /** Drops an earlier entry of the same pair: the last one counts, and no token has more entries than ways to cut it. */
+  #forget(id: number, left: number): void {
+    let later = NONE;
+    for (let rank = this.#rank[id]; rank >= 0; later = rank, rank = this.#other[rank]) {
+      if (this.#left[rank] !== left) continue;
+      if (later < 0) this.#rank[id] = this.#other[rank];
+      else this.#other[later] = this.#other[rank];
+      return;
+    }
   }
 
   /** Rank of the pair of two tokens that make up the token `joined`; -1 where they are not merged. */
@@ -81,6 +102,10 @@ export class Bpe {
   #ranks = new Int32Array(0);
   #makes = new Int32Array(0);
   readonly #queue = new MinHeap();
+  readonly #known = new Map<string, readonly number[]>();
+  // What was found for pairs of ids, at places that they share with others.
+  readonly #pairs = new Int32Array(2 * PAIRS).fill(NONE);
+  readonly #found = new Int32Array(2 * PAIRS);
 
   /** Throws an {@link LlmError} when a byte has no token; `file` is what the message names. */
   constructor(vocabulary: Vocabulary, merges: Merges, wholeWords: boolean, file: string) {
@@ -96,6 +121,17 @@ export class Bpe {
 
   /** Adds the ids of a word to `ids`. */
   encode(word: string, ids: number[]): void {
+    if (word.length > MOST_KNOWN_CHARS) return this.#encode(word, ids);
+    let known = this.#known.get(word);
+    if (known === undefined) {
+      this.#encode(word, known = []);
+      if (this.#known.size === MOST_KNOWN) this.#known.clear();
+      this.#known.set(word, known);
+    }
+    for (const id of known) ids.push(id);
+  }
+
+  #encode(word: string, ids: number[]): void {
     this.#reserve(3 * word.length);
     const count = new TextEncoder().encodeInto(word, this.#bytes).written;
     if (this.#wholeWords) {
@@ -135,12 +171,25 @@ export class Bpe {
     const right = this.#following[at];
     this.#ranks[at] = NONE;
     if (right >= count) return;
-    const makes = this.#vocabulary.findJoined(this.#ids[at], this.#ids[right]);
-    const rank = this.#merges.rank(this.#ids[at], makes);
+    const pair = this.#pairAt(this.#ids[at], this.#ids[right]);
+    const rank = this.#found[pair];
     if (rank < 0) return;
     this.#ranks[at] = rank;
-    this.#makes[at] = makes;
+    this.#makes[at] = this.#found[pair + 1];
     this.#queue.push(rank * MOST_POSITIONS + at);
+  }
+
+  /** Where rank and product of a pair of ids lie in `#found`. */
+  #pairAt(left: number, right: number): number {
+    const at = 2 * ((Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca6b)) >>> 8 & (PAIRS - 1));
+    if (this.#pairs[at] !== left || this.#pairs[at + 1] !== right) {
+      const makes = this.#vocabulary.findJoined(left, right);
+      this.#pairs[at] = left;
+      this.#pairs[at + 1] = right;
+      this.#found[at] = this.#merges.rank(left, makes);
+      this.#found[at + 1] = makes;
+    }
+    return at;
   }
 
   #reserve(count: number): void {

@@ -397,7 +397,7 @@ export function encodePrompt(
     throw new LlmError("option", "The prompt is neither a text nor a list of token ids or messages");
   }
   const ids = typeof prompt === "string"
-    ? tokenizer.encode(prompt)
+    ? encodeText(tokenizer, prompt)
     : isConversation(prompt)
     ? tokenizer.encodeChat(prompt, options)
     : [...prompt];
@@ -410,6 +410,12 @@ export function encodePrompt(
     throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
   }
   throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
+}
+
+/** The ids of a text with those around it, as mlx-lm reads prompts: a text that begins with its first token gets none. */
+function encodeText(tokenizer: Tokenizer, text: string): number[] {
+  const { bosToken } = tokenizer;
+  return tokenizer.encode(text, { addSpecialTokens: !bosToken || !text.startsWith(bosToken) });
 }
 
 /** How many of the tokens held begin a prompt; its last one has to be read in any case. */

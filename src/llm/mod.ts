@@ -42,7 +42,7 @@ export {
 } from "./sampler.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
-export { Tokenizer, type TokenizerSource } from "./tokenizer.ts";
+export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";

@@ -8,20 +8,15 @@
  * @module
  */
 
-import { Bpe, Merges } from "./bpe.ts";
-import {
-  type ChatMessage,
-  type ChatOptions,
-  type ChatTemplate,
-  loadChatTemplate,
-  type TemplatePart,
-} from "./chat_template.ts";
-import { Fields } from "./config.ts";
+import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
+import type { Bpe } from "./bpe.ts";
+import { type ChatMessage, type ChatOptions, type ChatTemplate, loadChatTemplate } from "./chat_template.ts";
 import { StreamDecoder } from "./detokenizer.ts";
 import { listed, LlmError } from "./error.ts";
-import { JsonBytes } from "./json_bytes.ts";
-import { Vocabulary } from "./vocabulary.ts";
-import { readSplitter, type Splitter } from "./words.ts";
+import type { Around } from "./post_processor.ts";
+import type { PreTokenizer } from "./pre_tokenizer.ts";
+import { readTokenizerConfig, readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
+import type { Vocabulary } from "./vocabulary.ts";
 
 /** The files that make up a tokenizer, and what the model says about it. */
 export interface TokenizerSource {
@@ -39,12 +34,12 @@ export interface TokenizerSource {
   readonly eosTokenIds: readonly number[];
 }
 
-interface AddedToken {
-  readonly id: number;
-  readonly content: string;
-  readonly special?: boolean;
-  readonly lstrip?: boolean;
-  readonly rstrip?: boolean;
+/** How {@link Tokenizer.encode} reads a text. */
+export interface EncodeOptions {
+  /** Take control tokens in the text for what they are; true unless set. */
+  readonly controlTokens?: boolean;
+  /** Add the ids that the tokenizer puts around a text, such as the one that begins it; true unless set. */
+  readonly addSpecialTokens?: boolean;
 }
 
 /** A tokenizer as the generation loop uses it. */
@@ -53,29 +48,34 @@ export class Tokenizer {
   readonly vocabSize: number;
   /** Tokens that end a generation. */
   readonly eosTokenIds: ReadonlySet<number>;
+  /** Text of the token that begins a text, where the tokenizer has one. */
+  readonly bosToken: string | undefined;
   readonly #vocabulary: Vocabulary;
   readonly #bpe: Bpe;
-  readonly #split: Splitter;
+  readonly #preTokenizer: PreTokenizer;
+  readonly #around: Around;
+  readonly #finder: AddedTokens;
   readonly #added: ReadonlyMap<string, AddedToken>;
   readonly #addedIds: ReadonlyMap<number, AddedToken>;
-  readonly #addedPattern: RegExp | undefined;
   readonly #template: ChatTemplate | undefined;
 
   private constructor(
-    { vocabulary, bpe, split, added }: Parts,
-    vocabSize: number,
+    { vocabulary, bpe, preTokenizer, around, added, vocabSize }: TokenizerFile,
     eosTokenIds: ReadonlySet<number>,
+    bosToken: string | undefined,
     template: ChatTemplate | undefined,
   ) {
     this.#vocabulary = vocabulary;
     this.#bpe = bpe;
-    this.#split = split;
+    this.#preTokenizer = preTokenizer;
+    this.#around = around;
+    this.#finder = new AddedTokens(added, preTokenizer.normalize);
     this.#added = new Map(added.map((token) => [token.content, token]));
     this.#addedIds = new Map(added.map((token) => [token.id, token]));
-    this.#addedPattern = addedPattern(added);
     this.#template = template;
     this.vocabSize = vocabSize;
     this.eosTokenIds = eosTokenIds;
+    this.bosToken = bosToken;
   }
 
   /**
@@ -83,12 +83,9 @@ export class Tokenizer {
    * supported, or made for another model.
    */
   static async load(source: TokenizerSource): Promise<Tokenizer> {
-    const file = `${source.dir}/tokenizer.json`;
-    const parts = readParts(source.tokenizer, file, source.vocabSize);
-    const { vocabulary, added } = parts;
-    const config = Fields.parse(source.config ?? "{}", `${source.dir}/tokenizer_config.json`).values;
-    const vocabSize = Math.max(vocabulary.size, ...added.map(({ id }) => id + 1));
-    checkSize(vocabSize, source.vocabSize, file);
+    const file = readTokenizerFile(source.tokenizer, `${source.dir}/tokenizer.json`, source.vocabSize);
+    const configFile = `${source.dir}/tokenizer_config.json`;
+    const { bosToken, eosToken, chatTemplate } = readTokenizerConfig(source.config ?? "{}", configFile);
     const outside = source.eosTokenIds.filter((id) => id >= source.vocabSize);
     if (outside.length > 0) {
       throw new LlmError(
@@ -97,17 +94,14 @@ export class Tokenizer {
       );
     }
     const eosTokenIds = new Set(source.eosTokenIds);
-    const eos = contentOf(config.eos_token);
-    const eosToken = added.find((token) => token.content === eos);
-    if (eosToken !== undefined) eosTokenIds.add(eosToken.id);
-    const template = await loadChatTemplate(source.chatTemplate ?? templateOf(config), {
-      file: source.chatTemplate === undefined
-        ? `${source.dir}/tokenizer_config.json`
-        : `${source.dir}/chat_template.jinja`,
-      controlTokens: added.map((token) => token.content),
-      variables: { bos_token: contentOf(config.bos_token) ?? "", eos_token: eos ?? "" },
+    const eos = file.added.find((token) => token.content === eosToken);
+    if (eos !== undefined) eosTokenIds.add(eos.id);
+    const template = await loadChatTemplate(source.chatTemplate ?? chatTemplate, {
+      file: source.chatTemplate === undefined ? configFile : `${source.dir}/chat_template.jinja`,
+      controlTokens: file.added.map((token) => token.content),
+      variables: { bos_token: bosToken ?? "", eos_token: eosToken ?? "" },
     });
-    return new Tokenizer(parts, vocabSize, eosTokenIds, template);
+    return new Tokenizer(file, eosTokenIds, bosToken, template);
   }
 
   /** Whether messages can be encoded. */
@@ -115,13 +109,15 @@ export class Tokenizer {
     return this.#template !== undefined;
   }
 
-  /** Ids of a text. Control tokens in it count as such unless `controlTokens` is false. */
-  encode(text: string, options: { readonly controlTokens?: boolean } = {}): number[] {
-    return this.#encodeParts([{ text, control: options.controlTokens ?? true }]);
+  /** Ids of a text, with those around it that the tokenizer adds. Control tokens in it count as such. */
+  encode(text: string, options: EncodeOptions = {}): number[] {
+    const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
+    return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
   }
 
   /**
-   * Ids of a conversation in the model's chat template. Control tokens inside message contents are plain text.
+   * Ids of a conversation in the model's chat template, which writes the tokens that begin a text and end it itself. Control
+   * tokens inside message contents are plain text.
    *
    * @example
    * ```ts ignore
@@ -129,7 +125,7 @@ export class Tokenizer {
    * ```
    */
   encodeChat(messages: readonly ChatMessage[], options: ChatOptions = {}): number[] {
-    return this.#encodeParts(this.#render(messages, options));
+    return this.#encodeRuns(this.#render(messages, options));
   }
 
   /** The text that {@link Tokenizer.encodeChat} encodes. */
@@ -168,146 +164,29 @@ export class Tokenizer {
     return this.#addedIds.get(id)?.special ?? false;
   }
 
-  #render(messages: readonly ChatMessage[], options: ChatOptions): TemplatePart[] {
+  #render(messages: readonly ChatMessage[], options: ChatOptions): TextRun[] {
     if (this.#template === undefined) {
       throw new LlmError("template", "The model has no chat template: pass the prompt as a string");
     }
     return this.#template(messages, options);
   }
 
-  /** Control tokens become their ids; text between two of them is encoded as one run, whichever parts it came from. */
-  #encodeParts(parts: readonly TemplatePart[]): number[] {
+  /** Control tokens become their ids; text between two of them is encoded as one, whichever runs it came from. */
+  #encodeRuns(runs: readonly TextRun[]): number[] {
     const ids: number[] = [];
-    let run = "";
-    const flush = () => {
-      for (const word of this.#split(run.toWellFormed())) this.#bpe.encode(word, ids);
-      run = "";
-    };
-    for (const { text, control } of parts) {
-      if (!control || this.#addedPattern === undefined) {
-        run += text;
-        continue;
-      }
-      let at = 0;
-      for (const match of text.matchAll(this.#addedPattern)) {
-        run += text.slice(at, match.index);
-        flush();
-        const token = this.#added.get(match[0]) ?? this.#added.get(match[0].trim());
-        if (token !== undefined) ids.push(token.id);
-        at = match.index + match[0].length;
-      }
-      run += text.slice(at);
+    for (const piece of this.#finder.find(wellFormed(runs))) {
+      if (typeof piece === "number") ids.push(piece);
+      else for (const word of this.#preTokenizer.split(piece)) this.#bpe.encode(word, ids);
     }
-    flush();
     return ids;
   }
 }
 
-/** Longest first, so that a token that begins with another one wins. */
-function addedPattern(added: readonly AddedToken[]): RegExp | undefined {
-  if (added.length === 0) return undefined;
-  const alternatives = added
-    .toSorted((a, b) => b.content.length - a.content.length)
-    .map(({ content, lstrip, rstrip }) =>
-      `${lstrip ? "\\s*" : ""}${content.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}${rstrip ? "\\s*" : ""}`
-    );
-  return new RegExp(alternatives.join("|"), "gu");
-}
-
-/** What a tokenizer.json describes. */
-interface Parts {
-  readonly vocabulary: Vocabulary;
-  readonly bpe: Bpe;
-  readonly split: Splitter;
-  readonly added: readonly AddedToken[];
-}
-
-/** Reads a tokenizer.json for a model of `vocabSize` embeddings. */
-function readParts(bytes: Uint8Array, file: string, vocabSize: number): Parts {
-  const fail = (what: string): never => {
-    throw new LlmError("tokenizer", `${file}: ${what}`);
-  };
-  const { vocabulary, merges, rest: json } = readTables(bytes, file, vocabSize);
-  const model = (json.model ?? {}) as Record<string, unknown>;
-  if (model.type !== "BPE") fail(`model.type is ${JSON.stringify(model.type)}: only "BPE" is supported`);
-  const decoder = (json.decoder ?? {}) as Record<string, unknown>;
-  if (decoder.type !== "ByteLevel") fail(`decoder is ${JSON.stringify(decoder.type)}: only "ByteLevel" is supported`);
-  const post = (json.post_processor ?? { type: "ByteLevel" }) as Record<string, unknown>;
-  if (post.type !== "ByteLevel") fail(`post_processor is ${JSON.stringify(post.type)}: only "ByteLevel" is supported`);
-  for (const field of ["continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"]) {
-    if (model[field]) fail(`model.${field} is ${JSON.stringify(model[field])}, which is not supported`);
-  }
-  if (vocabulary === undefined) return fail(`"model.vocab" is missing`);
-  if (merges === undefined) return fail(`"model.merges" is missing`);
-  const added = (json.added_tokens ?? []) as AddedToken[];
-  const fits = ({ content, id }: AddedToken): boolean =>
-    typeof content === "string" && content.length > 0 && Number.isInteger(id) && id >= 0;
-  if (!Array.isArray(added) || !added.every((token) => token && fits(token))) {
-    fail(`"added_tokens" is not a list of tokens`);
-  }
-  const bpe = new Bpe(vocabulary, merges, model.ignore_merges === true, file);
-  return { vocabulary, bpe, split: readSplitter(json, file), added };
-}
-
-/** Throws where there are more ids than rows in the embedding. */
-function checkSize(ids: number, embeddings: number, file: string): void {
-  if (ids <= embeddings) return;
-  throw new LlmError(
-    "tokenizer",
-    `${file} has ids up to ${ids - 1} but the model has only ${embeddings} embeddings: ` +
-      `take the tokenizer files that belong to the model`,
-  );
-}
-
-/** What is large in a tokenizer.json, where it is there, and everything else. */
-interface Tables {
-  readonly vocabulary?: Vocabulary;
-  readonly merges?: Merges;
-  readonly rest: Readonly<Record<string, unknown>>;
-}
-
-function readTables(bytes: Uint8Array, file: string, vocabSize: number): Tables {
-  const json = new JsonBytes(bytes, file);
-  const decode = (from: number, to?: number): string => new TextDecoder().decode(bytes.subarray(from, to));
-  if (!json.opens("{")) return { rest: Fields.parse(decode(0), file).values };
-  let vocabulary: Vocabulary | undefined;
-  let merges: Merges | undefined;
-  let mergesAt: number | undefined;
-  let text = "";
-  let end = 0;
-  json.object(() => {
-    if (json.key() !== "model" || !json.opens("{")) return json.skip();
-    json.object(() => {
-      const key = json.key();
-      const start = json.at;
-      if (key === "vocab" && json.opens("{")) {
-        vocabulary = Vocabulary.read(json, vocabSize);
-        checkSize(vocabulary.size, vocabSize, file);
-      } else if (key === "merges" && json.opens("[")) {
-        mergesAt = start;
-        if (vocabulary) merges = new Merges(json, vocabulary);
-        else json.skip();
-      } else return json.skip();
-      text += `${decode(end, start)}null`;
-      end = json.at;
-    });
-  });
-  if (vocabulary && mergesAt !== undefined) merges ??= new Merges(new JsonBytes(bytes, file, mergesAt), vocabulary);
-  return { vocabulary, merges, rest: Fields.parse(text + decode(end), file).values };
-}
-
-/** Fields such as eos_token hold a string or an object with one. */
-function contentOf(token: unknown): string | undefined {
-  if (typeof token === "string") return token;
-  const content = (token as { content?: unknown } | null | undefined)?.content;
-  return typeof content === "string" ? content : undefined;
-}
-
-/** "chat_template": a string, or a list of named ones of which "default" counts. */
-function templateOf(config: Readonly<Record<string, unknown>>): string | undefined {
-  const { chat_template: template } = config;
-  if (typeof template === "string") return template;
-  if (!Array.isArray(template)) return undefined;
-  const row = template.find((entry) => entry?.name === "default") as { template?: unknown } | undefined;
-  return typeof row?.template === "string" ? row.template : undefined;
+/** The same runs without lone surrogates, which no tokenizer knows. */
+function wellFormed(runs: readonly TextRun[]): readonly TextRun[] {
+  const text = runs.map((run) => run.text).join("");
+  if (text.isWellFormed()) return runs;
+  const well = text.toWellFormed();
+  let at = 0;
+  return runs.map(({ text, control }) => ({ text: well.slice(at, at += text.length), control }));
 }

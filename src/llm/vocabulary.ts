@@ -6,10 +6,14 @@
  * @module
  */
 
+import { quoted } from "../graph/error.ts";
+import { LlmError } from "./error.ts";
 import type { JsonBytes } from "./json_bytes.ts";
 
-/** Longest token, in bytes of its spelling. */
-export const MOST_BYTES = 1 << 16;
+/** Longest token, in bytes of its spelling: work on a token grows with its length. */
+export const MOST_BYTES = 1 << 12;
+/** Most ids: four times as many as the largest published vocabularies have. */
+const MOST_IDS = 1_000_000;
 
 /** Characters of the bytes: 33–126, 161–172 and 174–255 stand for themselves, the others follow from 256 on. */
 export const ALPHABET: readonly string[] = (() => {
@@ -19,6 +23,15 @@ export const ALPHABET: readonly string[] = (() => {
     return String.fromCharCode(printable ? byte : next++);
   });
 })();
+
+/** Throws where an id of `file` has no row in the embedding. */
+export function checkIds(largest: number, embeddings: number, file: string): void {
+  if (largest < Math.min(embeddings, MOST_IDS)) return;
+  const why = embeddings <= MOST_IDS
+    ? `the model has only ${embeddings} embeddings: take the tokenizer files that belong to the model`
+    : `at most ${MOST_IDS} ids are supported`;
+  throw new LlmError("tokenizer", `${file} has ids up to ${largest} but ${why}`);
+}
 
 const BYTE_OF_CHAR: ReadonlyMap<string, number> = new Map(ALPHABET.map((char, byte) => [char, byte]));
 
@@ -38,27 +51,36 @@ export class Vocabulary {
     this.#slots = slots;
   }
 
-  /** Passes the object of ids by token in `json`. Ids from `most` on count in the size but are left out. */
-  static read(json: JsonBytes, most: number): Vocabulary {
-    const text = new Uint8Array(json.length - json.at); // spellings are no longer than their JSON
+  /**
+   * Passes the object of ids by token in `json`, for a model of `embeddings` rows. Throws an {@link LlmError} where an id or a
+   * token occurs twice, is too large or has no embedding.
+   */
+  static read(json: JsonBytes, embeddings: number): Vocabulary {
+    const most = Math.min(embeddings, MOST_IDS);
+    const text = new Uint8Array(json.length - json.at + 1); // spellings are no longer than their JSON
     const bounds = new Uint32Array(2 * most);
     const slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
     const reading = new Vocabulary(0, text, bounds, slots);
-    let size = 0;
-    let from = 0;
+    let largest = -1;
+    let from = 1; // so that an end of 0 means that there is no such id
     json.object(() => {
       const to = json.copyString(text, from);
       json.colon();
       const id = json.count();
-      size = Math.max(size, id + 1);
-      if (to - from > MOST_BYTES) json.expected(`a token of at most ${MOST_BYTES} bytes`);
-      if (id >= most) return;
+      const spelling = (): string => quoted(new TextDecoder().decode(text.subarray(from, to)));
+      if (to - from > MOST_BYTES) json.fail(`the token ${spelling()} has ${to - from} bytes, at most ${MOST_BYTES}`);
+      largest = Math.max(largest, id);
+      if (id >= most) return; // told below, with the largest one
+      const slot = reading.#slot(text, from, to);
+      if (slots[slot] >= 0) json.fail(`the token ${spelling()} occurs twice`);
+      if (bounds[2 * id + 1] > 0) json.fail(`the id ${id} occurs twice, the second time for ${spelling()}`);
       bounds[2 * id] = from;
       bounds[2 * id + 1] = to;
-      slots[reading.#slot(text, from, to)] = id;
+      slots[slot] = id;
       from = to;
     });
-    return new Vocabulary(size, text.slice(0, from), bounds, slots);
+    checkIds(largest, embeddings, json.file);
+    return new Vocabulary(largest + 1, text.slice(0, from), bounds, slots);
   }
 
   /**
@@ -95,7 +117,7 @@ export class Vocabulary {
   /** The bytes that a token stands for. Characters outside the alphabet stand for their UTF-8. */
   bytes(id: number): Uint8Array | undefined {
     const [from, to] = this.#bounds.subarray(2 * id, 2 * id + 2);
-    if (!(from < to)) return undefined;
+    if (!(from < to)) return undefined; // none, or an empty one
     const token = new TextDecoder().decode(this.#text.subarray(from, to));
     return Uint8Array.from(
       Array.from(token).flatMap((char) => BYTE_OF_CHAR.get(char) ?? [...new TextEncoder().encode(char)]),

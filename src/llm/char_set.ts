@@ -1,0 +1,69 @@
+/**
+ * Sets of characters, as the classes and properties of regular expressions name them.
+ *
+ * A set is a question about a code point; its answers are remembered in a table, so that a text asks each question once.
+ *
+ * @module
+ */
+
+/** Whether a code point is in a set. */
+export type CharTest = (code: number) => boolean;
+
+/** What tables hold for characters outside the set and inside of it; 0 for those not asked about yet. */
+export const OUTSIDE = 1;
+export const INSIDE = 2;
+
+/** A set with tables of its answers, which are made where a text asks. */
+export class CharSet {
+  /** 0, {@link OUTSIDE} or {@link INSIDE} by code unit. */
+  readonly table = new Uint8Array(0x10000);
+  #beyond: Uint8Array | undefined; // and by code point from there on
+  readonly #test: CharTest;
+
+  /** A set of the characters that pass `test`. */
+  constructor(test: CharTest) {
+    this.#test = test;
+  }
+
+  /** Whether a code point is in the set. */
+  has(code: number): boolean {
+    const table = code < 0x10000 ? this.table : this.#beyond ??= new Uint8Array(0x100000);
+    const at = code & 0xfffff;
+    return (table[at] || (table[at] = this.#test(code) ? INSIDE : OUTSIDE)) === INSIDE;
+  }
+}
+
+/** What passes a test in JavaScript's syntax for one character, such as "\\p{L}". */
+export function matching(one: string, flags = "u"): CharTest {
+  const regex = new RegExp(`^${one}$`, flags);
+  return (code) => regex.test(String.fromCodePoint(code));
+}
+
+/** Characters of a closed range. */
+export function range(low: number, high: number): CharTest {
+  return (code) => code >= low && code <= high;
+}
+
+/** What passes any of some tests. */
+export function union(tests: readonly CharTest[]): CharTest {
+  return tests.length === 1 ? tests[0] : (code) => tests.some((test) => test(code));
+}
+
+/** What passes all of some tests. */
+export function intersection(tests: readonly CharTest[]): CharTest {
+  return tests.length === 1 ? tests[0] : (code) => tests.every((test) => test(code));
+}
+
+/** What does not pass a test. */
+export function complement(test: CharTest): CharTest {
+  return (code) => !test(code);
+}
+
+/** White space of Unicode: JavaScript's \s takes U+FEFF for it and leaves out U+0085. */
+export const isWhiteSpace: CharTest = matching("\\p{White_Space}");
+/** Decimal digits. */
+export const isDigit: CharTest = matching("\\p{Nd}");
+/** Characters of words, as classes of Oniguruma hold them. */
+export const isWordInClass: CharTest = matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
+/** Characters of words, as Oniguruma's \w and \b see them: the superscripts and fractions of Latin-1 are among them. */
+export const isWord: CharTest = union([isWordInClass, matching("[²³¹¼½¾]")]);
