@@ -52,7 +52,7 @@ export function floorDivide(a: TensorLike, b: TensorLike): Tensor {
   return apply("floorDivide", "floor_divide", a, b);
 }
 
-/** Elementwise a raised to b. */
+/** Elementwise a raised to b. Integers with a negative exponent give 0, as in MLX. */
 export function power(a: TensorLike, b: TensorLike): Tensor {
   return apply("power", "power", a, b);
 }
