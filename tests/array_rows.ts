@@ -4,6 +4,7 @@
  */
 
 import * as mx from "../mod.ts";
+import { LIMITS } from "./limit_rows.ts";
 
 type Result = mx.Tensor | readonly mx.Tensor[];
 
@@ -483,6 +484,7 @@ const ROWS: Record<string, Row> = {
   ...PRODUCTS,
   ...FAST,
   ...RANDOM,
+  ...LIMITS,
 };
 
 /** Names of all rows. */

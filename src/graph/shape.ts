@@ -150,5 +150,5 @@ export function collapse(
 
 /** "(2, 3)", as error messages print shapes. */
 export function formatShape(shape: Shape): string {
-  return `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
+  return `(${shape.map(String).join(", ")}${shape.length === 1 ? "," : ""})`;
 }
