@@ -21,15 +21,12 @@ const golden: Record<string, readonly Golden[]> = JSON.parse(
 /** Relative and absolute closeness by dtype; integers and bool are equal. */
 const TOLERANCE: Record<string, number> = { float32: 2e-5, float16: 2e-3, bfloat16: 1.6e-2 };
 
-/** Products of one row with a quantized matrix may round the row to 16 bits a group. */
-const QUANTIZED_TOLERANCE = 1e-4;
-
 function compare(name: string, actual: mx.Tensor, expected: Golden): void {
   assertEquals(actual.dtype.name, expected.dtype, `${name}: dtype`);
   assertEquals(actual.shape, [...expected.shape], `${name}: shape`);
   const flat = (v: unknown): unknown[] => Array.isArray(v) ? v.flatMap(flat) : [v];
   const [a, b] = [flat(actual.tolist()), flat(expected.values)];
-  const bound = name.startsWith("quantizedMatmul") ? QUANTIZED_TOLERANCE : TOLERANCE[expected.dtype] ?? 0;
+  const bound = TOLERANCE[expected.dtype] ?? 0;
   const number = (v: unknown): number =>
     v === "nan" ? NaN : v === "inf" ? Infinity : v === "-inf" ? -Infinity : Number(v);
   a.forEach((value, i) => {
