@@ -10,7 +10,7 @@
 #define BUFFERS 4
 #define PUSH ElementwisePush
 #include "common.glsl"
-#include "math.h"
+#include "far.h"
 
 #ifndef MAX_STEPS
 #define MAX_STEPS 4
@@ -42,6 +42,14 @@ void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) 
 #define FLOAT_ROW(id, name, arity, result, body) case id: result(body); break;
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
+#include "elementwise.h"
+    }
+    if (!m_is_far(a)) return;
+    switch (id) {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body)
+#define FAR_ROW(id, name, body) case id: float_result(body); break;
 #include "elementwise.h"
     }
 }

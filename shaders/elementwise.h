@@ -23,8 +23,13 @@
 // results of steps 0 to 3. The output is the last step's result (register 0 when STEPS is 0), stored by DTYPE_OUT.
 //
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
-// float_result, int_result, uint_result; what it has no use for it defines empty. They are undefined again at the end
-// of this file.
+// float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless
+// defined, has the body that takes the place of an F_S1 row's where m_is_far(a), which keeps that one short. They are
+// undefined again at the end of this file.
+
+#ifndef FAR_ROW
+#define FAR_ROW(id, name, body)
+#endif
 
 #define F_S1(id, name, body) FLOAT_ROW(id, name, 1, float_result, body)
 #define F_S2(id, name, body) FLOAT_ROW(id, name, 2, float_result, body)
@@ -89,6 +94,9 @@ F_S1(22, log1p, m_log1p(a))
 F_S1(23, sin, m_sin(a))
 F_S1(24, cos, m_cos(a))
 F_S1(25, tan, m_tan(a))
+FAR_ROW(23, sin, m_sin_far(a))
+FAR_ROW(24, cos, m_cos_far(a))
+FAR_ROW(25, tan, m_tan_far(a))
 F_S1(26, arcsin, m_asin(a))
 F_S1(27, arccos, m_acos(a))
 F_S1(28, arctan, m_atan(a))
@@ -130,7 +138,7 @@ F_S2(65, floor_divide, m_floor(m_divide(a, b)))
 I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))
 F_S2(66, power, m_pow(a, b))
-I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0 unless the base is 1 or -1
+I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0
 U_S2(66, power, m_pow_uint(a, b))
 F_S2(67, maximum, m_maximum(a, b)) // NaN propagates
 IU_S2(67, maximum, a > b ? a : b)
@@ -184,3 +192,4 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef FLOAT_ROW
 #undef INT_ROW
 #undef UINT_ROW
+#undef FAR_ROW

@@ -3,8 +3,7 @@
 // The functions are branch-free polynomials (selects instead of jumps), which C compilers turn into SIMD loops; errors
 // are a few units in the last place. Infinities, NaN and zeros give what C's math library gives. GPU compilers may
 // assume that NaN does not occur: NaN is therefore told by bits (m_isnan) and put in at the end, and sums whose
-// rounding matters are PRECISE. Range reductions of sin, cos and tan hold for |x| up to 2^24, where neighbouring
-// numbers are 2 apart; beyond, they are of no use.
+// rounding matters are PRECISE. Range reductions of sin, cos and tan hold for |x| up to 2^24; far.h has those beyond.
 
 #ifndef VKMX_MATH_H
 #define VKMX_MATH_H
@@ -52,7 +51,7 @@ FN bool m_isnan(float x) { return (BITS(x) & 0x7fffffffu) > 0x7f800000u; }
 FN bool m_isinf(float x) { return (BITS(x) & 0x7fffffffu) == 0x7f800000u; }
 FN bool m_nonzero(float x) { return (BITS(x) & 0x7fffffffu) != 0u; } // NaN is true
 FN float m_copysign(float x, float sign) { return FROM_BITS((BITS(x) & 0x7fffffffu) | (BITS(sign) & 0x80000000u)); }
-FN float m_sign(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f); }
+FN float m_sign(float x) { return m_isnan(x) ? 0.0f : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f)); }
 FN uint m_magnitude(int x) { return x < 0 ? 0u - UINT(x) : UINT(x); }
 FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
 FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }
@@ -243,8 +242,7 @@ FN uint m_pow_uint(uint a, uint b) {
 }
 
 FN int m_pow_int(int a, int b) {
-    if (b >= 0) return INT(m_pow_uint(UINT(a), UINT(b)));
-    return a == 1 ? 1 : (a == -1 ? ((b & 1) != 0 ? -1 : 1) : 0);
+    return b < 0 ? 0 : INT(m_pow_uint(UINT(a), UINT(b)));
 }
 
 // ---- trigonometry -------------------------------------------------------------------------------------------------
@@ -271,7 +269,7 @@ FN float m_quarters_rest(float x, float many, float few) {
     r = r - many * 2.5579538487363607e-12f;
     r = r - few * 2.5579538487363607e-12f;
     r = r - (many + few) * 5.390302858158119e-15f;
-    return m_abs(r) < 0.8f ? r : 0.0f; // too far out for a reduction: stay within the range of the function
+    return r;
 }
 
 FN float m_sin_unit(float r) { // |r| <= pi/4

@@ -4,6 +4,7 @@
  */
 
 import * as mx from "../mod.ts";
+import { LIMITS } from "./limit_rows.ts";
 
 type Result = mx.Tensor | readonly mx.Tensor[];
 
@@ -190,6 +191,7 @@ const ELEMENTWISE: Record<string, Row> = {
   "float remainder": () => mx.remainder([-5, 5, 7.5], 3),
   "int divide": ({ ints }) => ints(1, 2).divide(ints(2, 4)),
   "int power": ({ ints }) => ints(2, 3).power(ints(3, 2)),
+  "int power, negative": ({ ints }) => ints(1, -1, 2, -2, 0, -1).power(ints(-1, -1, -1, -2, -1, -2)),
   "uint8 wraps": () => mx.add(Uint8Array.of(250), Uint8Array.of(10)),
   "uint8 with number": () => mx.add(Uint8Array.of(250), 10),
   "int with fraction": ({ ints }) => mx.add(ints(1), 2.5),
@@ -482,6 +484,7 @@ const ROWS: Record<string, Row> = {
   ...PRODUCTS,
   ...FAST,
   ...RANDOM,
+  ...LIMITS,
 };
 
 /** Names of all rows. */

@@ -21,15 +21,12 @@ const golden: Record<string, readonly Golden[]> = JSON.parse(
 /** Relative and absolute closeness by dtype; integers and bool are equal. */
 const TOLERANCE: Record<string, number> = { float32: 2e-5, float16: 2e-3, bfloat16: 1.6e-2 };
 
-/** Products of one row with a quantized matrix may round the row to 16 bits a group. */
-const QUANTIZED_TOLERANCE = 1e-4;
-
 function compare(name: string, actual: mx.Tensor, expected: Golden): void {
   assertEquals(actual.dtype.name, expected.dtype, `${name}: dtype`);
   assertEquals(actual.shape, [...expected.shape], `${name}: shape`);
   const flat = (v: unknown): unknown[] => Array.isArray(v) ? v.flatMap(flat) : [v];
   const [a, b] = [flat(actual.tolist()), flat(expected.values)];
-  const bound = name.startsWith("quantizedMatmul") ? QUANTIZED_TOLERANCE : TOLERANCE[expected.dtype] ?? 0;
+  const bound = TOLERANCE[expected.dtype] ?? 0;
   const number = (v: unknown): number =>
     v === "nan" ? NaN : v === "inf" ? Infinity : v === "-inf" ? -Infinity : Number(v);
   a.forEach((value, i) => {
@@ -74,6 +71,14 @@ Deno.test("every golden result has a row", () => {
   assertEquals(Object.keys(golden).filter((name) => !NAMES.includes(name)), []);
 });
 
+const ints = (...v: number[]): mx.Tensor => mx.array(v, mx.int32);
+
+/** Attention over float16 arrays. */
+function attend(options: Partial<Parameters<typeof mx.fast.scaledDotProductAttention>[3]>): mx.Tensor {
+  const x = mx.ones([1, 2, 3, 4], mx.float16);
+  return mx.fast.scaledDotProductAttention(x, x, x, { scale: 1, ...options });
+}
+
 type ErrorClass = typeof mx.ArrayError | typeof mx.ShapeError | typeof mx.IndexError;
 
 /** Calls that are refused where they are made, with the class and a part of the message. */
@@ -95,7 +100,22 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.pad([1, 2], 1, "constant", [1, 2]), mx.ShapeError, "pad() cannot broadcast a value of shape (2,) to (4,)"],
   [() => mx.fullLike(mx.zeros([64]), [1, 2]), mx.ShapeError, "broadcastTo() cannot broadcast (2,) to (64,)"],
   [() => mx.takeAlongAxis(mx.zeros([0]), [5]), mx.IndexError, "takeAlongAxis() has indices into an empty axis"],
-  [() => mx.putAlongAxis(mx.zeros([0, 3]), [5], 1), mx.IndexError, "putAlongAxis() has indices into an empty axis"],
+  [
+    () => mx.putAlongAxis(mx.zeros([3, 3]), [5], 1, 0),
+    mx.ShapeError,
+    "putAlongAxis() expected indices with as many axes",
+  ],
+  [
+    () => mx.putAlongAxis(mx.zeros([3, 3]), [[5]], 1),
+    mx.ShapeError,
+    "putAlongAxis() expected indices with as many axes",
+  ],
+  [
+    () => mx.takeAlongAxis(mx.zeros([3, 3]), [[5]], null),
+    mx.ShapeError,
+    "takeAlongAxis() expected indices with as many",
+  ],
+  [() => mx.putAlongAxis(mx.zeros([3]), [0, 1], [1, 2, 3]), mx.ShapeError, "putAlongAxis() cannot broadcast an array"],
   [() => mx.diagonal(mx.zeros([2, 2]), 0.5), mx.ValueError, "diagonal() expected offset to be a whole number"],
   [() => mx.diag(mx.zeros([2]), NaN), mx.ValueError, "diag() expected k to be a whole number"],
   [() => mx.asStrided(mx.zeros([2]), [2], [NaN]), mx.ValueError, "asStrided() expected strides and offset"],
@@ -155,13 +175,47 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [
     () => mx.ones([2]).astype("int32" as unknown as mx.Dtype),
     mx.DtypeError,
-    "expected a dtype such as mx.float32: found int32",
+    'expected a dtype such as mx.float32: found "int32", which is a string: use mx.int32',
   ],
   [
     () => mx.array([2], "int32" as unknown as mx.Dtype),
     mx.DtypeError,
-    "expected a dtype such as mx.float32: found int32",
+    'expected a dtype such as mx.float32: found "int32", which is a string: use mx.int32',
   ],
+  [() => mx.zeros([2], "f32" as unknown as mx.Dtype), mx.DtypeError, 'such as mx.float32: found "f32"'],
+  [
+    () => mx.random.uniform(0, 1, [2], "float16" as unknown as mx.Dtype),
+    mx.DtypeError,
+    'found "float16", which is a string',
+  ],
+  [() => mx.random.randint(0, 2, [2], "int8" as unknown as mx.Dtype), mx.DtypeError, 'found "int8", which is a string'],
+  [
+    () => mx.concatenate(mx.ones([2]) as unknown as mx.Tensor[]),
+    mx.ValueError,
+    "concatenate() expected a list of arrays, such as concatenate([a, b]): found Tensor",
+  ],
+  [() => mx.stack(1 as unknown as mx.Tensor[]), mx.ValueError, "stack() expected a list of arrays"],
+  [() => mx.addmm(mx.zeros([5, 2, 3]), mx.ones([2, 4]), mx.ones([4, 3])), mx.ShapeError, "addmm() cannot broadcast c"],
+  [() => mx.addmm(mx.zeros([2, 1]), mx.ones([2, 4]), mx.ones([4])), mx.ShapeError, "addmm() cannot broadcast c"],
+  [() => mx.addmm(mx.zeros([1]), mx.ones([4]), mx.ones([4])), mx.ShapeError, "product's shape ()"],
+  [() => mx.addmm(ints(1), ints(1), ints(1)), mx.DtypeError, "addmm() takes float arrays only: found int32"],
+  [
+    () => mx.addmm(1, mx.ones([1]), mx.ones([1]), "2" as unknown as number),
+    mx.ValueError,
+    'addmm() expected alpha to be a number: found "2"',
+  ],
+  [() => mx.kron(mx.zeros([0]), mx.ones([2])), mx.ShapeError, "kron() takes no arrays without elements"],
+  [() => mx.broadcastShapes(), mx.ValueError, "broadcastShapes() expected at least one shape"],
+  [() => mx.vecdot(mx.ones([2]), mx.ones([1])), mx.ShapeError, "vecdot() expected one size along axis -1"],
+  [() => mx.vecdot(1, 2), mx.ShapeError, "vecdot() takes no 0-dimensional arrays"],
+  [() => mx.vecdot(mx.ones([3, 2]), mx.ones([2])), mx.ShapeError, "vecdot() axis -1 is not the same axis"],
+  [() => mx.vecdot(mx.ones([3, 2]), mx.ones([2]), 1), mx.IndexError, "vecdot() axis 1 is out of range"],
+  [() => mx.Slice(null, 2 ** 32), mx.IndexError, "Slice() expected whole numbers of 32 bits or null: found 4294967296"],
+  [() => mx.Slice(-(2 ** 31) - 1), mx.IndexError, "Slice() expected whole numbers of 32 bits"],
+  [() => mx.Slice(null, null, 2 ** 31), mx.IndexError, "Slice() expected whole numbers of 32 bits"],
+  [() => mx.Slice("1" as unknown as number), mx.IndexError, 'or null: found "1"'],
+  [() => mx.arange(0, Infinity), mx.ValueError, "arange() expected finite numbers: found 0, Infinity, 1"],
+  [() => mx.arange(0, 5, NaN), mx.ValueError, "arange() expected finite numbers"],
   [() => [...mx.array(2)], mx.ShapeError, "a 0-dimensional array cannot be iterated"],
   [() => mx.arange(0, 5, 0), mx.ValueError, "arange() expected a step that is not 0"],
   [() => mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([4, 5])), mx.ShapeError, 'einsum() letter "j"'],
@@ -186,9 +240,60 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
     "rmsNorm() expected weight to be a vector",
   ],
   [() => mx.fast.rope(mx.ones([1, 2, 4]), 3), mx.ValueError, "rope() expected dims to be even"],
+  [
+    () => mx.fast.rope(mx.ones([1, 2, 4]), 4, { offset: 0.5 }),
+    mx.ValueError,
+    "rope() expected offset to be a whole number",
+  ],
+  [() => mx.fast.rope(mx.ones([1, 2, 4]), 4, { offset: [[1]] }), mx.ShapeError, "rope() expected one offset"],
+  [
+    () => mx.fast.rmsNorm(mx.ones([4]), null, undefined as unknown as number),
+    mx.ValueError,
+    "rmsNorm() expected eps to be a number",
+  ],
+  [() => attend({ sinks: mx.zeros([2]) }), mx.DtypeError, "expected sinks of a dtype that meets float16 in float16"],
+  [() => attend({ mask: mx.zeros([3, 3]) }), mx.DtypeError, "expected a mask of a dtype that meets float16 in float16"],
+  [() => attend({ mask: "casual" as "causal" }), mx.ValueError, 'one mask with a name, "causal": found "casual"'],
+  [() => attend({ scale: undefined }), mx.ValueError, "scaledDotProductAttention() expected scale to be a number"],
   [() => mx.random.categorical(mx.ones([2, 3]), 2), mx.IndexError, "categorical()"],
   [() => mx.ones([2]).item(), mx.ShapeError, "item() expected an array of one element: found shape (2,)"],
 ];
+
+/** Calls with an option that is not there, the name that is meant and all there are. */
+const MISSPELT: readonly (readonly [(options: object) => unknown, string, string, string])[] = [
+  [(o) => mx.cumsum([1], 0, o), "revers", "reverse", "reverse, inclusive, dtype"],
+  [(o) => mx.ones([2]).cummax(0, o), "Inclusive", "inclusive", "reverse, inclusive"],
+  [(o) => mx.isclose(1, 1, 1e-5, 1e-8, o), "equal_nan", "equalNan", "equalNan"],
+  [(o) => mx.allclose(1, 1, 1e-5, 1e-8, o), "equalNaN", "equalNan", "equalNan"],
+  [(o) => mx.meshgrid([[1]], o), "idnexing", "indexing", "sparse, indexing"],
+  [(o) => mx.sliceUpdate([1], [2], [0], [0], o), "donates", "donate", "donate"],
+  [(o) => mx.dequantize(1, 1, 1, 64, 4, o), "dtyp", "dtype", "dtype"],
+  [(o) => mx.random.categorical([1], -1, o), "num_samples", "numSamples", "shape, numSamples, key"],
+  [(o) => mx.fast.rope(mx.ones([1, 1, 2]), 2, o), "ofset", "offset", "traditional, base, scale, offset, freqs"],
+  [(o) => attend(o), "masks", "mask", "scale, mask, sinks, lengths"],
+  [(o) => mx.fast.sample(mx.ones([2]), o), "top_p", "topP", "temperature, topP, minP, topK, key"],
+];
+
+Deno.test("an option that is not there is an error that names the one that is meant", () => {
+  for (const [call, name, meant, all] of MISSPELT) {
+    const message = `() has no option "${name}", did you mean "${meant}"? Its options are: ${all}`;
+    assertThrows(() => mx.tidy(() => call({ [name]: 1 })), mx.ValueError, message);
+  }
+  const [[cumsum], , , , [meshgrid]] = MISSPELT;
+  assertThrows(
+    () => cumsum({ "\u001b[31mwhatever": 1 }),
+    mx.ValueError,
+    'no option "\\u001b[31mwhatever". Its options',
+  );
+  for (const [options, found] of [[null, "null"], [true, "true"], ["ij", `"ij"`], [mx.ones([1]), "Tensor"]]) {
+    assertThrows(
+      () => meshgrid(options as object),
+      mx.ValueError,
+      `expected an object with options (sparse, indexing): found ${found}`,
+    );
+  }
+  assertEquals(mx.cumsum([1, 2], 0, Object.assign(Object.create(null), { reverse: true })).tolist(), [3, 2]);
+});
 
 Deno.test("calls with arguments that do not fit throw where they are made", () => {
   for (const [call, type, message] of REFUSED) assertThrows(() => mx.tidy(call), type, message);

@@ -112,8 +112,7 @@ const FLOAT: Partial<Record<ElementwiseName, Fn>> = {
 };
 
 const power = (a: number, b: number): number => {
-  if (b >= 0) return Number(BigInt.asUintN(32, modularPower(BigInt(a), b)));
-  return a === 1 ? 1 : a === -1 ? (b % 2 === 0 ? 1 : -1) : 0;
+  return b < 0 ? 0 : Number(BigInt.asUintN(32, modularPower(BigInt(a), b)));
 };
 
 function modularPower(a: bigint, b: number): bigint {
@@ -165,7 +164,7 @@ const SPECIAL = [0, -0, 1, -1, Infinity, -Infinity, NaN, 0.5, -0.5, 1.5, 2.5, -1
 const SPECIAL_RANGE = [...SPECIAL, 1e30, -1e30, 3e38, 1e-37, 104, -104, 2147483648, 4294967296];
 const INTS = [0, 1, -1, 2, -2, 3, -3, 5, -5, 7, 31, 32, 33, 100, 65535, 2147483647, -2147483648];
 
-/** Functions whose reduction to an eighth of a turn holds for |x| up to 2^24. */
+/** Functions that reduce their argument to an eighth of a turn: in one way up to 2^24, in another beyond. */
 const PERIODIC = ["sin", "cos", "tan"];
 // Next to their zeros and poles, where the reduction cancels most.
 const QUARTERS = [
@@ -189,6 +188,9 @@ const QUARTERS = [
   10680707,
 ]
   .flatMap((n) => [n * Math.PI / 2, -n * Math.PI / 2, (n - 0.5) * Math.PI / 2]);
+// 16367173 * 2^72 is the float32 that lies nearest to a multiple of pi/2.
+const FAR = [2 ** 24 + 2, 2 ** 25 - 2, 1e8, 1e9, 1e20, 2 ** 72 * 16367173, 2 ** 127, 3.4028234663852886e38]
+  .flatMap((x) => [x, -x]);
 // Where arguments are drawn from besides the special ones.
 const RANGES: Partial<Record<ElementwiseName, [number, number]>> = {
   exp: [-85, 85],
@@ -218,11 +220,11 @@ function isSubnormal(x: number): boolean {
 
 function floatOperands(name: ElementwiseName): Float32Array[] {
   const periodic = PERIODIC.includes(name);
-  const special = periodic ? [...SPECIAL, ...QUARTERS, 2 ** 24, -(2 ** 24)] : SPECIAL_RANGE;
+  const special = periodic ? [...SPECIAL, ...QUARTERS, 2 ** 24, -(2 ** 24), ...FAR] : SPECIAL_RANGE;
   const arity = ELEMENTWISE[name].arity;
   const random = sequence();
   const [low, high] = RANGES[name] ?? [-8, 8];
-  if (periodic) { for (let i = 0; i < 1000; i++) special.push((random() - 0.5) * 2 ** (3 + i % 23)); }
+  if (periodic) { for (let i = 0; i < 4000; i++) special.push((random() - 0.5) * 2 ** (3 + i % 125)); }
   const a: number[] = [];
   const b: number[] = [];
   if (arity === 1) a.push(...special);

@@ -4,7 +4,7 @@
 // steps of a chain; 4-byte operands that lie contiguously are read in place and 4-byte results are written in place.
 // Indices are 32 bits: up to 2^31 elements.
 
-#include "../../shaders/math.h"
+#include "../../shaders/far.h"
 #include "simd.h"
 #include "strided.h"
 
@@ -35,6 +35,15 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define FLOAT_ROW(id, name, arity, result, body) LOOP(float_##name, Float, arity, result, body)
 #define INT_ROW(id, name, arity, result, body) LOOP(int_##name, Int, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body) LOOP(uint_##name, Uint, arity, result, body)
+// Few blocks hold numbers so large: those that do are gone through once more, one number at a time.
+#define FAR_ROW(id, name, body)                                                                                       \
+    static void far_##name(Uint *restrict out, const Uint *pa, uint32_t n) {                                          \
+        Uint any = 0;                                                                                                 \
+        for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]);                                     \
+        for (uint32_t i = 0; i < n && any; i++) {                                                                     \
+            OPERANDS_1(Float) if (m_is_far(a)) float_result = body;                                                   \
+        }                                                                                                             \
+    }
 #include "../../shaders/elementwise.h"
 
 enum { KIND_FLOAT, KIND_INT, KIND_UINT }; // domains and kinds of results
@@ -49,6 +58,14 @@ static const struct {
 #define FLOAT_ROW(id, name, arity, result, body) [KIND_FLOAT][id] = {float_##name, KIND_##result},
 #define INT_ROW(id, name, arity, result, body) [KIND_INT][id] = {int_##name, KIND_##result},
 #define UINT_ROW(id, name, arity, result, body) [KIND_UINT][id] = {uint_##name, KIND_##result},
+#include "../../shaders/elementwise.h"
+};
+
+static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body)
+#define FAR_ROW(id, name, body) [id] = far_##name,
 #include "../../shaders/elementwise.h"
 };
 
@@ -194,6 +211,7 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             const Uint *c = registers[word >> 20 & 15u];
             Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
             ROWS[domain][id].run(to, a, b, c, n);
+            if (domain == KIND_FLOAT && FAR[id]) FAR[id](to, a, n);
             // What is stored as the dtype that it rounds to is rounded then.
             const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
             if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);

@@ -10,6 +10,7 @@ import { all } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
+import { checkOptions } from "../graph/options.ts";
 import { sameShape } from "../graph/shape.ts";
 import { abs, isinf, isnan, logicalNot } from "./unary.ts";
 
@@ -52,7 +53,7 @@ export function floorDivide(a: TensorLike, b: TensorLike): Tensor {
   return apply("floorDivide", "floor_divide", a, b);
 }
 
-/** Elementwise a raised to b. */
+/** Elementwise a raised to b. Integers with a negative exponent give 0, as in MLX. */
 export function power(a: TensorLike, b: TensorLike): Tensor {
   return apply("power", "power", a, b);
 }
@@ -183,6 +184,8 @@ export interface CloseOptions {
   readonly equalNan?: boolean;
 }
 
+const CLOSE_OPTIONS = { equalNan: true } as const satisfies Record<keyof CloseOptions, true>;
+
 /** Elementwise |a - b| <= atol + rtol * |b|; equal infinities are close. */
 export function isclose(
   a: TensorLike,
@@ -191,6 +194,7 @@ export function isclose(
   atol: number = 1e-8,
   options: CloseOptions = {},
 ): Tensor {
+  checkOptions("isclose", options, CLOSE_OPTIONS);
   return scoped(() => {
     const near = lessEqual(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol));
     const infinite = logicalOr(isinf(a), isinf(b));
@@ -207,6 +211,7 @@ export function allclose(
   atol: number = 1e-8,
   options: CloseOptions = {},
 ): Tensor {
+  checkOptions("allclose", options, CLOSE_OPTIONS);
   return scoped(() => all(isclose(a, b, rtol, atol, options)));
 }
 

@@ -9,7 +9,7 @@
 
 import * as dt from "../graph/dtype.ts";
 import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
-import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
+import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape } from "../graph/shape.ts";
 import { nodeOf, Tensor } from "./tensor.ts";
@@ -164,7 +164,7 @@ function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
 
 /** A shape argument: one size or a list of sizes. */
 export function toShape(op: string, shape: number | Shape): number[] {
-  const list = typeof shape === "number" ? [shape] : [...shape];
+  const list = typeof shape === "number" ? [shape] : toSizes(op, shape);
   for (const d of list) {
     if (!Number.isInteger(d) || d < 0) {
       throw new ShapeError(`${op}() expected sizes that are whole and not negative: found ${formatShape(list)}`);
@@ -173,8 +173,33 @@ export function toShape(op: string, shape: number | Shape): number[] {
   return list;
 }
 
+/** A number argument; it may be infinite or NaN. */
+export function toNumber(op: string, name: string, value: number): number {
+  if (typeof value !== "number") {
+    throw new ValueError(`${op}() expected ${name} to be a number: found ${quoted(value)}`);
+  }
+  return value;
+}
+
+/** A list argument; `what` says of what, for the error. */
+export function toList<T>(op: string, what: string, value: readonly T[]): readonly T[] {
+  if (Array.isArray(value)) return value;
+  throw new ValueError(`${op}() expected a list of ${what}: found ${describe(value)}`);
+}
+
+/** A list of arrays. */
+export function toArrays(op: string, arrays: readonly TensorLike[]): readonly TensorLike[] {
+  return toList(op, `arrays, such as ${op}([a, b])`, arrays);
+}
+
+/** A list of sizes, which are not checked. */
+export function toSizes(op: string, shape: Shape): number[] {
+  if (isList(shape)) return Array.from(shape);
+  throw new ShapeError(`${op}() expected a list of sizes: found ${describe(shape)}`);
+}
+
 /** A whole number argument. */
 export function toInteger(op: string, name: string, value: number): number {
-  if (!Number.isInteger(value)) throw new ValueError(`${op}() expected ${name} to be a whole number: found ${value}`);
-  return value;
+  if (Number.isInteger(value)) return value;
+  throw new ValueError(`${op}() expected ${name} to be a whole number: found ${quoted(value)}`);
 }

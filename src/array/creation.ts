@@ -5,11 +5,12 @@
  */
 
 import { type Dtype, float32, int32 } from "../graph/dtype.ts";
-import { DtypeError, ValueError } from "../graph/error.ts";
+import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
+import { checkOptions } from "../graph/options.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
-import { castNode, fullNode, scalarNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
+import { castNode, fullNode, scalarNode, type TensorLike, toArrays, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
@@ -79,7 +80,7 @@ export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tenso
 
 /**
  * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole,
- * otherwise float32, unless a dtype is given.
+ * otherwise float32, unless a dtype is given. With an infinite step `start` alone, where it is before `stop`.
  *
  * @example
  * ```ts
@@ -92,15 +93,21 @@ export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tenso
 export function arange(start: number, stop?: number | null, step?: number | null, dtype?: Dtype): Tensor {
   const by = step ?? 1;
   const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
-  if (![from, to, by].every(Number.isFinite)) {
-    throw new ValueError(`arange() expected finite numbers: found ${from}, ${to}, ${by}`);
+  if (![from, to].every(Number.isFinite) || typeof by !== "number" || Number.isNaN(by)) {
+    throw new ValueError(`arange() expected finite numbers: found ${[from, to, by].map(String).join(", ")}`);
   }
   if (by === 0) throw new ValueError("arange() expected a step that is not 0");
   const type = dtype ?? ([from, to, by].every(Number.isInteger) ? int32 : float32);
   if (type.kind === "bool") throw new DtypeError("arange() cannot make bool");
-  const cut = type.kind === "float" ? (v: number): number => v : Math.trunc;
-  const count = Math.max(0, Math.ceil((to - from) / by));
-  return make("arange", [], toShape("arange", count), type, { start: cut(from), step: cut(by) });
+  if (!Number.isFinite(by)) {
+    const count = Math.sign(by) * (to - from) > 0 ? 1 : 0;
+    return make("arange", [], [count], type, { start: type.kind === "float" ? from : Math.trunc(from), step: 0 });
+  }
+  const count = toShape("arange", Math.max(0, Math.ceil((to - from) / by)));
+  if (type.kind === "float") return make("arange", [], count, type, { start: from, step: by });
+  // The first two numbers are cut, and what is between them is the step of all, as in MLX.
+  const first = Math.trunc(from);
+  return make("arange", [], count, type, { start: first, step: Math.trunc(from + by) - first });
 }
 
 /** `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. */
@@ -182,10 +189,16 @@ export interface MeshgridOptions {
   readonly indexing?: "xy" | "ij";
 }
 
+const MESHGRID_OPTIONS = { sparse: true, indexing: true } as const satisfies Record<keyof MeshgridOptions, true>;
+
 /** Coordinate arrays of a grid from coordinate vectors. */
 export function meshgrid(arrays: readonly TensorLike[], options: MeshgridOptions = {}): Tensor[] {
+  checkOptions("meshgrid", options, MESHGRID_OPTIONS);
   const { sparse = false, indexing = "xy" } = options;
-  const nodes = arrays.map((a) => toNode("meshgrid", a));
+  if (indexing !== "xy" && indexing !== "ij") {
+    throw new ValueError(`meshgrid() expected indexing to be "xy" or "ij": found ${quoted(indexing)}`);
+  }
+  const nodes = toArrays("meshgrid", arrays).map((a) => toNode("meshgrid", a));
   const place = (i: number): number => indexing === "xy" && i < 2 && nodes.length > 1 ? 1 - i : i;
   return scoped(() => {
     const lines = nodes.map((node, i) => {

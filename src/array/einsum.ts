@@ -4,7 +4,7 @@
  * @module
  */
 
-import { ShapeError, ValueError } from "../graph/error.ts";
+import { quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape } from "../graph/shape.ts";
 import { type TensorLike, toOperands } from "./convert.ts";
 import { matmul } from "./products.ts";
@@ -25,6 +25,9 @@ const FORM = /^(?!.*\.\.\.[A-Za-z]*\.)(?:[A-Za-z,]|\.\.\.)*(?:->(?:[A-Za-z]|\.\.
 
 /** One letter an axis of every input and of the output. The axes of "…" are named by their place from the end. */
 function parse(subscripts: string, ranks: readonly number[]): { inputs: string[][]; output: string[] } {
+  if (typeof subscripts !== "string") {
+    throw new ValueError(`einsum() expected subscripts such as "ij,jk->ik": found ${quoted(subscripts)}`);
+  }
   const text = subscripts.replaceAll(" ", "");
   const [left, right, more] = text.split("->");
   const parts = left.split(",");

@@ -8,12 +8,13 @@
  */
 
 import { bool, type Dtype, float32, int32, promote, uint32 } from "../graph/dtype.ts";
-import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
+import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node, OpAttrs } from "../graph/node.ts";
+import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import * as op from "./binary.ts";
 import { arange, array } from "./creation.ts";
-import { castNode, type TensorLike, toIndexNode, toNode } from "./convert.ts";
+import { castNode, type TensorLike, toIndexNode, toInteger, toNode, toNumber } from "./convert.ts";
 import { matmul } from "./products.ts";
 import { astype, broadcastNode, expandDims, reshape, reshapeNode, swapaxes } from "./movement.ts";
 import { concatenate, split, stack } from "./join.ts";
@@ -23,7 +24,7 @@ import { uniform } from "./random.ts";
 import * as reduce from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
-import { handOn, type Tensor, wrap } from "./tensor.ts";
+import { handOn, Tensor, wrap } from "./tensor.ts";
 import { cos, exp, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
 
 export { logprobs, logprobsComposite } from "./logprobs.ts";
@@ -50,6 +51,7 @@ function lastAxisVector(name: string, what: string, vector: Node, x: Node): void
  */
 export function rmsNorm(x: TensorLike, weight: TensorLike | null, eps: number): Tensor {
   const input = floatNode("rmsNorm", x);
+  toNumber("rmsNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("rmsNorm() expected at least 1 axis");
   if (weight === null) {
     return fused(
@@ -78,6 +80,7 @@ export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, 
 /** Layer normalisation over the last axis: (x - mean) / sqrt(variance + eps) * weight + bias, in float32 inside. */
 export function layerNorm(x: TensorLike, weight: TensorLike | null, bias: TensorLike | null, eps: number): Tensor {
   const input = floatNode("layerNorm", x);
+  toNumber("layerNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("layerNorm() expected at least 1 axis");
   const [w, b] = [weight, bias].map((v) => v === null ? undefined : floatNode("layerNorm", v));
   if (w) lastAxisVector("layerNorm", "weight", w, input);
@@ -108,10 +111,19 @@ export interface RopeOptions {
   readonly freqs?: TensorLike | null;
 }
 
+const ROPE_OPTIONS = {
+  traditional: true,
+  base: true,
+  scale: true,
+  offset: true,
+  freqs: true,
+} as const satisfies Record<keyof RopeOptions, true>;
+
 /**
  * Rotary position embedding of the first `dims` features of x (B, …, T, D). Row t is rotated as position (t + offset) * scale.
  */
 export function rope(x: TensorLike, dims: number, options: RopeOptions = {}): Tensor {
+  checkOptions("rope", options, ROPE_OPTIONS);
   const { traditional = false, scale = 1, offset = 0, freqs = null } = options;
   const base = options.base === undefined && freqs === null ? 10000 : options.base ?? null;
   const input = floatNode("rope", x);
@@ -123,12 +135,15 @@ export function rope(x: TensorLike, dims: number, options: RopeOptions = {}): Te
     throw new ValueError(`rope() expected dims to be even and at most ${shape[shape.length - 1]}: found ${dims}`);
   }
   if ((base === null) === (freqs === null)) throw new ValueError("rope() expected either base or freqs");
+  toNumber("rope", "scale", scale);
+  if (base !== null) toNumber("rope", "base", base);
   const inputs: Node[] = [input];
   let offsetInput: OpAttrs["rope"]["offsetInput"] = "none";
-  if (typeof offset !== "number") {
+  if (typeof offset === "number") toInteger("rope", "offset", offset);
+  else {
     const node = castNode(toIndexNode("rope", offset), int32);
     const count = sizeOf(node.shape);
-    if (count !== 1 && (node.shape.length !== 1 || count !== shape[0])) {
+    if (node.shape.length > 1 || (count !== 1 && count !== shape[0])) {
       throw new ShapeError(
         `rope() expected one offset, or one for each of ${shape[0]} batch rows: found shape ${formatShape(node.shape)}`,
       );
@@ -189,10 +204,10 @@ export interface AttentionOptions {
   /**
    * "causal": the queries are those of the last Tq keys, so query i sees the first i + 1 + (number of keys) - Tq, the number
    * being `lengths` where that is given and Tk otherwise. A bool array keeps where true, a float array is added to the scores;
-   * both broadcast to (B, Hq, Tq, Tk). Null or nothing: all keys.
+   * both broadcast to (B, Hq, Tq, Tk), and the result's type holds theirs. Null or nothing: all keys.
    */
   readonly mask?: null | "causal" | TensorLike;
-  /** One more logit for each query head in the softmax, which gives no value: shape (Hq,). */
+  /** One more logit for each query head in the softmax, which gives no value: shape (Hq,), of a type that the result's holds. */
   readonly sinks?: TensorLike | null;
   /**
    * How many rows of k and v hold keys (int32), limited to 0 … Tk: one for all, or one for each batch row. The rest is not looked
@@ -200,6 +215,11 @@ export interface AttentionOptions {
    */
   readonly lengths?: TensorLike | null;
 }
+
+const ATTENTION_OPTIONS = { scale: true, mask: true, sinks: true, lengths: true } as const satisfies Record<
+  keyof AttentionOptions,
+  true
+>;
 
 /** The lowest float32. */
 const LOWEST = -3.4028234663852886e38;
@@ -226,6 +246,8 @@ export function scaledDotProductAttention(
   options: AttentionOptions,
 ): Tensor {
   const name = "scaledDotProductAttention";
+  checkOptions(name, options, ATTENTION_OPTIONS);
+  toNumber(name, "scale", options.scale);
   const [nq, nk, nv] = [q, k, v].map((x) => floatNode(name, x));
   const shapes = `q ${formatShape(nq.shape)}, k ${formatShape(nk.shape)}, v ${formatShape(nv.shape)}`;
   if (nq.shape.length !== 4 || nk.shape.length !== 4 || nv.shape.length !== 4) {
@@ -243,7 +265,7 @@ export function scaledDotProductAttention(
   const cache = promote(nk.dtype, nv.dtype);
   const inputs: Node[] = [nq, castNode(nk, cache), castNode(nv, cache)];
   const full = [batch, heads, qLen, kvLen];
-  const mode = addMask(options.mask ?? null, inputs, full);
+  const mode = addMask(options.mask ?? null, inputs, full, dtype);
   let lengths: Node | undefined;
   if (options.lengths !== undefined && options.lengths !== null) {
     lengths = castNode(toIndexNode(name, options.lengths), int32);
@@ -270,11 +292,20 @@ export function scaledDotProductAttention(
       (...all) => attentionComposite(all, attrs, dtype),
     );
   }
-  const sink = sinks === null ? undefined : toNode(name, sinks);
+  const sink = sinks === null ? undefined : toNode(name, sinks, dtype);
+  if (sink) needMeet("sinks", sink.dtype, dtype);
   if (sink && !sameShape(sink.shape, [heads])) {
     throw new ShapeError(`${name}() expected sinks of shape (${heads},): found ${formatShape(sink.shape)}`);
   }
   return scoped(() => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)));
+}
+
+/** What is added to scores must not be of a wider type than the result: it would be rounded without a word. */
+function needMeet(what: string, found: Dtype, result: Dtype): void {
+  if (promote(found, result) === result) return;
+  throw new DtypeError(
+    `scaledDotProductAttention() expected ${what} of a dtype that meets ${result.name} in ${result.name}: found ${found.name}`,
+  );
 }
 
 /** Appends the node of a mask to `inputs`; says what kind it is. */
@@ -282,20 +313,24 @@ function addMask(
   mask: null | "causal" | TensorLike,
   inputs: Node[],
   full: readonly number[],
+  dtype: Dtype,
 ): OpAttrs["attention"]["mask"] {
   if (mask === null) return "none";
   if (mask === "causal") return "causal";
-  const node = toNode("scaledDotProductAttention", mask);
+  if (typeof mask === "string") {
+    throw new ValueError(`scaledDotProductAttention() has one mask with a name, "causal": found ${quoted(mask)}`);
+  }
+  const given = toNode("scaledDotProductAttention", mask);
+  // Lists are of no type of their own: what is no bool takes that of the result.
+  const node = given.dtype === bool || mask instanceof Tensor ? given : castNode(given, dtype);
   const common = broadcastShapes(node.shape, full);
   if (!common || !sameShape(common, full)) {
     throw new ShapeError(
       `scaledDotProductAttention() cannot broadcast a mask of shape ${formatShape(node.shape)} to ${formatShape(full)}`,
     );
   }
-  if (node.dtype !== bool && node.dtype.kind !== "float") {
-    throw new DtypeError(`scaledDotProductAttention() expected a bool or float mask: found ${node.dtype.name}`);
-  }
-  inputs.push(broadcastNode(node, full));
+  needMeet("a mask", node.dtype, dtype);
+  inputs.push(broadcastNode(node.dtype === bool ? node : castNode(node, dtype), full));
   return node.dtype === bool ? "bool" : "add";
 }
 
@@ -361,11 +396,20 @@ export interface SampleOptions {
   readonly key?: TensorLike;
 }
 
+const SAMPLE_OPTIONS = {
+  temperature: true,
+  topP: true,
+  minP: true,
+  topK: true,
+  key: true,
+} as const satisfies Record<keyof SampleOptions, true>;
+
 /**
  * Draws one token (uint32) from each row of logits (…, V), filtered as mlx-lm's samplers filter. Every filter judges the
  * probabilities at temperature 1, and a token must pass all of them.
  */
 export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor {
+  checkOptions("sample", options, SAMPLE_OPTIONS);
   const { temperature = 1, topP = 1, minP = 0, topK = 0, key } = options;
   const node = floatNode("sample", logits);
   const { shape } = node;

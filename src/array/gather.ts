@@ -7,9 +7,9 @@
 import { int32 } from "../graph/dtype.ts";
 import { IndexError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
+import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { castNode, type TensorLike, toIndexNode, toNode } from "./convert.ts";
-import { fitValue } from "./indexing.ts";
+import { castNode, type TensorLike, toIndexNode, toList, toNode, toSizes } from "./convert.ts";
 import { axisOf, broadcastNode, reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 
@@ -34,34 +34,31 @@ export function take(a: TensorLike, indices: TensorLike, axis?: number | null): 
   return make("gather", [node, index], shape, node.dtype, { axis: at });
 }
 
-/** Axis and operands of the along-axis functions, broadcast on the other axes; null flattens. */
-function alongAxis(
-  op: string,
-  a: TensorLike,
-  indices: TensorLike,
-  axis: number | null,
-): { base: Node; index: Node; at: number } {
-  let base = toNode(op, a);
-  let index = toIndexNode(op, indices);
-  if (axis === null) {
-    base = reshapeNode(base, [sizeOf(base.shape)]);
-    index = reshapeNode(index, [sizeOf(index.shape)]);
-  }
-  if (base.shape.length !== index.shape.length) {
+/** Array and axis of the along-axis functions; null flattens the array. The indices need as many axes as it then has. */
+function alongAxis(op: string, a: TensorLike, indices: Node, axis: number | null): { base: Node; at: number } {
+  const node = toNode(op, a);
+  const base = axis === null ? reshapeNode(node, [sizeOf(node.shape)]) : node;
+  const at = axisOf(op, axis ?? 0, base.shape);
+  if (base.shape.length !== indices.shape.length) {
     throw new ShapeError(
-      `${op}() expected indices with as many axes as the array: found ${formatShape(index.shape)} and ${
+      `${op}() expected indices with as many axes as the array: found ${formatShape(indices.shape)} and ${
         formatShape(base.shape)
       }`,
     );
   }
-  const at = axisOf(op, axis ?? 0, base.shape);
-  if (base.shape[at] === 0 && sizeOf(index.shape) > 0) throw new IndexError(`${op}() has indices into an empty axis`);
-  return { base, index, at };
+  return { base, at };
 }
 
-/** Elements at indices along an axis, one index for each place of the result; the other axes broadcast. Null flattens. */
+/**
+ * Elements at indices along an axis, one index for each place of the result; the other axes broadcast. Null flattens the array
+ * and takes a vector of indices.
+ */
 export function takeAlongAxis(a: TensorLike, indices: TensorLike, axis: number | null = -1): Tensor {
-  const { base, index, at } = alongAxis("takeAlongAxis", a, indices, axis);
+  const index = toIndexNode("takeAlongAxis", indices);
+  const { base, at } = alongAxis("takeAlongAxis", a, index, axis);
+  if (base.shape[at] === 0 && sizeOf(index.shape) > 0) {
+    throw new IndexError("takeAlongAxis() has indices into an empty axis");
+  }
   const one = (shape: Shape): number[] => shape.map((d, i) => i === at ? 1 : d);
   const common = broadcastShapes(one(base.shape), one(index.shape));
   if (!common) {
@@ -72,28 +69,46 @@ export function takeAlongAxis(a: TensorLike, indices: TensorLike, axis: number |
   return make("gatherAlong", [wide(base), wide(index)], shape, base.dtype, { axis: at });
 }
 
-/** The array with values assigned at indices along an axis; indices and values broadcast. Null flattens. */
+/**
+ * The array with values assigned at indices along an axis; indices and values broadcast to each other, and with the array on the
+ * other axes. Null flattens the array and takes a vector of indices. An array without elements stays as it is.
+ */
 export function putAlongAxis(
   a: TensorLike,
   indices: TensorLike,
   values: TensorLike,
   axis: number | null = null,
 ): Tensor {
-  const { base, index, at } = alongAxis("putAlongAxis", a, indices, axis);
-  const value = castNode(toNode("putAlongAxis", values, base.dtype), base.dtype);
-  const shape = base.shape.map((d, i) => i === at ? index.shape[at] : d);
+  const op = "putAlongAxis";
+  const given = toNode(op, a);
+  const { base, at } = alongAxis(op, a, toNode(op, indices, int32), axis);
+  if (sizeOf(base.shape) === 0) return wrap(given);
+  const index = toIndexNode(op, indices);
+  let value = castNode(toNode(op, values, base.dtype), base.dtype);
+  // Leading axes of size 1 beyond those of the indices are let go, as in MLX.
+  while (value.shape.length > index.shape.length && value.shape[0] === 1) {
+    value = reshapeNode(value, value.shape.slice(1));
+  }
+  const both = broadcastShapes(index.shape, value.shape);
+  const one = (shape: Shape): number[] => shape.map((d, i) => i === at ? 1 : d);
+  const around = both?.length === base.shape.length ? broadcastShapes(one(base.shape), one(both)) : undefined;
+  if (!both || !around) {
+    throw new ShapeError(
+      `${op}() cannot broadcast an array of shape ${formatShape(base.shape)}, indices ${
+        formatShape(index.shape)
+      } and values ${formatShape(value.shape)}`,
+    );
+  }
+  const sized = (size: number): number[] => around.map((d, i) => i === at ? size : d);
+  const [shape, places] = [sized(base.shape[at]), sized(both[at])];
   const update = makeNode(
     "scatterAlong",
-    [base, fitValue("putAlongAxis", index, shape), fitValue("putAlongAxis", value, shape)],
-    base.shape,
+    [broadcastNode(base, shape), broadcastNode(index, places), broadcastNode(value, places)],
+    shape,
     base.dtype,
-    {
-      axis: at,
-      fn: "assign",
-      donate: false,
-    },
+    { axis: at, fn: "assign", donate: false },
   );
-  return axis === null ? wrap(reshapeNode(update, toNode("putAlongAxis", a).shape)) : wrap(update);
+  return wrap(axis === null ? reshapeNode(update, given.shape) : update);
 }
 
 /** Whole-number axes and the node of the start of a slice; with `rows`, it may hold a start for each of them. */
@@ -104,7 +119,7 @@ function startOf(
   shape: Shape,
   rows?: number,
 ): { at: number[]; node: Node } {
-  const at = axes.map((axis) => axisOf(op, axis, shape));
+  const at = toList(op, "axes", axes).map((axis) => axisOf(op, axis, shape));
   if (new Set(at).size !== at.length) {
     throw new ValueError(`${op}() expected distinct axes: found (${axes.join(", ")})`);
   }
@@ -134,13 +149,14 @@ function startOf(
 export function slice(a: TensorLike, start: TensorLike, axes: readonly number[], sliceSize: Shape): Tensor {
   const node = toNode("slice", a);
   const { at, node: from } = startOf("slice", start, axes, node.shape);
+  const sizes = toSizes("slice", sliceSize);
   if (
-    sliceSize.length !== node.shape.length ||
-    sliceSize.some((d, i) => !Number.isInteger(d) || d < 0 || d > node.shape[i])
+    sizes.length !== node.shape.length ||
+    sizes.some((d, i) => !Number.isInteger(d) || d < 0 || d > node.shape[i])
   ) {
-    throw new ShapeError(`slice() cannot take ${formatShape(sliceSize)} out of ${formatShape(node.shape)}`);
+    throw new ShapeError(`slice() cannot take ${formatShape(sizes)} out of ${formatShape(node.shape)}`);
   }
-  return make("dynamicSlice", [node, from], sliceSize, node.dtype, { axes: at });
+  return make("dynamicSlice", [node, from], sizes, node.dtype, { axes: at });
 }
 
 /** How `sliceUpdate` writes. */
@@ -151,6 +167,8 @@ export interface SliceUpdateOptions {
    */
   readonly donate?: boolean;
 }
+
+const SLICE_UPDATE_OPTIONS = { donate: true } as const satisfies Record<keyof SliceUpdateOptions, true>;
 
 /**
  * `a` with `update` written where it begins at `start` along `axes` and at 0 along the others. The start may be an array
@@ -164,6 +182,7 @@ export function sliceUpdate(
   axes: readonly number[],
   options: SliceUpdateOptions = {},
 ): Tensor {
+  checkOptions("sliceUpdate", options, SLICE_UPDATE_OPTIONS);
   const node = toNode("sliceUpdate", a);
   const value = castNode(toNode("sliceUpdate", update, node.dtype), node.dtype);
   const { at, node: from } = startOf("sliceUpdate", start, axes, node.shape, value.shape[0]);

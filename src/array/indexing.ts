@@ -8,7 +8,7 @@
  */
 
 import { bool, int32 } from "../graph/dtype.ts";
-import { IndexError, ShapeError } from "../graph/error.ts";
+import { IndexError, quoted, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node, type ScatterFn } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import * as binary from "./binary.ts";
@@ -46,7 +46,8 @@ class SliceIndex implements Slice {
  */
 export function Slice(start: number | null = null, stop: number | null = null, step: number | null = null): Slice {
   for (const v of [start, stop, step]) {
-    if (v !== null && !Number.isInteger(v)) throw new IndexError(`Slice() expected whole numbers or null: found ${v}`);
+    if (v === null || (typeof v === "number" && v === (v | 0))) continue;
+    throw new IndexError(`Slice() expected whole numbers of 32 bits or null: found ${quoted(v)}`);
   }
   if (step === 0) throw new IndexError("Slice() expected a step that is not 0");
   return new SliceIndex(start, stop, step);

@@ -6,7 +6,7 @@
 
 import { ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
-import { castNode, type TensorLike, toInteger, toNode, toOperands, toShape } from "./convert.ts";
+import { castNode, type TensorLike, toArrays, toInteger, toList, toNode, toOperands, toShape } from "./convert.ts";
 import { fitValue } from "./indexing.ts";
 import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
 import { scoped } from "./scope.ts";
@@ -23,7 +23,9 @@ import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
  * ```
  */
 export function concatenate(arrays: readonly TensorLike[], axis: number | null = 0): Tensor {
-  if (arrays.length === 0) throw new ValueError("concatenate() expected at least one array");
+  if (toArrays("concatenate", arrays).length === 0) {
+    throw new ValueError("concatenate() expected at least one array");
+  }
   let nodes = toOperands("concatenate", arrays);
   if (axis === null) nodes = nodes.map((n) => reshapeNode(n, [sizeOf(n.shape)]));
   const first = nodes[0].shape;
@@ -42,7 +44,7 @@ export function concatenate(arrays: readonly TensorLike[], axis: number | null =
 
 /** Arrays of one shape joined along a new axis. */
 export function stack(arrays: readonly TensorLike[], axis: number = 0): Tensor {
-  if (arrays.length === 0) throw new ValueError("stack() expected at least one array");
+  if (toArrays("stack", arrays).length === 0) throw new ValueError("stack() expected at least one array");
   const nodes = toOperands("stack", arrays);
   for (const { shape } of nodes) {
     if (!sameShape(shape, nodes[0].shape)) {
@@ -77,7 +79,8 @@ export function split(a: TensorLike, indicesOrSections: number | readonly number
     cuts = Array.from({ length: indicesOrSections + 1 }, (_, i) => i * each);
   } else {
     const clamp = (i: number): number => Math.min(size, Math.max(0, i < 0 ? i + size : i));
-    cuts = [0, ...indicesOrSections.map((i) => clamp(toInteger("split", "indices", i))), size];
+    const indices = toList("split", "indices, or a number of sections", indicesOrSections);
+    cuts = [0, ...indices.map((i) => clamp(toInteger("split", "indices", i))), size];
   }
   const steps = node.shape.map(() => 1);
   return cuts.slice(1).map((end, i) => {
@@ -102,7 +105,7 @@ export function repeat(a: TensorLike, repeats: number, axis: number | null = nul
 /** The array repeated `reps` times along each axis. */
 export function tile(a: TensorLike, reps: number | readonly number[]): Tensor {
   const node = toNode("tile", a);
-  const list = typeof reps === "number" ? [reps] : [...reps];
+  const list = typeof reps === "number" ? [reps] : toList("tile", "repetitions, or one number", reps);
   const rank = Math.max(list.length, node.shape.length);
   const shape = [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape];
   const times = [...new Array<number>(rank - list.length).fill(1), ...list];
@@ -170,7 +173,7 @@ function padPairs(
 ): (readonly [number, number])[] {
   const all = (pair: readonly [number, number]): (readonly [number, number])[] => new Array(rank).fill(pair);
   if (typeof width === "number") return all([width, width]);
-  if (width.every((w) => typeof w === "number")) {
+  if (toList<unknown>("pad", "widths, or one number", width).every((w) => typeof w === "number")) {
     const [before, after = before] = width as readonly number[];
     return all([before, after]);
   }
@@ -184,12 +187,15 @@ function padPairs(
  */
 export function roll(a: TensorLike, shift: number | readonly number[], axis: Axis = null): Tensor {
   const node = toNode("roll", a);
-  const total = typeof shift === "number" ? shift : shift.reduce((n, s) => n + s, 0);
+  const given = typeof shift === "number" ? [shift] : toList("roll", "shifts, or one number", shift);
+  const total = given.reduce((n, s) => n + toInteger("roll", "shift", s), 0);
   if (axis === null) {
     return scoped(() => reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape));
   }
-  const axes = (typeof axis === "number" ? [axis] : axis).map((i) => axisOf("roll", i, node.shape));
-  const shifts = typeof shift === "number" || typeof axis === "number" ? axes.map(() => total) : shift;
+  const axes = (typeof axis === "number" ? [axis] : toList("roll", "axes, or one", axis)).map((i) =>
+    axisOf("roll", i, node.shape)
+  );
+  const shifts = typeof shift === "number" || typeof axis === "number" ? axes.map(() => total) : given;
   if (shifts.length !== axes.length) {
     throw new ValueError(
       `roll() expected a shift for each axis: found ${shifts.length} shifts and ${axes.length} axes`,

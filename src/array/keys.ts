@@ -4,7 +4,7 @@
  * @module
  */
 
-import { ValueError } from "../graph/error.ts";
+import { quoted, ValueError } from "../graph/error.ts";
 
 /** Two words of 32 bits. */
 export type Key = readonly [number, number];
@@ -29,7 +29,7 @@ function threefry(key: Key, counter: Key): [number, number] {
 /** The key of a seed; seeds of more than 32 bits fill both words. */
 export function keyOf(seed: number): Key {
   if (!Number.isSafeInteger(seed) || seed < 0) {
-    throw new ValueError(`key() expected a whole number from 0 to 2^53 - 1: found ${seed}`);
+    throw new ValueError(`key() expected a whole number from 0 to 2^53 - 1: found ${quoted(seed)}`);
   }
   return [Math.floor(seed / 2 ** 32), seed >>> 0];
 }

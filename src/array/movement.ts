@@ -5,7 +5,7 @@
  */
 
 import type { Dtype } from "../graph/dtype.ts";
-import { IndexError, ShapeError, ValueError } from "../graph/error.ts";
+import { IndexError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import {
   broadcastShapes as commonShape,
@@ -16,12 +16,14 @@ import {
   type Shape,
   sizeOf,
 } from "../graph/shape.ts";
-import { castNode, fullNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
+import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape, toSizes } from "./convert.ts";
 import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {
-  if (!Number.isInteger(axis)) throw new ValueError(`${op}() expected a whole number for an axis: found ${axis}`);
+  if (!Number.isInteger(axis)) {
+    throw new ValueError(`${op}() expected a whole number for an axis: found ${quoted(axis)}`);
+  }
   const found = normalizeAxis(axis, shape.length);
   if (found === undefined) {
     throw new IndexError(`${op}() axis ${axis} is out of range for an array of shape ${formatShape(shape)}`);
@@ -79,11 +81,12 @@ export function astype(a: TensorLike, dtype: Dtype): Tensor {
 export function reshape(a: TensorLike, shape: readonly number[]): Tensor {
   const node = toNode("reshape", a);
   const size = sizeOf(node.shape);
-  const known = shape.reduce((n, d) => d === -1 ? n : n * d, 1);
-  const open = shape.filter((d) => d === -1).length;
-  const to = shape.map((d) => d === -1 && known > 0 ? size / known : d);
+  const sizes = toSizes("reshape", shape);
+  const known = sizes.reduce((n, d) => d === -1 ? n : n * d, 1);
+  const open = sizes.filter((d) => d === -1).length;
+  const to = sizes.map((d) => d === -1 && known > 0 ? size / known : d);
   if (open > 1 || to.some((d) => !Number.isInteger(d) || d < 0) || sizeOf(to) !== size) {
-    throw new ShapeError(`reshape() cannot reshape ${formatShape(node.shape)} to ${formatShape(shape)}: sizes differ`);
+    throw new ShapeError(`reshape() cannot reshape ${formatShape(node.shape)} to ${formatShape(sizes)}: sizes differ`);
   }
   return wrap(reshapeNode(node, to));
 }
@@ -103,11 +106,12 @@ export function flatten(a: TensorLike, startAxis: number = 0, endAxis: number = 
 export function unflatten(a: TensorLike, axis: number, shape: readonly number[]): Tensor {
   const node = toNode("unflatten", a);
   const at = axisOf("unflatten", axis, node.shape);
-  const known = shape.reduce((n, d) => d === -1 ? n : n * d, 1);
-  const sizes = shape.map((d) => d === -1 ? node.shape[at] / known : d);
+  const given = toSizes("unflatten", shape);
+  const known = given.reduce((n, d) => d === -1 ? n : n * d, 1);
+  const sizes = given.map((d) => d === -1 ? node.shape[at] / known : d);
   if (sizeOf(sizes) !== node.shape[at] || sizes.some((d) => !Number.isInteger(d) || d < 0)) {
     throw new ShapeError(
-      `unflatten() cannot split axis ${axis} of ${formatShape(node.shape)} into ${formatShape(shape)}`,
+      `unflatten() cannot split axis ${axis} of ${formatShape(node.shape)} into ${formatShape(given)}`,
     );
   }
   return wrap(reshapeNode(node, [...node.shape.slice(0, at), ...sizes, ...node.shape.slice(at + 1)]));
@@ -130,12 +134,12 @@ export function squeeze(a: TensorLike, axis?: Axis): Tensor {
 /** With axes of size 1 at the given places of the result. */
 export function expandDims(a: TensorLike, axis: number | readonly number[]): Tensor {
   const node = toNode("expandDims", a);
-  const list = typeof axis === "number" ? [axis] : axis;
+  const list = typeof axis === "number" ? [axis] : toList("expandDims", "axes, or one", axis);
   const rank = node.shape.length + list.length;
   const axes = list.map((i) => {
     const found = normalizeAxis(i, rank);
     if (found === undefined) {
-      throw new IndexError(`expandDims() axis ${i} is out of range for a result of ${rank} axes`);
+      throw new IndexError(`expandDims() axis ${quoted(i)} is out of range for a result of ${rank} axes`);
     }
     return found;
   });
@@ -159,7 +163,8 @@ export function expandDims(a: TensorLike, axis: number | readonly number[]): Ten
 export function transpose(a: TensorLike, axes?: readonly number[] | null): Tensor {
   const node = toNode("transpose", a);
   const rank = node.shape.length;
-  const order = axes?.map((i) => axisOf("transpose", i, node.shape)) ?? node.shape.map((_, i) => rank - 1 - i);
+  const list = axes === undefined || axes === null ? undefined : toList("transpose", "axes", axes);
+  const order = list?.map((i) => axisOf("transpose", i, node.shape)) ?? node.shape.map((_, i) => rank - 1 - i);
   if (order.length !== rank || new Set(order).size !== rank) {
     throw new ValueError(
       `transpose() expected each axis of ${formatShape(node.shape)} once: found (${axes!.join(", ")})`,
@@ -215,9 +220,10 @@ export function broadcastArrays(...arrays: readonly TensorLike[]): Tensor[] {
   return nodes.map((n) => wrap(broadcastNode(n, shape)));
 }
 
-/** The shape that shapes broadcast to. */
+/** The shape that shapes broadcast to, of which there must be one. */
 export function broadcastShapes(...shapes: readonly Shape[]): number[] {
-  const shape = commonShape(...shapes);
+  if (shapes.length === 0) throw new ValueError("broadcastShapes() expected at least one shape");
+  const shape = commonShape(...shapes.map((s) => toSizes("broadcastShapes", s)));
   if (shape) return shape;
   throw new ShapeError(`broadcastShapes() cannot broadcast shapes ${shapes.map(formatShape).join(" and ")}`);
 }
@@ -238,7 +244,7 @@ export function flip(a: TensorLike, axis?: Axis): Tensor {
 export function asStrided(a: TensorLike, shape?: Shape, strides?: readonly number[], offset: number = 0): Tensor {
   const node = toNode("asStrided", a);
   const to = shape ? toShape("asStrided", shape) : node.shape;
-  const by = strides ?? contiguousStrides(to);
+  const by = strides ? toList("asStrided", "strides", strides) : contiguousStrides(to);
   for (const n of [...by, offset]) toInteger("asStrided", "strides and offset", n);
   const size = sizeOf(node.shape);
   const reach = (pick: (a: number, b: number) => number): number =>

@@ -4,18 +4,20 @@
  * @module
  */
 
-import { type Dtype, promote, uint32 } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, float32, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type Quantization } from "../graph/node.ts";
-import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { checkOptions } from "../graph/options.ts";
+import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { add, multiply } from "./binary.ts";
-import { castNode, type TensorLike, toInteger, toNode, toOperands } from "./convert.ts";
-import { axisOf, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
+import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toNumber, toOperands } from "./convert.ts";
+import { astype, axisOf, broadcastNode, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
+  checkDtype(dtype);
   if (dtype.kind !== "float") {
     throw new DtypeError(`${op}() takes float arrays only: found ${dtype.name}, use astype(mx.float32)`);
   }
@@ -36,10 +38,15 @@ export function matmul(a: TensorLike, b: TensorLike): Tensor {
   const operands = [toNode("matmul", a), toNode("matmul", b)];
   const dtype = promote(operands[0].dtype, operands[1].dtype);
   needFloat("matmul", dtype);
+  return wrap(productNode("matmul", operands, dtype, dtype));
+}
+
+/** The product of two nodes, integers among them cast to the float type `meet` first; its elements are of `dtype`. */
+function productNode(op: string, operands: readonly Node[], meet: Dtype, dtype: Dtype): Node {
   // Kernels read float operands of different dtypes as they are: a cast would copy a whole weight matrix.
-  const [x, y] = operands.map((node) => node.dtype.kind === "float" ? node : castNode(node, dtype));
+  const [x, y] = operands.map((node) => node.dtype.kind === "float" ? node : castNode(node, meet));
   if (x.shape.length === 0 || y.shape.length === 0) {
-    throw new ShapeError("matmul() takes no 0-dimensional arrays: use multiply()");
+    throw new ShapeError(`${op}() takes no 0-dimensional arrays: use multiply()`);
   }
   const left = x.shape.length === 1 ? reshapeNode(x, [1, ...x.shape]) : x;
   const right = y.shape.length === 1 ? reshapeNode(y, [...y.shape, 1]) : y;
@@ -48,7 +55,7 @@ export function matmul(a: TensorLike, b: TensorLike): Tensor {
   const lead = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
   if (k !== k2 || !lead) {
     throw new ShapeError(
-      `matmul() cannot multiply ${formatShape(x.shape)} by ${formatShape(y.shape)}: inner or batch sizes differ`,
+      `${op}() cannot multiply ${formatShape(x.shape)} by ${formatShape(y.shape)}: inner or batch sizes differ`,
     );
   }
   const rank = lead.length + 2;
@@ -56,15 +63,35 @@ export function matmul(a: TensorLike, b: TensorLike): Tensor {
     reshapeNode(node, [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape]);
   const product = makeNode("matmul", [wide(left), wide(right)], [...lead, m, n], dtype, {});
   const shape = [...lead, ...(x.shape.length === 1 ? [] : [m]), ...(y.shape.length === 1 ? [] : [n])];
-  return wrap(reshapeNode(product, shape));
+  return reshapeNode(product, shape);
 }
 
-/** beta * c + alpha * (a @ b) */
+/**
+ * beta * c + alpha * (a @ b), added up in float32 and rounded once. c broadcasts to the shape of the product. What is multiplied
+ * by 0 is not read.
+ */
 export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number = 1, beta: number = 1): Tensor {
+  for (const [name, value] of [["alpha", alpha], ["beta", beta]] as const) toNumber("addmm", name, value);
+  const operands = [toNode("addmm", a), toNode("addmm", b)];
+  const both = promote(operands[0].dtype, operands[1].dtype);
+  const weak = typeof c === "number" || typeof c === "boolean";
+  const dtype = weak ? promoteScalar(both, c) : promote(both, toNode("addmm", c).dtype);
+  needFloat("addmm", dtype);
+  const base = castNode(toNode("addmm", c, weak ? dtype : undefined), dtype);
+  const product = productNode("addmm", operands, dtype, float32);
+  const common = broadcastShapes(base.shape, product.shape);
+  if (!common || !sameShape(common, product.shape)) {
+    throw new ShapeError(
+      `addmm() cannot broadcast c of shape ${formatShape(base.shape)} to the product's shape ${
+        formatShape(product.shape)
+      }`,
+    );
+  }
   return scoped(() => {
-    const product = matmul(a, b);
-    const scaled = alpha === 1 ? product : multiply(product, alpha);
-    return add(scaled, beta === 1 ? c : multiply(c, beta));
+    const wide = wrap(castNode(broadcastNode(base, product.shape), float32));
+    const [left, right] = [multiply(wide, beta), multiply(wrap(product), alpha)];
+    const sum = beta === 0 ? right : alpha === 0 ? left : add(left, right);
+    return astype(alpha === 0 && beta === 0 ? wrap(fullNode(0, product.shape, dtype)) : sum, dtype);
   });
 }
 
@@ -83,9 +110,24 @@ export function outer(a: TensorLike, b: TensorLike): Tensor {
   });
 }
 
-/** Sum of products along an axis of two arrays that broadcast. */
+/**
+ * Sum of products along an axis, which has one size in both arrays; the other axes broadcast. An axis that counts from the end
+ * must be the same axis of both.
+ */
 export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
-  return scoped(() => sum(multiply(a, b), axis));
+  const [x, y] = toOperands("vecdot", [a, b]);
+  const shapes = `${formatShape(x.shape)} and ${formatShape(y.shape)}`;
+  if (x.shape.length === 0 || y.shape.length === 0) {
+    throw new ShapeError(`vecdot() takes no 0-dimensional arrays: found shapes ${shapes}`);
+  }
+  const at = axisOf("vecdot", axis, x.shape);
+  if (axisOf("vecdot", axis, y.shape) !== at) {
+    throw new ShapeError(`vecdot() axis ${axis} is not the same axis of both arrays: found shapes ${shapes}`);
+  }
+  if (x.shape[at] !== y.shape[at]) {
+    throw new ShapeError(`vecdot() expected one size along axis ${axis}: found shapes ${shapes}`);
+  }
+  return scoped(() => sum(multiply(wrap(x), wrap(y)), at));
 }
 
 /** Sum of a diagonal: of the matrices of two axes. */
@@ -93,10 +135,15 @@ export function trace(a: TensorLike, offset: number = 0, axis1: number = 0, axis
   return scoped(() => sum(diagonal(a, offset, axis1, axis2), -1));
 }
 
-/** Kronecker product: every element of `a` times the whole of `b`. */
+/** Kronecker product: every element of `a` times the whole of `b`. Arrays without elements are refused. */
 export function kron(a: TensorLike, b: TensorLike): Tensor {
   return scoped(() => {
     const [x, y] = toOperands("kron", [a, b]);
+    if (sizeOf(x.shape) === 0 || sizeOf(y.shape) === 0) {
+      throw new ShapeError(
+        `kron() takes no arrays without elements: found shapes ${formatShape(x.shape)} and ${formatShape(y.shape)}`,
+      );
+    }
     const rank = Math.max(x.shape.length, y.shape.length);
     const wide = (shape: Shape): number[] => [...new Array<number>(rank - shape.length).fill(1), ...shape];
     const [xs, ys] = [wide(x.shape), wide(y.shape)];
@@ -120,9 +167,12 @@ export function tensordot(
     throw new ValueError(`tensordot() expected axes from 0 to ${most}: found ${axes}`);
   }
   const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
-  const lists = typeof axes === "number" ? [range(x.shape.length - axes, axes), range(0, axes)] : axes;
-  const left = lists[0].map((i) => axisOf("tensordot", i, x.shape));
-  const right = lists[1].map((i) => axisOf("tensordot", i, y.shape));
+  const lists = typeof axes === "number"
+    ? [range(x.shape.length - axes, axes), range(0, axes)]
+    : toList("tensordot", "two lists of axes, or a number", axes as readonly (readonly number[])[]);
+  if (lists.length !== 2) throw new ValueError("tensordot() expected a list of axes for each array");
+  const left = toList("tensordot", "axes", lists[0]).map((i) => axisOf("tensordot", i, x.shape));
+  const right = toList("tensordot", "axes", lists[1]).map((i) => axisOf("tensordot", i, y.shape));
   if (left.length !== right.length || left.some((i, n) => x.shape[i] !== y.shape[right[n]])) {
     throw new ShapeError(
       `tensordot() cannot contract axes (${left.join(", ")}) of ${formatShape(x.shape)} with (${right.join(", ")}) of ${
@@ -227,6 +277,8 @@ export interface DequantizeOptions {
   readonly dtype?: Dtype;
 }
 
+const DEQUANTIZE_OPTIONS = { dtype: true } as const satisfies Record<keyof DequantizeOptions, true>;
+
 /** The matrix that codes, scales and biases stand for: scale * code + bias. */
 export function dequantize(
   w: TensorLike,
@@ -236,6 +288,7 @@ export function dequantize(
   bits: number = 4,
   options: DequantizeOptions = {},
 ): Tensor {
+  checkOptions("dequantize", options, DEQUANTIZE_OPTIONS);
   const q = quantization("dequantize", groupSize, bits);
   const { inputs, cols } = packed("dequantize", w, scales, biases, q);
   const dtype = options.dtype ?? inputs[1].dtype;

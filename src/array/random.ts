@@ -7,12 +7,13 @@
  * @module
  */
 
-import { bool, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
+import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import * as op from "./binary.ts";
-import { castNode, dataNode, type TensorLike, toNode, toShape } from "./convert.ts";
+import { castNode, dataNode, fullNode, type TensorLike, toNode, toShape } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { take } from "./gather.ts";
 import { type Key, keyOf, KeySequence } from "./keys.ts";
@@ -88,6 +89,7 @@ const BELOW_ONE: Readonly<Record<string, number>> = {
 };
 
 function needFloat(name: string, dtype: Dtype): void {
+  checkDtype(dtype);
   if (dtype.kind !== "float") throw new DtypeError(`${name}() makes floats only: found ${dtype.name}`);
 }
 
@@ -100,16 +102,28 @@ export function uniform(
   key?: TensorLike,
 ): Tensor {
   needFloat("uniform", dtype);
-  const to = toShape("uniform", shape);
-  const [lo, hi] = [low, high].map((v) => castNode(toNode("uniform", v, dtype), dtype));
+  return uniformBetween("uniform", low, high, shape, dtype, key);
+}
+
+/** {@link uniform} in the name of `name`. */
+function uniformBetween(
+  name: string,
+  low: TensorLike,
+  high: TensorLike,
+  shape: number | Shape,
+  dtype: Dtype,
+  key?: TensorLike,
+): Tensor {
+  const to = toShape(name, shape);
+  const [lo, hi] = [low, high].map((v) => castNode(toNode(name, v, dtype), dtype));
   const bounds = broadcastShapes(lo.shape, hi.shape, to);
   if (!bounds || !sameShape(bounds, to)) {
     throw new ShapeError(
-      `uniform() cannot broadcast bounds ${formatShape(lo.shape)} and ${formatShape(hi.shape)} to ${formatShape(to)}`,
+      `${name}() cannot broadcast bounds ${formatShape(lo.shape)} and ${formatShape(hi.shape)} to ${formatShape(to)}`,
     );
   }
   return scoped(() => {
-    const word = op.divide(astype(bits(to, wrap(keyArgument("uniform", key, to[0]))), float32), 2 ** 32);
+    const word = op.divide(astype(bits(to, wrap(keyArgument(name, key, to[0]))), float32), 2 ** 32);
     const unit = astype(op.minimum(word, BELOW_ONE[dtype.name]), dtype);
     if (low === 0 && high === 1) return unit;
     return op.add(op.multiply(op.subtract(wrap(hi), wrap(lo)), unit), wrap(lo));
@@ -170,7 +184,10 @@ export function bernoulli(p: TensorLike = 0.5, shape: number | Shape | null = nu
   return scoped(() => broadcastTo(op.less(uniform(0, 1, to, float32, key), wrap(node)), to));
 }
 
-/** Whole numbers of low ≤ x < high. */
+/**
+ * Whole numbers of low ≤ x < high, or bool; `low` where there are none between them. They come from uniform float32 numbers, as
+ * in MLX: ranges of more than 2^24 numbers have gaps.
+ */
 export function randint(
   low: TensorLike,
   high: TensorLike,
@@ -178,10 +195,21 @@ export function randint(
   dtype: Dtype = int32,
   key?: TensorLike,
 ): Tensor {
-  if (dtype.kind === "float" || dtype === bool) {
-    throw new DtypeError(`randint() makes integers only: found ${dtype.name}`);
-  }
-  return scoped(() => astype(floor(op.maximum(uniform(low, high, shape, float32, key), low)), dtype));
+  checkDtype(dtype);
+  if (dtype.kind === "float") throw new DtypeError(`randint() makes integers and bool only: found ${dtype.name}`);
+  return scoped(() => {
+    const drawn = astype(floor(uniformBetween("randint", low, high, shape, float32, key)), dtype);
+    // float32 may round the bounds and what lies between them up to `high` and beyond.
+    const [least, most] = [wholeBound(low, 0, dtype), wholeBound(high, 1, dtype)];
+    return op.maximum(op.minimum(drawn, most), least);
+  });
+}
+
+/** A bound of {@link randint} less `by`, exact also where float32 is not. */
+function wholeBound(bound: TensorLike, by: number, dtype: Dtype): Tensor {
+  if (typeof bound === "number") return wrap(fullNode(Math.trunc(bound - by), [], dtype));
+  const array = wrap(toNode("randint", bound));
+  return astype(by === 0 ? array : op.subtract(array, by), dtype);
 }
 
 /** Numbers of the standard Gumbel distribution. */
@@ -200,8 +228,9 @@ export function laplace(
 ): Tensor {
   needFloat("laplace", dtype);
   return scoped(() => {
-    const u = uniform(-BELOW_ONE.float32, 1, shape, dtype, key);
-    const samples = op.multiply(sign(u), log1p(negative(abs(u))));
+    // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the logarithm is infinite.
+    const u = uniform(-BELOW_ONE.float32, 1, shape, float32, key);
+    const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), dtype);
     const scaled = scale === 1 ? samples : op.multiply(samples, scale);
     return loc === 0 ? scaled : op.add(scaled, loc);
   });
@@ -225,6 +254,11 @@ export interface CategoricalOptions {
   readonly key?: TensorLike;
 }
 
+const CATEGORICAL_OPTIONS = { shape: true, numSamples: true, key: true } as const satisfies Record<
+  keyof CategoricalOptions,
+  true
+>;
+
 /**
  * Indices (uint32) drawn with the probabilities softmax(logits) along an axis.
  *
@@ -236,6 +270,7 @@ export interface CategoricalOptions {
  * ```
  */
 export function categorical(logits: TensorLike, axis: number = -1, options: CategoricalOptions = {}): Tensor {
+  checkOptions("categorical", options, CATEGORICAL_OPTIONS);
   const node = toNode("categorical", logits);
   const at = axisOf("categorical", axis, node.shape);
   const rows = node.shape.filter((_, i) => i !== at);

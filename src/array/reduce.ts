@@ -9,6 +9,7 @@
 import { bool, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
+import { checkOptions } from "../graph/options.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { divide, notEqual, subtract } from "./binary.ts";
 import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
@@ -179,6 +180,9 @@ export interface CumsumOptions extends ScanOptions {
   readonly dtype?: Dtype;
 }
 
+const SCAN_OPTIONS = { reverse: true, inclusive: true } as const satisfies Record<keyof ScanOptions, true>;
+const CUMSUM_OPTIONS = { ...SCAN_OPTIONS, dtype: true } as const satisfies Record<keyof CumsumOptions, true>;
+
 /** Applies `build` to the array with axes moved last and flattened into one, and undoes the move. */
 function onLastAxis(node: Node, axes: readonly number[], build: (last: Node) => Node): Node {
   const rest = node.shape.map((_, i) => i).filter((i) => !axes.includes(i));
@@ -195,6 +199,7 @@ function scan(
   axis: number | null | undefined,
   options: ScanOptions,
 ): Tensor {
+  checkOptions(op, options, SCAN_OPTIONS);
   const all = axis === null || axis === undefined;
   const node = all ? reshapeNode(a, [sizeOf(a.shape)]) : a;
   const at = all ? 0 : axisOf(op, axis, node.shape);
@@ -214,9 +219,10 @@ function scan(
  * ```
  */
 export function cumsum(a: TensorLike, axis?: number | null, options: CumsumOptions = {}): Tensor {
+  checkOptions("cumsum", options, CUMSUM_OPTIONS);
   const node = toNode("cumsum", a);
-  const dtype = options.dtype ?? (node.dtype === bool ? int32 : node.dtype);
-  return scan("cumsum", "sum", castNode(node, dtype), axis, options);
+  const { dtype = node.dtype === bool ? int32 : node.dtype, ...rest } = options;
+  return scan("cumsum", "sum", castNode(node, dtype), axis, rest);
 }
 
 /** Running product along an axis; of the flattened array without one. */

@@ -86,17 +86,17 @@ export function log1p(a: TensorLike): Tensor {
   return apply("log1p", "log1p", a);
 }
 
-/** Elementwise sine for |a| up to 2^24; beyond, where neighbours are 2 apart, of no use. Integers give float32. */
+/** Elementwise sine of any number. Integers give float32. */
 export function sin(a: TensorLike): Tensor {
   return apply("sin", "sin", a);
 }
 
-/** Elementwise cosine for |a| up to 2^24; beyond, where neighbours are 2 apart, of no use. Integers give float32. */
+/** Elementwise cosine of any number. Integers give float32. */
 export function cos(a: TensorLike): Tensor {
   return apply("cos", "cos", a);
 }
 
-/** Elementwise tangent for |a| up to 2^24; beyond, where neighbours are 2 apart, of no use. Integers give float32. */
+/** Elementwise tangent of any number. Integers give float32. */
 export function tan(a: TensorLike): Tensor {
   return apply("tan", "tan", a);
 }

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { DtypeError } from "./error.ts";
+import { DtypeError, quoted } from "./error.ts";
 
 /** What arithmetic a dtype computes in. */
 export type DtypeKind = "bool" | "uint" | "int" | "float";
@@ -81,7 +81,10 @@ export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int1
 
 /** Throws for what is no dtype, such as the name of one: programs without types pass anything. */
 export function checkDtype(dtype: Dtype): void {
-  if (!DTYPES.includes(dtype)) throw new DtypeError(`expected a dtype such as mx.float32: found ${dtype}`);
+  if (DTYPES.includes(dtype)) return;
+  const named = DTYPES.some(({ name }) => name === dtype as unknown);
+  const advice = named ? `, which is a string: use mx.${dtype}` : "";
+  throw new DtypeError(`expected a dtype such as mx.float32: found ${quoted(dtype)}${advice}`);
 }
 
 /** Whether the dtype is float16, bfloat16 or float32. */

@@ -78,7 +78,7 @@ export function quoted(value: unknown): string {
   let text: string;
   try {
     const short = typeof value === "string" ? value.slice(0, MAX_QUOTED) : value;
-    text = JSON.stringify(short) ?? String(value);
+    text = typeof value === "number" ? String(value) : JSON.stringify(short) ?? String(value); // JSON has no NaN
   } catch {
     text = typeof value === "object" ? "an object that JSON has no form for" : String(value);
   }

@@ -37,6 +37,21 @@ export function isContiguous(shape: Shape, strides: readonly number[]): boolean 
   return true;
 }
 
+/**
+ * Whether two elements may share an address, as those of a broadcast do. A dimension must step over all that the dimensions of
+ * smaller strides reach; a few interleaved views without a shared address fail that and count as overlapping.
+ */
+export function overlaps(shape: Shape, strides: readonly number[]): boolean {
+  if (shape.includes(0)) return false;
+  const steps = shape.map((size, i) => ({ size, by: Math.abs(strides[i]) })).filter((d) => d.size > 1);
+  let reach = 0;
+  for (const { size, by } of steps.sort((a, b) => a.by - b.by)) {
+    if (by <= reach) return true;
+    reach += (size - 1) * by;
+  }
+  return false;
+}
+
 /** Whether two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
   if (a === b) return true;
@@ -135,5 +150,5 @@ export function collapse(
 
 /** "(2, 3)", as error messages print shapes. */
 export function formatShape(shape: Shape): string {
-  return `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
+  return `(${shape.map(String).join(", ")}${shape.length === 1 ? "," : ""})`;
 }

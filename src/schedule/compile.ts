@@ -42,7 +42,8 @@ export class CompiledGraph implements Disposable {
     const { executable } = trace;
     for (const base of executable.lowered.donated) {
       const { index } = attrsOf(base, "parameter");
-      if ((dense[index].stored!.storage as Storage).refs > 1) dense[index] = copied(dense[index]);
+      const shared = (dense[index].stored!.storage as Storage).refs > 1;
+      if (shared || dense.some((node, i) => node === dense[index] && i !== index)) dense[index] = copied(dense[index]);
     }
     const { outputs, ticket } = executable.run(dense);
     for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);

@@ -5,7 +5,7 @@
  */
 
 import { attrsOf, type Node } from "../graph/node.ts";
-import { type Shape, sizeOf } from "../graph/shape.ts";
+import { isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
 import { type Lowering, type Value, view } from "./lowering.ts";
 import { isPackedWhole, packedRows } from "./packed.ts";
 import { REDUCE_OPS } from "./reductions.ts";
@@ -62,8 +62,8 @@ function gatherRule(along: boolean): Rule {
 function scatterRule(along: boolean): Rule {
   return (l, node, [base, indices, updates]) => {
     const { axis, fn, donate } = attrsOf(node, along ? "scatterAlong" : "scatter");
-    const dense = l.contiguous(base);
-    const out = dense === base ? writable(l, node, base, donate) : dense;
+    // The kernel counts in row-major order: a base that lies otherwise is copied, which makes it so.
+    const out = writable(l, node, base, donate && isContiguous(base.shape, base.strides));
     const index = l.contiguous(indices);
     const { outer, inner, axis: size } = around(node.shape, axis);
     const total = along ? indices.shape[axis] : sizeOf(indices.shape);

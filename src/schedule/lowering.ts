@@ -11,7 +11,15 @@ import type { Backend } from "../backend/backend.ts";
 import type { KernelName } from "../backend/kernels.ts";
 import { type Dtype, uint32 } from "../graph/dtype.ts";
 import type { Node, OpName, Packing } from "../graph/node.ts";
-import { broadcastStrides, collapse, contiguousStrides, isContiguous, type Shape, sizeOf } from "../graph/shape.ts";
+import {
+  broadcastStrides,
+  collapse,
+  contiguousStrides,
+  isContiguous,
+  overlaps,
+  type Shape,
+  sizeOf,
+} from "../graph/shape.ts";
 import type { Trial } from "./fast.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./plan.ts";
 import { packedRows } from "./packed.ts";
@@ -185,12 +193,14 @@ export class Lowering {
   }
 
   /**
-   * Whether an op that was asked to write in place may: the base is memory of its own (not a view), no other node reads it,
-   * and no other array shares its storage (a slice of it must keep its old values).
+   * Whether an op that was asked to write in place may: the base is memory of its own (not a view) that holds each element once
+   * (an evaluated broadcast does not), no other node reads it, and no other array shares its storage (a slice of it must keep its
+   * old values).
    */
   mayDonate(base: Node, value: Value): boolean {
     const source = this.slots[value.slot];
-    if (value.packing || !OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
+    if (value.packing || overlaps(value.shape, value.strides)) return false;
+    if (!OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
     return source.kind !== "storage" || (!this.#capturesStorage && source.storage.refs === 1);
   }
 
