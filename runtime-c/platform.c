@@ -88,6 +88,7 @@ static FILE *open_stream(const char *path, const wchar_t *mode) {
 }
 static FILE *open_reading(const char *path) { return open_stream(path, L"rb"); }
 static FILE *open_writing(const char *path) { return open_stream(path, L"wb"); }
+static FILE *open_adding(const char *path) { return open_stream(path, L"ab"); }
 
 // Whether the folder is there afterwards.
 static bool make_folder(const char *path) {
@@ -183,6 +184,7 @@ void file_error(char *text, size_t capacity) { snprintf(text, capacity, "%s", st
 
 static FILE *open_reading(const char *path) { return fopen(path, "rb"); }
 static FILE *open_writing(const char *path) { return fopen(path, "wb"); }
+static FILE *open_adding(const char *path) { return fopen(path, "ab"); }
 static bool make_folder(const char *path) { return mkdir(path, 0777) == 0 || errno == EEXIST; } // whether it is there afterwards
 static bool replace_file(const char *from, const char *to) { return rename(from, to) == 0; }
 static void delete_file(const char *path) { unlink(path); }
@@ -217,6 +219,13 @@ void *file_read_whole(const char *path, size_t *bytes) {
     }
     fclose(stream);
     return data;
+}
+
+void file_append(const char *path, const void *data, size_t bytes) {
+    FILE *stream = open_adding(path);
+    if (!stream) return;
+    fwrite(data, 1, bytes, stream);
+    fclose(stream);
 }
 
 // `reason` says why the first of the missing ones could not be made, empty where all are there.

@@ -23,8 +23,7 @@ static int32_t device_find(uint32_t handle, Device **out, bool wait) {
 }
 
 static int32_t device_alive(Device *d) {
-    if (!atomic_load(&d->lost)) return VKRT_OK;
-    return fail(d, VKRT_ERROR_DEVICE_LOST, "the device was lost (driver reset or crash); close it and open it again");
+    return atomic_load(&d->lost) ? device_lost(d) : VKRT_OK;
 }
 
 static int32_t enter(const char *call, uint32_t handle, Device **out) {
@@ -54,10 +53,6 @@ static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_
                 (unsigned long long)(*out)->bytes);
 }
 
-static void copy_text(const char *from, char *text, uint32_t capacity) {
-    if (text && capacity > 0) snprintf(text, capacity, "%s", from);
-}
-
 // ---- devices --------------------------------------------------------------------------------------------------------
 
 int32_t vkrt_device_count(uint32_t *out) {
@@ -69,6 +64,16 @@ int32_t vkrt_device_count(uint32_t *out) {
     if (status == VKRT_OK) *out = runtime.physical_count;
     lock_release(&runtime.lock);
     return status;
+}
+
+int32_t vkrt_driver_failures(char *text, uint32_t capacity) {
+    current_call = __func__;
+    TRY(need(NULL, text, "text"));
+    if (capacity == 0) return fail(NULL, VKRT_ERROR_ARGUMENT, "capacity is 0");
+    lock_acquire(&runtime.lock);
+    driver_failures(text, capacity);
+    lock_release(&runtime.lock);
+    return VKRT_OK;
 }
 
 int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity) {
@@ -125,17 +130,9 @@ int32_t vkrt_device_close(uint32_t device) {
 
 int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity) {
     current_call = __func__;
-    if (device == 0) {
-        lock_acquire(&runtime.error_lock);
-        copy_text(runtime.error, text, capacity);
-        lock_release(&runtime.error_lock);
-        return VKRT_OK;
-    }
-    Device *d;
-    TRY(device_find(device, &d, false));
-    lock_acquire(&d->error_lock);
-    copy_text(d->error, text, capacity);
-    lock_release(&d->error_lock);
+    Device *d = NULL;
+    if (device != 0) TRY(device_find(device, &d, false));
+    messages_copy(d ? &d->messages : &runtime.messages, text, capacity);
     return VKRT_OK;
 }
 
