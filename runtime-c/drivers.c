@@ -10,7 +10,7 @@
 
 typedef struct Report {
     char *text;
-    uint32_t used, capacity;
+    uint32_t used, capacity, count;
 } Report;
 
 #if defined(_WIN32)
@@ -30,6 +30,7 @@ static void report_drivers(Report *report) { (void)report; }
 // A line "manifest\tlibrary\treason" without other control characters; a line that does not fit is left out.
 static void add_line(Report *report, const char *manifest, const char *library, const char *reason) {
     char line[2 * PATH_BYTES];
+    report->count++;
     int length = snprintf(line, sizeof line, "%s%c%s%c%s", manifest, 0, library, 0, reason);
     if (length < 0 || (size_t)length >= sizeof line || (uint32_t)length + 2 > report->capacity - report->used) return;
     for (int i = 0; i < length; i++) {
@@ -61,6 +62,13 @@ static bool library_path(const char *json, char *out, size_t capacity) {
     return used > 0 && *at == '"';
 }
 
+// Libraries that a driver loads by itself, without which it shows no device.
+static const struct { const char *driver, *library; } COMPANIONS[] = {
+    {"libGLX_nvidia", "libX11.so.6"},
+    {"libGLX_nvidia", "libXext.so.6"},
+    {"libEGL_nvidia", "libEGL.so.1"},
+};
+
 // Tries the driver of one manifest. A path with a slash that is not absolute begins at the manifest.
 static void try_manifest(Report *report, const char *manifest) {
     struct stat info;
@@ -79,7 +87,10 @@ static void try_manifest(Report *report, const char *manifest) {
     bool beside = strchr(named, '/') && named[0] != '/' && slash;
     int length = snprintf(path, sizeof path, "%.*s%s", beside ? (int)(slash + 1 - manifest) : 0, manifest, named);
     if (length < 0 || (size_t)length >= sizeof path) return;
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL)) return; // and stays: drivers do not like to be unloaded
+    bool loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL; // and stays: drivers do not like to be unloaded
+    for (size_t i = 0; loaded && i < sizeof COMPANIONS / sizeof *COMPANIONS; i++)
+        loaded = !strstr(path, COMPANIONS[i].driver) || dlopen(COMPANIONS[i].library, RTLD_NOW | RTLD_LOCAL);
+    if (loaded) return;
     const char *reason = dlerror();
     if (reason && strstr(reason, "wrong ELF class")) return; // for programs of 32 bits
     add_line(report, manifest, path, reason ? reason : "the system does not say why");
@@ -153,8 +164,9 @@ static void report_drivers(Report *report) {
 
 #endif
 
-void driver_failures(char *text, uint32_t capacity) {
-    Report report = {text, 0, capacity};
+uint32_t driver_failures(char *text, uint32_t capacity) {
+    Report report = {.text = text, .capacity = capacity};
     text[0] = 0;
     report_drivers(&report);
+    return report.count;
 }

@@ -261,7 +261,7 @@ bool device_fault(Device *d, const char *call);
     } while (0)
 
 // drivers.c
-void driver_failures(char *text, uint32_t capacity);
+uint32_t driver_failures(char *text, uint32_t capacity); // their number
 
 // device.c
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);

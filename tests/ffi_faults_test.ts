@@ -78,7 +78,10 @@ faultTest("any other answer names the call and the result", `vkCreateComputePipe
 for (const index of INDICES) {
   Deno.test(`the pipeline that fails on vulkan:${index} says so, whichever thread made it`, async () => {
     const count = 14;
-    const several = plan(1, ...Array.from({ length: count }, (_, i) => ({ ...arange(0, 1, 0, 0), spec: [i + 1, F32] })));
+    const several = plan(
+      1,
+      ...Array.from({ length: count }, (_, i) => ({ ...arange(0, 1, 0, 0), spec: [i + 1, F32] })),
+    );
     for (let skip = 0; skip < count; skip++) {
       const fault = `vkCreateComputePipelines:${UNKNOWN}:${skip}`;
       const check = (error: unknown): void => {
