@@ -159,11 +159,12 @@ void (*library_symbol(void *library, const char *name))(void) {
 }
 
 bool file_open(const char *path, File *file, uint64_t *size) {
-    *file = open(path, O_RDONLY | O_CLOEXEC);
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe without a writer is no reason to wait
     if (*file < 0) return false;
-    struct stat info;
-    if (fstat(*file, &info) != 0 || S_ISDIR(info.st_mode)) {
-        int reason = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    struct stat info = {0};
+    int found = fstat(*file, &info);
+    if (found != 0 || !S_ISREG(info.st_mode)) {
+        int reason = found != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
         close(*file);
         errno = reason;
         return false;

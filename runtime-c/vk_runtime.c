@@ -46,6 +46,11 @@ static int32_t need(Device *d, const void *pointer, const char *name) {
     return pointer ? VKRT_OK : fail(d, VKRT_ERROR_ARGUMENT, "%s is NULL", name);
 }
 
+static int32_t no_handle(Device *d, const HandleTable *table, const char *what) {
+    if (table->live < MOST_HANDLES) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u %s can live at once", MOST_HANDLES, what);
+}
+
 static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_t bytes, Buffer **out) {
     TRY(buffer_find(d, handle, out));
     if (offset <= (*out)->bytes && bytes <= (*out)->bytes - offset) return VKRT_OK;
@@ -168,7 +173,7 @@ int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t
         *buffer = handle_new(&d->buffers, b);
         if (*buffer) return VKRT_OK;
         range_free(d, b->range);
-        status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u buffers can live at once", d->buffers.live);
+        status = no_handle(d, &d->buffers, "buffers");
     }
     free(b);
     return status;
@@ -239,7 +244,7 @@ int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, ui
     *plan = handle_new(&d->plans, p);
     if (*plan) return VKRT_OK;
     plan_free(d, p);
-    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
+    return no_handle(d, &d->plans, "plans");
 }
 
 int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count) {
