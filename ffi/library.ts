@@ -143,7 +143,7 @@ export function openLibrary(): Library {
   }
   checkPermission(path);
   checkAbi(path);
-  for (const name of ["VKMX_STAGING", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
+  for (const name of ["VKMX_STAGING", "VKMX_QUEUE_IDLE", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
   return opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
 }
 

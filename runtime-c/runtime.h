@@ -207,6 +207,7 @@ struct Device {
     HandleTable buffers, plans;
     Recording *retired;
     bool profile;
+    bool idling; // waits are for the whole queue
     char fault_call[48]; // VKMX_FAULT="call:result[:skip]": the tests' way to rare results
     int32_t fault_result;
     uint32_t fault_skip;

@@ -139,7 +139,7 @@ Deno.test({
       console.log(count > 0, text.includes("vkBindBufferMemory"));
       Deno.exit(0);
     `;
-    const { stdout } = await runCode(code, { VKMX_FAULT: "vkBindBufferMemory:0" });
+    const { stdout } = await runCode(code, { VKMX_FAULT: "vkBindBufferMemory:0", VKMX_VALIDATION_LOG: "" });
     assertMatch(stdout, /true true\n$/);
   },
 });
