@@ -4,6 +4,7 @@
 //!   zig build gen         the committed generated files: src/backend/kernels.ts, ffi/symbols.ts, ffi/wasm_*module.ts
 //!   zig build generated   the same files into zig-out/generated, for comparison
 //!   zig build spirv-val   validates every SPIR-V module
+//!   zig build table       the kernel table with its shaders as an object, for a build of the C files by another compiler
 //!   zig build cross       the library for every platform that releases are made for, into zig-out/cross
 //!
 //! shaders/kernels.zon decides what there is: a row is a shader here, a function in the WASM module, and an id in TypeScript.
@@ -64,6 +65,9 @@ pub fn build(b: *Build) void {
         run.expectExitCode(0);
         validate.dependOn(&run.step);
     };
+
+    const table_step = b.step("table", "Write the kernel table as an object to zig-out/table");
+    table_step.dependOn(&b.addInstallFile(tableObject(b, target, table).getEmittedBin(), "table/kernel_table.o").step);
 
     const cross = b.step("cross", "Compile the library for every release platform");
     for (cross_targets) |triple| {
@@ -229,6 +233,13 @@ fn runtimeLibrary(b: *Build, target: Build.ResolvedTarget, optimize: std.builtin
     module.addIncludePath(b.path("runtime-c"));
     module.addIncludePath(vulkanHeaders(b));
     return b.addLibrary(.{ .name = "vk_runtime", .linkage = .dynamic, .root_module = module });
+}
+
+fn tableObject(b: *Build, target: Build.ResolvedTarget, table: LazyPath) *Build.Step.Compile {
+    const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .link_libc = true, .pic = true });
+    module.addCSourceFile(.{ .file = table, .flags = &(.{"-std=c23"} ++ c_flags[1..].*) });
+    module.addIncludePath(b.path("runtime-c"));
+    return b.addObject(.{ .name = "kernel_table", .root_module = module });
 }
 
 /// The Vulkan headers alone: with the folder they lie in, the system's C headers would come before those of the target.

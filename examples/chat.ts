@@ -9,14 +9,16 @@
  */
 
 import * as mx from "../mod.ts";
-import { EMBEDDED_MODEL, generateOptions, inputLines, MODEL_FLAGS, note, print, runMain } from "./cli.ts";
+import { EMBEDDED_MODEL, generateOptions, inputLines, MODEL_FLAGS, note, print, runMain, tellLimit } from "./cli.ts";
+import { useDevice } from "./device.ts";
 
 const ABOUT =
   'Answers each line of stdin. "/clear" begins a new conversation, Ctrl-C ends an answer, Ctrl-D the program.';
 
 await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (values) => {
-  await mx.prepareDevices(values.device);
-  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, values);
+  const { device } = values;
+  await useDevice(device);
+  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, { device });
   const options = generateOptions(values, generationConfig);
   using cache = model.makeCache();
   const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
@@ -69,6 +71,7 @@ await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (valu
     }
     print("\n");
     if (last) {
+      tellLimit(last, options);
       const read = last.promptTokens - last.cachedTokens;
       note(
         `[${read} of ${last.promptTokens} tokens read, ${last.generationTokens} at ${

@@ -8,7 +8,9 @@
 
 import { parseArgs } from "node:util";
 import { environment } from "../ffi/environment.ts";
+import { RuntimeError } from "../ffi/error.ts";
 import type { lm } from "../mod.ts";
+import { nearest } from "../src/graph/nearest.ts";
 
 /** A flag: a switch when it has no `value`. */
 export interface Flag {
@@ -89,33 +91,22 @@ function readNumber(name: string, { range = [-Infinity, Infinity], whole = false
   throw new UsageError(`--${name} is "${text}", expected ${kind} ${limits}`);
 }
 
-/** The name that a mistyped one was most likely meant to be. */
-function nearest(name: string, names: readonly string[]): string | undefined {
-  const [best] = names.map((n) => ({ n, d: distance(name, n) })).sort((a, b) => a.d - b.d);
-  return best !== undefined && best.d <= Math.max(2, name.length / 3) ? best.n : undefined;
-}
-
-/** Levenshtein distance. */
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      next[j] = Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
-    }
-    row = next;
-  }
-  return row[b.length];
-}
-
 /** The model that runs where none is named. */
 export const EMBEDDED_MODEL: URL = new URL("models/tiny-qwen3/", import.meta.url);
+
+/** Tokens to generate where --max-tokens does not say. */
+const MAX_TOKENS = 256;
 
 /** Flags of programs that generate text. */
 export const MODEL_FLAGS = {
   "model": { value: "DIR", help: "model directory as mlx-lm lays it out (default: the embedded tiny-qwen3)" },
   "system": { value: "TEXT", help: "system message; implies the chat template" },
-  "max-tokens": { value: "N", help: "most tokens to generate (256)", range: [1, Number.MAX_SAFE_INTEGER], whole: true },
+  "max-tokens": {
+    value: "N",
+    help: `most tokens to generate (${MAX_TOKENS})`,
+    range: [1, Number.MAX_SAFE_INTEGER],
+    whole: true,
+  },
   "temp": { value: "T", help: "temperature; 0 is greedy (default: the model's generation_config)", range: [0, 100] },
   "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
   "top-k": {
@@ -131,13 +122,16 @@ export const MODEL_FLAGS = {
   "stop": { value: "TEXT", help: "end before this text" },
   "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
   "no-think": { help: "switch thinking off; implies the chat template" },
-  "device": { value: "NAME", help: "vulkan:0, vulkan:1, …, wasm (default: VKMX_DEVICE, else the best one)" },
+  "device": {
+    value: "NAME",
+    help: "gpu, cpu, a name such as vulkan:1, or list (default: VKMX_DEVICE, else the best one)",
+  },
 } as const satisfies Flags;
 
 /** What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. */
 export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
   return {
-    maxTokens: values["max-tokens"],
+    maxTokens: values["max-tokens"] ?? MAX_TOKENS,
     temp: values.temp ?? wishes.temperature ?? 0,
     topP: values["top-p"] ?? wishes.topP,
     topK: values["top-k"] ?? wishes.topK,
@@ -149,6 +143,16 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
     seed: values.seed,
     enableThinking: !values["no-think"],
   };
+}
+
+/** Says on stderr why an answer ended where the model had not ended it. */
+export function tellLimit(last: lm.GenerationResponse, { maxTokens = MAX_TOKENS }: lm.GenerateOptions): void {
+  if (last.finishReason !== "length") return;
+  const count = last.generationTokens;
+  const why = count >= maxTokens
+    ? `the limit of ${count} tokens: --max-tokens sets it`
+    : "the end of the model's context";
+  note(`[the answer was cut off at ${why}]\n`);
 }
 
 /** A program as its help text describes it. */
@@ -195,9 +199,11 @@ export async function runMain<F extends Flags>(
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
-    note(`error: ${message.replaceAll(/\s*\n\s*/g, " ")}\n`);
+    const text = error instanceof RuntimeError ? error.detail : message; // which call it was is no matter of users
+    note(`error: ${text.replaceAll(/\s*\n\s*/g, " ")}\n`);
     if (environment("VKMX_DEBUG") === "1") note(`${stack}\n`);
-    Deno.exit(error instanceof UsageError ? 2 : 1);
+    const usage = error instanceof UsageError || (error instanceof RuntimeError && error.code === "device");
+    Deno.exit(usage ? 2 : 1);
   }
 }
 

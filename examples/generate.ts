@@ -20,9 +20,11 @@ import {
   ProgressBar,
   readInput,
   runMain,
+  tellLimit,
   UsageError,
   type Values,
 } from "./cli.ts";
+import { useDevice } from "./device.ts";
 
 const FLAGS = {
   ...MODEL_FLAGS,
@@ -46,7 +48,7 @@ await runMain(PROGRAM, async (values, operands) => {
   }
   const interrupt = onInterrupt();
 
-  await mx.prepareDevices(values.device);
+  await useDevice(values.device);
   const started = performance.now();
   const bar = new ProgressBar("Loading");
   const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, {
@@ -71,6 +73,7 @@ await runMain(PROGRAM, async (values, operands) => {
     }
   };
   const profile = values.profile ? await mx.profile(work, { device }) : await work();
+  tellLimit(run.last, options);
   report(run, values, loadSeconds, device);
   if (profile) note(`${mx.describeProfile(profile)}\n`);
   // A faster way that is still being tested is known to later programs when it ends well.

@@ -16,8 +16,12 @@ interface Values {
 
 const SWITCH: Values = { pattern: /^[01]$/, expected: "0 or 1" };
 
-/** Variables whose values are not names of devices, files or folders; those are checked where they are used. */
+/** Variables whose values are not names of files or folders; those are checked where they are used. */
 const VALUES: Readonly<Record<string, Values>> = {
+  VKMX_DEVICE: {
+    pattern: /^(cpu|gpu|wasm|vulkan:\d+(-[\w=]+)*)$/,
+    expected: "gpu, cpu, wasm or a name that `deno task devices` lists",
+  },
   VKMX_THREADS: { pattern: /^[1-9][0-9]{0,2}$/, expected: "a number of threads from 1 to 999" },
   VKMX_EXACT: SWITCH,
   VKMX_FAST: SWITCH,
@@ -25,6 +29,7 @@ const VALUES: Readonly<Record<string, Values>> = {
   VKMX_PROFILE: SWITCH,
   VKMX_DEBUG: SWITCH,
   VKMX_STAGING: SWITCH,
+  VKMX_QUEUE_IDLE: SWITCH,
   VKMX_FAULT: { pattern: /^\w{1,47}:-?\d+(:\d+)?$/, expected: "a call and its result, such as vkAllocateMemory:-2" },
 };
 
@@ -38,7 +43,9 @@ export function environment(name: string): string | undefined {
   if (!text) return undefined;
   const values = VALUES[name];
   if (!values || values.pattern.test(text)) return text;
-  const line = `vkmx: ${name} is "${text}", expected ${values.expected}: it counts as unset`;
+  const line = `vkmx: ${name} is ${
+    JSON.stringify(text.slice(0, 200))
+  }, expected ${values.expected}: it counts as unset`;
   if (!told.has(line)) console.error(line);
   told.add(line);
   return undefined;

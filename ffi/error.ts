@@ -66,8 +66,8 @@ const CODES: ReadonlyMap<number, keyof typeof STATUS> = new Map(
 );
 
 /**
- * Throws for a status other than 0. The native library writes its messages as "call(): text"; `message` is asked for only
- * on failure.
+ * Throws for a status other than 0. The native library tells the last messages of several calls as lines "call(): text";
+ * `message` is asked for only on failure.
  */
 export function check(status: number, call: string, message: () => string): void {
   if (status === STATUS.ok) return;
@@ -77,9 +77,9 @@ export function check(status: number, call: string, message: () => string): void
 /** The error of a status; see {@link check}. */
 export function statusError(status: number, call: string, text: string): RuntimeError {
   const code = CODES.get(status);
-  const [, from, detail] = /^(\w+)\(\): ([^]*)$/.exec(text) ?? [];
-  // A message of another call is a leftover: this failure wrote none.
-  if (code !== undefined && code !== "ok" && from === call) return new RuntimeError(code, call, detail);
+  // Those of other calls are of other threads, or leftovers.
+  const [, detail] = new RegExp(`(?:^|\\n)${call}\\(\\): ([^]*?)(?=\\nvkrt_\\w+\\(\\): |$)`).exec(text) ?? [];
+  if (code !== undefined && code !== "ok" && detail !== undefined) return new RuntimeError(code, call, detail);
   const known = code !== undefined && code !== "ok";
   return new RuntimeError(
     known ? code : "vulkan",

@@ -95,6 +95,18 @@ function advice(): string {
 
 const hex = (hash: number): string => `0x${hash.toString(16).padStart(8, "0")}`;
 
+/**
+ * Throws unless Deno may open a library. It is never asked for: where arrays need no more than the CPU, a program that was not
+ * given the permission is not stopped by a question.
+ */
+function checkPermission(path: string): void {
+  if (granted({ name: "ffi", path })) return;
+  const detail = `cannot open ${path}: Requires ffi access to ${
+    JSON.stringify(path)
+  }, run again with the --allow-ffi flag`;
+  throw new RuntimeError("missing", "openLibrary", detail);
+}
+
 /** Opens one function first: a library of another build may lack the others. */
 function checkAbi(path: string): void {
   let probe: Deno.DynamicLibrary<{ vkrt_abi: typeof SYMBOLS.vkrt_abi }>;
@@ -102,10 +114,8 @@ function checkAbi(path: string): void {
     probe = Deno.dlopen(path, { vkrt_abi: SYMBOLS.vkrt_abi });
   } catch (cause) {
     const reason = (cause as Error).message.split("\n")[0];
-    const denied = cause instanceof Deno.errors.NotCapable;
-    const code = denied || !mayExist(path) ? "missing" : "unavailable";
-    const remedy = denied ? "" : `; ${advice()}`; // Deno says itself which flag is missing
-    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}${remedy}`, { cause });
+    const code = mayExist(path) ? "unavailable" : "missing";
+    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}; ${advice()}`, { cause });
   }
   const found = probe.symbols.vkrt_abi();
   probe.close();
@@ -131,8 +141,9 @@ export function openLibrary(): Library {
   if (path === undefined) {
     throw new RuntimeError("missing", "openLibrary", `there is no Vulkan library (${fileName()}); ${advice()}`);
   }
+  checkPermission(path);
   checkAbi(path);
-  for (const name of ["VKMX_STAGING", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
+  for (const name of ["VKMX_STAGING", "VKMX_QUEUE_IDLE", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
   return opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
 }
 

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xf83d6345;
+export const ABI_HASH = 0x77bce871;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -76,6 +76,15 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
+  /** Installed drivers that cannot be loaded, which Vulkan passes over in silence: "manifest<TAB>library<TAB>reason" a line in `text`
+   * (NUL-terminated, lines that pass `capacity` left out); empty where all can be. */
+  vkrt_driver_failures: {
+    parameters: [
+      "buffer", // text
+      "u32", // capacity
+    ],
+    result: "i32",
+  },
   /** JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
    * driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
    * reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open. */
@@ -89,8 +98,8 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
-   * one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
-   * commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs. */
+   * one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, chunkBytes= (that buffers share), subgroup=,
+   * separated by commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs. */
   vkrt_device_open: {
     parameters: [
       "u32", // index
@@ -116,7 +125,8 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** The message of the last failure on `device` (0: of calls without a device). */
+  /** Messages of the calls that failed lately on `device` (0: without a device), the newest first: "call(): text", the last one of each
+   * call, with line ends between them. Behind those of device 0 stand the texts of validation messages. */
   vkrt_last_error: {
     parameters: [
       "u32", // device
@@ -279,8 +289,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
-   * appended to the last error of device 0. */
+  /** Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. */
   vkrt_validation_messages: {
     parameters: [
       "buffer", // count

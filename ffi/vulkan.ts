@@ -83,6 +83,29 @@ export function listVulkanDevices(): VulkanDeviceInfo[] {
   return Array.from({ length: count[0] }, (_, index) => vulkanDeviceInfo(index));
 }
 
+/** A driver that is installed and cannot be loaded. */
+export interface DriverFailure {
+  /** The file that names it. */
+  readonly manifest: string;
+  /** Its library. */
+  readonly library: string;
+  /** What the system says. */
+  readonly reason: string;
+}
+
+/** Drivers that Vulkan leaves out in silence because they cannot be loaded. */
+export function driverFailures(): DriverFailure[] {
+  const library = openLibrary();
+  const bytes = new Uint8Array(INFO_BYTES);
+  const status = library.symbols.vkrt_driver_failures(bytes, bytes.length);
+  check(status, "vkrt_driver_failures", () => lastError(library, 0));
+  const lines = text(bytes).split("\n").filter((line) => line !== "");
+  return lines.map((line) => {
+    const [manifest, library, reason] = line.split("\t");
+    return { manifest, library, reason };
+  });
+}
+
 /** Has the driver loaded on another thread, so that {@link listVulkanDevices} takes little time. What fails will fail there again. */
 export async function prepareVulkan(): Promise<void> {
   await openLibrary().symbols.count_async(new Uint32Array(1));
@@ -103,7 +126,7 @@ export function validationMessages(): { readonly count: number; readonly text: s
   const library = openLibrary();
   const count = new Uint32Array(1);
   check(library.symbols.vkrt_validation_messages(count), "vkrt_validation_messages", () => lastError(library, 0));
-  return { count: count[0], text: count[0] > 0 ? lastError(library, 0) : "" };
+  return { count: count[0], text: count[0] > 0 ? lastError(library, 0).replaceAll(/^vkrt_\w+\(\): .*\n/gm, "") : "" };
 }
 
 /** Native objects alive in the whole library. */

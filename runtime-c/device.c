@@ -7,24 +7,47 @@
 
 #include "runtime.h"
 
-Runtime runtime = {.lock = LOCK_INIT, .error_lock = LOCK_INIT};
+Runtime runtime = {.lock = LOCK_INIT, .messages = {.lock = LOCK_INIT}};
 _Thread_local const char *current_call = "";
+static _Thread_local char last_failure[MESSAGE_BYTES];
 
 // ---- failing --------------------------------------------------------------------------------------------------------
 
 int32_t fail(Device *d, int32_t status, const char *format, ...) {
-    char text[1024];
+    char text[MESSAGE_BYTES]; // an argument may be what failed last
     int length = snprintf(text, sizeof text, "%s(): ", current_call);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
     va_end(arguments);
-    Lock *lock = d ? &d->error_lock : &runtime.error_lock;
-    lock_acquire(lock);
-    if (d) snprintf(d->error, sizeof d->error, "%s", text);
-    else snprintf(runtime.error, sizeof runtime.error, "%s", text);
-    lock_release(lock);
+    memcpy(last_failure, text, sizeof text);
+    failure_keep(d, text);
     return status;
+}
+
+const char *failure_text(void) { return last_failure; }
+
+void failure_keep(Device *d, const char *text) {
+    Messages *m = d ? &d->messages : &runtime.messages;
+    lock_acquire(&m->lock);
+    uint32_t at = 0;
+    while (at < MESSAGES - 1 && m->kept[at].call != current_call) at++;
+    for (; at > 0; at--) m->kept[at] = m->kept[at - 1];
+    m->kept[0].call = current_call;
+    snprintf(m->kept[0].text, MESSAGE_BYTES, "%s", text);
+    lock_release(&m->lock);
+}
+
+void messages_copy(Messages *messages, char *text, uint32_t capacity) {
+    if (!text || capacity == 0) return;
+    text[0] = 0;
+    lock_acquire(&messages->lock);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < MESSAGES && messages->kept[i].call && used < capacity; i++)
+        used += (uint32_t)snprintf(text + used, capacity - used, "%s%s", i ? "\n" : "", messages->kept[i].text);
+    if (messages == &runtime.messages && runtime.validation[0] && used < capacity)
+        snprintf(text + used, capacity - used, "%s%s", used ? "\n" : "", runtime.validation);
+    lock_release(&messages->lock);
 }
 
 const char *result_name(VkResult result) {
@@ -41,7 +64,7 @@ const char *result_name(VkResult result) {
 
 bool device_fault(Device *d, const char *call) {
     if (!d->fault_call[0] || strcmp(call, d->fault_call) != 0) return false;
-    return d->fault_skip == 0 || d->fault_skip-- == 0;
+    return atomic_fetch_add(&d->fault_calls, 1) >= d->fault_skip;
 }
 
 int32_t device_result(Device *d, const char *call, VkResult result) {
@@ -59,9 +82,13 @@ int32_t device_result(Device *d, const char *call, VkResult result) {
 
 // ---- the timeline -----------------------------------------------------------------------------------------------------
 
+int32_t device_lost(Device *d) {
+    return fail(d, VKRT_ERROR_DEVICE_LOST, "the device was lost (driver reset or crash); close it and open it again");
+}
+
 uint64_t device_completed(Device *d) {
     uint64_t seen = atomic_load(&d->completed), value = 0;
-    if (seen == atomic_load(&d->submitted)) return seen;
+    if (d->idling || seen == atomic_load(&d->submitted)) return seen;
     if (VK(d, GetSemaphoreCounterValue, d->device, d->timeline, &value) != VKRT_OK) return seen;
     while (seen < value && !atomic_compare_exchange_weak(&d->completed, &seen, value)) {}
     return value > seen ? value : seen;
@@ -78,13 +105,13 @@ static VkSemaphoreWaitInfo wait_info(const Device *d, const uint64_t *ticket) {
 
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
     if (atomic_load(&d->completed) >= ticket) return VKRT_OK;
-    if (timeout_ms == 0) {
+    if (timeout_ms == 0 && !d->idling) {
         uint64_t completed = device_completed(d);
-        if (atomic_load(&d->lost)) return VKRT_ERROR_DEVICE_LOST;
+        if (atomic_load(&d->lost)) return device_lost(d);
         return completed >= ticket ? VKRT_OK : VKRT_ERROR_TIMEOUT;
     }
     VkSemaphoreWaitInfo info = wait_info(d, &ticket);
-    int32_t status = VK(d, WaitSemaphores, d->device, &info, timeout_ms * 1000000);
+    int32_t status = d->idling ? VK(d, QueueWaitIdle, d->queue) : VK(d, WaitSemaphores, d->device, &info, timeout_ms * 1000000);
     if (status == VKRT_ERROR_TIMEOUT)
         return fail(d, status, "work %llu still runs after %llu ms; wait again", (unsigned long long)ticket, (unsigned long long)timeout_ms);
     if (status != VKRT_OK) return status;
@@ -122,8 +149,11 @@ int32_t device_submit(Device *d, const VkCommandBuffer *commands, uint32_t count
 // ---- opening and closing ----------------------------------------------------------------------------------------------
 
 // VKMX_STAGING=1: the host does not touch device memory even where it could, so that every device takes the long way.
+// VKMX_QUEUE_IDLE=1: waits for the queue instead of the timeline, whose waits GPU-assisted validation holds up for ten seconds each.
 static void read_switches(Device *d) {
     const char *staging = getenv("VKMX_STAGING"), *text = getenv("VKMX_FAULT");
+    const char *idling = getenv("VKMX_QUEUE_IDLE");
+    d->idling = idling && strcmp(idling, "1") == 0;
     if (staging && strcmp(staging, "1") == 0) d->facts.unified = false;
     if (!text) return;
     int result = 0;
@@ -206,7 +236,7 @@ int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Dev
         return fail(NULL, VKRT_ERROR_ARGUMENT, "there is no device %u; Vulkan shows %u", index, runtime.physical_count);
     Device *d = calloc(1, sizeof *d);
     if (!d) return fail(NULL, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    lock_init(&d->error_lock);
+    lock_init(&d->messages.lock);
     d->physical = runtime.physical[index];
     int32_t status = facts_read(d->physical, mask, &d->facts);
     uint32_t seed = runtime.opened++ * 37; // handles of one device are not those of another
@@ -218,11 +248,7 @@ int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Dev
     if (status == VKRT_OK) status = create_device(d);
     if (status == VKRT_OK) {
         status = create_parts(d, cache_dir);
-        if (status != VKRT_OK) { // what failed is known to a device that nobody will be able to ask
-            lock_acquire(&runtime.error_lock);
-            memcpy(runtime.error, d->error, sizeof d->error);
-            lock_release(&runtime.error_lock);
-        }
+        if (status != VKRT_OK) failure_keep(NULL, failure_text()); // nobody will be able to ask this device
     }
     if (status != VKRT_OK) {
         destroy(d);

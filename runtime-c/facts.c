@@ -62,6 +62,7 @@ static const struct { const char *name; size_t offset; } LIMITS[] = {
     {"maxThreads", offsetof(Facts, core.limits.maxComputeWorkGroupInvocations)},
     {"sharedBytes", offsetof(Facts, core.limits.maxComputeSharedMemorySize)},
     {"maxGrid", offsetof(Facts, core.limits.maxComputeWorkGroupCount[0])},
+    {"chunkBytes", offsetof(Facts, chunk_bytes)},
 };
 
 // Members that go with an optional feature and are enabled beside it where present.
@@ -285,6 +286,7 @@ static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
 
 int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
     memset(out, 0, sizeof *out);
+    out->chunk_bytes = CHUNK_BYTES;
     runtime.vk.GetPhysicalDeviceProperties(physical, &out->core);
     uint32_t version = out->core.apiVersion;
     if (version < VK_API_VERSION_1_3) {

@@ -35,6 +35,8 @@ typedef struct FeatureChain {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
 } FeatureChain;
 
+#define CHUNK_BYTES (64u << 20)
+
 typedef struct Facts {
     VkPhysicalDeviceProperties core;
     VkPhysicalDeviceVulkan11Properties v11;
@@ -44,6 +46,7 @@ typedef struct Facts {
     uint64_t heap_bytes;    // of the largest device-local heap
     uint32_t heap;          // its index
     uint64_t largest_alloc; // of one buffer
+    uint32_t chunk_bytes;   // most that small buffers share; larger ones have memory of their own
     uint32_t family;        // queue family with compute
     uint32_t timestamp_bits;
     uint32_t features; // FEATURE_* bits

@@ -5,9 +5,8 @@
 
 #include <stdlib.h>
 
-#define INDEX_BITS 20
 #define GENERATION_BITS 10
-#define INDEX_MASK ((1u << INDEX_BITS) - 1)
+#define INDEX_MASK MOST_HANDLES
 #define GENERATION_MASK ((1u << GENERATION_BITS) - 1)
 #define REST 1024
 #define NONE 0xffffffffu

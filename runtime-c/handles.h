@@ -4,6 +4,9 @@
 #define VKMX_HANDLES_H
 #include <stdint.h>
 
+#define INDEX_BITS 20
+#define MOST_HANDLES ((1u << INDEX_BITS) - 1) // alive at once
+
 typedef struct HandleEntry {
     void *object;
     uint32_t generation;

@@ -23,15 +23,31 @@ static const char *const LIBRARIES[] = {"libvulkan.so.1"};
 
 #define MAX_EXTENSIONS 512
 
-// Validation messages are counted and their texts kept with the failures that belong to no device.
+// VKMX_VALIDATION_LOG names a file that every process adds its instances and validation messages to, a line each: whoever runs
+// many processes counts them there, since the layers themselves print among the output of programs.
+static void validation_log(const char *kind, const char *text) {
+    const char *path = getenv("VKMX_VALIDATION_LOG");
+    if (!path || !path[0]) return;
+    char line[2048];
+    int length = snprintf(line, sizeof line - 1, "%s\t%s", kind, text);
+    if (length < 0) return;
+    if ((size_t)length > sizeof line - 2) length = (int)sizeof line - 2;
+    for (int i = 0; i < length; i++)
+        if (line[i] == '\n') line[i] = ' ';
+    line[length] = '\n';
+    file_append(path, line, (size_t)length + 1);
+}
+
+// Validation messages are counted, and their texts kept.
 static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity, VkDebugUtilsMessageTypeFlagsEXT type,
                                                  const VkDebugUtilsMessengerCallbackDataEXT *data, void *user) {
     (void)severity, (void)type, (void)user;
     atomic_fetch_add(&runtime.validation_messages, 1);
-    lock_acquire(&runtime.error_lock);
-    size_t length = strlen(runtime.error);
-    snprintf(runtime.error + length, sizeof runtime.error - length, "%s%s", length ? "\n" : "", data->pMessage);
-    lock_release(&runtime.error_lock);
+    lock_acquire(&runtime.messages.lock);
+    size_t length = strlen(runtime.validation);
+    snprintf(runtime.validation + length, sizeof runtime.validation - length, "%s%s", length ? "\n" : "", data->pMessage);
+    validation_log(data->pMessageIdName ? data->pMessageIdName : "message", data->pMessage);
+    lock_release(&runtime.messages.lock);
     return VK_FALSE;
 }
 
@@ -84,6 +100,7 @@ static VkResult create_instance(void) {
         .ppEnabledExtensionNames = extensions,
     };
     VkResult result = runtime.global.CreateInstance(&info, NULL, &runtime.instance);
+    if (result == VK_SUCCESS) validation_log("instance", getenv("VK_INSTANCE_LAYERS") ? getenv("VK_INSTANCE_LAYERS") : "");
     if (result != VK_SUCCESS || !messages) return result;
     PFN_vkCreateDebugUtilsMessengerEXT create =
         (PFN_vkCreateDebugUtilsMessengerEXT)runtime.get_proc(runtime.instance, "vkCreateDebugUtilsMessengerEXT");
@@ -139,8 +156,11 @@ int32_t instance_open(void) {
     if (!runtime.library && !open_library()) return fail(NULL, VKRT_ERROR_UNAVAILABLE, MISSING);
     if (!load_global_functions(&runtime.global)) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "the Vulkan loader is too old; Vulkan 1.3 is needed");
     VkResult result = create_instance();
-    if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
+        char failures[4];
+        if (driver_failures(failures, sizeof failures) > 0) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "no Vulkan driver that is installed can be loaded");
         return fail(NULL, VKRT_ERROR_UNAVAILABLE, "no Vulkan driver is installed; install the driver of the GPU (Mesa on Debian, Ubuntu: apt-get install mesa-vulkan-drivers)");
+    }
     if (result == VK_ERROR_LAYER_NOT_PRESENT)
         return fail(NULL, VKRT_ERROR_UNAVAILABLE, "a layer named in VK_INSTANCE_LAYERS is not installed; install it or unset the variable");
     if (result != VK_SUCCESS) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "vkCreateInstance answered %s", result_name(result));

@@ -18,7 +18,7 @@
     X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties)
 
 #define DEVICE_FUNCTIONS(X) \
-    X(DestroyDevice) X(GetDeviceQueue) X(QueueSubmit2) \
+    X(DestroyDevice) X(GetDeviceQueue) X(QueueSubmit2) X(QueueWaitIdle) \
     X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements) \
     X(BindBufferMemory) X(GetBufferDeviceAddress) \
     X(CreateShaderModule) X(DestroyShaderModule) X(CreatePipelineLayout) X(DestroyPipelineLayout) \

@@ -15,7 +15,6 @@
 #define SLACK 64 // bytes behind every buffer for wide loads
 #define DEDICATED_BYTES ((uint64_t)16 << 20)
 #define CHUNK_MIN ((uint64_t)8 << 20)
-#define CHUNK_MAX ((uint64_t)64 << 20)
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -102,7 +101,7 @@ int32_t memory_init(Device *d) {
     VkMemoryPropertyFlags flags = d->facts.memory.memoryTypes[pools[POOL_DEVICE].types[0]].propertyFlags;
     pools[POOL_DEVICE].mapped = unified && (flags & HOST) == HOST;
     pools[POOL_HOST].mapped = pools[POOL_STAGING].mapped = true;
-    m->cache_limit = smaller(larger(d->facts.heap_bytes / 8, CHUNK_MAX), (uint64_t)2 << 30);
+    m->cache_limit = smaller(larger(d->facts.heap_bytes / 8, CHUNK_BYTES), (uint64_t)2 << 30);
     return VKRT_OK;
 }
 
@@ -260,7 +259,7 @@ static int32_t take_shared(Device *d, uint32_t pool, uint64_t size, Range **out)
     Range *r = bin_find(p, size);
     if (!r) {
         Chunk *c;
-        TRY(chunk_get(d, pool, larger(smaller(larger(p->bytes, CHUNK_MIN), CHUNK_MAX), size), &c));
+        TRY(chunk_get(d, pool, larger(smaller(larger(p->bytes, CHUNK_MIN), d->facts.chunk_bytes), size), &c));
         chunk_append(&m->used, c);
         p->bytes += c->first->size;
         r = c->first;
@@ -294,7 +293,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
         return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%.1f MiB are more than one buffer of %s may hold (%.1f MiB)", MIB(bytes), d->facts.core.deviceName, MIB(most));
     uint64_t size = (bytes + SLACK + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     Range *r = NULL;
-    if (size >= DEDICATED_BYTES) TRY(take_dedicated(d, pool, size, &r));
+    if (size >= smaller(DEDICATED_BYTES, d->facts.chunk_bytes)) TRY(take_dedicated(d, pool, size, &r));
     else TRY(take_shared(d, pool, size, &r));
     r->taken = true;
     if (pool == POOL_STAGING) {

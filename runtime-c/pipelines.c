@@ -197,8 +197,10 @@ typedef struct Missing {
     Device *d;
     Pipeline **entries;
     uint32_t count;
+    const char *call; // that they are made for
     _Atomic uint32_t next;
-    _Atomic int32_t status;
+    _Atomic int32_t status;  // of the first failure, behind which no other is begun
+    char text[MESSAGE_BYTES]; // its message
 } Missing;
 
 static int32_t make_one(Device *d, Pipeline *entry) {
@@ -222,9 +224,11 @@ static int32_t make_one(Device *d, Pipeline *entry) {
 
 static void make_some(void *argument) {
     Missing *missing = argument;
-    for (uint32_t i; (i = atomic_fetch_add(&missing->next, 1)) < missing->count;) {
-        int32_t status = make_one(missing->d, missing->entries[i]);
-        if (status != VKRT_OK) atomic_store(&missing->status, status);
+    current_call = missing->call; // a thread of its own has none
+    for (uint32_t i; atomic_load(&missing->status) == VKRT_OK && (i = atomic_fetch_add(&missing->next, 1)) < missing->count;) {
+        int32_t status = make_one(missing->d, missing->entries[i]), none = VKRT_OK;
+        if (status != VKRT_OK && atomic_compare_exchange_strong(&missing->status, &none, status))
+            memcpy(missing->text, failure_text(), sizeof missing->text);
     }
 }
 
@@ -236,7 +240,9 @@ static int32_t make_all(Missing *missing) {
     while (started + 1 < wanted && thread_start(&threads[started], make_some, missing)) started++;
     make_some(missing);
     for (uint32_t i = 0; i < started; i++) thread_join(&threads[i]);
-    return atomic_load(&missing->status);
+    int32_t status = atomic_load(&missing->status);
+    if (status != VKRT_OK) failure_keep(missing->d, missing->text); // others may have failed behind it
+    return status;
 }
 
 // The entries of all dispatches in `entries`, and those without a pipeline once each in `missing`.
@@ -254,7 +260,7 @@ static int32_t find_entries(Device *d, const Dispatch *dispatches, uint32_t coun
 int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count) {
     Pipeline **entries = malloc(2 * sizeof *entries * ((size_t)count + 1));
     if (!entries) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    Missing missing = {.d = d, .entries = entries + count + 1};
+    Missing missing = {.d = d, .entries = entries + count + 1, .call = current_call};
     lock_acquire(&d->pipelines.lock);
     int32_t status = find_entries(d, dispatches, count, entries, &missing);
     lock_release(&d->pipelines.lock);

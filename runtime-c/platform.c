@@ -88,6 +88,7 @@ static FILE *open_stream(const char *path, const wchar_t *mode) {
 }
 static FILE *open_reading(const char *path) { return open_stream(path, L"rb"); }
 static FILE *open_writing(const char *path) { return open_stream(path, L"wb"); }
+static FILE *open_adding(const char *path) { return open_stream(path, L"ab"); }
 
 // Whether the folder is there afterwards.
 static bool make_folder(const char *path) {
@@ -158,11 +159,12 @@ void (*library_symbol(void *library, const char *name))(void) {
 }
 
 bool file_open(const char *path, File *file, uint64_t *size) {
-    *file = open(path, O_RDONLY | O_CLOEXEC);
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe without a writer is no reason to wait
     if (*file < 0) return false;
-    struct stat info;
-    if (fstat(*file, &info) != 0 || S_ISDIR(info.st_mode)) {
-        int reason = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    struct stat info = {0};
+    int found = fstat(*file, &info);
+    if (found != 0 || !S_ISREG(info.st_mode)) {
+        int reason = found != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
         close(*file);
         errno = reason;
         return false;
@@ -183,6 +185,7 @@ void file_error(char *text, size_t capacity) { snprintf(text, capacity, "%s", st
 
 static FILE *open_reading(const char *path) { return fopen(path, "rb"); }
 static FILE *open_writing(const char *path) { return fopen(path, "wb"); }
+static FILE *open_adding(const char *path) { return fopen(path, "ab"); }
 static bool make_folder(const char *path) { return mkdir(path, 0777) == 0 || errno == EEXIST; } // whether it is there afterwards
 static bool replace_file(const char *from, const char *to) { return rename(from, to) == 0; }
 static void delete_file(const char *path) { unlink(path); }
@@ -217,6 +220,13 @@ void *file_read_whole(const char *path, size_t *bytes) {
     }
     fclose(stream);
     return data;
+}
+
+void file_append(const char *path, const void *data, size_t bytes) {
+    FILE *stream = open_adding(path);
+    if (!stream) return;
+    fwrite(data, 1, bytes, stream);
+    fclose(stream);
 }
 
 // `reason` says why the first of the missing ones could not be made, empty where all are there.

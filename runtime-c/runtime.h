@@ -2,6 +2,7 @@
 //
 //   vk_runtime.c  exports: find the device, call one function, answer its status
 //   loader.c      libvulkan, instance        facts.c      features and limits of a physical device
+//   drivers.c     drivers that cannot be loaded
 //   device.c      open, close, wait          memory.c     chunks of device memory and the ranges in them
 //   transfer.c    bytes in and out           pipelines.c  kernels to pipelines, the cache on disk
 //   plan.c        Plan words to dispatches   commands.c   recording, submitting, replay; hazards.c where barriers stand
@@ -28,6 +29,18 @@
 
 typedef struct Device Device;
 typedef struct Chunk Chunk;
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+#define MESSAGE_BYTES 1024
+#define MESSAGES 4
+
+// The last message of each of the calls that failed lately, the newest first. One place for all would lose the message of a call
+// to a failure of another thread before anybody could ask.
+typedef struct Messages {
+    Lock lock;
+    struct { const char *call; char text[MESSAGE_BYTES]; } kept[MESSAGES];
+} Messages;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -194,15 +207,16 @@ struct Device {
     HandleTable buffers, plans;
     Recording *retired;
     bool profile;
+    bool idling; // waits are for the whole queue
     char fault_call[48]; // VKMX_FAULT="call:result[:skip]": the tests' way to rare results
     int32_t fault_result;
     uint32_t fault_skip;
-    Lock error_lock;
-    char error[1024];
+    _Atomic uint32_t fault_calls; // of that function so far
+    Messages messages;
 };
 
 typedef struct Runtime {
-    Lock lock; // guards what follows up to error_lock
+    Lock lock; // guards what follows up to messages
     void *library;
     PFN_vkGetInstanceProcAddr get_proc;
     GlobalFunctions global;
@@ -213,19 +227,24 @@ typedef struct Runtime {
     uint32_t physical_count;
     HandleTable devices;
     uint32_t opened; // devices opened so far; seeds the generations of their handles
-    Lock error_lock;
-    char error[8192];
+    Messages messages; // of calls without a device; their lock guards what follows too
+    char validation[4096]; // texts of validation messages, as far as they fit
     _Atomic uint32_t validation_messages;
 } Runtime;
 
 extern Runtime runtime;
-extern _Thread_local const char *current_call; // the export that runs, for messages
+extern _Thread_local const char *current_call; // the export that runs, for messages; threads that help it set it too
 
-// Keeps "call(): text" as the last error of the device (NULL: of calls without one) and answers `status`.
+// Keeps "call(): text" as the message of the current call on the device (NULL: of calls without one) and answers `status`.
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 int32_t fail(Device *d, int32_t status, const char *format, ...);
+
+// What fail() wrote last on this thread, and keeping it again as the newest message of the current call.
+const char *failure_text(void);
+void failure_keep(Device *d, const char *text);
+void messages_copy(Messages *messages, char *text, uint32_t capacity); // a line for each call
 
 const char *result_name(VkResult result);
 
@@ -242,10 +261,14 @@ bool device_fault(Device *d, const char *call);
         if (try_status != VKRT_OK) return try_status; \
     } while (0)
 
+// drivers.c
+uint32_t driver_failures(char *text, uint32_t capacity); // their number
+
 // device.c
 int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
 int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
 void device_close(Device *d);
+int32_t device_lost(Device *d); // fails with what to do
 uint64_t device_completed(Device *d);
 int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);
 // The open transfers go in front. At most 1 + VKRT_MAX_TIMES buffers, of which one may stand there many times.

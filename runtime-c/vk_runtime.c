@@ -23,8 +23,7 @@ static int32_t device_find(uint32_t handle, Device **out, bool wait) {
 }
 
 static int32_t device_alive(Device *d) {
-    if (!atomic_load(&d->lost)) return VKRT_OK;
-    return fail(d, VKRT_ERROR_DEVICE_LOST, "the device was lost (driver reset or crash); close it and open it again");
+    return atomic_load(&d->lost) ? device_lost(d) : VKRT_OK;
 }
 
 static int32_t enter(const char *call, uint32_t handle, Device **out) {
@@ -47,15 +46,16 @@ static int32_t need(Device *d, const void *pointer, const char *name) {
     return pointer ? VKRT_OK : fail(d, VKRT_ERROR_ARGUMENT, "%s is NULL", name);
 }
 
+static int32_t no_handle(Device *d, const HandleTable *table, const char *what) {
+    if (table->live < MOST_HANDLES) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u %s can live at once", MOST_HANDLES, what);
+}
+
 static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_t bytes, Buffer **out) {
     TRY(buffer_find(d, handle, out));
     if (offset <= (*out)->bytes && bytes <= (*out)->bytes - offset) return VKRT_OK;
     return fail(d, VKRT_ERROR_ARGUMENT, "%llu bytes at %llu do not fit a buffer of %llu bytes", (unsigned long long)bytes, (unsigned long long)offset,
                 (unsigned long long)(*out)->bytes);
-}
-
-static void copy_text(const char *from, char *text, uint32_t capacity) {
-    if (text && capacity > 0) snprintf(text, capacity, "%s", from);
 }
 
 // ---- devices --------------------------------------------------------------------------------------------------------
@@ -69,6 +69,16 @@ int32_t vkrt_device_count(uint32_t *out) {
     if (status == VKRT_OK) *out = runtime.physical_count;
     lock_release(&runtime.lock);
     return status;
+}
+
+int32_t vkrt_driver_failures(char *text, uint32_t capacity) {
+    current_call = __func__;
+    TRY(need(NULL, text, "text"));
+    if (capacity == 0) return fail(NULL, VKRT_ERROR_ARGUMENT, "capacity is 0");
+    lock_acquire(&runtime.lock);
+    driver_failures(text, capacity);
+    lock_release(&runtime.lock);
+    return VKRT_OK;
 }
 
 int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity) {
@@ -125,17 +135,9 @@ int32_t vkrt_device_close(uint32_t device) {
 
 int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity) {
     current_call = __func__;
-    if (device == 0) {
-        lock_acquire(&runtime.error_lock);
-        copy_text(runtime.error, text, capacity);
-        lock_release(&runtime.error_lock);
-        return VKRT_OK;
-    }
-    Device *d;
-    TRY(device_find(device, &d, false));
-    lock_acquire(&d->error_lock);
-    copy_text(d->error, text, capacity);
-    lock_release(&d->error_lock);
+    Device *d = NULL;
+    if (device != 0) TRY(device_find(device, &d, false));
+    messages_copy(d ? &d->messages : &runtime.messages, text, capacity);
     return VKRT_OK;
 }
 
@@ -171,7 +173,7 @@ int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t
         *buffer = handle_new(&d->buffers, b);
         if (*buffer) return VKRT_OK;
         range_free(d, b->range);
-        status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u buffers can live at once", d->buffers.live);
+        status = no_handle(d, &d->buffers, "buffers");
     }
     free(b);
     return status;
@@ -242,7 +244,7 @@ int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, ui
     *plan = handle_new(&d->plans, p);
     if (*plan) return VKRT_OK;
     plan_free(d, p);
-    return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "no more than %u plans can live at once", d->plans.live);
+    return no_handle(d, &d->plans, "plans");
 }
 
 int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count) {

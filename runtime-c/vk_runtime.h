@@ -1,8 +1,8 @@
 // libvk_runtime: the whole C ABI of vkmx's Vulkan runtime.
 //
 // Devices, buffers, plans (see shaders/plan.h), tickets. Conventions:
-//   - every function returns a status: 0 ok, negative failure; values are append-only. What a failure was is kept per device
-//     and read with vkrt_last_error(device, …); device 0 holds the failures that belong to no device;
+//   - every function returns a status: 0 ok, negative failure; values are append-only. What a failure was is kept per device and
+//     call, and read with vkrt_last_error(device, …); device 0 holds the failures that belong to no device;
 //   - handles are u32 (index + generation); a stale one is VKRT_ERROR_HANDLE, never a crash; 0 is never a handle;
 //   - memory is the caller's; (NULL, 0) is a legal empty range; nothing is kept past the call; no callbacks, no structs by value;
 //   - libvulkan is opened at the first vkrt_device_count, so the library loads on a machine without Vulkan and says so;
@@ -49,14 +49,18 @@ VKRT_API uint32_t vkrt_abi(void);
 // Number of physical devices. `out` stays 0 with VKRT_ERROR_UNAVAILABLE when Vulkan is not there.
 VKRT_API int32_t vkrt_device_count(uint32_t *out);
 
+// Installed drivers that cannot be loaded, which Vulkan passes over in silence: "manifest<TAB>library<TAB>reason" a line in `text`
+// (NUL-terminated, lines that pass `capacity` left out); empty where all can be.
+VKRT_API int32_t vkrt_driver_failures(char *text, uint32_t capacity);
+
 // JSON about physical device `index` in `text` (NUL-terminated, cut at `capacity`): name, type ("discrete", "integrated", "cpu", …),
 // driver, apiVersion, subgroup, heapBytes, maxAllocation, maxGrid, maxThreads, sharedBytes, features, missingKernels with the
 // reason of each, …, and "unusable": reason when it lacks something. `mask` as for vkrt_device_open.
 VKRT_API int32_t vkrt_device_info(uint32_t index, const char *mask, char *text, uint32_t capacity);
 
 // Opens physical device `index`. `mask` (NUL-terminated, "" for none) hides what the device has, so that it works like a lesser
-// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, subgroup=, separated by
-// commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
+// one: features as vkrt_device_info names them, and lower limits as maxThreads=, sharedBytes=, maxGrid=, chunkBytes= (that buffers share), subgroup=,
+// separated by commas. `cache_dir` (NUL-terminated, may be empty) keeps the pipeline cache between runs.
 VKRT_API int32_t vkrt_device_open(uint32_t index, const char *mask, const char *cache_dir, uint32_t *device);
 
 // Waits for the device, frees everything it owns, saves the pipeline cache where it can be written.
@@ -67,7 +71,8 @@ VKRT_API int32_t vkrt_device_close(uint32_t device);
 // written: the next start compiles again, and nothing else suffers.
 VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 
-// The message of the last failure on `device` (0: of calls without a device).
+// Messages of the calls that failed lately on `device` (0: without a device), the newest first: "call(): text", the last one of each
+// call, with line ends between them. Behind those of device 0 stand the texts of validation messages.
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 
 // VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
@@ -115,8 +120,7 @@ VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanos
 // apart do not count.
 VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
-// Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. The texts are
-// appended to the last error of device 0.
+// Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active.
 VKRT_API int32_t vkrt_validation_messages(uint32_t *count);
 
 // Handles alive: out[0] devices, out[1] buffers, out[2] plans.

@@ -91,7 +91,7 @@ const PROGRAM = { name: "bench:gpu", about: "Measures a GPU beside llama.cpp's V
 await runMain(PROGRAM, async (values) => {
   const dtype = DTYPES.find((name) => name === (values.dtype ?? DTYPES[0]));
   if (!dtype) throw new UsageError(`--dtype is "${values.dtype}", expected one of ${DTYPES.join(", ")}`);
-  const device = values.device ?? mx.defaultDevice();
+  const device = values.device === undefined ? mx.defaultDevice() : mx.deviceInfo(values.device).name;
   const counts = values.sequences === undefined ? undefined : readCounts("sequences", values.sequences, 2);
   if (!device.startsWith("vulkan:")) {
     throw new UsageError(

@@ -5,23 +5,13 @@
  * @module
  */
 
-import { RuntimeError } from "../ffi/error.ts";
-import { defaultDevice, deviceInfo, devices } from "../src/backend/devices.ts";
+import { print, runMain } from "../examples/cli.ts";
+import { describeDevices } from "../examples/device.ts";
 
-if (import.meta.main) {
-  try {
-    const list = Deno.args.length > 0 ? Deno.args.map(deviceInfo) : devices();
-    const chosen = defaultDevice();
-    const width = Math.max(...list.map((d) => d.name.length));
-    for (const { name, description, usable, reason, features, missing = [] } of list) {
-      const mark = name === chosen ? "*" : usable ? " " : "-";
-      console.log(`${mark} ${name.padEnd(width)}  ${description}${reason ? `: ${reason}` : ""}`);
-      if (features) console.log(`    features: ${features.join(", ") || "none of the optional ones"}`);
-      for (const { reason, kernels } of missing) console.log(`    without ${kernels.join(", ")}: ${reason}`);
-    }
-  } catch (error) {
-    if (!(error instanceof RuntimeError)) throw error;
-    console.error(`devices: ${error.detail}`);
-    Deno.exit(1);
-  }
-}
+const ABOUT = `Lists the devices of this machine; * marks the default, - what cannot be used, with the reason.
+With names, such as gpu, cpu or vulkan:0-coopmat, only those.`;
+
+await runMain({ name: "devices", operand: "[name…]", about: ABOUT, flags: {} }, (_values, names) => {
+  print(describeDevices(names));
+  return Promise.resolve(0);
+});

@@ -34,7 +34,7 @@ async function validation(): Promise<Record<string, string>> {
 }
 
 /** What a run of `deno test` gave. */
-interface Counts {
+export interface Counts {
   readonly passed: number;
   readonly failed: number;
   /** Names of tests that were ignored. */
@@ -42,7 +42,7 @@ interface Counts {
 }
 
 /** Runs `deno test` on files or all tests; a run that ended before any test is one failure. */
-async function test(
+export async function test(
   name: string,
   args: readonly string[],
   env: Record<string, string>,

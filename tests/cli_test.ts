@@ -139,6 +139,61 @@ Deno.test("chat.ts answers line by line and reads only what is new", async () =>
   assertEquals([wrong.code, wrong.stderr], [2, 'error: Expected flags only, found "Hi" (--help lists all)\n']);
 });
 
+Deno.test("--device takes cpu, gpu and list, and a name that is not there is wrong usage", async () => {
+  const chat = new URL("../examples/chat.ts", import.meta.url);
+  for (const script of [SCRIPT, chat]) {
+    for (const name of ["tpu", "vulkan:99", "wasm:0", "tp\nu"]) {
+      const { code, stdout, stderr } = await run(["--device", name], { script, stdin: "" });
+      assertEquals([code, stdout, stderr.trimEnd().split("\n").length], [2, "", 1], stderr);
+      assertMatch(stderr, /^error: there is no device "[^"]*"; there are [^\n]*wasm \(CPU \(WebAssembly\)\)\n$/);
+    }
+    const list = await run(["--device", "list"], { script, stdin: "" });
+    assertEquals([list.code, list.stderr], [0, ""]);
+    assertMatch(list.stdout, /^\* wasm +CPU \(WebAssembly\)$/m);
+  }
+  const cpu = await run(["--json", "--device", "cpu", "--max-tokens", "1", "Once"], { env: { VKMX_DEVICE: "" } });
+  assertEquals([cpu.code, JSON.parse(cpu.stdout).device], [0, "wasm"]);
+  const gpu = await run(["--json", "--device", "gpu", "--max-tokens", "1", "Once"]);
+  if (gpu.code === 0) assertMatch(JSON.parse(gpu.stdout).device, /^vulkan:\d+$/);
+  else {
+    assertEquals([gpu.code, gpu.stdout], [1, ""]);
+    assertMatch(gpu.stderr, /^error: there is no GPU that vkmx can use: [^\n]+\n$/);
+  }
+});
+
+Deno.test("devices lists by name, and has a help text", async () => {
+  const script = new URL("../scripts/devices.ts", import.meta.url);
+  for (const flag of ["--help", "-h"]) {
+    const { code, stdout, stderr } = await run([flag], { script });
+    assertEquals([code, stderr], [0, ""]);
+    assertStringIncludes(stdout, "usage: devices [flags] [name…]");
+  }
+  const { code, stdout } = await run(["cpu"], { script });
+  assertEquals([code, stdout], [0, "* wasm  CPU (WebAssembly)\n"]);
+  const wrong = await run(["--helf"], { script });
+  assertEquals([wrong.code, wrong.stderr], [
+    2,
+    "error: Unknown flag --helf: did you mean --help? (--help lists all)\n",
+  ]);
+});
+
+Deno.test("an answer that ends at a limit says so on stderr", async () => {
+  const note = /^\[the answer was cut off at (.*)\]$/gm;
+  const told = (stderr: string): string[] => Array.from(stderr.matchAll(note), ([, why]) => why);
+  const three = ["the limit of 3 tokens: --max-tokens sets it"];
+  const short = ["--temp", "0", "--max-tokens", "3"];
+  assertEquals(told((await run([...short, "Once upon a time"])).stderr), three);
+  assertEquals(told((await run(["--json", ...short, "Once upon a time"])).stderr), three);
+  assertEquals(told((await run(["--temp", "0", "--no-think", "What is 17 + 25?"])).stderr), []);
+  const chat = new URL("../examples/chat.ts", import.meta.url);
+  assertEquals(told((await run([...short, "--no-think"], { script: chat, stdin: "Hi\nWhat" })).stderr), [
+    ...three,
+    ...three,
+  ]);
+  const full = await run(["--temp", "0", "--raw", " a".repeat(4094)]);
+  assertEquals([full.code, told(full.stderr)], [0, ["the end of the model's context"]]);
+});
+
 Deno.test("generate.ts --help lists every flag", async () => {
   const { code, stdout } = await run(["--help"]);
   assertEquals(code, 0);
@@ -292,7 +347,7 @@ Deno.test("generate.ts names what is wrong with a model in one line and exits wi
   }
 });
 
-Deno.test("generate.ts names a missing directory, a missing device and a prompt that is too long", async () => {
+Deno.test("generate.ts names a missing directory and a prompt that is too long", async () => {
   const fails = async (args: string[], message: string, options: Run = {}) => {
     const { code, stdout, stderr } = await run(args, options);
     assertEquals([code, stdout], [1, ""], stderr);
@@ -309,8 +364,6 @@ Deno.test("generate.ts names a missing directory, a missing device and a prompt 
   await fails(["--model", `${gguf}/q4.gguf`, "x"], "q4.gguf is a file: GGUF is not read, take the model's folder");
   await fails(["--model", gguf, "x"], "config.json does not exist: GGUF is not read");
   await Deno.remove(gguf, { recursive: true });
-  await fails(["--device", "vulkan:99", "x"], "vulkan:99");
-  await fails(["--device", "abacus", "x"], "abacus");
   await fails(["-"], "The prompt has 5001 tokens and the context has room for 4096", { stdin: "a ".repeat(5000) });
 });
 

@@ -3,6 +3,7 @@
  */
 
 import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows } from "@std/assert";
+import { driverAdvice } from "../ffi/driver_advice.ts";
 import { RuntimeError } from "../ffi/error.ts";
 import { VERSION } from "../ffi/library.ts";
 import { ABI_HASH } from "../ffi/symbols.ts";
@@ -12,6 +13,7 @@ import { encodeSlots } from "../src/backend/backend.ts";
 import { closeDevices, devices, getBackend, openAhead } from "../src/backend/devices.ts";
 import { KERNELS } from "../src/backend/kernels.ts";
 import { ROOT } from "../scripts/tools.ts";
+import { libraryThatNeeds } from "./elf.ts";
 import { encodePlan, encodePush } from "./harness.ts";
 import { otherBuild } from "./other_build.ts";
 import { LIBRARY, NEEDS_LIBRARY, runCode } from "./programs.ts";
@@ -137,7 +139,7 @@ Deno.test({
       console.log(count > 0, text.includes("vkBindBufferMemory"));
       Deno.exit(0);
     `;
-    const { stdout } = await runCode(code, { VKMX_FAULT: "vkBindBufferMemory:0" });
+    const { stdout } = await runCode(code, { VKMX_FAULT: "vkBindBufferMemory:0", VKMX_VALIDATION_LOG: "" });
     assertMatch(stdout, /true true\n$/);
   },
 });
@@ -155,6 +157,127 @@ Deno.test({
     assertEquals(stdout, "wasm wasm\n");
     assertMatch(stderr, /^vkmx: running on the CPU \(wasm\): no Vulkan driver[^\n]*install[^\n]*\n$/);
   },
+});
+
+/** Runs PRINT_BACKEND with drivers of its own: a manifest for each library, beside which a library lies where there are bytes. */
+async function withDrivers(
+  drivers: Readonly<Record<string, Uint8Array | undefined>>,
+  more: readonly string[] = [],
+): Promise<{ readonly folder: string; readonly stdout: string; readonly stderr: string }> {
+  const folder = await Deno.makeTempDir();
+  try {
+    for (const [name, bytes] of Object.entries(drivers)) {
+      const path = `./${name}`; // beside the manifest
+      const manifest = { file_format_version: "1.0.0", ICD: { library_path: path, api_version: "1.3.0" } };
+      await Deno.writeTextFile(`${folder}/${name}.json`, JSON.stringify(manifest, null, 2));
+      if (bytes) await Deno.writeFile(`${folder}/${name}`, bytes);
+    }
+    const files = [...Object.keys(drivers).map((name) => `${folder}/${name}.json`), ...more].join(":");
+    const code = PRINT_BACKEND.replace("getBackend().name, getBackend().name", "getBackend().name");
+    return { folder, ...await runCode(code, { VK_DRIVER_FILES: files, VK_ICD_FILENAMES: files }) };
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+const LINUX_LIBRARY = { ignore: LIBRARY === undefined || Deno.build.os !== "linux" };
+
+Deno.test({
+  ...LINUX_LIBRARY,
+  name: "a driver that cannot load its own libraries is named, with what is missing and what to install",
+  fn: async () => {
+    for (const missing of ["libX11-vkmx.so.6", "libvkmx_none.so.1"]) {
+      const { folder, stdout, stderr } = await withDrivers({ "libdriver.so": libraryThatNeeds(missing) });
+      assertEquals(stdout, "wasm\n");
+      const lines = stderr.trimEnd().split("\n");
+      assertEquals(lines.length, 1, stderr);
+      assertStringIncludes(
+        lines[0],
+        "vkmx: running on the CPU (wasm): no Vulkan driver that is installed can be loaded; ",
+      );
+      assertStringIncludes(
+        lines[0],
+        `the Vulkan driver "${folder}/./libdriver.so" ("${folder}/libdriver.so.json") cannot`,
+      );
+      assertStringIncludes(lines[0], `${missing}: cannot open shared object file`);
+      assert(lines[0].endsWith(`; install ${missing}`), lines[0]);
+    }
+  },
+});
+
+Deno.test({
+  ...LINUX_LIBRARY,
+  name: "drivers that cannot be loaded are told beside those that can, and missing or odd files do no harm",
+  fn: async () => {
+    const good = devices().find((d) => d.type === "cpu") && softwareManifest();
+    const damaged = { "libgone.so": undefined, "libodd.so": new Uint8Array(100) };
+    const { folder, stderr } = await withDrivers(damaged, good ? [good, "/nonexistent.json"] : ["/nonexistent.json"]);
+    assertEquals(stderr.trimEnd().split("\n").length, 1, stderr);
+    assertStringIncludes(stderr, `"${folder}/./libgone.so: cannot open shared object file`);
+    assertStringIncludes(stderr, "install the driver of the GPU again");
+    assertStringIncludes(stderr, `libodd.so`);
+    if (good) assertStringIncludes(stderr, "vulkan:0 is a software driver");
+  },
+});
+
+/** The manifest of Mesa's software driver, where it lies in the usual place. */
+function softwareManifest(): string | undefined {
+  try {
+    const folder = "/usr/share/vulkan/icd.d";
+    const entry = Array.from(Deno.readDirSync(folder)).find(({ name }) => name.startsWith("lvp_icd."));
+    return entry && `${folder}/${entry.name}`;
+  } catch {
+    return undefined;
+  }
+}
+
+Deno.test("driverAdvice() names the package of a library, where it knows one", () => {
+  const advise = (reason: string): string =>
+    driverAdvice({ manifest: "m", library: "/usr/lib/libGLX_nvidia.so.0", reason });
+  const missing = (name: string): string =>
+    advise(`${name}: cannot open shared object file: No such file or directory`);
+  assertEquals(missing("libX11.so.6"), "install libX11.so.6 (Debian, Ubuntu: apt-get install libx11-6)");
+  assertEquals(missing("libEGL.so.1"), "install libEGL.so.1 (Debian, Ubuntu: apt-get install libegl1)");
+  assertEquals(missing("libLLVM-15.so.1"), "install libLLVM-15.so.1 (Debian, Ubuntu: apt-get install libllvm15)");
+  assertEquals(missing("libother.so.3"), "install libother.so.3");
+  assertEquals(missing("/usr/lib/libGLX_nvidia.so.0"), "install the driver of the GPU again");
+  assertEquals(advise("file too short"), "install the driver of the GPU again");
+});
+
+Deno.test("a library that Deno may not open yet is not asked for", async () => {
+  const code = `
+    Object.defineProperty(Deno, "dlopen", { value: () => { throw new Error("opened"); } });
+    const query = Deno.permissions.querySync.bind(Deno.permissions);
+    Deno.permissions.querySync = (p) => p.name === "ffi" ? { ...query(p), state: "prompt" } : query(p);
+    const { getBackend } = await import("../src/backend/devices.ts");
+    console.log(getBackend().name);
+  `;
+  const { stdout, stderr } = await runCode(code);
+  assertEquals(stdout, "wasm\n", stderr);
+  if (LIBRARY !== undefined) assertMatch(stderr, /: Requires ffi access to [^\n]*--allow-ffi flag\n$/);
+});
+
+Deno.test("cpu and gpu are names of devices, and VKMX_DEVICE counts as unset where it is no name", async () => {
+  assertEquals([getBackend("cpu").name, mx.deviceInfo("cpu").name], ["wasm", "wasm"]);
+  assertEquals(mx.withDevice("cpu", mx.defaultDevice), "wasm");
+  const x = mx.ones([2]).to("cpu");
+  assertEquals(x.tolist(), [1, 1]);
+  x[Symbol.dispose]();
+  const gpu = devices().find((d) => d.usable && !["cpu", "wasm"].includes(d.type));
+  if (gpu) assertEquals(mx.withDevice("gpu", mx.defaultDevice).split(":")[0], "vulkan");
+  else {
+    const error = assertThrows(() => mx.setDefaultDevice("gpu"), RuntimeError, "there is no GPU that vkmx can use: ");
+    assertEquals([error.code, error.call], ["unavailable", "setDefaultDevice"]);
+    const { stdout } = await runCode(PRINT_BACKEND, { VKMX_DEVICE: "gpu" });
+    assertMatch(stdout, /^unavailable getBackend\(\): there is no GPU that vkmx can use: /);
+  }
+  assertEquals(await runCode(PRINT_BACKEND, { VKMX_DEVICE: "cpu" }), { code: 0, stdout: "wasm wasm\n", stderr: "" });
+  const tell = 'import { defaultDevice } from "./src/backend/devices.ts"; console.log(defaultDevice());';
+  const [unset, foo] = await Promise.all(["", "foo\n\x1b[1m"].map((name) => runCode(tell, { VKMX_DEVICE: name })));
+  assertEquals([foo.code, foo.stdout], [0, unset.stdout]);
+  const line =
+    'vkmx: VKMX_DEVICE is "foo\\n\\u001b[1m", expected gpu, cpu, wasm or a name that `deno task devices` lists: ';
+  assertEquals(foo.stderr, `${line}it counts as unset\n`);
 });
 
 Deno.test("VKMX_DEVICE chooses, and a name that is not there lists what is", async () => {
@@ -228,7 +351,7 @@ Deno.test({
       String(lines),
     );
     const refused = await printDevices(`${name}-nonsense`);
-    assertEquals([refused.code, refused.lines.length], [1, 1]);
+    assertEquals([refused.code, refused.lines.length], [2, 1]);
     assertStringIncludes(refused.lines[0], '"nonsense"');
     const { stderr } = await runCode(PRINT_BACKEND, { VKMX_DEVICE: `${name}-shuffle`, VKMX_EXPLAIN: "1" });
     assertMatch(stderr, /vkmx: vulkan:\d+-shuffle: without .*decode_qkv_i32.*, because the device has no shuffles/);

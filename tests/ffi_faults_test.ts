@@ -2,7 +2,7 @@
  * What rare results of a driver lead to, which VKMX_FAULT brings about, on every Vulkan device.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import { RuntimeError } from "../ffi/error.ts";
 import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
 import {
@@ -11,6 +11,7 @@ import {
   bufferOf,
   bytesOf,
   copy,
+  F32,
   INDICES,
   MIB,
   openWith,
@@ -75,6 +76,32 @@ faultTest("any other answer names the call and the result", `vkCreateComputePipe
 });
 
 for (const index of INDICES) {
+  Deno.test(`the pipeline that fails on vulkan:${index} says so, whichever thread made it`, async () => {
+    const count = 14;
+    const several = plan(
+      1,
+      ...Array.from({ length: count }, (_, i) => ({ ...arange(0, 1, 0, 0), spec: [i + 1, F32] })),
+    );
+    for (let skip = 0; skip < count; skip++) {
+      const fault = `vkCreateComputePipelines:${UNKNOWN}:${skip}`;
+      const check = (error: unknown): void => {
+        assert(error instanceof RuntimeError && error.code === "vulkan", String(error));
+        assert(error.detail.startsWith("vkCreateComputePipelines answered VK_ERROR_UNKNOWN"), error.message);
+      };
+      {
+        using device = openWith({ VKMX_FAULT: fault }, index);
+        check(assertThrows(() => device.planNew(several)));
+      }
+      using device = openWith({ VKMX_FAULT: fault }, index);
+      // Beside calls that fail for other reasons.
+      const preparing = device.planPrepare(several).then(() => undefined, (error) => error);
+      assertFails("argument", () => device.bufferNew(0), "0 bytes");
+      assertFails("handle", () => device.planRun(1, slotsOf()), "no plan");
+      check(await preparing);
+      assertFails("argument", () => device.bufferNew(4, 7), "kind of buffer 7");
+    }
+  });
+
   Deno.test(`VulkanDevice frees what it began when opening vulkan:${index} fails`, () => {
     const calls = [
       "CreateCommandPool",

@@ -374,6 +374,55 @@ Deno.test("streamGenerate() repeats itself with a seed", async () => {
   assert(await generate(model, tokenizer, PROMPT, { ...options, seed: 43 }) !== first);
 });
 
+Deno.test("options that do not exist are refused by name, with the nearest that does", async () => {
+  const near = (call: string, found: string, meant: string): string =>
+    `${call}() has no option "${found}": did you mean "${meant}"?`;
+  // deno-lint-ignore no-explicit-any -- what a program without types may pass
+  const lm = mx.lm as any;
+  const cases: [() => Promise<unknown>, string][] = [
+    [() => lm.generate(model, tokenizer, PROMPT, { max_tokens: 3 }), near("generate", "max_tokens", "maxTokens")],
+    [
+      () => lm.generate(model, tokenizer, PROMPT, { temperature: 1 }),
+      'generate() has no option "temperature": there are ',
+    ],
+    [() => lm.generate(model, tokenizer, PROMPT, { topp: undefined }), near("generate", "topp", "topP")],
+    [() => lm.generate(model, tokenizer, PROMPT, "fast"), 'generate() expected its options as an object: found "fast"'],
+    [() => lm.generate(model, tokenizer, PROMPT, null), "generate() expected its options as an object: found null"],
+    [() => lm.generate("x"), 'generate(model, tokenizer, …) expected the model that load() returns: found "x"'],
+    [
+      () => lm.generate(model),
+      "generate(model, tokenizer, …) expected the tokenizer that load() returns: found nothing",
+    ],
+    [() => lm.generate({ model, tokenizer }, PROMPT), "expected the model that load() returns: found a object"],
+    [() => lm.batchGenerate(model, tokenizer, [PROMPT], { seeds: 1 }), near("batchGenerate", "seeds", "seed")],
+    [() => lm.batchGenerate(model, tokenizer, [PROMPT], { cache: 1 }), 'batchGenerate() has no option "cache": '],
+    [() => lm.batchGenerate("x"), "batchGenerate(model, tokenizer, …) expected the model"],
+    [() => lm.load(TINY_DIR, { devcie: "wasm" }), near("load", "devcie", "device")],
+    [() => lm.load(TINY_DIR, { "a\n\x1b[2J": 1 }), String.raw`load() has no option "a\n\u001b[2J": there are device, `],
+    [() => lm.generateStep([1], model, { max_tokens: 1 }).next(), near("generateStep", "max_tokens", "maxTokens")],
+    [() => Promise.resolve().then(() => lm.makeSampler({ tmp: 1 })), near("makeSampler", "tmp", "temp")],
+    [
+      () => Promise.resolve().then(() => lm.makeLogitsProcessors({ logitsBias: {} })),
+      near("makeLogitsProcessors", "logitsBias", "logitBias"),
+    ],
+  ];
+  for (const [run, message] of cases) {
+    const error = await assertRejects(run, LlmError, message);
+    assertEquals([error.code, error.message.includes("\n")], ["option", false]);
+  }
+});
+
+Deno.test("forward() refuses what are no token ids of shape (batch, tokens)", () => {
+  assertThrows(
+    () => model.forward(mx.array([1, 2, 3], mx.int32)),
+    mx.ShapeError,
+    "forward() expected token ids of shape (batch, tokens), found (3): tokens.reshape(1, -1) is a batch of one",
+  );
+  assertThrows(() => model.forward(mx.array(1, mx.int32)), mx.ShapeError, "found ()");
+  assertThrows(() => model.forward(mx.ones([1, 2])), mx.DtypeError, "integer dtype such as mx.int32, found float32");
+  assertThrows(() => model.forward([1] as unknown as mx.Tensor), LlmError, "expected an array of token ids: found [1]");
+});
+
 Deno.test("streamGenerate() refuses bad options and prompts before any work", async () => {
   const wrong = (prompt: mx.lm.Prompt, options: mx.lm.GenerateOptions, message: string) =>
     assertRejects(() => generate(model, tokenizer, prompt, options), LlmError, message);

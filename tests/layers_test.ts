@@ -12,7 +12,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm": ["src/array", "src/graph", "ffi/file.ts"],
   "src/array": ["src/schedule", "src/graph", "ffi/file.ts"],
   "src/schedule": ["src/backend", "src/graph", "ffi/file.ts"],
-  "src/backend": ["ffi"],
+  "src/backend": ["src/graph", "ffi"],
   "src/graph": [],
   "ffi/file.ts": [],
   "ffi": [],

@@ -4,6 +4,8 @@
  * Importing this opens nothing. The default is the best GPU, else WASM with one line that says why; software Vulkan drivers
  * run only when they are named. A device chosen by name, in a call or by VKMX_DEVICE, is used or refused, never replaced.
  *
+ * `cpu` is another name of `wasm`, and `gpu` of the best GPU, which is refused where there is none.
+ *
  * The name of a Vulkan device may go on with what to do without: `vulkan:0-coopmat-maxThreads=128` has no cooperative matrices
  * and workgroups of at most 128 threads. It is the same device otherwise; tests run the paths of lesser devices that way, and a
  * feature that a driver gets wrong can be switched off.
@@ -11,10 +13,18 @@
  * @module
  */
 
+import { driverAdvice } from "../../ffi/driver_advice.ts";
 import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
-import { listVulkanDevices, prepareVulkan, type VulkanDeviceInfo, vulkanDeviceInfo } from "../../ffi/vulkan.ts";
+import {
+  driverFailures,
+  listVulkanDevices,
+  prepareVulkan,
+  type VulkanDeviceInfo,
+  vulkanDeviceInfo,
+} from "../../ffi/vulkan.ts";
+import { quoted } from "../graph/error.ts";
 import type { Backend } from "./backend.ts";
 import { explain } from "./explain.ts";
 import { createVulkanBackend, describeVulkan, openVulkanAhead } from "./vulkan.ts";
@@ -98,9 +108,24 @@ function vulkanRows(): Row[] {
   };
   try {
     const list = listVulkanDevices().map((info, index) => vulkanRow(info, index));
-    return list.length > 0 ? list : [none("Vulkan shows no device; install the driver of the GPU")];
+    if (list.length > 0) return list;
+    return [none(brokenDrivers().join("; ") || "Vulkan shows no device; install the driver of the GPU")];
   } catch (error) {
-    if (error instanceof RuntimeError) return [none(error.detail)];
+    if (error instanceof RuntimeError) return [none([error.detail, ...brokenDrivers()].join("; "))];
+    throw error;
+  }
+}
+
+/** Drivers that are installed and cannot be loaded, with the reason and what to do: Vulkan shows the others only. */
+export function brokenDrivers(): string[] {
+  try {
+    return driverFailures().map((failure) => {
+      const { manifest, library, reason } = failure;
+      const driver = `the Vulkan driver ${quoted(library)} (${quoted(manifest)})`;
+      return `${driver} cannot be loaded: ${quoted(reason)}; ${driverAdvice(failure)}`;
+    });
+  } catch (error) {
+    if (error instanceof RuntimeError) return []; // there is no library, which is told already
     throw error;
   }
 }
@@ -148,14 +173,26 @@ export function deviceInfo(name: string): DeviceInfo {
   return infoOf(rowOf(name, "deviceInfo"));
 }
 
+/** The name of a device by one of its names; throws a RuntimeError where there is no GPU. */
+function resolve(name: string, call: string): string {
+  if (name === "cpu") return WASM.name;
+  if (name !== "gpu") return name;
+  const { name: gpu, type } = best();
+  if (type === "wasm") {
+    throw new RuntimeError("unavailable", call, `there is no GPU that vkmx can use: ${fallbackReason()}`);
+  }
+  return gpu;
+}
+
 /** The row of a name; throws a RuntimeError that lists what is there. */
-function rowOf(name: string, call: string): Row & { readonly open: () => Backend } {
+function rowOf(given: string, call: string): Row & { readonly open: () => Backend } {
+  const name = resolve(given, call);
   if (name === WASM.name) return WASM; // asking for it opens no library
   const row = maskedRow(name, call) ?? table().find((r) => r.name === name);
   if (row?.open) return { ...row, open: row.open };
   const usable = table().filter((r) => r.usable).map((r) => `${r.name} (${r.description})`).join(", ");
   const from = chosen === undefined && name === environment("VKMX_DEVICE") ? " (VKMX_DEVICE)" : "";
-  if (!row) throw new RuntimeError("device", call, `there is no device "${name}"${from}; there are ${usable}`);
+  if (!row) throw new RuntimeError("device", call, `there is no device ${quoted(name)}${from}; there are ${usable}`);
   throw new RuntimeError("unavailable", call, `${name} is not usable: ${row.reason}; there are ${usable}`);
 }
 
@@ -191,12 +228,15 @@ function tellFallback(reason: string): void {
 
 function fallbackReason(): string {
   const vulkan = table().filter((r) => r.type !== "wasm");
-  return vulkan.map((r) => r.type === "none" ? r.reason : `${r.name} is ${r.reason}`).join("; ");
+  const reasons = vulkan.map((r) => r.type === "none" ? r.reason : `${r.name} is ${r.reason}`);
+  const broken = vulkan.some((r) => r.type === "none") ? [] : brokenDrivers(); // there they are the reason
+  return [...broken, ...reasons].join("; ");
 }
 
 /** Name of the device that work goes to when none is given. */
 export function defaultDevice(): string {
-  return named() ?? best().name;
+  const name = named();
+  return name === undefined ? best().name : resolve(name, "defaultDevice");
 }
 
 /**
@@ -205,16 +245,15 @@ export function defaultDevice(): string {
  * Throws a RuntimeError with code "device" or "unavailable" when the device is not there or not usable.
  */
 export function setDefaultDevice(name: string): void {
-  rowOf(name, "setDefaultDevice");
-  chosen = name;
+  chosen = rowOf(name, "setDefaultDevice").name;
 }
 
 /** Runs `fn` with another default device; undefined keeps the default. It is the old one again when `fn` returns. */
 export function withDevice<T>(name: string | undefined, fn: () => T): T {
   if (name === undefined) return fn();
-  rowOf(name, "withDevice");
+  const { name: wanted } = rowOf(name, "withDevice");
   const before = chosen;
-  chosen = name;
+  chosen = wanted;
   try {
     return fn();
   } finally {
@@ -229,7 +268,7 @@ export function openBackends(): Backend[] {
 
 /** The device of a name, opened at its first use; without a name the default one. */
 export function getBackend(name: string | undefined = named()): Backend {
-  if (name !== undefined) return opened.get(name) ?? openRow(rowOf(name, "getBackend"));
+  if (name !== undefined) return opened.get(name) ?? openNamed(name);
   const row = best();
   const there = opened.get(row.name);
   if (there) return there;
@@ -257,16 +296,21 @@ export function getBackend(name: string | undefined = named()): Backend {
  */
 export async function openAhead(name: string | undefined = named()): Promise<void> {
   const wanted = (row: Row | undefined): row is Row => row?.openAhead !== undefined && !opened.has(row.name);
-  if (name === WASM.name || (name !== undefined && opened.has(name))) return;
+  if (name === WASM.name || name === "cpu" || (name !== undefined && opened.has(name))) return;
   try {
     if (rows === undefined) await prepareVulkan();
-    const row = name === undefined ? best() : table().find((r) => r.name === name);
+    const row = name === undefined || name === "gpu" ? best() : table().find((r) => r.name === name);
     const backend = wanted(row) ? await row.openAhead!() : undefined;
     if (backend && wanted(row)) register(row, backend);
     else backend?.[Symbol.dispose](); // somebody could not wait
   } catch (error) {
     if (!(error instanceof RuntimeError)) throw error;
   }
+}
+
+function openNamed(name: string): Backend {
+  const row = rowOf(name, "getBackend");
+  return opened.get(row.name) ?? openRow(row);
 }
 
 function openRow(row: Row & { readonly open: () => Backend }): Backend {
@@ -301,7 +345,7 @@ export function closeDevices(): void {
  * line on stderr. Where that fails, a second line says how to, and work goes on with WASM.
  */
 export async function prepareDevices(name: string | undefined = named()): Promise<void> {
-  if (name !== undefined && !name.startsWith("vulkan")) return;
+  if (name !== undefined && name !== "gpu" && !name.startsWith("vulkan")) return;
   if (findLibrary() !== undefined || !gpuPresent()) return;
   console.error("vkmx: there is a GPU: setting up the Vulkan library, once");
   const reason = await provideLibrary();

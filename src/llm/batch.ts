@@ -7,6 +7,7 @@
 
 import * as mx from "../array/mod.ts";
 import { orAborted } from "./abort.ts";
+import { checkModel, checkOptions } from "./arguments.ts";
 import { Decoder } from "./decode.ts";
 import { LlmError } from "./error.ts";
 import {
@@ -89,6 +90,8 @@ export async function* streamBatchGenerate(
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
 ): AsyncGenerator<BatchToken, void, void> {
+  checkModel("batchGenerate", model, tokenizer);
+  checkOptions("batchGenerate", options);
   const { signal, onPrompt } = options;
   const { ids, endings, settings } = planOf(model, tokenizer, prompts, options);
   if (prompts.length === 0) return;
@@ -187,6 +190,8 @@ export async function batchGenerate(
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
 ): Promise<BatchResponse> {
+  checkModel("batchGenerate", model, tokenizer);
+  checkOptions("batchGenerate", options);
   checkPrompts(prompts);
   const texts = prompts.map(() => "");
   const tokens = prompts.map((): number[] => []);

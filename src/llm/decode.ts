@@ -353,7 +353,7 @@ export class Decoder implements Disposable {
     if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
     const loop = new Loop(state, traced);
     this.#cache.advance(count);
-    this.#ended.push(loop, { [Symbol.dispose]: () => mx.dispose(chunk) });
+    this.#ended.push(loop);
     const ticket = loop.run();
     return { count: 1, submitted: performance.now(), done: () => loop.done(ticket, true) };
   }
@@ -366,7 +366,9 @@ export class Decoder implements Disposable {
     this.#cache.reserve(count, rows);
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
-    return { ids: own(visible(padded)), last: own(visible(Int32Array.of(count - 1))) };
+    const chunk = { ids: own(visible(padded)), last: own(visible(Int32Array.of(count - 1))) };
+    this.#ended.push({ [Symbol.dispose]: () => mx.dispose(chunk) }); // also where the device has no room for what follows
+    return chunk;
   }
 
   /** Submits at most `most` steps: as many as the cache has room for before it grows. */

@@ -10,6 +10,7 @@
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
+import { checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
@@ -130,6 +131,7 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
+  checkOptions("generateStep", options);
   for await (const tokens of generateTokens(prompt, model, options)) {
     for (const { token } of tokens) yield token;
   }
@@ -236,6 +238,8 @@ export async function* streamGenerate(
   prompt: Prompt,
   options: GenerateOptions = {},
 ): AsyncGenerator<GenerationResponse, void, void> {
+  checkModel("generate", model, tokenizer);
+  checkOptions("generate", options);
   const { signal } = options;
   if (options.cache) await closing.get(options.cache);
   const { ids, cached, offset, ending, settings } = planOf(model, tokenizer, prompt, options);

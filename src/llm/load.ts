@@ -10,6 +10,7 @@ import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/packed.ts";
 import { checkSignal } from "./abort.ts";
+import { checkOptions } from "./arguments.ts";
 import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config.ts";
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
@@ -28,7 +29,7 @@ import {
 
 /** Options of {@link load}. */
 export interface LoadOptions {
-  /** Device to load to, such as "vulkan:0" or "wasm"; the default device unless given. */
+  /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; the default device unless given. */
   readonly device?: string;
   /** What activations are computed in; weights keep the dtype that they are stored in. Default float32. */
   readonly dtype?: Dtype;
@@ -80,6 +81,7 @@ const LEAST_CONTEXT = 256;
  * ```
  */
 export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
+  checkOptions("load", options);
   const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
@@ -128,7 +130,7 @@ async function loadFrom(
     await read(weights, options);
     sums?.finish();
     options.signal?.throwIfAborted();
-    return { model, tokenizer, config, generationConfig, device: options.device ?? mx.defaultDevice() };
+    return { model, tokenizer, config, generationConfig, device: mx.withDevice(options.device, mx.defaultDevice) };
   } catch (cause) {
     weights[Symbol.dispose]();
     // A file that changed since its header was read.

@@ -10,6 +10,7 @@
 import * as mx from "../array/mod.ts";
 import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
+import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 
 /** How to choose tokens. */
@@ -68,6 +69,7 @@ export interface LogitsProcessor {
  * ```
  */
 export function makeSampler(options: SamplerOptions = {}): Sampler {
+  checkOptions("makeSampler", options);
   const { temp = 0, topP = 1, topK = 0, minP = 0 } = options;
   check("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
   check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
@@ -97,6 +99,7 @@ export type LogitsOptions = Pick<
 
 /** The processors that the options ask for, in the order in which they run: bias, repetition, presence, frequency. */
 export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcessor[] {
+  checkOptions("makeLogitsProcessors", options);
   const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
   const { frequencyPenalty: frequency = 0 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");

@@ -12,6 +12,7 @@ import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
 import { Traces } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted } from "../../graph/error.ts";
+import { checkTokens } from "../arguments.ts";
 import { type Fields, type ModelConfig, readModelConfig, readRope, type RopeScaling } from "../config.ts";
 import { LlmError } from "../error.ts";
 import { type Cache, KvCache } from "../kv_cache.ts";
@@ -190,6 +191,7 @@ export class Model {
   /** Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,) from 0 on. With a cache, the tokens follow those that it holds. */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
+    checkTokens(tokens, rows);
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
     const last = this.#blocks.length - 1;

@@ -1,0 +1,18 @@
+// Put in front of every file of a test build (gcc -include): the host's memory comes from functions that count and that can be told
+// to fail.
+
+#ifndef VKMX_FAILING_H
+#define VKMX_FAILING_H
+#include <stdlib.h>
+
+void *test_malloc(size_t bytes);
+void *test_calloc(size_t count, size_t bytes);
+void *test_realloc(void *block, size_t bytes);
+void test_free(void *block);
+
+#define malloc test_malloc
+#define calloc test_calloc
+#define realloc test_realloc
+#define free test_free
+
+#endif

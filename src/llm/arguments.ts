@@ -1,0 +1,100 @@
+/**
+ * Checks of what callers pass: an option that does not exist is refused by name, where it would otherwise be passed over in silence.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import type { Tensor } from "../array/mod.ts";
+import { quoted } from "../graph/error.ts";
+import { nearest } from "../graph/nearest.ts";
+import type { BatchGenerateOptions } from "./batch.ts";
+import { LlmError } from "./error.ts";
+import type { GenerateOptions, StepOptions } from "./generate.ts";
+import type { LoadOptions } from "./load.ts";
+import type { LanguageModel } from "./models/mod.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** Names of options; the types see to it that none is missing. */
+type Names<T> = Readonly<Record<keyof T, true>>;
+
+const LOAD: Names<LoadOptions> = { device: true, dtype: true, onProgress: true, signal: true };
+
+const BATCH: Names<BatchGenerateOptions> = {
+  maxTokens: true,
+  temp: true,
+  topP: true,
+  topK: true,
+  minP: true,
+  seed: true,
+  stop: true,
+  signal: true,
+  logprobs: true,
+  logitBias: true,
+  repetitionPenalty: true,
+  repetitionContextSize: true,
+  presencePenalty: true,
+  frequencyPenalty: true,
+  logitsProcessors: true,
+  enableThinking: true,
+  tools: true,
+  prefillStepSize: true,
+  onPrompt: true,
+};
+
+const GENERATE: Names<GenerateOptions> = { ...BATCH, sampler: true, cache: true, cachePrompt: true };
+
+const STEP: Names<StepOptions & GenerateOptions> = { ...GENERATE, processors: true, contextSize: true };
+
+/** Options by the call that takes them; what only chooses tokens may be given all of a generation. */
+const OPTIONS = {
+  load: LOAD,
+  generate: GENERATE,
+  generateStep: STEP,
+  batchGenerate: BATCH,
+  makeSampler: GENERATE,
+  makeLogitsProcessors: GENERATE,
+} as const;
+
+/** Throws an {@link LlmError} unless `options` is an object whose names the call knows; the message names the nearest one. */
+export function checkOptions(call: keyof typeof OPTIONS, options: unknown): void {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new LlmError("option", `${call}() expected its options as an object: found ${quoted(options)}`);
+  }
+  const known = Object.keys(OPTIONS[call]);
+  const wrong = Object.keys(options).find((name) => !known.includes(name));
+  if (wrong === undefined) return;
+  const near = nearest(wrong.replaceAll("_", ""), known);
+  const instead = near === undefined ? `there are ${known.join(", ")}` : `did you mean "${near}"?`;
+  throw new LlmError("option", `${call}() has no option ${quoted(wrong)}: ${instead}`);
+}
+
+/** Throws an {@link LlmError} unless a call got a model and a tokenizer. */
+export function checkModel(call: "generate" | "batchGenerate", model: LanguageModel, tokenizer: Tokenizer): void {
+  const expect = (what: string, found: unknown): never => {
+    const shown = typeof found === "string" ? quoted(found) : found === undefined ? "nothing" : `a ${typeof found}`;
+    throw new LlmError(
+      "option",
+      `${call}(model, tokenizer, …) expected the ${what} that load() returns: found ${shown}`,
+    );
+  };
+  if (typeof model?.forward !== "function" || typeof model.makeCache !== "function") expect("model", model);
+  if (typeof tokenizer?.encode !== "function" || typeof tokenizer.decoder !== "function") {
+    expect("tokenizer", tokenizer);
+  }
+}
+
+/** Throws a ShapeError or DtypeError unless a model can take `tokens` (B, T) and `rows` (n,). */
+export function checkTokens(tokens: Tensor, rows?: Tensor): void {
+  if (!(tokens instanceof mx.Tensor)) {
+    throw new LlmError("option", `forward() expected an array of token ids: found ${quoted(tokens)}`);
+  }
+  if (tokens.ndim !== 2) {
+    const fix = tokens.ndim === 1 ? ": tokens.reshape(1, -1) is a batch of one" : "";
+    throw new mx.ShapeError(`forward() expected token ids of shape (batch, tokens), found (${tokens.shape})${fix}`);
+  }
+  for (const [name, ids] of [["token ids", tokens], ["rows", rows]] as const) {
+    if (ids === undefined || ids.dtype.kind === "int" || ids.dtype.kind === "uint") continue;
+    throw new mx.DtypeError(`forward() expected ${name} of an integer dtype such as mx.int32, found ${ids.dtype.name}`);
+  }
+}
