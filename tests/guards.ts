@@ -39,6 +39,8 @@ export class Guards implements Disposable {
   /** Bytes asked for, by handle. */
   readonly #live = new Map<BufferHandle, number>();
   #freed: BufferHandle[] = [];
+  /** All that {@link Guards.check} has found. */
+  readonly found: string[] = [];
 
   constructor(backend: Backend) {
     this.#backend = backend;
@@ -100,13 +102,18 @@ export class Guards implements Disposable {
       this.#plain.free(buffer);
     }
     this.#freed = [];
+    this.found.push(...found);
     return found;
   }
 
-  /** The device as it was. Every guarded buffer must have been freed. */
+  /** Guarded buffers that nobody has freed. */
+  get alive(): number {
+    return this.#live.size - this.#freed.length;
+  }
+
+  /** The device as it was; buffers that are alive cannot be used any more. */
   [Symbol.dispose](): void {
     this.check();
     for (const name of Object.keys(this.#plain) as Part[]) delete (this.#backend as Partial<Backend>)[name];
-    if (this.#live.size > 0) throw new Error(`${this.#live.size} guarded buffers of ${this.#backend.name} are alive`);
   }
 }

@@ -165,6 +165,7 @@ for (const device of testDevices()) {
         using guards = new Guards(getBackend(device));
         for (let at = 0; at < list.length; at += 200) failures.push(...check(list.slice(at, at + 200), flushes));
         failures.push(...guards.check());
+        if (guards.alive > 0) failures.push(`${guards.alive} buffers stay alive`);
       }
       assertEquals(failures, []);
     });
