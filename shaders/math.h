@@ -130,7 +130,7 @@ FN float m_expm1(float x) {
     float n = m_round(t * 1.44269504f);
     float r = m_ln2_rest(t, n), scale = m_pow2i(m_to_int(n));
     float y = scale * (r + r * r * m_exp_tail(r)) + (scale - 1.0f);
-    return m_isnan(x) ? x : (x > 20.0f ? m_exp(x) : y);
+    return m_isnan(x) || !m_nonzero(x) ? x : (x > 20.0f ? m_exp(x) : y);
 }
 
 FN float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
@@ -180,7 +180,8 @@ FN float m_log1p(float x) {
     PRECISE float u = 1.0f + x;
     PRECISE float lost = x - (u - 1.0f); // what the sum rounded away
     float y = m_log(u);
-    return m_isnan(y) || m_isinf(y) ? y : y + lost / u;
+    y = m_isnan(y) || m_isinf(y) ? y : y + lost / u;
+    return m_nonzero(x) ? y : x; // -0 stays
 }
 
 FN float m_logaddexp(float a, float b) {
@@ -287,6 +288,7 @@ FN float m_sin(float x) {
     uint quadrant = UINT(m_to_int(few));
     float y = (quadrant & 1u) != 0u ? m_cos_unit(r) : m_sin_unit(r);
     y = (quadrant & 2u) != 0u ? -y : y;
+    y = m_nonzero(x) ? y : x; // -0 stays
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 
@@ -302,6 +304,7 @@ FN float m_tan(float x) {
     float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
     float s = m_sin_unit(r), c = m_cos_unit(r);
     float y = (m_to_int(few) & 1) != 0 ? -c / s : s / c;
+    y = m_nonzero(x) ? y : x; // -0 stays
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 

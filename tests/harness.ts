@@ -1,8 +1,8 @@
 /**
  * Runs one kernel on a device over typed arrays: the level of a Plan with a single dispatch.
  *
- * Push blocks are encoded by the generated layouts, so a test names fields and not words. Every buffer is followed by guard
- * bytes that must survive the run.
+ * Push blocks are encoded by the generated layouts, so a test names fields and not words. Every buffer lies between guard
+ * bytes that must survive the run (guards.ts).
  *
  * @module
  */
@@ -22,6 +22,7 @@ import {
 } from "../src/backend/kernels.ts";
 import { profile } from "../src/schedule/profile.ts";
 import { testDevices } from "./devices.ts";
+import { BACK, changes, FRONT, pattern } from "./guards.ts";
 
 /** What one dispatch needs. */
 export interface KernelRun {
@@ -82,9 +83,6 @@ export function encodePlan(slots: number, dispatches: readonly Dispatch[]): Uint
   return Uint32Array.from(words);
 }
 
-const GUARD = 64;
-const GUARD_BYTE = 0xa5;
-
 /** Runs `kernel` once; the arrays of written buffers then hold its output. */
 export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun): void {
   const row: KernelRow = KERNELS[kernel];
@@ -104,11 +102,13 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
     const array = run.buffers[name];
     if (!array) return undefined;
     const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-    const guarded = new Uint8Array(bytes.length + GUARD).fill(GUARD_BYTE);
-    guarded.set(bytes);
+    const guarded = new Uint8Array(FRONT + bytes.length + BACK);
+    guarded.set(pattern(FRONT));
+    guarded.set(bytes, FRONT);
+    guarded.set(pattern(BACK), FRONT + bytes.length);
     const buffer = backend.alloc(guarded.length);
     backend.write(buffer, 0, guarded);
-    bound.push({ name, bytes, slot: { buffer, byteOffset: 0 } });
+    bound.push({ name, bytes, slot: { buffer, byteOffset: FRONT } });
     return [bound.length - 1, run.offsets?.[name] ?? 0];
   });
   const grid: readonly [number, number, number] = typeof groups === "number" ? [groups, 1, 1] : groups;
@@ -117,15 +117,16 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
   try {
     backend.wait(backend.run(plan, encodeSlots(bound.map((b) => b.slot))));
     for (const { name, bytes, slot } of bound) {
-      const after = new Uint8Array(bytes.length + GUARD);
+      const after = new Uint8Array(FRONT + bytes.length + BACK);
       backend.read(slot.buffer, 0, after);
-      const guard = after.subarray(bytes.length);
+      const end = FRONT + bytes.length;
+      const written = [changes(after.subarray(0, FRONT), -FRONT), changes(after.subarray(end), bytes.length)];
       assertEquals(
-        guard.every((b) => b === GUARD_BYTE),
-        true,
-        `${kernel} wrote past the end of ${name} on ${backend.name}`,
+        written.filter((text) => text !== ""),
+        [],
+        `${kernel} wrote outside of ${name}, ${bytes.length} bytes, on ${backend.name}`,
       );
-      if (row.buffers.find((b) => b.name === name)?.write) bytes.set(after.subarray(0, bytes.length));
+      if (row.buffers.find((b) => b.name === name)?.write) bytes.set(after.subarray(FRONT, end));
     }
   } finally {
     backend.release(plan);

@@ -54,6 +54,9 @@ export function broadcast(...shapes: (readonly number[])[]): number[] {
 /** Applies a scalar function over broadcast inputs. */
 export function map(f: (...v: number[]) => number, ...inputs: Dense[]): Dense {
   const shape = broadcast(...inputs.map((x) => x.shape));
+  if (inputs.every((x) => x.data.length === size(shape))) {
+    return dense(shape, (i) => f(...inputs.map((x) => x.data[i])));
+  }
   return build(shape, (at) => f(...inputs.map((x) => read(x, at))));
 }
 
@@ -88,14 +91,23 @@ export function rows(x: Dense, axis: number, f: (row: number[]) => number[]): De
 export function matmul(a: Dense, b: Dense): Dense {
   const [m, k] = a.shape.slice(-2);
   const n = b.shape[b.shape.length - 1];
-  const lead = broadcast(a.shape.slice(0, -2), b.shape.slice(0, -2));
-  return build([...lead, m, n], (at) => {
-    const [i, j] = at.slice(-2);
-    const batch = at.slice(0, -2);
-    let sum = 0;
-    for (let t = 0; t < k; t++) sum += read(a, [...batch, i, t]) * read(b, [...batch, t, j]);
-    return sum;
-  });
+  const [left, right] = [a.shape.slice(0, -2), b.shape.slice(0, -2)];
+  const lead = broadcast(left, right);
+  const out = dense([...lead, m, n], () => 0);
+  /** First element of the matrix of a batch, whose axes of size 1 repeat. */
+  const start = (own: readonly number[], batch: readonly number[], each: number): number =>
+    each * ravel(own, batch.slice(batch.length - own.length).map((v, d) => (own[d] === 1 ? 0 : v)));
+  for (let batch = 0; batch < size(lead); batch++) {
+    const at = unravel(lead, batch);
+    const [p, q, to] = [start(left, at, m * k), start(right, at, k * n), batch * m * n];
+    for (let i = 0; i < m; i++) {
+      for (let t = 0; t < k; t++) {
+        const factor = a.data[p + i * k + t];
+        for (let j = 0; j < n; j++) out.data[to + i * n + j] += factor * b.data[q + t * n + j];
+      }
+    }
+  }
+  return out;
 }
 
 /** The array with its axes in another order. */
@@ -138,6 +150,7 @@ export function generator(seed: number): () => number {
 /** The error function to double precision: series for small arguments, continued fraction for large ones. */
 export function erf(x: number): number {
   const a = Math.abs(x);
+  if (x === 0) return x;
   if (a > 6) return Math.sign(x);
   if (a < 2.5) {
     let term = x;
@@ -153,8 +166,11 @@ export function erf(x: number): number {
   return Math.sign(x) * (1 - Math.exp(-a * a) / Math.sqrt(Math.PI) / (a + f));
 }
 
-/** Its inverse for |y| < 1, by bisection. */
+/** Its inverse, by bisection; infinite at the ends, NaN beyond. */
 export function erfinv(y: number): number {
+  if (!(Math.abs(y) <= 1)) return NaN;
+  if (Math.abs(y) === 1) return y * Infinity;
+  if (Math.abs(y) < 1e-5) return y * Math.sqrt(Math.PI) / 2;
   let [low, high] = [0, 6];
   for (let i = 0; i < 60; i++) {
     const middle = (low + high) / 2;

@@ -165,7 +165,7 @@ interface Gather {
   readonly at: number;
 }
 
-function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
+function planGather(op: string, plan: Plan): Gather | undefined {
   const arrays = plan.axes.flatMap((a, i) => a.gather ? [i] : []);
   if (arrays.length === 0) return undefined;
   // Beside arrays, whole numbers count as arrays when it comes to where the result axes stand.
@@ -184,7 +184,7 @@ function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
   const index = scoped(() => {
     let flat: Tensor | undefined;
     arrays.forEach((axis, i) => {
-      const size = view.shape[axis];
+      const size = plan.axes[axis].count;
       // With one array the kernel counts negative indices from the end; a flattened index needs it done before, and types
       // that hold it.
       const one = wrap(arrays.length === 1 ? nodes[i] : castNode(nodes[i], int32));
@@ -197,8 +197,8 @@ function planGather(op: string, view: Node, plan: Plan): Gather | undefined {
   return {
     order: [...arrays, ...drops, ...kept],
     index: node,
-    rest: kept.map((i) => view.shape[i]),
-    total: sizeOf(arrays.map((i) => view.shape[i])),
+    rest: kept.map((i) => plan.axes[i].count),
+    total: sizeOf(arrays.map((i) => plan.axes[i].count)),
     at,
   };
 }
@@ -220,7 +220,7 @@ export function index(a: TensorLike, ...indices: readonly Index[]): Tensor {
   const node = toNode("index", a);
   const plan = planIndex("index", node.shape, indices);
   const view = viewOf(node, plan);
-  const gather = planGather("index", view, plan);
+  const gather = planGather("index", plan);
   if (!gather) return wrap(reshapeNode(view, view.shape.filter((_, i) => !plan.axes[i].drop)));
   const front = reshapeNode(transposeNode(view, gather.order), [gather.total, ...gather.rest]);
   const found = makeNode("gather", [front, gather.index], [...gather.index.shape, ...gather.rest], node.dtype, {
@@ -244,18 +244,18 @@ function frontAxes(node: Node, count: number, at: number): Node {
 /** `base` with `value` combined into an index. */
 function update(op: string, base: Node, indices: readonly Index[], value: Node, fn: ScatterFn, donate: boolean): Node {
   const plan = planIndex(op, base.shape, indices);
-  const view = viewOf(base, plan);
-  const gather = planGather(op, view, plan);
+  const gather = planGather(op, plan);
   if (!gather) {
-    const shape = view.shape.filter((_, i) => !plan.axes[i].drop);
-    const region = reshapeNode(fitValue(op, value, shape), view.shape);
-    return write(base, plan, fn === "assign" ? region : combine(view, region, fn), donate);
+    const sizes = plan.axes.map((a) => a.count);
+    const region = reshapeNode(fitValue(op, value, sizes.filter((_, i) => !plan.axes[i].drop)), sizes);
+    // A view that nobody reads would hold the base for ever.
+    return write(base, plan, fn === "assign" ? region : combine(viewOf(base, plan), region, fn), donate);
   }
   const { index: at, rest, total, order } = gather;
   const shape = moveAxesShape([...at.shape, ...rest], at.shape.length, gather.at);
   const rows = frontAxes(fitValue(op, value, shape), at.shape.length, gather.at);
   const n = sizeOf(at.shape);
-  const moved = transposeNode(view, order);
+  const moved = transposeNode(viewOf(base, plan), order);
   const flat = reshapeNode(moved, [total, ...rest]);
   const scattered = makeNode(
     "scatter",

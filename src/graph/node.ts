@@ -236,6 +236,8 @@ export class Node {
 
   /** Turns the pending node into a stored leaf that owns one reference of `stored.storage`. */
   settle(stored: Stored): void {
+    // Between two updates in place: the last one was settled before and has let go of it.
+    if (this.gone !== undefined) return stored.storage.release();
     const inputs = this.inputs;
     this.op = "stored";
     this.attrs = {};

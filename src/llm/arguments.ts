@@ -18,7 +18,7 @@ import type { Tokenizer } from "./tokenizer.ts";
 /** Names of options; the types see to it that none is missing. */
 type Names<T> = Readonly<Record<keyof T, true>>;
 
-const LOAD: Names<LoadOptions> = { device: true, dtype: true, onProgress: true, signal: true };
+const LOAD: Names<LoadOptions> = { device: true, dtype: true, onProgress: true, signal: true, verify: true };
 
 const BATCH: Names<BatchGenerateOptions> = {
   maxTokens: true,

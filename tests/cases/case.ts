@@ -14,27 +14,57 @@ export type Library = typeof Mx;
 export type Tensor = Mx.Tensor;
 
 /** Names of dtypes in the table. */
-export type TypeName = "bool" | "uint8" | "uint32" | "int32" | "float16" | "bfloat16" | "float32";
+export type TypeName =
+  | "bool"
+  | "uint8"
+  | "uint16"
+  | "uint32"
+  | "int8"
+  | "int16"
+  | "int32"
+  | "float16"
+  | "bfloat16"
+  | "float32";
 
-/** One input: random numbers of a dtype in [low, high), seen through a view when asked for. */
+/**
+ * How an input lies in memory: its last two axes swapped, all axes reversed, every other element of a larger array, from the
+ * last element to the first, behind other elements, or one row along the first axis for all (its values are alike then).
+ */
+export type Layout = "transposed" | "permuted" | "strided" | "reversed" | "offset" | "repeated";
+
+/** One input: random numbers of a dtype in [low, high), or `data`, seen through a view when asked for. */
 export interface Input {
   readonly shape: readonly number[];
   readonly dtype: TypeName;
   readonly low?: number;
   readonly high?: number;
-  /** Stored with the last two axes swapped, or every other element of a larger array, or reversed. */
-  readonly layout?: "transposed" | "strided" | "reversed";
+  /** Values that the dtype holds, in row-major order. */
+  readonly data?: readonly number[];
+  readonly layout?: Layout;
+}
+
+/** How results are compared. */
+export interface Expectation {
+  /** NMSE bound; 0 demands equality. */
+  readonly tolerance: number;
+  /** Dtype of the results, where the row knows it. */
+  readonly dtype?: TypeName;
+  /**
+   * Values of all classes: every element by itself, NaN and infinities exactly. "zeros" tells -0 from 0 too. What is finite may
+   * be off by the root of the tolerance, relative to itself.
+   */
+  readonly classes?: "values" | "zeros";
+  /** Absolute error that every element may have besides. */
+  readonly absolute?: number;
 }
 
 /** A row of the table. */
-export interface Case {
+export interface Case extends Expectation {
   readonly op: string;
   readonly what: string;
   readonly inputs: readonly Input[];
-  readonly run: (mx: Library, x: Tensor[]) => Tensor;
-  readonly oracle: (x: Dense[]) => Dense;
-  /** NMSE bound; 0 demands equality. */
-  readonly tolerance: number;
+  readonly run: (mx: Library, x: Tensor[]) => Tensor | Tensor[];
+  readonly oracle: (x: Dense[]) => Dense | Dense[];
 }
 
 /** Dtypes that every op takes. */

@@ -11,7 +11,6 @@ import {
   map,
   matmul,
   quantizeGroup,
-  ravel,
   read,
   rows,
   sum,
@@ -203,7 +202,14 @@ function ropeOracle(x: Dense, dims: number, traditional: boolean, base: number, 
   });
 }
 
-function attentionOracle(q: Dense, k: Dense, v: Dense, scale: number, mask: (i: number, j: number) => number): Dense {
+/** Attention with a mask that is added to the scores; a row without keys gives 0. */
+export function attentionOracle(
+  q: Dense,
+  k: Dense,
+  v: Dense,
+  scale: number,
+  mask: (i: number, j: number) => number,
+): Dense {
   const [b, h, tq, d] = q.shape;
   const [, hk, tk, dv] = v.shape;
   const out = dense([b, h, tq, dv], () => 0);
@@ -212,14 +218,14 @@ function attentionOracle(q: Dense, k: Dense, v: Dense, scale: number, mask: (i: 
     const g = Math.floor(hi / (h / hk));
     const scores = Array.from({ length: tk }, (_, j) => {
       let s = 0;
-      for (let c = 0; c < d; c++) s += q.data[n * d + c] * k.data[ravel(k.shape, [bi, g, j, c])];
+      for (let c = 0; c < d; c++) s += q.data[n * d + c] * k.data[((bi * hk + g) * tk + j) * d + c];
       return s * scale + mask(i, j);
     });
     const all = logsumexp(scores);
     if (all === -Infinity) continue; // nothing to attend to: zeros
     scores.forEach((s, j) => {
       const p = Math.exp(s - all);
-      for (let c = 0; c < dv; c++) out.data[n * dv + c] += p * v.data[ravel(v.shape, [bi, g, j, c])];
+      for (let c = 0; c < dv; c++) out.data[n * dv + c] += p * v.data[((bi * hk + g) * tk + j) * dv + c];
     });
   }
   return out;
