@@ -6,6 +6,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
+import { enqueue } from "../array/evaluate.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { type Buffers, StepCache } from "./kv_cache.ts";
@@ -209,7 +210,7 @@ export function stackStates(all: readonly Small[], top: number | undefined): Sma
     log: logOf(all.map((s) => [...peek(s.log)])),
     logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [peekFloats(s.logprobs)] : [])),
   };
-  mx.eval(...tensorsIn(small));
+  enqueue(...tensorsIn(small));
   return small;
 }
 
@@ -230,7 +231,7 @@ export function takeStates(
     log: logOf(kept.map(() => [])),
     logprobs: logprobsLog(top, kept.length),
   };
-  mx.eval(...tensorsIn(small));
+  enqueue(...tensorsIn(small));
   rows[Symbol.dispose]();
   return small;
 }
