@@ -24,8 +24,8 @@ const CHECKPOINT_ARRAYS = 50_000;
 const LEAST_ARRAYS = 200_000;
 /** Milliseconds from a reason to collect until it happens between tasks: a few collections' time, longer where they find nothing. */
 const IDLE_MS = { least: 20, most: 50, useless: 2000 } as const;
-/** Milliseconds from which on a collection takes long: it may not take more of the time than the program does. */
-const LONG_MS = 250;
+/** Share of the bytes of JavaScript's heap that counts too: collecting takes as long as that is large. */
+const HEAP_SHARE = 1 / 8;
 
 /** One Tensor's reference of a node, which it lets go when it is disposed of or was forgotten. */
 export class Hold {
@@ -110,6 +110,8 @@ interface Engine {
   readonly gc: () => void;
   /** Forgets what lives until a microtask checkpoint. */
   readonly checkpoint: () => void;
+  /** Bytes of the heap in use. */
+  readonly heap: () => number;
 }
 
 let found: Engine | null | undefined;
@@ -127,13 +129,17 @@ function findEngine(): Engine | null {
     const gc = vm.runInNewContext("gc");
     const context = vm.createContext({}, { microtaskMode: "afterEvaluate" });
     const script = new vm.Script("Promise.resolve().then(() => 1)");
-    return typeof gc === "function" ? { gc: () => gc(), checkpoint: () => script.runInContext(context) } : null;
+    if (typeof gc !== "function") return null;
+    return {
+      gc: () => gc(),
+      checkpoint: () => script.runInContext(context),
+      heap: () => v8.getHeapStatistics().used_heap_size,
+    };
   } catch {
     return null; // another engine: finalizers will do
   }
 }
 
-let ended = -Infinity;
 let took = 0;
 
 /**
@@ -154,11 +160,8 @@ export function collect(): boolean {
   generation++;
   bytes.old = all;
   bytes.young = 0;
-  const end = performance.now();
-  took = end - start;
-  const slow = took > LONG_MS && took > start - ended;
-  limit = Math.max(LEAST_BYTES, all, slow ? 2 * limit : 0);
-  ended = end;
+  took = performance.now() - start;
+  limit = Math.max(LEAST_BYTES, all, HEAP_SHARE * v8.heap());
   return all < before;
 }
 

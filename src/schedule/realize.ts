@@ -62,6 +62,7 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   }
   const { outputs: stored } = executable.run([]);
   for (const base of lowered.donated) takeStorage(base);
+  for (const storage of lowered.overwritten) storage.changed();
   [...outputs, ...lowered.inPlace].forEach((node, i) => node.settle(stored[i]));
 }
 
