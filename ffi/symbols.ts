@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x51ce3a7c;
+export const ABI_HASH = 0x5f35f9d1;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -114,7 +114,8 @@ function choose(
   const [stays, draw] = key
     ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
     : [undefined, position];
-  const next = sampler(logits, draw).astype(mx.int32);
+  const chosen = sampler(logits, draw).astype(mx.int32);
+  const next = sampler.graph === undefined ? checked(chosen, logits) : chosen; // ours check by themselves
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
@@ -131,6 +132,11 @@ function choose(
     keys,
     values,
   };
+}
+
+/** Tokens, -1 where a row of logits has no finite largest one, as `mx.fast.sample` tells it. */
+function checked(tokens: Tensor, logits: Tensor): Tensor {
+  return mx.where(mx.isfinite(mx.max(logits, -1)), tokens.reshape([-1]), mx.array(-1, mx.int32));
 }
 
 /** Takes an array out of the scopes of tidy(). */

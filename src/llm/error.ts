@@ -5,10 +5,10 @@
  * @module
  */
 
-/** What an {@link LlmError} is about. */
-export type LlmErrorCode = "config" | "weights" | "tokenizer" | "template" | "memory" | "context" | "option";
+/** What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them. */
+export type LlmErrorCode = "config" | "weights" | "tokenizer" | "template" | "memory" | "context" | "option" | "logits";
 
-/** A model directory, prompt or option that cannot be used. */
+/** A model directory, prompt or option that cannot be used, or a step that gave no token. */
 export class LlmError extends Error {
   /** The class's name. */
   override readonly name = "LlmError";
