@@ -63,6 +63,9 @@ FN uint ordered_key(uint bits, uint dtype) {
     return DTYPE_IS_SIGNED(dtype) ? bits ^ 0x80000000u : bits;
 }
 
+// Whether an ordered key of a float is that of a finite one: the keys of -inf and inf are the bounds.
+FN bool is_finite_key(uint key) { return key > 0x007fffffu && key < 0xff800000u; }
+
 // Key whose maximum is the element that argmax or argmin wants: NaN counts as the extreme of both.
 FN uint extreme_key(uint op, uint bits, uint dtype) {
     uint key = ordered_key(bits, dtype);

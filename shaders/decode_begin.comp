@@ -29,7 +29,10 @@ void open_frequencies() {
 void main() {
     uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[POSITION]).v[SEQUENCE], 0)), pc.p.capacity - 1u);
-    if (first == 0u) U32s(state_position()).v[0] = now;
+    if (first == 0u) {
+        U32s(state_position()).v[0] = now;
+        U32s(state_lost()).v[0] = 0u;
+    }
     for (uint quad = first; quad < QUADS; quad += step)
         open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
     clear_sums(0u, now, first, step);

@@ -13,6 +13,7 @@ layout(constant_id = 15) const uint DTYPE_X = DTYPE_F32;
 layout(constant_id = 16) const uint LOG_SIZE = 1; // tokens of the rings
 layout(constant_id = 17) const uint RECENT_SIZE = 1;
 layout(constant_id = 18) const uint FEW = 0;
+layout(constant_id = 19) const uint CHECKED = 0; // see sample.glsl
 
 const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, KEY = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
 
@@ -32,6 +33,7 @@ void main() {
     clear_read(thread(), THREADS);
     if (thread() > 0u) return;
     U32s(state_position()).v[0] = min(uint(max(int(next), 0)), pc.p.capacity - 1u);
+    U32s(state_lost()).v[0] = 0u;
     U32s(pc.address[NEXT]).v[row] = token;
     U32s(pc.address[POSITION]).v[row] = next;
     if (pc.address[LOG] != 0ul) U32s(pc.address[LOG]).v[row * LOG_SIZE + next % LOG_SIZE] = token;

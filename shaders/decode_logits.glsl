@@ -57,8 +57,9 @@ void open_next() {
 void meanwhile();
 float take_logit(uint row, uint round, float x);
 
-// The best of this workgroup's logits.
+// The best of this workgroup's logits, which are NaN where a number was lost on the way to them.
 uvec2 best_logit() {
+    uint lost = U32s(state_lost()).v[0];
     uint last = (pc.p.vocabulary - 1u) & ~3u, step = gl_NumWorkGroups.y * WARPS * 4u;
     uint row = (gl_WorkGroupID.y * WARPS + warp()) * 4u;
     Weights w = load_weights(min(row, last), lane());
@@ -85,6 +86,7 @@ uvec2 best_logit() {
             }
         }
         float x = rounded(lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale);
+        if (lost != 0u) x = uintBitsToFloat(0x7fc00000u);
         uint mine = row + (lane() >> 3);
         if (mine < pc.p.vocabulary) {
             uvec2 key = uvec2(mine, ordered_key(floatBitsToUint(take_logit(mine, round_, x)), DTYPE_F32));

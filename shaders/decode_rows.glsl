@@ -31,6 +31,7 @@ void load_residual(uint64_t residual, inout Rows r) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
+        [[unroll]] for (uint i = 0; i < 4u; i++) note_lost(r.x[n][i]);
     }
     POLLED(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }

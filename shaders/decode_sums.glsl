@@ -11,7 +11,8 @@
 #define Sum uvec2
 #endif
 
-// The state of one token, in this order: the position, a counter of the head's workgroups and their best, the cosine and sine of
+// The state of one token, in this order: the position, a counter of the head's workgroups and their best, whether a number was lost,
+// the cosine and sine of
 // each pair of features and the turns that a position adds to it, the residual before each layer, the residual after attention, and
 // for each layer sums of squares, the new key and value, scores. Layers take turns with as many places as there are.
 // schedule/decoder_emit.ts computes the same size.
@@ -29,6 +30,7 @@ uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * layer_at(0u) + ui
 uint64_t state_position() { return state(); }
 uint64_t state_counter() { return state() + 4u; }
 uint64_t state_best() { return state() + 8u; }
+uint64_t state_lost() { return state() + 16u; }
 uint64_t state_turns() { return state() + 256u; }
 uint64_t state_frequencies() { return state() + (256u + HEAD_DIM * 4u); }
 uint64_t state_before(uint layer) { return state() + (HEADER_BYTES + layer % BEFORE_TURNS * RESIDUAL_BYTES); }
@@ -48,6 +50,17 @@ uint position() { return the_position; }
 uint position() { return U32s(state_position()).v[0]; }
 #endif
 
+// Integers cannot hold NaN, infinities and what is as large: the state says that such a number was lost, and the head gives NaN. A
+// residual that opens with one holds MOST_SUM instead, which whoever reads it first tells. Bits are compared, since compilers may
+// assume that NaN does not occur.
+#if SUMS == 2
+void note_lost(float x) {}
+#else
+const float MOST_SUM = SUMS == 1 ? 67108864.0 : 1073741824.0;
+bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < floatBitsToUint(0.5 * MOST_SUM); }
+void note_lost(float x) { if (!fits(x)) U32s(state_lost()).v[0] = 1u; }
+#endif
+
 #if SUMS == 0 || SUMS == 3
 // In 2^-24: scaling by a power of two is exact. Wholes and fractions are converted apart, since conversions of 64 bits are slow.
 #define SUM_STEPS 16777216.0
@@ -60,14 +73,14 @@ int64_t steps_of(float x, uint spare) { // above `spare` bits
 #endif
 #if SUMS == 0
 float sum_value(Sum s) { return fma(float(s.x & 0xffffffu), 1.0 / SUM_STEPS, float(int(s.y << 8 | s.x >> 24))); }
-Sum sum_of(float x) { return unpack32(uint64_t(steps_of(x, 0u))); }
+Sum sum_as(float x) { return unpack32(uint64_t(steps_of(x, 0u))); }
 #elif SUMS == 3
 float sum_value(Sum s) { return fma(float(s.x >> 8), 1.0 / SUM_STEPS, float(int(s.y))); }
-Sum sum_of(float x) { return unpack32(uint64_t(steps_of(x, 8u)) + 1ul); }
+Sum sum_as(float x) { return unpack32(uint64_t(steps_of(x, 8u)) + 1ul); }
 #elif SUMS == 1
 // Sixteenths in the high word, what is left in 2^-24 in the low one: room for 2,048 additions.
 float sum_value(Sum s) { return fma(float(int(s.x)), 1.0 / 16777216.0, float(int(s.y)) * 0.0625); }
-Sum sum_of(float x) {
+Sum sum_as(float x) {
     float whole = roundEven(x * 16.0);
     return uvec2(int(roundEven((x - whole * 0.0625) * 16777216.0)), int(whole));
 }
@@ -78,7 +91,7 @@ void sum_add(uint64_t sums, uint i, Sum s) {
 }
 #else
 float sum_value(Sum s) { return s; }
-Sum sum_of(float x) { return x; }
+Sum sum_as(float x) { return x; }
 Sum sum_plus(Sum a, Sum b) { return a + b; }
 void sum_add(uint64_t sums, uint i, Sum s) { atomicAdd(F32s(sums).v[i], s); }
 #endif
@@ -92,6 +105,20 @@ void sum_store(uint64_t sums, uint i, Sum s) { Shared2(sums).v[i] = s; }
 #define NO_SUM uvec2(0)
 #endif
 
+// What is added to a sum.
+Sum sum_of(float x) {
+    note_lost(x);
+    return sum_as(x);
+}
+
+// What a sum of a residual opens with.
+Sum sum_open(float x) {
+#if SUMS != 2
+    if (!fits(x)) x = MOST_SUM;
+#endif
+    return sum_as(x);
+}
+
 // Mean squares of q and k are kept in finer steps than the residual.
 #define SQUARE_STEPS 64.0
 
@@ -103,10 +130,10 @@ const uint ADDITIONS = WORKGROUPS; // to a residual
 uint sum_missing(Sum s, uint additions) { return (s.x ^ additions) & 255u; }
 // A sum as a part of another, and a value as a complete sum.
 Sum sum_carried(Sum s) { return uvec2(s.x & ~255u, s.y); }
-Sum sum_whole(float x) { return sum_plus(sum_of(x), uvec2(ADDITIONS - 1u, 0)); }
+Sum sum_whole(float x) { return sum_plus(sum_open(x), uvec2(ADDITIONS - 1u, 0)); }
 #else
 Sum sum_carried(Sum s) { return s; }
-Sum sum_whole(float x) { return sum_of(x); }
+Sum sum_whole(float x) { return sum_open(x); }
 #endif
 
 #ifdef POLL
@@ -225,6 +252,8 @@ void score_add(uint64_t scores, uint at, vec2 s) {
     atomicAdd(F32s(scores).v[2u * at], s.x);
     atomicAdd(F32s(scores).v[2u * at + 1u], s.y);
 #else
+    note_lost(s.x);
+    note_lost(s.y);
     vec2 steps = clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * 4096.0;
     ivec2 k = ivec2(steps + mix(vec2(0.5), vec2(-0.5), lessThan(steps, vec2(0))));
 #if SUMS == 0

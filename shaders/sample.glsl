@@ -6,8 +6,9 @@
 //   min_p  > 0:        logit >= max + ln(min_p)
 //   top_k  > 0:        it is among the top_k largest logits; of equal logits the lower index goes first
 //
-// The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total. Temperature 0, or a
-// maximum that is infinite or NaN, takes the first largest logit instead (NaN counts as the largest).
+// The draw is the inverse CDF in index order: the first token whose cumulative mass exceeds uniform * total. Temperature 0 takes the
+// first largest logit instead. A row whose largest logit is infinite or NaN (which counts as the largest) has none: its token is
+// NO_TOKEN where CHECKED asks for that, else the index of the largest.
 //
 // Nothing is sorted, and many workgroups share the work, each with a slice of SLICE logits of a row; grids are (slices, rows):
 //
@@ -38,7 +39,6 @@ uint thread() { return gl_LocalInvocationID.x; }
 
 const uint BINS = SAMPLE_BINS, SLICE = SAMPLE_SLICE;
 const uint PER_THREAD = SLICE / SAMPLE_BINS;
-const uint NO_TOKEN = 0xffffffffu;
 
 // ---- scratch memory of a row: words ---------------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ FN float token_weight(float logit, float most, float inverse) { return m_exp((lo
 #define SAMPLE_PARTS 768
 #define SAMPLE_CLEARED (4 * SAMPLE_BINS + 2)
 
+// What is no token.
+#define NO_TOKEN 0xffffffffu
+
 FN uint distance_bin(float logit, float most, float steps) {
     float d = (most - logit) * steps;
     return UINT(d < 255.0f ? d : 255.0f);

@@ -7,6 +7,7 @@
 
 #define BUFFERS 10
 layout(constant_id = 2) const uint FEW = 0;
+layout(constant_id = 3) const uint CHECKED = 0; // see sample.glsl
 const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u, UNIFORMS = 3u, KEY = 4u, OUT = 5u, NEXT = 6u, POSITION = 7u, LOG = 8u, RECENT = 9u;
 #include "sample.glsl"
 #include "sample_end.glsl"

@@ -45,6 +45,7 @@ bool choose(uint row, uint slice, uint64_t uniforms, uint64_t key, out uint toke
     if (pc.p.temperature > 0.0 && !finish_slice(row_scratch)) return false;
     if (!draws) {
         token = best_index(parts, extremes.x);
+        if (CHECKED != 0u && !is_finite_key(extremes.x)) token = NO_TOKEN;
         return true;
     }
     float uniform01 = uintBitsToFloat(Left1s(row_scratch).v[UNIFORM]);

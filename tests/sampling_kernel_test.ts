@@ -355,11 +355,16 @@ kernelTest("sample takes many rows", (backend) => {
   );
 });
 
-kernelTest("sample takes the first largest logit at temperature 0 and without a finite maximum", (backend) => {
+kernelTest("sample takes the first largest logit at temperature 0 and no token without a finite maximum", (backend) => {
   const inf = Infinity;
+  const none = 0xffffffff;
   const rows = [[1, 5, 5, 0], [-3, -2, -2, -9], [1, NaN, 9, NaN], [1, inf, 0, inf], [-inf, -inf, -inf, -inf]];
-  assertEquals(sample(backend, float32, rows.flat(), 4, { temperature: 0 }), [1, 1, 1, 1, 0]);
-  assertEquals(sample(backend, float32, rows.slice(2).flat(), 4, { temperature: 1 }, [0.9, 0.9, 0.9]), [1, 1, 0]);
+  assertEquals(sample(backend, float32, rows.flat(), 4, { temperature: 0 }), [1, 1, none, none, none]);
+  assertEquals(sample(backend, float32, rows.slice(2).flat(), 4, { temperature: 1 }, [0.9, 0.9, 0.9]), [
+    none,
+    none,
+    none,
+  ]);
   assertEquals(sample(backend, float32, [-inf, 0, -inf, 0], 4, { temperature: 1 }, [0.75]), [3]);
 });
 

@@ -268,6 +268,6 @@ void k_sample(const Call *call) {
             }
             token = draw(&row, kept, most, inverse_temperature(p->temperature), uniforms[r]);
         }
-        ((uint32_t *)call->buffer[2])[r] = token;
+        ((uint32_t *)call->buffer[2])[r] = is_finite(most) ? token : NO_TOKEN;
     }
 }

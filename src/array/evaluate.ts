@@ -4,13 +4,12 @@
  * @module
  */
 
-import { realize, realizeAsync } from "../schedule/realize.ts";
+import { realize, realizeAsync, realizeNow } from "../schedule/realize.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf } from "./tensor.ts";
 
 /**
- * Evaluates arrays, also those inside arrays and objects, as one piece of work. MLX's `eval`. Work is submitted when it
- * returns; reading values waits for it.
+ * Evaluates arrays, also those inside arrays and objects, as one piece of work; on return their values are there. MLX's `eval`.
  *
  * @example
  * ```ts
@@ -22,10 +21,18 @@ import { nodeOf } from "./tensor.ts";
  * ```
  */
 export function evaluate(...trees: readonly unknown[]): void {
-  realize(tensorsOf(trees).map(nodeOf));
+  realizeNow(tensorsOf(trees).map(nodeOf));
 }
 
-/** Evaluates arrays; the promise resolves when their values are there. The event loop stays alive meanwhile. */
+/**
+ * Evaluates arrays: the work is submitted on return, and the promise resolves when their values are there. The event loop stays
+ * alive meanwhile.
+ */
 export function asyncEval(...trees: readonly unknown[]): Promise<void> {
   return realizeAsync(tensorsOf(trees).map(nodeOf));
+}
+
+/** Submits the evaluation of arrays: whoever reads them waits for it, and work on the device comes behind it. */
+export function enqueue(...trees: readonly unknown[]): void {
+  realize(tensorsOf(trees).map(nodeOf));
 }

@@ -13,7 +13,7 @@ import type { Node, OpAttrs } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import * as op from "./binary.ts";
-import { arange, array } from "./creation.ts";
+import { arange, array, full } from "./creation.ts";
 import { castNode, type TensorLike, toIndexNode, toInteger, toNode, toNumber } from "./convert.ts";
 import { matmul } from "./products.ts";
 import { astype, broadcastNode, expandDims, reshape, reshapeNode, swapaxes } from "./movement.ts";
@@ -25,7 +25,7 @@ import * as reduce from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
 import { handOn, Tensor, wrap } from "./tensor.ts";
-import { cos, exp, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
+import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
 
 export { logprobs, logprobsComposite } from "./logprobs.ts";
 
@@ -382,6 +382,9 @@ export function attentionComposite(
   return astype(reshape(result, [batch, heads, qLen, v.shape[3]]), dtype);
 }
 
+/** What is no token: the largest uint32, -1 as an int32. */
+const NO_TOKEN = 0xffffffff;
+
 /** Options of {@link sample}. */
 export interface SampleOptions {
   /** Divides the logits; 0 takes the most likely token. Default 1. */
@@ -406,7 +409,8 @@ const SAMPLE_OPTIONS = {
 
 /**
  * Draws one token (uint32) from each row of logits (…, V), filtered as mlx-lm's samplers filter. Every filter judges the
- * probabilities at temperature 1, and a token must pass all of them.
+ * probabilities at temperature 1, and a token must pass all of them. Masked logits are -Infinity; a row that holds NaN or Infinity,
+ * or no finite logit at all, has no token: 4294967295.
  */
 export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor {
   checkOptions("sample", options, SAMPLE_OPTIONS);
@@ -435,9 +439,10 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor 
 export function sampleComposite(logits: Tensor, uniforms: Tensor | undefined, attrs: OpAttrs["sample"]): Tensor {
   const { temperature, topP, minP, topK } = attrs;
   const x = astype(logits, float32);
-  if (temperature === 0 || !uniforms) return reduce.argmax(x, -1);
-  const cols = x.shape[1];
   const most = reduce.max(x, -1, true);
+  const checked = (token: Tensor): Tensor => op.where(reshape(isfinite(most), [-1]), token, full([], NO_TOKEN, uint32));
+  if (temperature === 0 || !uniforms) return checked(reduce.argmax(x, -1));
+  const cols = x.shape[1];
   let kept = x;
   if (minP > 0) kept = op.where(op.greaterEqual(x, op.add(most, Math.log(minP))), kept, -Infinity);
   const byMass = topP > 0 && topP < 1;
@@ -454,5 +459,5 @@ export function sampleComposite(logits: Tensor, uniforms: Tensor | undefined, at
   }
   const mass = reduce.cumsum(exp(op.divide(op.subtract(kept, most), temperature)), -1);
   const total = split(mass, [cols - 1], -1)[1];
-  return reduce.argmax(op.greater(mass, op.multiply(reshape(uniforms, [-1, 1]), total)), -1);
+  return checked(reduce.argmax(op.greater(mass, op.multiply(reshape(uniforms, [-1, 1]), total)), -1));
 }

@@ -15,6 +15,7 @@ import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/devices.ts";
+import { Hold } from "../schedule/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import type { Scalar, TensorLike } from "./convert.ts";
 import * as binary from "./binary.ts";
@@ -32,8 +33,6 @@ import * as values from "./values.ts";
 /** One axis, several, or null for all. */
 export type Axis = number | readonly number[] | null;
 
-const registry = new FinalizationRegistry<Node>((node) => node.release());
-
 // What only this library may do with a Tensor; set where the private field is in reach.
 
 /** A Tensor that shows a node. */
@@ -48,11 +47,11 @@ export let handOn: (tensor: Tensor) => Node;
 /** An n-dimensional array of one element type, evaluated lazily. Made by `mx.array()` and the other functions. */
 export class Tensor {
   #node: Node | undefined;
+  #hold: Hold;
 
   private constructor(node: Node) {
     this.#node = node;
-    node.retain();
-    registry.register(this, node, this);
+    this.#hold = new Hold(this, node);
     track(this);
   }
 
@@ -60,17 +59,15 @@ export class Tensor {
     wrap = (node) => new Tensor(node);
     nodeOf = (tensor) => tensor.#live();
     rebind = (tensor, node) => {
-      const old = tensor.#live();
-      node.retain();
-      registry.unregister(tensor);
-      registry.register(tensor, node, tensor);
+      tensor.#live();
+      const old = tensor.#hold;
+      tensor.#hold = new Hold(tensor, node);
       tensor.#node = node;
       old.release();
     };
     handOn = (tensor) => {
       const node = tensor.#live();
-      node.handOn();
-      registry.unregister(tensor);
+      tensor.#hold.handOn();
       tensor.#node = undefined;
       untrack(tensor);
       return node;
@@ -90,10 +87,9 @@ export class Tensor {
   /** Lets the array's memory go. A second call does nothing. */
   dispose(): void {
     if (!this.#node) return;
-    registry.unregister(this);
     untrack(this);
-    this.#node.release();
     this.#node = undefined;
+    this.#hold.release();
   }
 
   /** Same as {@link Tensor.dispose}, for `using`. */

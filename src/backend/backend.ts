@@ -121,6 +121,8 @@ export interface Backend extends Disposable {
   wait(ticket: number): void;
   /** Resolves when the ticket is done; the event loop stays alive. `soon`: every tenth of a millisecond counts. */
   waitAsync(ticket: number, soon?: boolean): Promise<void>;
+  /** Leaves out what is left of the run with a ticket, where the device can: what that writes is void. */
+  drop(ticket: number): void;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
   /** Switches timing of single dispatches. */

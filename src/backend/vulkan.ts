@@ -25,6 +25,8 @@ const WAIT_MS = 1000;
  * that counts.
  */
 const LOOK_MS = { later: 2, soon: 20 } as const;
+/** Submissions that may be on their way; the host waits before it makes more. */
+const MOST_SUBMITTED = 256;
 /** Looks between two turns of the event loop: some microseconds. */
 const LOOKS = 8;
 /** Vendor id. */
@@ -65,6 +67,11 @@ class VulkanBackend implements Backend {
   readonly #looks: boolean;
   readonly #dispatches = new Map<PlanHandle, number>();
   #buffers = 0;
+  #runs = 0;
+  /** Ticket of half of {@link MOST_SUBMITTED} runs ago. */
+  #before = 0;
+  /** A wait on another thread, and its ticket. */
+  #waiting: { readonly ticket: number; readonly done: Promise<boolean> } | undefined;
 
   constructor(name: string, description: string, device: VulkanDevice, info: VulkanDeviceInfo) {
     this.name = name;
@@ -127,8 +134,16 @@ class VulkanBackend implements Backend {
   }
 
   run(plan: PlanHandle, slots: SlotWords, times: number = 1): number {
-    return this.#device.planRun(plan, slots, times);
+    const ticket = this.#device.planRun(plan, slots, times);
+    if (++this.#runs % (MOST_SUBMITTED / 2) === 0) {
+      if (this.#before > 0) this.wait(this.#before);
+      this.#before = ticket;
+    }
+    return ticket;
   }
+
+  /** What was submitted to a GPU runs to its end. */
+  drop(_ticket: number): void {}
 
   release(plan: PlanHandle): void {
     this.#device.planFree(plan);
@@ -148,7 +163,23 @@ class VulkanBackend implements Backend {
       await new Promise<void>((resolve) => setImmediate(resolve));
       for (let look = 0; look < LOOKS; look++) if (this.#device.wait(ticket, 0)) return;
     }
-    while (!await this.#device.waitAsync(ticket, WAIT_MS)) this.#checkPatience(start);
+    while (!await this.#waitElsewhere(ticket)) this.#checkPatience(start);
+  }
+
+  /** Whether a ticket is done after {@link WAIT_MS} at most; many who wait take one thread. */
+  async #waitElsewhere(ticket: number): Promise<boolean> {
+    while (this.#waiting && this.#waiting.ticket <= ticket) {
+      await this.#waiting.done;
+      if (this.#device.wait(ticket, 0)) return true;
+    }
+    const done = this.#device.waitAsync(ticket, WAIT_MS);
+    const own = { ticket, done };
+    this.#waiting ??= own;
+    try {
+      return await done;
+    } finally {
+      if (this.#waiting === own) this.#waiting = undefined;
+    }
   }
 
   #checkPatience(start: number): void {

@@ -2,8 +2,9 @@
  * The CPU device: runs Plans with the WASM executor, in linear memory.
  *
  * Work that was submitted waits in a queue until someone waits for it: `wait` and `read` run it to the end, `waitAsync` in
- * slices of a few milliseconds between which the event loop turns. Frees and writes that touch queued work take their place
- * in the queue, so the order is that of submission whoever drives it.
+ * slices of a few milliseconds between which the event loop turns, one after another however many wait. Frees and writes that
+ * touch queued work take their place in the queue, so the order is that of submission whoever drives it. Who submits faster than
+ * anybody waits does a part of the work itself, so that the queue and what waits there to be freed stay bounded.
  *
  * The thread that waits computes; workers on shared memory help it with what can be cut. They are started once a device
  * holds so much that its work is worth sharing, and end with the device.
@@ -34,6 +35,8 @@ const SLICE_MS = 8;
 const BUDGET = { least: 64, most: 512 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
+/** Entries of the queue, and bytes in it that wait to be freed or beside that a share of all in use, from which on submitting works. */
+const QUEUE = { entries: 4096, bytes: 32 << 20, share: 1 / 4 } as const;
 /** Plans count the bytes of a buffer in 32 bits. */
 const MOST_OFFSET = 2 ** 32;
 /** Most threads: what is read from memory is shared by all of them. */
@@ -74,6 +77,13 @@ type Work =
   }
   | { readonly ticket: number; readonly plan: undefined; readonly act: () => void };
 
+/** Somebody who waits for a ticket while the event loop turns. */
+interface Waiter {
+  readonly ticket: number;
+  readonly resolve: () => void;
+  readonly reject: (reason: unknown) => void;
+}
+
 /**
  * Opens the CPU device with VKMX_THREADS threads, as many as there are processors unless it is set; `quads` as
  * {@link instantiateWasm} takes it. Throws a RuntimeError with code "unavailable" where the engine lacks relaxed SIMD.
@@ -108,6 +118,9 @@ class WasmBackend implements Backend {
   readonly #plans = new Map<PlanHandle, PlanRow>();
   readonly #queue: Work[] = [];
   #head = 0; // first entry of the queue that is not done
+  #leaving = 0; // bytes of buffers whose free is in the queue
+  #waiters: Waiter[] = [];
+  #driven = false; // whether slices follow one another
   #submitted = 0;
   #nextPlan = 1;
   #slotBlock = 0; // linear memory that slot addresses are passed in
@@ -142,6 +155,8 @@ class WasmBackend implements Backend {
     if (!Number.isSafeInteger(bytes) || bytes <= 0) {
       throw new RuntimeError("argument", "alloc", `${bytes} is not a number of bytes`);
     }
+    const most = Math.max(QUEUE.bytes, this.#runtime.memory("active") * QUEUE.share);
+    if (this.#leaving > most) this.#catchUp(() => this.#leaving <= most / 2);
     const address = this.#block(bytes, "buffer");
     this.#buffers.set(address, { bytes, lastUse: 0 });
     if (this.#workers > 0 && this.#runtime.memory("active") > WORKER_BYTES) {
@@ -155,7 +170,12 @@ class WasmBackend implements Backend {
     if (this.#gone) return; // all memory went with the device
     const row = this.#row(buffer, "free");
     this.#buffers.delete(buffer);
-    this.#ordered(row, () => this.#runtime.free(buffer));
+    if (row.lastUse <= this.#done) return this.#runtime.free(buffer);
+    this.#leaving += row.bytes;
+    this.#enqueue(() => {
+      this.#leaving -= row.bytes;
+      this.#runtime.free(buffer);
+    });
   }
 
   write(buffer: BufferHandle, byteOffset: number, data: Uint8Array): void {
@@ -224,6 +244,7 @@ class WasmBackend implements Backend {
       addresses[i] = slot.buffer + slot.byteOffset;
     });
     this.#reserveSlots(state.length);
+    if (this.#queued > QUEUE.entries) this.#catchUp(() => this.#queued <= QUEUE.entries / 2);
     let ticket = this.#submitted;
     for (let i = 0; i < times; i++) {
       ticket = ++this.#submitted;
@@ -246,10 +267,18 @@ class WasmBackend implements Backend {
     while (this.#done < ticket) this.#work(ticket, Infinity);
   }
 
-  async waitAsync(ticket: number): Promise<void> {
-    while (this.#done < ticket) {
-      this.#work(ticket, performance.now() + SLICE_MS);
-      await new Promise<void>((resolve) => setImmediate(resolve));
+  waitAsync(ticket: number): Promise<void> {
+    if (this.#done >= ticket) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ ticket, resolve, reject });
+      if (!this.#driven) this.#drive();
+    });
+  }
+
+  drop(ticket: number): void {
+    for (let at = this.#head; at < this.#queue.length; at++) {
+      const work = this.#queue[at];
+      if (work.ticket === ticket && work.plan) work.state[0] = work.plan.dispatches;
     }
   }
 
@@ -293,6 +322,7 @@ class WasmBackend implements Backend {
   [Symbol.dispose](): void {
     this.#queue.length = 0;
     this.#head = 0;
+    this.#leaving = 0;
     this.#closed = true;
     this.#workers = 0;
     this.#runtime.stopWorkers();
@@ -303,6 +333,35 @@ class WasmBackend implements Backend {
   /** Ticket up to which all work is done. */
   get #done(): number {
     return this.#head < this.#queue.length ? this.#queue[this.#head].ticket - 1 : this.#submitted;
+  }
+
+  /** Entries of the queue that are not done. */
+  get #queued(): number {
+    return this.#queue.length - this.#head;
+  }
+
+  /** Works, a slice at a turn of the event loop, until nobody waits. */
+  async #drive(): Promise<void> {
+    this.#driven = true;
+    while (this.#waiters.length > 0) {
+      try {
+        const last = this.#waiters.reduce((most, { ticket }) => Math.max(most, ticket), 0);
+        this.#work(last, performance.now() + SLICE_MS);
+      } catch (error) {
+        for (const { reject } of this.#waiters.splice(0)) reject(error);
+      }
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      const done = this.#done;
+      const over = this.#waiters.filter(({ ticket }) => ticket <= done);
+      this.#waiters = this.#waiters.filter(({ ticket }) => ticket > done);
+      for (const { resolve } of over) resolve();
+    }
+    this.#driven = false;
+  }
+
+  /** Works off the queue from its beginning until `enough`. */
+  #catchUp(enough: () => boolean): void {
+    while (this.#queued > 0 && !enough()) this.#work(this.#queue[this.#head].ticket, Infinity);
   }
 
   /** Runs queued work up to `ticket`, and the frees and writes behind it, until the clock passes `deadline`. */
@@ -323,6 +382,7 @@ class WasmBackend implements Backend {
       if (work.plan && work.state[0] < work.plan.dispatches) return; // the slice is over
       this.#head++;
       if (this.#head === this.#queue.length) this.#queue.length = this.#head = 0;
+      else if (this.#head >= QUEUE.entries) this.#queue.splice(0, this.#head), this.#head = 0;
       if (performance.now() >= deadline) return;
     }
   }

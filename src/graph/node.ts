@@ -188,6 +188,8 @@ export class Node {
   stored: Stored | undefined;
   /** Why the node may no longer be read, when it may not. */
   gone: string | undefined;
+  /** Tensors that show it. */
+  holders = 0;
   #refs = 0;
 
   constructor(op: OpName, inputs: readonly Node[], shape: Shape, dtype: Dtype, attrs: OpAttrs[OpName]) {

@@ -37,6 +37,7 @@ import {
   type State,
   takeStates,
 } from "./decode_state.ts";
+import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
@@ -254,6 +255,7 @@ export class Decoder implements Disposable {
         const row = rows[i];
         if (row.ended) continue;
         const token = logged[i][step - from];
+        if (token < 0) throw this.#noToken(row, step);
         this.#taken = step;
         row.tokens.push(token);
         row.ended = step === row.limit;
@@ -264,6 +266,18 @@ export class Decoder implements Disposable {
         };
       }
     }
+  }
+
+  /** The error of a step whose logits have NaN or infinity in them. */
+  #noToken({ sequence, last }: Row, step: number): LlmError {
+    const which = this.#rows.length > 1 ? ` of sequence ${sequence}` : "";
+    return new LlmError(
+      "logits",
+      `The logits of step ${step}${which}, behind ${
+        last + step
+      } tokens, have NaN or infinity in them, or no finite one: ` +
+        "look for such values in the weights, or for an overflow in their dtype",
+    );
   }
 
   /** Goes back to the state behind the last good step, the one with number `steps`. */

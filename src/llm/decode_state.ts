@@ -6,6 +6,7 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
+import { enqueue } from "../array/evaluate.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/scope.ts";
 import { type Buffers, StepCache } from "./kv_cache.ts";
@@ -113,7 +114,8 @@ function choose(
   const [stays, draw] = key
     ? mx.split(mx.random.split(key), 2, 1).map((half) => half.reshape([rows, 2]))
     : [undefined, position];
-  const next = sampler(logits, draw).astype(mx.int32);
+  const chosen = sampler(logits, draw).astype(mx.int32);
+  const next = sampler.graph === undefined ? checked(chosen, logits) : chosen; // ours check by themselves
   const put = (ring: Tensor, value: Tensor): Tensor => {
     const [, size, ...rest] = ring.shape;
     const at = mx.remainder(after, size).reshape([rows, 1]);
@@ -130,6 +132,11 @@ function choose(
     keys,
     values,
   };
+}
+
+/** Tokens, -1 where a row of logits has no finite largest one, as `mx.fast.sample` tells it. */
+function checked(tokens: Tensor, logits: Tensor): Tensor {
+  return mx.where(mx.isfinite(mx.max(logits, -1)), tokens.reshape([-1]), mx.array(-1, mx.int32));
 }
 
 /** Takes an array out of the scopes of tidy(). */
@@ -209,7 +216,7 @@ export function stackStates(all: readonly Small[], top: number | undefined): Sma
     log: logOf(all.map((s) => [...peek(s.log)])),
     logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [peekFloats(s.logprobs)] : [])),
   };
-  mx.eval(...tensorsIn(small));
+  enqueue(...tensorsIn(small));
   return small;
 }
 
@@ -230,7 +237,7 @@ export function takeStates(
     log: logOf(kept.map(() => [])),
     logprobs: logprobsLog(top, kept.length),
   };
-  mx.eval(...tensorsIn(small));
+  enqueue(...tensorsIn(small));
   rows[Symbol.dispose]();
   return small;
 }

@@ -5,7 +5,7 @@
  * @module
  */
 
-/** What an {@link LlmError} is about. */
+/** What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them. */
 export type LlmErrorCode =
   | "config"
   | "weights"
@@ -14,9 +14,10 @@ export type LlmErrorCode =
   | "memory"
   | "context"
   | "option"
-  | "checksum";
+  | "checksum"
+  | "logits";
 
-/** A model directory, prompt or option that cannot be used. */
+/** A model directory, prompt or option that cannot be used, or a step that gave no token. */
 export class LlmError extends Error {
   /** The class's name. */
   override readonly name = "LlmError";

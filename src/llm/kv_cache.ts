@@ -10,6 +10,7 @@
  */
 
 import * as mx from "../array/mod.ts";
+import { enqueue } from "../array/evaluate.ts";
 import type { Tensor } from "../array/mod.ts";
 import { type Stack, unstacked } from "../array/stack.ts";
 import { LlmError } from "./error.ts";
@@ -240,7 +241,7 @@ export class KvCache implements Cache {
   }
 
   #evaluate(): void {
-    mx.eval(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
+    enqueue(...this.#keys.arrays, ...this.#values.arrays); // together: they may wait for the same pass
   }
 
   /** Appends rows to the buffer of a layer, and gives the new one. */

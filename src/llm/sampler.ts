@@ -75,7 +75,10 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
   check("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
   check("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
-  if (temp === 0) return Object.assign((logits: Tensor) => mx.argmax(logits, -1), { key: undefined, graph: "argmax" });
+  if (temp === 0) {
+    const largest = (logits: Tensor): Tensor => mx.fast.sample(logits, { temperature: 0 });
+    return Object.assign(largest, { key: undefined, graph: "largest" });
+  }
   const { seed } = options;
   check(
     "seed",

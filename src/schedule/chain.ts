@@ -37,6 +37,8 @@ interface Step {
 export interface Chain {
   readonly node: Node;
   readonly inputs: Value[];
+  /** The nodes that inputs are the values of. */
+  readonly sources: Node[];
   readonly immediates: number[];
   readonly steps: Step[];
 }
@@ -80,7 +82,7 @@ function castStep(from: Dtype, to: Dtype): { readonly row: string; readonly doma
  * input as it lies in memory (dispatching its chain if it was held).
  */
 export function buildChain(node: Node, held: (input: Node) => Chain | undefined, value: (input: Node) => Value): Chain {
-  const chain: Chain = { node, inputs: [], immediates: [], steps: [] };
+  const chain: Chain = { node, inputs: [], sources: [], immediates: [], steps: [] };
   const { fn } = attrsOf(node, "elementwise");
   const operands = new Map<Node, Operand>();
   // Scalars first: a chain that is taken over must leave room for them.
@@ -88,7 +90,7 @@ export function buildChain(node: Node, held: (input: Node) => Chain | undefined,
     if (operands.has(input)) continue;
     operands.set(
       input,
-      scalarOperand(chain, input) ?? takeOver(chain, held(input)) ?? inputOperand(chain, value(input)),
+      scalarOperand(chain, input) ?? takeOver(chain, held(input)) ?? inputOperand(chain, input, value(input)),
     );
   }
   const of = (i: number): Operand => operands.get(node.inputs[i])!;
@@ -117,9 +119,14 @@ function scalarOperand(chain: Chain, input: Node): Operand | undefined {
   return { kind: "immediate", bits };
 }
 
-function inputOperand(chain: Chain, value: Value): Operand {
-  chain.inputs.push(value);
+function inputOperand(chain: Chain, source: Node, value: Value): Operand {
+  addInput(chain, source, value);
   return { kind: "input", value };
+}
+
+function addInput({ inputs, sources }: Chain, source: Node, value: Value): void {
+  inputs.push(value);
+  sources.push(source);
 }
 
 /** Moves the steps of a held chain in front of this one, when both fit together. */
@@ -132,7 +139,7 @@ function takeOver(chain: Chain, held: Chain | undefined): Operand | undefined {
   if (chain.immediates.length + held.immediates.length > MAX_IMMEDIATES) return undefined;
   if (chain.steps.length + held.steps.length + 1 > MAX_STEPS) return undefined;
   const base = chain.steps.length;
-  for (const input of held.inputs) if (!chain.inputs.includes(input)) chain.inputs.push(input);
+  held.inputs.forEach((input, i) => chain.inputs.includes(input) || addInput(chain, held.sources[i], input));
   chain.immediates.push(...held.immediates);
   for (const step of held.steps) {
     chain.steps.push({
@@ -149,7 +156,7 @@ export function canGrow(chain: Chain): boolean {
   return chain.steps.length < MAX_STEPS;
 }
 
-/** Dispatches a chain into `out` (contiguous). */
+/** Dispatches a chain into `out` (contiguous), which may be one of its inputs. */
 export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
   const { shape } = out;
   let inputs = chain.inputs;

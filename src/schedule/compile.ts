@@ -12,9 +12,10 @@ import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
+import { collectWhenDue } from "./garbage.ts";
 import { lower } from "./lower.ts";
 import { options } from "./options.ts";
-import { backendOf, realize, takeStorage } from "./realize.ts";
+import { backendOf, holding, realize, takeStorage } from "./realize.ts";
 import type { Storage } from "./storage.ts";
 
 interface Trace {
@@ -34,9 +35,14 @@ export class CompiledGraph implements Disposable {
 
   /** Runs the function; results are stored nodes. `key` adds to the cache key whatever else the trace depends on. */
   call(inputs: readonly Node[], key = ""): { readonly outputs: readonly Node[]; readonly ticket: number } {
+    return holding(inputs, () => this.#call(inputs, key));
+  }
+
+  #call(inputs: readonly Node[], key: string): { readonly outputs: readonly Node[]; readonly ticket: number } {
     const backend = backendOf(inputs);
     const dense = inputs.map((node) => stored(node, backend));
     const id = [backend.name, options.fuse, key, ...dense.map((n) => `${n.dtype.name}(${n.shape})`)].join("|");
+    collectWhenDue();
     let trace = this.#traces.get(id);
     if (!trace) this.#traces.set(id, trace = this.#trace(dense, backend));
     const { executable } = trace;

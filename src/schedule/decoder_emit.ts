@@ -32,7 +32,14 @@ import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, re
 import { all, type ReadyDecoder } from "./decoder_ready.ts";
 import type { Lowering, Value } from "./lowering.ts";
 import { options } from "./options.ts";
-import { type Choice, type DrawBuffers, emitCounts, pushOf as pushOfChoice, ringSize } from "./sampling.ts";
+import {
+  checkedSpec,
+  type Choice,
+  type DrawBuffers,
+  emitCounts,
+  pushOf as pushOfChoice,
+  ringSize,
+} from "./sampling.ts";
 
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
@@ -162,7 +169,7 @@ export class DecoderEmitter {
   }
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
-  greedy(x: TokenRow, { next, position, rings = [] }: DrawBuffers): void {
+  greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
     const { sums, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
     const best = sums === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
@@ -172,6 +179,7 @@ export class DecoderEmitter {
       DTYPE_X: x.dtype.code,
       LOG_SIZE: ringSize(rings[0]),
       RECENT_SIZE: ringSize(rings[1]),
+      ...checkedSpec(choice),
     });
   }
 
@@ -196,6 +204,7 @@ export class DecoderEmitter {
         LOG_SIZE: ringSize(rings[0]),
         RECENT_SIZE: ringSize(rings[1]),
         FEW: Number(few),
+        ...checkedSpec(choice),
       },
       {
         ...pushOfChoice(choice, this.#sequences, vocabulary, head.best.shape[1]),
@@ -278,7 +287,7 @@ export function emitDecoder(
   emitter.begin(d.x, position, freqs, looped !== undefined);
   emitter.layers(caches);
   if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
-    emitter.greedy(looped, replaced(d.end, value, done));
+    emitter.greedy(looped, d.end.choice, replaced(d.end, value, done));
     return;
   }
   const results = emitter.head(looped !== undefined);

@@ -68,6 +68,7 @@ export class Executable implements Disposable {
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
+        storage.ticket = ticket;
         const binding = this.lowered.slots[slot];
         const base = binding.kind === "parameter" ? parameters[binding.index].stored!.offset : 0;
         return { storage, offset: base + offset, strides };
@@ -127,6 +128,7 @@ export class Executable implements Disposable {
         return parameters[binding.index].stored!.storage as Storage;
       case "result": {
         const storage = new Storage(this.#backend, binding.bytes);
+        storage.countAsResult();
         fresh.push(storage);
         return storage;
       }

@@ -193,7 +193,11 @@ export class StateLoop implements Disposable {
   /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */
   run(times: number = 1): number {
     this.#ticket = this.#executable.submit(this.#slots, times);
-    for (const { stored } of this.#state) (stored!.storage as Storage).changed();
+    for (const { stored } of this.#state) {
+      const storage = stored!.storage as Storage;
+      storage.ticket = this.#ticket;
+      storage.changed();
+    }
     return this.#ticket;
   }
 

@@ -15,6 +15,7 @@ import type { DecoderForm } from "./decoder.ts";
 import { emitDecoder } from "./decoder_emit.ts";
 import { type ReadyDecoder, readyDecoder } from "./decoder_ready.ts";
 import { explain, explainFallback } from "../backend/explain.ts";
+import { Donations } from "./donation.ts";
 import { decoderForm, type Trial } from "./fast.ts";
 import { dequantized, findLookups } from "./lookup.ts";
 import { Lowering, type SlotSource, type Value } from "./lowering.ts";
@@ -66,6 +67,8 @@ export interface Lowered {
   readonly inPlace: readonly Node[];
   /** Leaves whose storage an output takes over. */
   readonly donated: readonly Node[];
+  /** Storages among the slots that are written although no leaf says so: nobody else reads them. */
+  readonly overwritten: readonly Storage[];
   /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
   readonly status: Storage | undefined;
   /** A test that would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
@@ -217,13 +220,18 @@ function walk(
   const values = new Map<Node, Value>();
   const parts = new Map<Node, readonly Value[]>();
   const held = new Map<Node, Chain>();
+  const donations = new Donations(graph, wanted);
 
+  const setOwn = (node: Node, at: Value): void => {
+    values.set(node, at);
+    donations.note(node, at);
+  };
   // What a node's value is, in blocks where attention may read it so.
   const asItLies = (node: Node): Value => {
     const chain = held.get(node);
     if (chain) {
       held.delete(node);
-      values.set(node, dispatchChain(l, chain));
+      setOwn(node, dispatchChain(l, chain, donations));
     }
     return values.get(node)!;
   };
@@ -274,7 +282,7 @@ function walk(
       const joins = options.fuse && reader?.op === "elementwise" && others.length === 0 && !wanted.has(node) &&
         sameShape(reader.shape, node.shape) && canGrow(chain);
       if (joins) held.set(node, chain);
-      else values.set(node, dispatchChain(l, chain));
+      else setOwn(node, dispatchChain(l, chain, donations));
     } else if (node.op === "part") {
       values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
@@ -284,7 +292,7 @@ function walk(
       const result = leaf(l, node, backend) ??
         RULES[node.op as RuleName](l, node, node.inputs.map(node.op === "attention" ? asItLies : value));
       if (Array.isArray(result)) parts.set(node, result as readonly Value[]);
-      else values.set(node, result as Value);
+      else setOwn(node, result as Value);
     }
   };
   /** The value of a node whose turn may not have come yet. */
@@ -400,11 +408,13 @@ function leaf(l: Lowering, node: Node, backend: Backend): Value | undefined {
   return { slot: l.storageSlot(storage as Storage), offset, strides, shape: node.shape, dtype: node.dtype, packing };
 }
 
-function dispatchChain(l: Lowering, chain: Chain): Value {
+function dispatchChain(l: Lowering, chain: Chain, donations: Donations): Value {
   const { node } = chain;
   // No step and the same dtype: the value itself.
   if (chain.steps.length === 0 && chain.inputs[0].dtype === node.dtype) return l.broadcast(chain.inputs[0], node.shape);
-  const out = l.temporary(node.shape, node.dtype);
+  let out: Value | undefined;
+  chain.inputs.forEach((input, i) => out ??= donations.take(l, node, chain.sources[i], input));
+  out ??= l.temporary(node.shape, node.dtype);
   l.from(node.op);
   emitChain(l, chain, out);
   return out;
@@ -447,6 +457,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
     inPlace,
     donated: l.donated.map((d) => d.base),
+    overwritten: l.overwritten,
     status: l.status,
     trial: l.trial,
   };

@@ -115,6 +115,8 @@ export class Lowering {
   trial: Trial | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Storages of leaves that intermediates or results lie in: nobody else reads those. */
+  readonly overwritten: Storage[] = [];
   /** Where each dispatch comes from. */
   readonly sources: DispatchSource[] = [];
   #op: DispatchSource["op"] = "layout";

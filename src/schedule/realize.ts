@@ -12,6 +12,7 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
+import { collectWhenDue } from "./garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./options.ts";
 import type { Storage } from "./storage.ts";
@@ -38,23 +39,42 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
   return found ?? otherwise ?? getBackend();
 }
 
-/** Evaluates nodes without waiting; returns the backend and ticket to wait for, if anything runs. */
-function submit(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; ticket: number } | undefined {
+/**
+ * Evaluates nodes: on return the work is submitted, and reading waits for it. What hangs on no device yet goes to `otherwise`,
+ * or to the default device.
+ */
+export function realize(nodes: readonly Node[], otherwise?: Backend): void {
+  holding(nodes, () => submit(nodes, otherwise));
+}
+
+function submit(nodes: readonly Node[], otherwise?: Backend): void {
   for (const node of nodes) node.check();
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
-  if (pending.length === 0) return undefined;
+  if (pending.length === 0) return;
+  collectWhenDue();
   const backend = backendOf(pending, otherwise);
   const outputs = pending.filter((node) => !uploadLeaf(node, backend));
-  if (outputs.length === 0) return { backend, ticket: 0 };
+  if (outputs.length === 0) return;
   const lowered = lower(outputs, backend, options);
   using executable = new Executable(backend, lowered);
   if (lowered.slots.some((slot) => slot.kind === "parameter")) {
     throw new ValueError("a function that is being compiled cannot evaluate or read its arrays; return them instead");
   }
-  const { outputs: stored, ticket } = executable.run([]);
+  const { outputs: stored } = executable.run([]);
   for (const base of lowered.donated) takeStorage(base);
+  for (const storage of lowered.overwritten) storage.changed();
   [...outputs, ...lowered.inPlace].forEach((node, i) => node.settle(stored[i]));
-  return { backend, ticket };
+}
+
+/** Runs `fn` while nodes are held: the Tensors that show them may be forgotten meanwhile, and found by the collector. */
+export function holding<T>(nodes: readonly Node[], fn: () => T): T {
+  const unowned = nodes.map((node) => node.refs === 0);
+  for (const node of nodes) node.retain();
+  try {
+    return fn();
+  } finally {
+    nodes.forEach((node, i) => unowned[i] ? node.handOn() : node.release());
+  }
 }
 
 /** Ends a leaf whose storage an output has taken over. */
@@ -67,22 +87,39 @@ export function takeStorage(base: Node): void {
   base.gone = "its storage was donated to an update";
 }
 
-/**
- * Evaluates nodes: on return the work is submitted, and reading waits for it. What hangs on no device yet goes to `otherwise`,
- * or to the default device.
- */
-export function realize(nodes: readonly Node[], otherwise?: Backend): void {
-  submit(nodes, otherwise);
+/** Evaluates nodes; on return their values are there. */
+export function realizeNow(nodes: readonly Node[]): void {
+  holding(nodes, () => {
+    submit(nodes);
+    for (const [backend, ticket] of writersOf(nodes)) backend.wait(ticket);
+  });
 }
 
-/** Evaluates nodes; resolves when the device is done. The event loop stays alive. */
+/** Evaluates nodes; resolves when their values are there. The event loop stays alive. */
 export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
-  const submitted = submit(nodes);
-  if (submitted && submitted.ticket !== 0) await submitted.backend.waitAsync(submitted.ticket);
+  const writers = holding(nodes, () => {
+    submit(nodes);
+    return writersOf(nodes);
+  });
+  for (const [backend, ticket] of writers) await backend.waitAsync(ticket);
+}
+
+/** The last submission on each device that wrote into stored nodes. */
+function writersOf(nodes: readonly Node[]): ReadonlyMap<Backend, number> {
+  const last = new Map<Backend, number>();
+  for (const { stored } of nodes) {
+    const { backend, ticket } = stored!.storage as Storage;
+    if (ticket > (last.get(backend) ?? 0)) last.set(backend, ticket);
+  }
+  return last;
 }
 
 /** Contiguous host bytes of a node; evaluates it and waits. */
 export function readNode(node: Node): Uint8Array {
+  return holding([node], () => readHeld(node));
+}
+
+function readHeld(node: Node): Uint8Array {
   realize([node]);
   const { storage, offset, strides, packing } = node.stored!;
   if (packing || !isContiguous(node.shape, strides)) {

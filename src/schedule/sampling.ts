@@ -12,7 +12,10 @@ import { sizeOf } from "../graph/shape.ts";
 import type { Lowering, Value } from "./lowering.ts";
 
 /** How a token is chosen. */
-export type Choice = OpAttrs["sample"];
+export interface Choice extends Readonly<OpAttrs["sample"]> {
+  /** argmax: a row without a finite largest logit has a token like any other, where op `sample` gives none (0xffffffff). */
+  readonly always?: true;
+}
 
 /** Threads of every sampling kernel: as many as a histogram has bins. */
 const THREADS = 256;
@@ -40,8 +43,13 @@ export function samples(backend: Backend, cols: number): boolean {
   return backend.has("sample_draw") && backend.limits.maxThreads >= THREADS && cols <= MOST_COLS;
 }
 
-/** The choice that takes the largest logit. */
-export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0 };
+/** The choice that takes the largest logit, whatever it is. */
+export const LARGEST: Choice = { temperature: 0, topP: 1, minP: 0, topK: 0, always: true };
+
+/** The constant of kernels that choose: whether rows without a finite largest logit have no token. */
+export function checkedSpec({ always }: Choice): { readonly CHECKED: number } {
+  return { CHECKED: always ? 0 : 1 };
+}
 
 /** Whether a choice looks at all logits of a row, not just at the largest one. */
 export function looksAtAll({ temperature }: Choice): boolean {
@@ -127,7 +135,7 @@ export function emitDraw(
   const { best, scratch } = source;
   l.emit("sample_draw", [logits, best, scratch, uniforms, key, out, next, position, rings[0], rings[1]], {
     threads: THREADS,
-    spec: { DTYPE_IN: logits?.dtype.code ?? 0, FEW: Number(few) },
+    spec: { DTYPE_IN: logits?.dtype.code ?? 0, FEW: Number(few), ...checkedSpec(choice) },
     push: {
       ...pushOf(choice, rows, cols, best.shape[1]),
       log_size: ringSize(rings[0]),

@@ -5,7 +5,9 @@
  */
 
 import type { Backend, BufferHandle } from "../backend/backend.ts";
+import { RuntimeError } from "../backend/devices.ts";
 import type { StorageRef } from "../graph/node.ts";
+import { collect, count, uncount } from "./garbage.ts";
 
 /** A buffer of a backend that goes back when the last node lets go of it. */
 export class Storage implements StorageRef {
@@ -13,13 +15,22 @@ export class Storage implements StorageRef {
   readonly bytes: number;
   #buffer: BufferHandle;
   #refs = 1;
+  /** Ticket of the last submission that wrote it, where that was a Plan; 0 for none. */
+  ticket = 0;
+  /** The generation that it was counted in, where it counts as what a program may forget. */
+  #counted: number | undefined;
   #watchers: (() => void)[] | undefined;
 
   /** Allocates `bytes` with one reference, where the host can look in at any time when `visible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
   constructor(backend: Backend, bytes: number, visible: boolean = false) {
     this.backend = backend;
     this.bytes = bytes;
-    this.#buffer = backend.alloc(Math.max(bytes, 4), visible);
+    this.#buffer = allocate(backend, Math.max(bytes, 4), visible);
+  }
+
+  /** Counts the memory as what a program may forget: see garbage.ts. */
+  countAsResult(): void {
+    this.#counted ??= count(this.bytes);
   }
 
   /** Name of the device. */
@@ -45,6 +56,7 @@ export class Storage implements StorageRef {
   release(): void {
     if (--this.#refs > 0) return;
     this.changed();
+    if (this.#counted !== undefined) uncount(this.bytes, this.#counted);
     this.backend.free(this.#buffer);
   }
 
@@ -59,6 +71,16 @@ export class Storage implements StorageRef {
     if (!watchers) return;
     this.#watchers = undefined;
     for (const watcher of watchers) watcher();
+  }
+}
+
+/** A buffer; where memory is out, what a program has forgotten is looked for first. */
+function allocate(backend: Backend, bytes: number, visible: boolean): BufferHandle {
+  try {
+    return backend.alloc(bytes, visible);
+  } catch (error) {
+    if (!(error instanceof RuntimeError && error.code === "out-of-memory") || !collect()) throw error;
+    return backend.alloc(bytes, visible);
   }
 }
 
