@@ -164,7 +164,7 @@ async function downloadLibrary(): Promise<string> {
       `${reason}; build the library from source with \`deno task build\``,
     );
   }
-  const specifier = "jsr:@denosaurs/plug@^1"; // a variable: the registry is asked only when this line runs
+  const specifier = "jsr:@denosaurs/plug@1.1.0"; // a variable: the registry is asked only when this line runs
   const { download } = await import(specifier);
   const temporary: string = await download({
     url: `${RELEASE_URL}${target()}-${fileName()}`,

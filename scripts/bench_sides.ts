@@ -172,7 +172,7 @@ export const PEERS = {
   native: {
     name: "llama.cpp (node-llama-cpp, Q4_0)",
     package: "node-llama-cpp",
-    version: "3",
+    version: "3.22.1",
     folder: "peer",
     script: "bench_peer.mjs",
     longest: Infinity,
@@ -180,7 +180,7 @@ export const PEERS = {
   wasm: {
     name: "llama.cpp in WASM (wllama, Q4_0)",
     package: "@wllama/wllama",
-    version: "3",
+    version: "3.8.1",
     folder: "peer-wasm",
     script: "bench_wllama.mjs",
     longest: 128,

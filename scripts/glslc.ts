@@ -12,7 +12,8 @@ import { lastLine, say } from "./say.ts";
 import { exists, run, TOOLS } from "./tools.ts";
 
 const SUITE = "trixie";
-const PACKAGES = ["glslc", "spirv-tools", "libshaderc1", "libstdc++6", "libgcc-s1", "libc6"];
+/** What is unpacked. */
+export const PACKAGES: readonly string[] = ["glslc", "spirv-tools", "libshaderc1", "libstdc++6", "libgcc-s1", "libc6"];
 
 /** The programs to start from there. */
 const PROGRAMS = ["glslc", "spirv-val"];

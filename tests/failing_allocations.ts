@@ -12,7 +12,7 @@ import { assert, assertEquals } from "@std/assert";
 import { VKRT_BUFFER_HOST } from "../ffi/symbols.ts";
 import { RuntimeError } from "../ffi/error.ts";
 import { openLibrary } from "../ffi/library.ts";
-import { liveObjects, VulkanDevice } from "../ffi/vulkan.ts";
+import { liveObjects } from "../ffi/vulkan.ts";
 import { arange, bufferOf, bytesOf, copy, INDICES, MIB, openWith, pattern, plan, slotsOf } from "./vulkan_device.ts";
 
 const ALL = 0xffffffff;
