@@ -52,8 +52,3 @@ export async function qwen3Source(): Promise<TokenizerSource> {
     eosTokenIds: [151645, 151643],
   };
 }
-
-/** The Jinja text of a tokenizer's chat template. */
-export function templateText(source: TokenizerSource): string {
-  return JSON.parse(source.config ?? "{}").chat_template;
-}

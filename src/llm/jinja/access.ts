@@ -98,7 +98,7 @@ export function sliceOf(of: Value, start: Value, stop: Value, by: Value): Value 
   if (
     length === undefined || !(of instanceof Str || of instanceof List || of instanceof Tuple || of instanceof Range)
   ) {
-    return new Undefined(`${describe(of)} cannot be sliced`);
+    throw new TemplateFault(`${describe(of)} cannot be sliced`);
   }
   const stride = by === null ? 1 : indexOf(by, "a slice's step");
   if (stride === 0) throw new TemplateFault("slice step cannot be zero");

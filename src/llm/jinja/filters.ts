@@ -168,8 +168,11 @@ function urlencode(self: Value): Value {
     });
   if (self instanceof Str || (lengthOf(self) === undefined && !(self instanceof Iter))) return quote(self, false);
   const pairs = self instanceof Dict ? [...self.entries()] : itemsOf(self).map((pair) => itemsOf(pair));
-  return pairs.reduce((all: Str, [key = null, value = null], i) => {
-    return all.plus(Str.user(i === 0 ? "" : "&")).plus(quote(key, true)).plus(Str.user("=")).plus(quote(value, true));
+  return pairs.reduce((all: Str, pair, i) => {
+    if (pair.length !== 2) throw new TemplateFault("urlencode needs pairs of key and value");
+    return all.plus(Str.user(i === 0 ? "" : "&")).plus(quote(pair[0], true)).plus(Str.user("=")).plus(
+      quote(pair[1], true),
+    );
   }, Str.user(""));
 }
 

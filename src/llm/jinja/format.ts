@@ -9,7 +9,7 @@ import { checkLength, TemplateFault } from "./limits.ts";
 import { fixed, floatText, integerOf } from "./numbers.ts";
 import { repr, str } from "./print.ts";
 import { Builder, Str } from "./text.ts";
-import { type Args, Dict, Float, numberOf, Tuple, typeName, type Value } from "./values.ts";
+import { type Args, Dict, Float, lengthOf, numberOf, Tuple, typeName, type Value } from "./values.ts";
 
 /** How one value is written. */
 interface Spec {
@@ -64,7 +64,7 @@ export function formatPercent(format: Str, value: Value): Str {
       type: type === "i" || type === "u" ? "d" : "sra".includes(type) ? "s" : type,
     }));
   }
-  if (used < positional.length && !(value instanceof Dict)) {
+  if (used < positional.length && (value instanceof Tuple || value instanceof Str || lengthOf(value) === undefined)) {
     throw new TemplateFault("not all arguments converted during string formatting");
   }
   return out.add(format.slice(at)).done();
@@ -93,10 +93,16 @@ const FIELD = /\{\{|\}\}|\{(?<name>[^{}!:]*)(?:!(?<conversion>[rsa]))?(?::(?<spe
 const SPEC =
   /^(?:(?<fill>[^])?(?<align>[<>=^]))?(?<sign>[-+ ])?(?<alternate>#)?(?<zero>0)?(?<width>\d+)?(?<grouping>[,_])?(?:\.(?<precision>\d+))?(?<type>[a-zA-Z%])?$/u;
 
+/** Most characters of what stands in braces in front of a colon. */
+const MAX_PATH = 1000;
+
 /** `format.format(...)`. */
 export function formatBraces(format: Str, { positional, named }: Args): Str {
   let count = 0;
   const valueOf = (path: string): Value => {
+    if (path.length > MAX_PATH) {
+      throw new TemplateFault(`a field of more than ${MAX_PATH} characters in a format string`);
+    }
     const [, first, rest] = /^([^.[]*)([^]*)$/.exec(path)!;
     const key = first === "" ? String(count++) : first;
     let value = /^\d+$/.test(key) ? positional[Number(key)] : named.get(key);

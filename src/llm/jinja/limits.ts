@@ -8,10 +8,10 @@
  * @module
  */
 
-/** Most characters of a string, and eight times the items of a list. */
-export const MAX_VALUE: number = 4 * 2 ** 20;
-/** Most items of a list. */
-export const MAX_ITEMS: number = MAX_VALUE / 8;
+/** Most characters of a string, besides those of the conversation, which a template may write as a whole. */
+const BASE_VALUE = 4 * 2 ** 20;
+/** Most items of a list: 8 bytes each. */
+const MAX_ITEMS = BASE_VALUE / 8;
 /** Steps of a rendering, besides those for each value of the conversation. */
 const BASE_STEPS = 1_000_000;
 /** Further steps for each value of the conversation: published templates take up to a hundred for a message of three. */
@@ -61,11 +61,13 @@ class Meter {
   nextClock = CLOCK_STEPS;
   readonly maxSteps: number;
   readonly maxBytes: number;
+  readonly maxValue: number;
   readonly maxRange: number;
   readonly milliseconds: number;
   readonly deadline: number;
 
   constructor({ values, chars }: InputSize) {
+    this.maxValue = BASE_VALUE + chars;
     this.maxRange = Math.max(BASE_RANGE, RANGE_PER_VALUE * values);
     this.milliseconds = BASE_MILLISECONDS + MILLISECONDS_PER_VALUE * values;
     this.deadline = performance.now() + this.milliseconds;
@@ -124,8 +126,9 @@ export function allocate(bytes: number): void {
 }
 
 /** Refuses a string that would be too long, before it is made. */
-export function checkLength(chars: number): void {
-  if (!(chars <= MAX_VALUE)) throw new TemplateFault(`a string of ${chars} characters, at most ${MAX_VALUE}`);
+export function checkLength(chars: number, pieces = 0): void {
+  if (!(chars <= meter.maxValue)) throw new TemplateFault(`a string of ${chars} characters, at most ${meter.maxValue}`);
+  if (pieces > 2 * meter.maxValue) throw new TemplateFault(`a string of more than ${2 * meter.maxValue} pieces`);
 }
 
 /** Refuses a list that would be too long, before it is made. */

@@ -51,27 +51,40 @@ export function textOf(value: Value | undefined, what: string): Str {
 
 /** Without characters of `chars`, or white space, at its ends. */
 export function strip(value: Str, chars: Value | undefined, sides: "both" | "left" | "right" = "both"): Str {
-  const set = chars === undefined || chars === null ? undefined : new Set(textOf(chars, "strip()'s argument").text);
-  const drops = (char: string): boolean => set === undefined ? isSpace(char) : set.has(char);
   const { text } = value;
   let [start, end] = [0, text.length];
-  if (sides !== "right") {
-    while (start < end) {
-      const char = String.fromCodePoint(text.codePointAt(start)!);
-      if (!drops(char)) break;
-      start += char.length;
-    }
-  }
-  if (sides !== "left") {
-    while (end > start) {
-      const low = (text.charCodeAt(end - 1) & 0xfc00) === 0xdc00 && (text.charCodeAt(end - 2) & 0xfc00) === 0xd800;
-      const char = text.slice(end - (low ? 2 : 1), end);
-      if (!drops(char)) break;
-      end -= char.length;
-    }
+  if (chars === undefined || chars === null) {
+    if (sides !== "right") { while (start < end && isSpace(text.charCodeAt(start))) start++; }
+    if (sides !== "left") { while (end > start && isSpace(text.charCodeAt(end - 1))) end--; }
+  } else {
+    const set = new Set(textOf(chars, "strip()'s argument").text);
+    if (sides !== "right") start = pastChars(text, set);
+    if (sides !== "left") end = Math.max(start, beforeChars(text, set));
   }
   touch(start + text.length - end);
   return value.slice(start, end);
+}
+
+/** Where the first character stands that is not in a set. */
+function pastChars(text: string, set: ReadonlySet<string>): number {
+  let at = 0;
+  for (const char of text) {
+    if (!set.has(char)) break;
+    at += char.length;
+  }
+  return at;
+}
+
+/** Behind the last character that is not in a set. */
+function beforeChars(text: string, set: ReadonlySet<string>): number {
+  let at = text.length;
+  while (at > 0) {
+    const isPair = at > 1 && text.codePointAt(at - 2)! > 0xffff;
+    const char = text.slice(at - (isPair ? 2 : 1), at);
+    if (!set.has(char)) break;
+    at -= char.length;
+  }
+  return at;
 }
 
 /** Every `old`, or the first `count`, replaced by `new`. */
@@ -134,11 +147,15 @@ function split(text: Str, separator: Value | undefined, most: Value | undefined,
   return new List(pieces);
 }
 
+const WORDS = new RegExp(`[^${SPACE}]+`, "g");
+
 function splitBlanks(text: Str, limit: number, fromRight: boolean): Str[] {
-  const words = [...text.text.matchAll(new RegExp(`[^${SPACE}]+`, "g"))].map(({ 0: word, index }) => {
+  const words: [number, number][] = [];
+  for (const { 0: word, index } of text.text.matchAll(WORDS)) {
+    words.push([index, index + word.length]);
+    checkItems(words.length);
     step();
-    return [index, index + word.length];
-  });
+  }
   if (limit >= 0 && words.length > limit) {
     const whole = fromRight
       ? [[0, words[words.length - limit - 1][1]], ...words.slice(words.length - limit)]
@@ -251,8 +268,8 @@ function titled(char: string): string {
   return head + tail.join("").toLowerCase();
 }
 
-function swapcase(text: string): string {
-  return Array.from(text, (char) => char === char.toLowerCase() ? char.toUpperCase() : char.toLowerCase()).join("");
+function swapcase(word: string): string {
+  return word === word.toLowerCase() ? word.toUpperCase() : word.toLowerCase();
 }
 
 /** Whether a text is not empty and every code point is of a kind. */
@@ -304,7 +321,7 @@ export const STR_METHODS: Readonly<Record<string, Method>> = table({
   upper: ["", (self: Str) => self.map((text) => text.toUpperCase())],
   lower: ["", (self: Str) => self.map((text) => text.toLowerCase())],
   casefold: ["", (self: Str) => self.map((text) => text.toLowerCase().replaceAll("ß", "ss").replaceAll("ς", "σ"))],
-  swapcase: ["", (self: Str) => self.map(swapcase)],
+  swapcase: ["", (self: Str) => self.rewrite(/\p{Lu}+|\p{Ll}+/gu, swapcase)],
   capitalize: ["", capitalize],
   title: ["", (self: Str) =>
     self.rewrite(/\p{Cased}+/gu, (word) => {

@@ -170,7 +170,8 @@ export function fixed(value: number, digits: number): string {
 }
 
 const NUMERAL = /^[+-]?\d+(_\d+)*$/;
-const FLOAT = /^[+-]?((\d+(_\d+)*)?\.?\d*(_\d+)*(e[+-]?\d+(_\d+)*)?|inf(inity)?|nan)$/i;
+const FLOAT =
+  /^[+-]?(?:(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:e[+-]?\d+(?:_\d+)*)?|inf(?:inity)?|nan)$/i;
 
 /** The whole number that a text spells, or `undefined`. */
 export function parseWhole(text: string, base: number): number | bigint | undefined {
@@ -182,6 +183,7 @@ export function parseWhole(text: string, base: number): number | bigint | undefi
   const named = prefix === undefined ? undefined : { b: 2, o: 8, x: 16 }[prefix[1].toLowerCase() as "b" | "o" | "x"];
   if (base === 0 && named === undefined) return parseWhole(text, 10);
   const isPrefix = base === 0 || base === named;
+  touch(16 * digits.length);
   let value = 0n;
   for (const digit of (isPrefix ? rest : (prefix ?? "") + rest).replaceAll("_", "")) {
     const number = parseInt(digit, 36);
@@ -198,7 +200,7 @@ function bigOf(digits: string): bigint {
 /** The float that a text spells, or `undefined`. */
 export function parseFloating(text: string): number | undefined {
   const spelt = stripped(text).toLowerCase();
-  if (spelt.length > 5000 || !FLOAT.test(spelt) || !/\d|inf|nan/.test(spelt)) return undefined;
+  if (spelt.length > 5000 || !FLOAT.test(spelt)) return undefined;
   if (spelt.includes("nan")) return NaN;
   if (spelt.includes("inf")) return spelt.startsWith("-") ? -Infinity : Infinity;
   return Number(spelt.replaceAll("_", ""));
@@ -206,7 +208,7 @@ export function parseFloating(text: string): number | undefined {
 
 function stripped(text: string): string {
   let [start, end] = [0, text.length];
-  while (start < end && isSpace(text[start])) start++;
-  while (end > start && isSpace(text[end - 1])) end--;
+  while (start < end && isSpace(text.charCodeAt(start))) start++;
+  while (end > start && isSpace(text.charCodeAt(end - 1))) end--;
   return text.slice(start, Math.min(end, start + 10_000));
 }

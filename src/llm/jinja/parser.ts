@@ -334,7 +334,7 @@ export class ExprParser {
   #args(): CallArgs {
     this.expect("(");
     const positional: Expr[] = [];
-    const named: [string, Expr][] = [];
+    const named = new Map<string, Expr>();
     let rest: Expr | undefined;
     let namedRest: Expr | undefined;
     const ensure = (fits: boolean): void => {
@@ -351,14 +351,14 @@ export class ExprParser {
         ensure(namedRest === undefined);
         const name = this.name();
         this.expect("=");
-        if (named.some(([other]) => other === name)) this.fail(`the argument ${quoted(name)} is given twice`);
-        named.push([name, this.expression()]);
+        if (named.has(name)) this.fail(`the argument ${quoted(name)} is given twice`);
+        named.set(name, this.expression());
       } else {
-        ensure(rest === undefined && namedRest === undefined && named.length === 0);
+        ensure(rest === undefined && namedRest === undefined && named.size === 0);
         positional.push(this.expression());
       }
     });
-    return { positional, named, rest, namedRest };
+    return { positional, named: [...named], rest, namedRest };
   }
 
   #filtersAndTests(expr: Expr): Expr {

@@ -196,10 +196,12 @@ class StatementParser extends ExprParser {
   #params(): { name: string; fallback: Expr | undefined }[] {
     this.expect("(");
     const params: { name: string; fallback: Expr | undefined }[] = [];
+    const names = new Set<string>();
     while (!this.sees(")")) {
       if (params.length > 0) this.expect(",");
       const name = this.#assignable();
-      if (params.some((other) => other.name === name)) this.fail(`the parameter ${quoted(name)} is there twice`);
+      if (names.has(name)) this.fail(`the parameter ${quoted(name)} is there twice`);
+      names.add(name);
       const fallback = this.skips("=") ? this.expression() : undefined;
       if (fallback === undefined && params.at(-1)?.fallback !== undefined) {
         this.fail(`the parameter ${quoted(name)} needs a default, since the one before it has one`);

@@ -30,7 +30,7 @@ export function compileTemplate(source: string): Template {
     const globals = new Scope();
     for (const func of GLOBALS) globals.set(func.name, func);
     for (const [name, value] of Object.entries(variables)) globals.set(name, value);
-    const out = new Builder("The prompt", MAX_OUTPUT);
+    const out = new Builder(MAX_OUTPUT);
     execute(body, new Scope(globals), out);
     return out.parts();
   };

@@ -12,7 +12,7 @@
  * @module
  */
 
-import { allocate, checkLength, MAX_VALUE, TemplateFault, touch } from "./limits.ts";
+import { allocate, checkLength, step, TemplateFault, touch } from "./limits.ts";
 
 /** Starts and ends of the ranges that users wrote, in UTF-16 units, ascending; none of them touch. */
 type Ranges = readonly number[];
@@ -21,12 +21,15 @@ const NONE: Ranges = [];
 
 /** White space as Python's str.strip() and regular expressions know it. */
 export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
-const IS_SPACE = new RegExp(`[${SPACE}]`);
 const PAIR = /[\ud800-\udbff][\udc00-\udfff]/;
+const SPACES: ReadonlySet<number> = new Set(
+  [0x85, 0xa0, 0x1680, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000, ...Array.from({ length: 11 }, (_, i) => 0x2000 + i)],
+);
 
-/** Whether a character is white space. */
-export function isSpace(char: string): boolean {
-  return IS_SPACE.test(char);
+/** Whether a UTF-16 unit is white space. */
+export function isSpace(unit: number): boolean {
+  if (unit < 0x80) return unit === 32 || (unit >= 9 && unit <= 13) || (unit >= 28 && unit < 32);
+  return SPACES.has(unit);
 }
 
 /** A string. */
@@ -101,8 +104,7 @@ export class Str {
     if (this.length === 0 && this.byUser === false) return other;
     const length = this.length + other.length;
     const weight = this.#weight + other.#weight;
-    checkLength(length);
-    if (weight > 2 * MAX_VALUE) throw new TemplateFault(`a string of more than ${MAX_VALUE} pieces`);
+    checkLength(length, weight);
     allocate(96);
     return new Str(length, weight, "", NONE, [this, other]);
   }
@@ -194,13 +196,17 @@ export class Str {
     touch(this.length);
     const { text } = this;
     if (text.search(pattern) < 0) return this;
-    if (this.byUser !== undefined) return this.map((whole) => whole.replace(pattern, change));
+    const counted = (match: string): string => {
+      step();
+      return change(match);
+    };
+    if (this.byUser !== undefined) return this.map((whole) => whole.replace(pattern, counted));
     const built = new Builder();
     let at = 0;
     for (const { 0: match, index } of text.matchAll(pattern)) {
       built.add(this.slice(at, index));
       const byUser = this.slice(index, index + 1).user.length > 0;
-      built.add(byUser ? Str.user(change(match)) : Str.template(change(match)));
+      built.add(byUser ? Str.user(counted(match)) : Str.template(counted(match)));
       at = index + match.length;
     }
     return built.add(this.slice(at)).done();
@@ -223,7 +229,12 @@ export class Str {
     const { text, user, length } = this;
     touch(length);
     const mirrored = user.map((_, i) => length - user[user.length - 1 - i]);
-    return Str.ranged([...text].reverse().join(""), mirrored);
+    allocate(2 * length);
+    const units = new Uint16Array(length);
+    for (let i = 0; i < length; i++) units[i] = text.charCodeAt(length - 1 - i);
+    let reversed = "";
+    for (let i = 0; i < length; i += 8192) reversed += String.fromCharCode(...units.subarray(i, i + 8192));
+    return Str.ranged(reversed.replace(/[\udc00-\udfff][\ud800-\udbff]/g, ([low, high]) => high + low), mirrored);
   }
 
   /** Runs of one writer each. */
@@ -271,12 +282,10 @@ export const EMPTY: Str = Str.template("");
 export class Builder {
   #text = "";
   readonly #user: number[] = [];
-  readonly #what: string;
-  readonly #max: number;
+  readonly #max: number | undefined;
 
-  /** Holds at most `max` characters; messages call it `what`. */
-  constructor(what = "a text", max: number = MAX_VALUE) {
-    this.#what = what;
+  /** Holds what a value may hold, or a prompt of at most `max` characters. */
+  constructor(max?: number) {
     this.#max = max;
   }
 
@@ -293,7 +302,8 @@ export class Builder {
   /** Adds a string. */
   add(piece: Str): this {
     const length = this.#text.length + piece.length;
-    if (length > this.#max) throw new TemplateFault(`${this.#what} has ${length} characters, at most ${this.#max}`);
+    if (this.#max === undefined) checkLength(length);
+    else if (length > this.#max) throw new TemplateFault(`The prompt has ${length} characters, at most ${this.#max}`);
     touch(piece.length);
     return this.flat(piece.text, piece.user);
   }

@@ -1,20 +1,19 @@
 /**
- * Filters that break, shorten and clean text.
+ * Filters that break and shorten text.
  *
  * @module
  */
 
 import type { Filter } from "./filters.ts";
 import { table } from "./functions.ts";
-import { checkLength, TemplateFault, touch } from "./limits.ts";
+import { checkItems, checkLength, step, TemplateFault, touch } from "./limits.ts";
 import { splitLines, strip, textOf } from "./methods.ts";
 import { indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
-import { Builder, join, SPACE, Str } from "./text.ts";
-import { truthy, typeName, type Value } from "./values.ts";
+import { join, SPACE, Str } from "./text.ts";
+import { lengthOf, truthy, typeName, type Value } from "./values.ts";
 
 const NEWLINE = Str.template("\n");
-const SPACES = new RegExp(`[${SPACE}]+`, "g");
 
 function indent(self: Value, width: Value = 4, first: Value = false, blank: Value = false): Value {
   if (!(self instanceof Str)) throw new TemplateFault(`indent() needs a string, not ${typeName(self)}`);
@@ -34,7 +33,6 @@ function truncate(
   end: Value = Str.template("..."),
   leeway: Value = 5,
 ): Value {
-  const text = textOf(self, "what truncate() shortens");
   const tail = textOf(end, "truncate()'s end");
   const [most, slack] = [
     indexOf(length, "truncate()'s length"),
@@ -42,7 +40,8 @@ function truncate(
   ];
   if (most < tail.points) throw new TemplateFault(`expected length >= ${tail.points}, got ${most}`);
   if (slack < 0) throw new TemplateFault(`expected leeway >= 0, got ${slack}`);
-  if (text.points <= most + slack) return text;
+  if ((lengthOf(self) ?? Infinity) <= most + slack) return self;
+  const text = textOf(self, "what truncate() shortens");
   const kept = text.part(0, most - tail.points);
   const space = truthy(killWords) ? -1 : kept.text.lastIndexOf(" ");
   return (space < 0 ? kept : kept.slice(0, space)).plus(tail);
@@ -74,10 +73,12 @@ function wordWrap(
 
 function wrapLine(line: Str, width: number, breakLong: boolean, hyphens: boolean): Str[] {
   touch(line.length);
-  const chunks = [...line.text.matchAll(hyphens ? CHUNKS : WORDS)].map(({ 0: chunk, index }) => {
-    touch(0);
-    return line.slice(index, index + chunk.length);
-  }).reverse();
+  const chunks: Str[] = [];
+  for (const { 0: chunk, index } of line.text.matchAll(hyphens ? CHUNKS : WORDS)) {
+    chunks.push(line.slice(index, index + chunk.length));
+    checkItems(chunks.length);
+  }
+  chunks.reverse();
   const isBlank = (chunk: Str | undefined): boolean => chunk !== undefined && strip(chunk, undefined).length === 0;
   const lines: Str[] = [];
   while (chunks.length > 0) {
@@ -104,22 +105,9 @@ function wrapLine(line: Str, width: number, breakLong: boolean, hyphens: boolean
   return lines;
 }
 
-function stripTags(self: Value): Value {
-  const text = str(self);
-  const out = new Builder();
-  let at = 0;
-  for (const { 0: tag, index } of text.text.matchAll(/<!--[^]*?-->|<[^>]*>/g)) {
-    out.add(text.slice(at, index));
-    at = index + tag.length;
-  }
-  const bare = out.add(text.slice(at)).done();
-  return strip(bare.rewrite(SPACES, () => " "), undefined);
-}
-
 /** Filters of text by name. */
 export const TEXT_FILTERS: Readonly<Record<string, Filter>> = table({
   indent: ["width? first? blank?", indent],
-  striptags: ["", stripTags],
   title: ["", (self) =>
     str(self).rewrite(new RegExp(`[^${SPACE}({[<-]+`, "gu"), (word) => {
       const head = String.fromCodePoint(word.codePointAt(0)!);
@@ -129,7 +117,9 @@ export const TEXT_FILTERS: Readonly<Record<string, Filter>> = table({
   wordcount: ["", (self) => {
     const text = str(self);
     touch(text.length);
-    return text.text.match(/[\p{L}\p{N}\p{M}_]+/gu)?.length ?? 0;
+    let words = 0;
+    for (const _ of text.text.matchAll(/[\p{L}\p{N}_]+/gu)) step(words++ & 1);
+    return words;
   }],
   wordwrap: ["width? break_long_words? wrapstring? break_on_hyphens?", wordWrap],
 });
