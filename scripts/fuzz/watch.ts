@@ -77,15 +77,19 @@ export class Watch implements AsyncDisposable {
   /** Reads the inputs of a job, however many processes that takes. */
   async *read(job: Job): AsyncGenerator<Answer, void, void> {
     let [next, end] = "bytes" in job ? [0, 1] : [job.from, job.to];
-    while (next < end) {
-      await this.#send("bytes" in job ? job : { ...job, from: next });
-      for (; next < end; next++) {
-        const answer = await this.#answer(next);
-        yield answer;
-        if (answer.outcome !== "hang" && answer.outcome !== "crash" && !this.#gone) continue;
-        next++;
-        break;
+    try {
+      while (next < end) {
+        await this.#send("bytes" in job ? job : { ...job, from: next });
+        for (; next < end; next++) {
+          const answer = await this.#answer(next);
+          yield answer;
+          if (answer.outcome !== "hang" && answer.outcome !== "crash" && !this.#gone) continue;
+          next++;
+          break;
+        }
       }
+    } finally {
+      if (next < end) await this[Symbol.asyncDispose](); // nobody wants the rest, of which answers may lie in the pipe
     }
   }
 
