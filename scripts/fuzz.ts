@@ -29,7 +29,7 @@ const FLAGS = {
 
 const PROGRAM = { name: "fuzz", about: "Reads damaged and hostile files of every format.", flags: FLAGS };
 
-function describe({ format, inputs, accepted, refused, slowest, memory, findings, missing }: Figures): string {
+function describe({ format, inputs, accepted, refused, slowest, memory, findings, killed, missing }: Figures): string {
   const columns = [
     format.padEnd(17),
     String(inputs).padStart(8),
@@ -39,7 +39,8 @@ function describe({ format, inputs, accepted, refused, slowest, memory, findings
     String(findings.length).padStart(9),
   ];
   const codes = [...refused].sort((a, b) => b[1] - a[1]).map(([code, count]) => `${code} ${count}`).join(", ");
-  return `${columns.join(" ")}   ${missing ? `not tried: ${missing}` : codes}\n`;
+  const note = missing ? `not tried: ${missing}` : codes;
+  return `${columns.join(" ")}   ${note}${killed > 0 ? `; ${killed} hung or ended the process` : ""}\n`;
 }
 
 function describeFindings({ format, findings }: Figures): string {

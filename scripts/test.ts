@@ -11,6 +11,8 @@
 
 import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
+import { casesOf, rowsOf } from "./reliability_checks.ts";
+import { writeResult } from "./results.ts";
 import { setup } from "./setup.ts";
 import { exists, ROOT, run, TOOLS } from "./tools.ts";
 
@@ -54,6 +56,7 @@ export async function test(
   const { ok, stdout, stderr } = await run(command, { env, show });
   const text = await Deno.readTextFile(report).catch(() => "");
   await Deno.remove(report).catch(() => {});
+  if (name === "all" && args.length === 0) await writeResult("test", "deno task test", rowsOf(casesOf(text)));
   const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
   const number = (key: string): number => Number(new RegExp(` ${key}="(\\d+)"`).exec(head)?.[1] ?? 0);
   const cases = text.matchAll(/<testcase name="([^"]*)"[^>]*>\s*<skipped/g);

@@ -160,8 +160,8 @@ function safetensors(rows: readonly Row[]): Safetensors {
 /** The bytes of a file; the length in front is that of the header unless given. */
 export function fileOf({ header, data }: Safetensors, length?: bigint): Uint8Array {
   const json = bytesOf(header);
-  const padded = join(json, new Uint8Array((8 - json.length % 8) % 8).fill(0x20));
-  return join(word(length ?? BigInt(padded.length)), padded, data);
+  const padded = join([json, new Uint8Array((8 - json.length % 8) % 8).fill(0x20)]);
+  return join([word(length ?? BigInt(padded.length)), padded, data]);
 }
 
 /** A file of arrays of every kind. */

@@ -49,7 +49,7 @@ export function word(value: bigint): Uint8Array {
 }
 
 /** Pieces in a row. */
-export function join(...pieces: readonly Uint8Array[]): Uint8Array {
+export function join(pieces: readonly Uint8Array[]): Uint8Array {
   const out = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
   let at = 0;
   for (const piece of pieces) {
@@ -63,7 +63,7 @@ type Mutation = (bytes: Uint8Array, at: number, length: number, random: Random) 
 
 /** Puts bytes in place of `length` others. */
 function replace(bytes: Uint8Array, at: number, length: number, put: Uint8Array): Uint8Array {
-  return join(bytes.subarray(0, at), put, bytes.subarray(at + length));
+  return join([bytes.subarray(0, at), put, bytes.subarray(at + length)]);
 }
 
 const MUTATIONS: readonly Mutation[] = [
@@ -85,7 +85,7 @@ const MUTATIONS: readonly Mutation[] = [
       bytes,
       at,
       0,
-      join(...Array<Uint8Array>(1 + random.small(1000)).fill(bytes.slice(at, at + Math.min(length, 100)))),
+      join(Array<Uint8Array>(1 + random.small(1000)).fill(bytes.slice(at, at + Math.min(length, 100)))),
     ),
   // trouble
   (bytes, at, _, random) => replace(bytes, at, random.pick([0, 1, 8]), random.pick(TROUBLE)),

@@ -51,7 +51,7 @@ export function bytesOf(tree: Json): Uint8Array {
     }
   };
   write(tree);
-  const bytes = join(...pieces);
+  const bytes = join(pieces);
   return bytes.length > MAX_INPUT ? bytes.slice(0, MAX_INPUT) : bytes;
 }
 
@@ -184,7 +184,7 @@ const HOSTILE: readonly ((random: Random) => string | Uint8Array)[] = [
     return `{${Array.from({ length: 1 + random.small(4000) }, (_, i) => `"k${same ? 0 : i}":${value}`).join(",")}}`;
   },
   // strings that are no UTF-8, with an escape and without
-  (random) => join(UTF8.encode('"'), random.pick(INVALID), UTF8.encode(random.pick(['"', '\\u0041"', '\\n"', "\\"]))),
+  (random) => join([UTF8.encode('"'), random.pick(INVALID), UTF8.encode(random.pick(['"', '\\u0041"', '\\n"', "\\"]))]),
 ];
 const INVALID = [[0xff], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0x80], [0xf8, 0x88, 0x80, 0x80, 0x80]].map((b) =>
   Uint8Array.from(b)

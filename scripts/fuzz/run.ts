@@ -32,6 +32,8 @@ export interface Figures {
   slowest: number;
   memory: number;
   readonly findings: Finding[];
+  /** Inputs that hung or ended the process. */
+  killed: number;
   /** Why nothing was tried. */
   readonly missing?: string;
 }
@@ -56,6 +58,8 @@ export interface FuzzOptions {
 
 /** Inputs that a process gets at once. */
 const CHUNK = 500;
+/** Inputs of a format that may hang or end the process; each takes seconds, so the rest of a format that does more is left out. */
+const MOST_KILLED = 20;
 /** What making one finding short may take. */
 const EFFORT: Effort = { tries: 400, milliseconds: 20_000 };
 
@@ -86,6 +90,7 @@ export async function fuzz(options: FuzzOptions): Promise<Figures[]> {
     slowest: 0,
     memory: 0,
     findings: [],
+    killed: 0,
     missing: format.missing?.(),
   }));
   const jobs = jobsOf({ ...options, formats: tried });
@@ -95,14 +100,17 @@ export async function fuzz(options: FuzzOptions): Promise<Figures[]> {
     for (let job = jobs.shift(); job; job = jobs.shift()) {
       const format = formats.find(({ name }) => name === job!.format)!;
       const figures = table.find((row) => row.format === format.name)!;
+      if (figures.killed >= MOST_KILLED) continue;
       for await (const answer of watch.read(job)) {
         figures.inputs++;
+        if (answer.outcome === "hang" || answer.outcome === "crash") figures.killed++;
         figures.slowest = Math.max(figures.slowest, answer.ms);
         if (answer.outcome !== "memory") figures.memory = Math.max(figures.memory, answer.bytes);
         if (answer.outcome === "ok") figures.accepted++;
         else if (answer.outcome === "refused") {
           figures.refused.set(answer.detail, (figures.refused.get(answer.detail) ?? 0) + 1);
         } else raw.push({ format, answer });
+        if (figures.killed >= MOST_KILLED) break;
       }
       onProgress?.(`${format.name}: ${figures.inputs} inputs`);
     }

@@ -55,7 +55,8 @@ const POLL_MS = 50;
 /** Time that a process has to start and to warm up. */
 const START_MS = 30_000;
 
-const imports = importArguments();
+/** Which import map; asked for once. */
+let imports: Promise<string[]> | undefined;
 
 /** A process that reads, and its successors. */
 export class Watch implements AsyncDisposable {
@@ -76,15 +77,19 @@ export class Watch implements AsyncDisposable {
   /** Reads the inputs of a job, however many processes that takes. */
   async *read(job: Job): AsyncGenerator<Answer, void, void> {
     let [next, end] = "bytes" in job ? [0, 1] : [job.from, job.to];
-    while (next < end) {
-      await this.#send("bytes" in job ? job : { ...job, from: next });
-      for (; next < end; next++) {
-        const answer = await this.#answer(next);
-        yield answer;
-        if (answer.outcome !== "hang" && answer.outcome !== "crash" && !this.#gone) continue;
-        next++;
-        break;
+    try {
+      while (next < end) {
+        await this.#send("bytes" in job ? job : { ...job, from: next });
+        for (; next < end; next++) {
+          const answer = await this.#answer(next);
+          yield answer;
+          if (answer.outcome !== "hang" && answer.outcome !== "crash" && !this.#gone) continue;
+          next++;
+          break;
+        }
       }
+    } finally {
+      if (next < end) await this[Symbol.asyncDispose](); // nobody wants the rest, of which answers may lie in the pipe
     }
   }
 
@@ -119,7 +124,7 @@ export class Watch implements AsyncDisposable {
   async #start(): Promise<void> {
     this.#folder = await Deno.makeTempDir({ prefix: "vkmx-fuzz-" });
     const child = new URL("child.ts", import.meta.url).href;
-    const flags = ["--v8-flags=--expose-gc", "--no-check", ...await imports];
+    const flags = ["--v8-flags=--expose-gc", "--no-check", ...await (imports ??= importArguments())];
     this.#process = new Deno.Command(Deno.execPath(), {
       args: ["run", "-A", ...flags, child, this.#formats],
       env: { VKMX_CACHE: this.#folder, VKMX_DEVICE: "wasm", VKMX_THREADS: "1", NO_COLOR: "1" },

@@ -1,0 +1,196 @@
+/**
+ * What docs/reliability.md promises: each check, the figure asked of it, and what measures it.
+ *
+ * @module
+ */
+
+import type { ResultRow } from "./results.ts";
+
+/** Tests that measure a check: all of a file, or those whose names match. */
+interface Tests {
+  readonly file: string;
+  readonly name?: RegExp;
+}
+
+/** A row of the table. */
+export interface Check {
+  readonly what: string;
+  /** The figure asked. */
+  readonly asked: string;
+  /** The task that measures it, with the name of its results; without one, tests do. */
+  readonly task?: { readonly command: string; readonly results: string };
+  /** Tests that `deno task test` counts for it; with a task they stand for it where that has not run. */
+  readonly tests?: readonly Tests[];
+  /** What is missing, where the check belongs to later work. */
+  readonly later?: string;
+}
+
+const file = (...names: readonly string[]): Tests[] => names.map((name) => ({ file: `${name}_test.ts` }));
+const named = (name: string, pattern: RegExp): Tests => ({ file: `${name}_test.ts`, name: pattern });
+
+/** All checks; the first is number 1. */
+export const CHECKS: readonly Check[] = [
+  {
+    what: "Every op against a reference in float64: random and edge shapes (0, 1, odd, strided, broadcast)",
+    asked: "NMSE ≤ 1e-7 in float32, 1e-5 in 16-bit elementwise ops; ≥ 40 cases an op",
+    tests: file("ops", "elementwise_kernel", "reduce_kernel", "movement_kernel"),
+  },
+  {
+    what: "Matrix products, attention, quantized products",
+    asked: "NMSE ≤ 5e-4, bytes around buffers untouched",
+    tests: file(
+      "matmul_kernel",
+      "attention_kernel",
+      "quantized_kernel",
+      "prompt_kernel",
+      "matrix_products",
+      "matrix_attention",
+    ),
+  },
+  {
+    what: "Whole models against a reference",
+    asked: "NMSE of logits ≤ 2e-3; the likeliest token equal at ≥ 99 % of positions",
+    tests: [...file("model_shapes"), named("generate", /reference/), named("portability", /reference/)],
+  },
+  {
+    what: "GPU and CPU, 64 greedy tokens",
+    asked: "equal tokens in float32",
+    tests: [named("generate", /reference continuations/), named("portability", /reference tokens/)],
+  },
+  {
+    what: "NaN, infinities, −0, denormals; indices",
+    asked: "classes equal; integers and indices exact",
+    tests: file("elementwise_kernel", "sampling_kernel", "nonfinite"),
+  },
+  { what: "Gradients against finite differences", asked: "mean asymmetry ≤ 1e-4", later: "there are no gradients yet" },
+  {
+    what: "Vulkan validation, core and synchronization, over the whole suite",
+    asked: "0 messages",
+    task: { command: "deno task test:validate", results: "test-validate" },
+  },
+  {
+    what: "GPU-assisted validation over the op suite",
+    asked: "0 messages",
+    task: { command: "deno task test:validate", results: "test-validate" },
+  },
+  {
+    what: "AddressSanitizer and UndefinedBehaviorSanitizer over the native library",
+    asked: "0 reports",
+    task: { command: "deno task test:sanitize", results: "test-sanitize" },
+  },
+  {
+    what: "Native objects alive after each test file",
+    asked: "0 buffers, 0 plans, 0 devices",
+    tests: file("ffi", "ffi_plan", "ffi_pipelines", "growth", "kv_buffers", "generate"),
+  },
+  {
+    what: "Soak: 10,000 steps on the CPU, 2,000 by Vulkan",
+    asked: "process and device grow < 1 % or 1 MB after warm-up, no more than 5 % slower",
+    task: { command: "deno task soak", results: "soak" },
+  },
+  {
+    what: "100 model loads and 100 opened devices in one process",
+    asked: "growth < 1 % or 1 MB each way",
+    task: { command: "deno task soak", results: "soak" },
+  },
+  {
+    what: "Fuzzing of every file format",
+    asked:
+      "20,000 inputs in CI, 1,000,000 by request: 0 crashes, each < 100 ms, < 64 MB extra, typed errors of one line",
+    task: { command: "deno task fuzz", results: "fuzz" },
+  },
+  {
+    what: "Limits of loaders",
+    asked:
+      "header ≤ 100 MB, ≤ 100,000 tensors, rank ≤ 8, strings ≤ 1 MB, templates ≤ 256 kB; sizes checked before allocation",
+    tests: file("io", "config", "model_files"),
+  },
+  {
+    what: "Damaged downloads: cut, flipped bits, full disk, two processes",
+    asked: "100 % resumed or refused by SHA-256",
+    later: "there are no downloads yet; `load({ verify })` compares files that are there with their sums",
+  },
+  {
+    what: "Injected failures: memory at each allocation, timeout, lost device",
+    asked: "typed error, process alive, device can be opened again, weights loaded again",
+    tests: file("ffi_faults"),
+  },
+  {
+    what: "Memory a model needs, before loading",
+    asked: "refused with numbers where it does not fit",
+    tests: [named("cli", /does not fit into memory|memory cannot grow/), named("io", /too large|memory/)],
+  },
+  {
+    what: "Latency of an abort: signal, Ctrl-C",
+    asked: "≤ 1 token or 200 ms, device idle and memory free afterwards",
+    tests: [...file("responsive"), named("generate", /abort/), named("cli", /Ctrl-C/)],
+  },
+  {
+    what: "Chat templates and prompts that mean harm",
+    asked: "≤ 1e6 steps, ≤ 4 MB in a value, 1 s; 0 control ids from text of users",
+    task: { command: "deno task fuzz", results: "fuzz" },
+    tests: file("chat_template"),
+  },
+  {
+    what: "Server: limits of bodies, headers, queue and context; 500 clients at once",
+    asked: "0 crashes, no mix-up between streams",
+    later: "there is no server yet",
+  },
+  {
+    what: "Determinism: same seed and device",
+    asked: "equal tokens, bit for bit",
+    tests: [named("generate", /seed/), named("cli", /seed/), named("batch", /seed|alone/), named("sampler", /seed/)],
+  },
+  {
+    what: "Cold start: closed network, no GPU, no library, no HOME, read-only cache",
+    asked: "one clear line each; an error only where a GPU was asked for",
+    tests: [
+      ...file("cache"),
+      named("cli", /no GPU|another build|library/),
+      named("devices", /library|HOME|driver|cache|fallback/i),
+    ],
+  },
+  {
+    what: "The least permissions",
+    asked: "the scoped command runs",
+    tests: [named("devices", /--allow-ffi/), named("cli", /permission/)],
+  },
+];
+
+/** A test that ran. */
+export interface TestCase {
+  /** Its file's name without the folder. */
+  readonly file: string;
+  readonly name: string;
+  readonly outcome: "passed" | "failed" | "skipped";
+}
+
+/** What tests say about the checks that they measure. */
+export function rowsOf(cases: readonly TestCase[]): ResultRow[] {
+  return CHECKS.flatMap(({ tests }, i): ResultRow[] => {
+    if (tests === undefined) return [];
+    const own = cases.filter((one) =>
+      tests.some(({ file, name }) => file === one.file && (name?.test(one.name) ?? true))
+    );
+    const count = (outcome: TestCase["outcome"]): number => own.filter((one) => one.outcome === outcome).length;
+    const [passed, failed, skipped] = [count("passed"), count("failed"), count("skipped")];
+    if (passed + failed === 0) return [];
+    const measured = `${passed} tests passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`;
+    return [{ check: i + 1, measured, ok: failed === 0 }];
+  });
+}
+
+/** The tests of a report in the format of JUnit, as `deno test --junit-path` writes it. */
+export function casesOf(report: string): TestCase[] {
+  const text = (escaped: string): string =>
+    escaped.replace(
+      /&(quot|gt|lt|apos|amp|#39);/g,
+      (_, name: string) => ({ quot: '"', gt: ">", lt: "<", apos: "'", amp: "&" })[name] ?? "'",
+    );
+  const cases = report.matchAll(/<testcase name="([^"]*)" classname="([^"]*)"[^>]*?(?:\/>|>([^]*?)<\/testcase>)/g);
+  return Array.from(cases, ([, name, path, inside = ""]) => ({
+    file: path.replace(/.*\//, ""),
+    name: text(name),
+    outcome: /<(failure|error)\b/.test(inside) ? "failed" : inside.includes("<skipped") ? "skipped" : "passed",
+  }));
+}

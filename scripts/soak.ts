@@ -1,0 +1,206 @@
+/**
+ * `deno task soak`: does the same thing for a long time and sees that nothing grows.
+ *
+ *     deno task soak            10,000 decoding steps on the CPU, 2,000 by Vulkan, 100 model loads, 100 opened devices
+ *     deno task soak --quick    fewer and shorter rounds, as a test runs them
+ *
+ * Each row is a process of its own that does equal rounds. Behind 20 rounds of warm-up and behind the measured
+ * ones it is asked, with the garbage collected, how much memory the process and its devices have in use: growth beyond 1 % and 1 MB
+ * is a leak. Decoding must not become slower either.
+ *
+ * @module
+ */
+
+import process from "node:process";
+import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
+import { devices, openBackends } from "../src/backend/devices.ts";
+import { importArguments } from "./imports.ts";
+import { writeResult } from "./results.ts";
+import type { Kind } from "./soak/kinds.ts";
+
+/** Rounds before anything is measured, in which caches fill, pipelines are made and code is compiled, and rounds that are. */
+const ROUNDS = { full: { warm: 20, measured: 80 }, quick: { warm: 20, measured: 10 } } as const;
+/**
+ * Equal work must find equal room: the part of the heap for what is new has a fixed size, and glibc keeps one pool of memory for all
+ * threads. Otherwise both grow by many megabytes with the number of rounds, whatever the rounds do.
+ */
+const STEADY = {
+  flags: "--v8-flags=--expose-gc,--min-semi-space-size=4,--max-semi-space-size=4",
+  env: { MALLOC_ARENA_MAX: "1" },
+};
+/** Processes at once. */
+const PROCESSES = 2;
+/** How often the measured rounds are done again where something grew: a leak grows every time, code that was compiled late once. */
+const WINDOWS = 4;
+/** Measurements of memory at either end; the least counts, since what waits to be freed is no leak. */
+const LOOKS = 4;
+/** Growth that is allowed, the larger of both. */
+const [SHARE, BYTES] = [0.01, 2 ** 20];
+/** How much longer the quickest of the last rounds may take than that of the first. */
+const SLOWER = 0.05;
+
+/** What a process measured. */
+interface Soak {
+  readonly units: number;
+  /** Bytes of the process and of its devices behind the warm-up and at the end. */
+  readonly rss: readonly [number, number];
+  readonly device: readonly [number, number];
+  /** Processor time of the quickest round of the first and of the last ones, in milliseconds. */
+  readonly quickest: readonly [number, number];
+}
+
+/** Frees what nobody holds any more, and lets finalizers run. */
+async function collect(): Promise<void> {
+  const { gc } = globalThis as { gc?: () => void };
+  for (let i = 0; i < 3; i++) {
+    gc?.();
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+async function soak(kind: Kind, device: string, quick: boolean): Promise<Soak> {
+  const round = await kind.start(device);
+  const units = quick ? kind.units.quick : device === "wasm" ? kind.units.wasm : kind.units.vulkan;
+  const { warm, measured } = ROUNDS[quick ? "quick" : "full"];
+  const times: number[] = [];
+  const run = async (): Promise<void> => {
+    const cpu = process.cpuUsage();
+    await round(units);
+    const { user, system } = process.cpuUsage(cpu);
+    times.push((user + system) / 1000);
+  };
+  const look = async (): Promise<[number, number]> => {
+    let [rss, held] = [Infinity, Infinity];
+    for (let i = 0; i < LOOKS; i++) {
+      await collect();
+      rss = Math.min(rss, Deno.memoryUsage().rss);
+      held = Math.min(held, openBackends().reduce((sum, backend) => sum + backend.memory().active, 0));
+    }
+    return [rss, held];
+  };
+  for (let i = 0; i < warm; i++) {
+    await run();
+    if (i % 4 === 3) await collect(); // the collector has to be warm too
+  }
+  const part = Math.floor(measured / 4);
+  let done = warm;
+  for (let windows = 1;; windows++) {
+    const before = await look();
+    times.length = 0;
+    for (let i = 0; i < measured; i++, done++) await run();
+    const after = await look();
+    const row: Soak = {
+      units: units * done,
+      rss: [before[0], after[0]],
+      device: [before[1], after[1]],
+      quickest: [Math.min(...times.slice(0, part)), Math.min(...times.slice(-part))],
+    };
+    if (windows === WINDOWS || faults(row, kind, quick).length === 0) return row;
+  }
+}
+
+const FLAGS = {
+  "quick": { help: "fewer and shorter rounds" },
+  "only": { value: "ROWS", help: "rows, separated by commas: decode, load, device (all)" },
+  "device": { value: "NAMES", help: "devices, separated by commas (wasm and the first Vulkan device)" },
+  "rows": { value: "FILE", help: "module that exports other rows as KINDS" },
+  "child": { help: "measure one row on one device in this process and print it as JSON" },
+} as const satisfies Flags;
+
+const PROGRAM = {
+  name: "soak",
+  about: "Does the same thing for a long time and sees that nothing grows.",
+  flags: FLAGS,
+};
+
+const grew = ([before, after]: readonly [number, number]): boolean => after - before > Math.max(BYTES, SHARE * before);
+const megabytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(2);
+
+/** What is wrong with a row, in words. */
+function faults({ rss, device, quickest }: Soak, kind: Kind, quick: boolean): string[] {
+  const slower = quickest[1] / quickest[0] - 1;
+  return [
+    grew(rss) ? "the process grew" : "",
+    grew(device) ? "the device grew" : "",
+    kind.check === 11 && !quick && slower > SLOWER ? `${(100 * slower).toFixed(0)} % slower` : "",
+  ].filter((text) => text !== "");
+}
+
+/** One row of the table, and the same in words. */
+function describe({ units, rss, device, quickest }: Soak, kind: Kind, name: string): { line: string; words: string } {
+  const columns = [
+    kind.name.padEnd(7),
+    name.padEnd(10),
+    String(units).padStart(10),
+    ...[...rss, ...device].map((bytes, i) => megabytes(bytes).padStart(i < 2 ? 11 : 14)),
+    ...quickest.map((ms) => ms.toFixed(1).padStart(10)),
+  ];
+  const change = (of: readonly [number, number]): string => `${megabytes(of[1] - of[0])} MB`;
+  const slower = kind.check === 11 ? `, time ${(100 * (quickest[1] / quickest[0] - 1)).toFixed(1)} %` : "";
+  const words = `${units.toLocaleString("en")} ${kind.each} on ${name}: process ${change(rss)}, device ${
+    change(device)
+  }${slower}`;
+  return { line: columns.join(" "), words };
+}
+
+/** Measures a row in a process of its own; a text is why that failed. */
+async function measure(kind: Kind, device: string, quick: boolean, rows: string): Promise<Soak | string> {
+  const script = ["--no-check", ...await importArguments(), import.meta.url];
+  const args = ["--child", "--only", kind.name, "--device", device, "--rows", rows, ...(quick ? ["--quick"] : [])];
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", STEADY.flags, ...script, ...args],
+    env: STEADY.env,
+    stdin: "null",
+  }).output();
+  return code === 0 ? JSON.parse(new TextDecoder().decode(stdout)) : new TextDecoder().decode(stderr).trim();
+}
+
+if (import.meta.main) {
+  await runMain(PROGRAM, async ({ quick = false, only, device, child, rows }) => {
+    const module = rows ?? new URL("soak/kinds.ts", import.meta.url).href;
+    const { KINDS }: { KINDS: readonly Kind[] } = await import(module);
+    const unknown = only?.split(",").find((name) => !KINDS.some((kind) => kind.name === name));
+    if (unknown !== undefined) {
+      throw new UsageError(`--only is "${unknown}", expected one of ${KINDS.map(({ name }) => name).join(", ")}`);
+    }
+    const kinds = KINDS.filter(({ name }) => only === undefined || only.split(",").includes(name));
+    if (child) {
+      print(`${JSON.stringify(await soak(kinds[0], device!, quick))}\n`);
+      return 0;
+    }
+    const vulkan = device === undefined ? devices().find((row) => row.usable && row.type !== "wasm")?.name : undefined;
+    const names = device?.split(",") ?? ["wasm", ...(vulkan ? [vulkan] : [])];
+    if (names.length === 1 && device === undefined) note("soak: there is no Vulkan device: only the CPU is tried\n");
+    print(
+      "row     device          count   MB before    MB after  device before   device after   ms before  ms after\n",
+    );
+    let failed = 0;
+    const results: { check: number; measured: string; ok: boolean }[] = [];
+    const jobs = kinds.flatMap((kind) => names.map((name) => ({ kind, name })));
+    const count = jobs.length;
+    const work = async (): Promise<void> => {
+      for (let job = jobs.shift(); job; job = jobs.shift()) {
+        const { kind, name } = job;
+        const row = await measure(kind, name, quick, module);
+        const { line, words } = typeof row === "string"
+          ? { line: `${kind.name.padEnd(7)} ${name}`, words: "" }
+          : describe(row, kind, name);
+        const wrong = typeof row === "string" ? [row] : faults(row, kind, quick);
+        if (wrong.length > 0) failed++;
+        print(`${line}${wrong.length > 0 ? `   FAILED: ${wrong.join(", ")}` : ""}\n`);
+        results.push({ check: kind.check, measured: words, ok: wrong.length === 0 });
+      }
+    };
+    await Promise.all(Array.from({ length: PROCESSES }, work));
+    if (!quick && only === undefined && device === undefined) {
+      const rows = Object.entries(Object.groupBy(results, ({ check }) => check)).map(([check, list]) => ({
+        check: Number(check),
+        measured: list!.map(({ measured }) => measured).join("; "),
+        ok: list!.every(({ ok }) => ok),
+      }));
+      await writeResult("soak", "deno task soak", rows);
+    }
+    print(`${count - failed} passed, ${failed} failed\n`);
+    return failed > 0 ? 1 : 0;
+  });
+}
