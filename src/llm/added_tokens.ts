@@ -7,7 +7,6 @@
 
 import { quoted } from "../graph/error.ts";
 import { CharSet, isWhiteSpace, matching } from "./char_set.ts";
-import { LlmError } from "./error.ts";
 import type { JsonBytes } from "./json_bytes.ts";
 import { TokenMatcher } from "./token_matcher.ts";
 
