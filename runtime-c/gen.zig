@@ -43,7 +43,7 @@ const kernels_head =
     \\// deno-fmt-ignore-file
     \\/**
     \\ * The kernel contract: ids, buffers, push blocks and spec constants of every kernel, the elementwise table, and the
-    \\ * constants of shaders/dtype.h and shaders/plan.h.
+    \\ * constants of shaders/include/dtype.h and shaders/include/plan.h.
     \\ *
     \\ * @module
     \\ */
@@ -80,7 +80,7 @@ const kernels_head =
     \\
     \\/** A field of a push block: `count` 4-byte words. */
     \\export interface PushField {
-    \\  /** As in shaders/push.h. */
+    \\  /** As in shaders/include/push.h. */
     \\  readonly name: string;
     \\  /** How a word is read. */
     \\  readonly type: "u32" | "i32" | "f32";
@@ -91,7 +91,7 @@ const kernels_head =
     \\/** What an elementwise function computes in and gives. */
     \\export type Domain = "float" | "int" | "uint";
     \\
-    \\/** A function of shaders/elementwise.h. */
+    \\/** A function of shaders/include/elementwise.h. */
     \\export interface ElementwiseRow {
     \\  /** As step words name it. */
     \\  readonly id: number;
@@ -124,13 +124,13 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
         try w.print("],\n    needs: \"{s}\",\n    wasm: {},\n  }},\n", .{ kernel.needs, kernel.wasm });
     }
     try w.writeAll("} as const satisfies Readonly<Record<string, KernelRow>>;\n\n/** Name of a kernel. */\nexport type KernelName = keyof typeof KERNELS;\n\n");
-    try w.writeAll("/** Push blocks of shaders/push.h: fields in order. */\nexport const PUSH = {\n");
+    try w.writeAll("/** Push blocks of shaders/include/push.h: fields in order. */\nexport const PUSH = {\n");
     for (t.blocks) |block| {
         try w.print("  {s}: [\n", .{block.name});
         for (block.fields) |f| try w.print("    {{ name: \"{s}\", type: \"{s}\", count: {d} }},\n", .{ f.name, f.type, f.count });
         try w.writeAll("  ],\n");
     }
-    try w.writeAll("} as const satisfies Readonly<Record<string, readonly PushField[]>>;\n\n/** Functions of shaders/elementwise.h. */\nexport const ELEMENTWISE = {\n");
+    try w.writeAll("} as const satisfies Readonly<Record<string, readonly PushField[]>>;\n\n/** Functions of shaders/include/elementwise.h. */\nexport const ELEMENTWISE = {\n");
     for (t.elementwise) |row| {
         try w.print("  {s}: {{ id: {d}, arity: {d}, domains: {{", .{ row.name, row.id, row.arity });
         var separator: []const u8 = " ";
@@ -140,9 +140,9 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
         };
         try w.writeAll(" } },\n");
     }
-    try w.writeAll("} as const satisfies Readonly<Record<string, ElementwiseRow>>;\n\n/** Name of an elementwise function. */\nexport type ElementwiseName = keyof typeof ELEMENTWISE;\n\n// shaders/dtype.h\n\n");
+    try w.writeAll("} as const satisfies Readonly<Record<string, ElementwiseRow>>;\n\n/** Name of an elementwise function. */\nexport type ElementwiseName = keyof typeof ELEMENTWISE;\n\n// shaders/include/dtype.h\n\n");
     for (t.dtype) |c| try w.print("/** {s} of dtype.h. */\nexport const {s} = {d};\n", .{ c.name, c.name, c.value });
-    try w.writeAll("\n// shaders/plan.h\n\n");
+    try w.writeAll("\n// shaders/include/plan.h\n\n");
     for (t.plan) |c| try w.print("/** {s} of plan.h. */\nexport const {s} = 0x{x};\n", .{ c.name, c.name, @as(u64, @intCast(c.value)) });
     return out.written();
 }

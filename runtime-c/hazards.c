@@ -2,7 +2,7 @@
 
 #include "hazards.h"
 
-#include "../shaders/plan.h"
+#include "../shaders/include/plan.h"
 
 static bool conflicts(const Hazards *h, const SlotHazard *slot, bool reads, bool writes, bool disjoint) {
     bool written = slot->written == h->epoch, read = slot->read == h->epoch;

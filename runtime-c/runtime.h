@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../shaders/plan.h"
+#include "../shaders/include/plan.h"
 #include "facts.h"
 #include "handles.h"
 #include "kernel_table.h"

@@ -1,6 +1,6 @@
 // libvk_runtime: the whole C ABI of vkmx's Vulkan runtime.
 //
-// Devices, buffers, plans (see shaders/plan.h), tickets. Conventions:
+// Devices, buffers, plans (see shaders/include/plan.h), tickets. Conventions:
 //   - every function returns a status: 0 ok, negative failure; values are append-only. What a failure was is kept per device and
 //     call, and read with vkrt_last_error(device, …); device 0 holds the failures that belong to no device;
 //   - handles are u32 (index + generation); a stale one is VKRT_ERROR_HANDLE, never a crash; 0 is never a handle;

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ALPHABET } from "../src/llm/vocabulary.ts";
+import { ALPHABET } from "../src/llm/tokenizer/vocabulary.ts";
 import { float16Bits } from "../src/graph/dtype.ts";
 import type { ModelShape } from "./synthetic.ts";
 

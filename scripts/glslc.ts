@@ -8,7 +8,7 @@
  */
 
 import { osRelease } from "./packages.ts";
-import { lastLine, say } from "./say.ts";
+import { lastLine, say } from "./log.ts";
 import { exists, run, TOOLS } from "./tools.ts";
 
 const SUITE = "trixie";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { lastLine, say } from "./say.ts";
+import { lastLine, say } from "./log.ts";
 import { exists, run } from "./tools.ts";
 
 /** On Debian and Ubuntu. */

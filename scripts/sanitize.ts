@@ -10,7 +10,7 @@
 
 import { print, runMain } from "../examples/cli.ts";
 import { importArguments } from "./imports.ts";
-import { lastLine } from "./say.ts";
+import { lastLine } from "./log.ts";
 import { findZig, type Finished, ROOT, run, TOOLS, ZIG_VERSION } from "./tools.ts";
 
 const FLAGS = {

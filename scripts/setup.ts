@@ -9,7 +9,7 @@
 
 import { provideGlslc } from "./glslc.ts";
 import { providePackages } from "./packages.ts";
-import { lastLine, say } from "./say.ts";
+import { lastLine, say } from "./log.ts";
 import { exists, findZig, ROOT, run, TOOLS, ZIG_VERSION } from "./tools.ts";
 
 /** What pip may install: one version, with the SHA-256 of its file for each platform. */

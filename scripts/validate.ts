@@ -86,7 +86,7 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
     const env = { ...LAYER, ...checks, VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_VALIDATION_LOG: log };
     print(`${name} on ${device}\n`);
     for (const [mistake, id] of Object.entries(planted)) {
-      await run([Deno.execPath(), "run", "-A", ...imports, "tests/planted_violations.ts", mistake], { env });
+      await run([Deno.execPath(), "run", "-A", ...imports, "tests/support/planted_violations.ts", mistake], { env });
       const { messages } = await takeLog(log);
       const counted = messages.filter((message) => message.includes(id)).length;
       tell(counted > 0, `planted mistake "${mistake}": ${counted} messages`, counted > 0 ? [] : messages);

@@ -4,7 +4,7 @@ import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { UsageError } from "../examples/cli.ts";
 import * as mx from "../mod.ts";
-import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench_sequences.ts";
+import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench/sequences.ts";
 import {
   type Case,
   describeRows,
@@ -14,11 +14,11 @@ import {
   row,
   runPeer,
   runSide,
-} from "../scripts/bench_sides.ts";
+} from "../scripts/bench/compare.ts";
 import { getBackend } from "../src/backend/devices.ts";
-import { matrixMap } from "../src/schedule/matrices.ts";
-import { testDevices } from "./devices.ts";
-import { TINY_DIR } from "./models.ts";
+import { matrixMap } from "../src/schedule/ops/coopmat.ts";
+import { testDevices } from "./support/devices.ts";
+import { TINY_DIR } from "./support/models.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 

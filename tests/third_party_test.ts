@@ -4,7 +4,7 @@
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { PEERS } from "../scripts/bench_sides.ts";
+import { PEERS } from "../scripts/bench/compare.ts";
 import { PACKAGES } from "../scripts/glslc.ts";
 import { APT } from "../scripts/packages.ts";
 import { FILES } from "../scripts/qwen3_tokenizer.ts";

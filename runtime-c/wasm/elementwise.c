@@ -1,4 +1,4 @@
-// elementwise: a chain of up to four rows of shaders/elementwise.h, block by block.
+// elementwise: a chain of up to four rows of shaders/include/elementwise.h, block by block.
 //
 // A row is a loop over a block of 512 registers that the compiler vectorises. Blocks stay in the L1 cache between the
 // steps of a chain; 4-byte operands that lie contiguously are read in place and 4-byte results are written in place.
@@ -44,7 +44,7 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
             OPERANDS_1(Float) if (m_is_far(a)) float_result = body;                                                   \
         }                                                                                                             \
     }
-#include "../../shaders/elementwise.h"
+#include "../../shaders/include/elementwise.h"
 
 enum { KIND_FLOAT, KIND_INT, KIND_UINT }; // domains and kinds of results
 
@@ -58,7 +58,7 @@ static const struct {
 #define FLOAT_ROW(id, name, arity, result, body) [KIND_FLOAT][id] = {float_##name, KIND_##result},
 #define INT_ROW(id, name, arity, result, body) [KIND_INT][id] = {int_##name, KIND_##result},
 #define UINT_ROW(id, name, arity, result, body) [KIND_UINT][id] = {uint_##name, KIND_##result},
-#include "../../shaders/elementwise.h"
+#include "../../shaders/include/elementwise.h"
 };
 
 static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
@@ -66,7 +66,7 @@ static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
 #define FAR_ROW(id, name, body) [id] = far_##name,
-#include "../../shaders/elementwise.h"
+#include "../../shaders/include/elementwise.h"
 };
 
 // ---- results rounded as a separate op would have stored them ------------------------------------------------------

@@ -1,10 +1,10 @@
-// What a WASM kernel sees, and the typed loads and stores that mirror shaders/common.glsl.
+// What a WASM kernel sees, and the typed loads and stores that mirror shaders/include/common.glsl.
 //
 // Kernel `name` of kernels.zon is `void k_name(const Call *call)`, or, where the table says that it can be cut,
 // `void k_name(const Call *call, uint32_t first, uint32_t last)`, which runs a range of its `chunks_name(call)` chunks on
 // whatever thread calls it; a chunk is some microseconds to a millisecond of work. Buffers in table order as pointers (NULL where absent),
 // spec constants in table order (spec[0] = THREADS is of no use here), the push block. The whole problem is in the push
-// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/math.h.
+// block. Freestanding: no libc; memcpy and memset are compiler builtins, math is in shaders/include/math.h.
 
 #ifndef VKMX_WASM_KERNEL_H
 #define VKMX_WASM_KERNEL_H
@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../shaders/dtype.h"
-#include "../../shaders/push.h"
+#include "../../shaders/include/dtype.h"
+#include "../../shaders/include/push.h"
 
 typedef struct Call {
     uint8_t *buffer[8];

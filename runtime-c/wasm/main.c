@@ -1,10 +1,10 @@
-// The WASM executor: checks Plans (shaders/plan.h) and runs them by calling the kernel of each id.
+// The WASM executor: checks Plans (shaders/include/plan.h) and runs them by calling the kernel of each id.
 //
 // A run walks the Plan here, so JavaScript makes one call for many dispatches. Kernels get their spec words and push
 // block in place, buffers as pointers; grids are of no use. Kernels that can be cut run on all threads of the pool, and a
 // run may stop between their chunks. Nothing is kept between calls but the heap of memory.c.
 
-#include "../../shaders/plan.h"
+#include "../../shaders/include/plan.h"
 #include "kernel_table.h"
 #include "packed.h"
 #include "pool.h"

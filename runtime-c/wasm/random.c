@@ -1,6 +1,6 @@
 // Kernel random_bits: threefry words in MLX's layout; see random_bits.comp.
 
-#include "../../shaders/threefry.h"
+#include "../../shaders/include/threefry.h"
 #include "kernel.h"
 
 void k_random_bits(const Call *call) {

@@ -3,7 +3,7 @@
 // A row is walked in runs of up to RUN registers, read through its strides into a small buffer; what folds a run then
 // sees plain arrays and can use SIMD. Float sums add the runs' sums in double.
 
-#include "../../shaders/combine.h"
+#include "../../shaders/include/combine.h"
 #include "simd.h"
 
 enum { RUN = 512 };

@@ -1,6 +1,6 @@
 // Kernels softmax, rms_norm and rope: a contiguous row of floats at a time, float32 inside.
 
-#include "../../shaders/angle.h"
+#include "../../shaders/include/angle.h"
 #include "simd.h"
 
 enum { RUN = 512 };

@@ -5,7 +5,7 @@
 // comparisons. Thresholds: one pass fills the linear histogram, then the few logits of the threshold's bin are copied
 // out and the radix select runs over the copy.
 
-#include "../../shaders/sample.h"
+#include "../../shaders/include/sample.h"
 #include "simd.h"
 
 enum { RUN = 512, NEAR_BINS = 64, COPIED = 16384, MAX_RUNS = 262144 / RUN };

@@ -1,7 +1,7 @@
 // scatter: out[outer][index(k)][inner] = OP(out[…], updates[outer][k][inner]), k in order: equal indices give the same
-// result on every run and the last assignment wins. See shaders/scatter.comp.
+// result on every run and the last assignment wins. See shaders/ops/scatter.comp.
 
-#include "../../shaders/math.h"
+#include "../../shaders/include/math.h"
 #include "indices.h"
 
 static float combine_float(uint32_t op, float a, float b) {

@@ -1,7 +1,7 @@
 // Kernels sort_init, sort_pass and sort_finish: the same bitonic passes as the shaders, in the same dispatches
 // (push.h).
 
-#include "../../shaders/combine.h"
+#include "../../shaders/include/combine.h"
 #include "simd.h"
 
 void k_sort_init(const Call *call) {

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ALPHABET } from "../../src/llm/vocabulary.ts";
+import { ALPHABET } from "../../src/llm/tokenizer/vocabulary.ts";
 import { join, word } from "./bytes.ts";
 import { bytesOf, type Json, treeOf } from "./json.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { recall, remember } from "../../ffi/findings.ts";
+import { recall, remember } from "../../ffi/device_probe_cache.ts";
 import { findLibrary } from "../../ffi/library.ts";
 import * as mx from "../../mod.ts";
 import { closeDevices, devices } from "../../src/backend/devices.ts";

@@ -5,11 +5,11 @@
  */
 
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
-import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder.ts";
+import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder/spec.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { SharedMemory } from "../schedule/storage.ts";
+import { SharedMemory } from "../schedule/plan/storage.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 
 /** An array of whatever its memory holds, NaN among it: for rows that are written before they are read. */

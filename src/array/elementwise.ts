@@ -1,7 +1,7 @@
 /**
- * How elementwise functions are built: the dtype rule of each row of shaders/elementwise.h, and one function that applies it.
+ * How elementwise functions are built: the dtype rule of each row of shaders/include/elementwise.h, and one function that applies it.
  *
- * A new function is a row in shaders/elementwise.h, a rule here and a documented function in unary.ts or binary.ts.
+ * A new function is a row in shaders/include/elementwise.h, a rule here and a documented function in unary.ts or binary.ts.
  *
  * @module
  */
@@ -88,7 +88,7 @@ const RULES = {
   right_shift: "shift",
 } as const satisfies Record<string, Rule>;
 
-/** Rows of shaders/elementwise.h that this layer applies. */
+/** Rows of shaders/include/elementwise.h that this layer applies. */
 export type RowName = keyof typeof RULES;
 
 /** Rows that bool takes in place of arithmetic that would leave 0 and 1. */

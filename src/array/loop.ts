@@ -5,10 +5,10 @@
  */
 
 import { FastPathFailure, MAX_STEPS, peekNode, pokeNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
-import { options } from "../schedule/options.ts";
+import { options } from "../schedule/plan/options.ts";
 import { backendOf } from "../schedule/realize.ts";
-import { SharedMemory } from "../schedule/storage.ts";
-import { leastTile } from "../schedule/tiles.ts";
+import { SharedMemory } from "../schedule/plan/storage.ts";
+import { leastTile } from "../schedule/ops/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";

@@ -102,7 +102,7 @@ export {
   setDefaultDevice,
   withDevice,
 } from "../schedule/devices.ts";
-export { setFusion } from "../schedule/options.ts";
+export { setFusion } from "../schedule/plan/options.ts";
 export {
   describeProfile,
   type KernelTime,
@@ -110,7 +110,7 @@ export {
   profile,
   type ProfileOptions,
   sumKernels,
-} from "../schedule/profile.ts";
+} from "../schedule/plan/profile.ts";
 
 /** The ratio of a circle's circumference to its diameter. */
 export const pi: number = Math.PI;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { packLeaves } from "../schedule/packing.ts";
+import { packLeaves } from "../schedule/pack_weights.ts";
 import { nodeOf, type Tensor } from "./tensor.ts";
 
 /**

@@ -1,5 +1,5 @@
 /**
- * Elementwise functions of one array. Each is a row of shaders/elementwise.h, or composed of others where that loses nothing.
+ * Elementwise functions of one array. Each is a row of shaders/include/elementwise.h, or composed of others where that loses nothing.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
  * What the layers above know of a device: bytes, Plans and tickets.
  *
- * A {@link Backend} executes Plans (shaders/plan.h) over buffers that it hands out. It knows neither ops nor dtypes; the
+ * A {@link Backend} executes Plans (shaders/include/plan.h) over buffers that it hands out. It knows neither ops nor dtypes; the
  * scheduler above it knows neither Vulkan nor WebAssembly. Two implementations exist, `vulkan.ts` and `wasm.ts`.
  *
  * @module

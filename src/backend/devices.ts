@@ -32,7 +32,7 @@ import { createWasmBackend } from "./wasm.ts";
 
 export { environment, gpuPresent };
 export { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
-export { recall, remember } from "../../ffi/findings.ts";
+export { recall, remember } from "../../ffi/device_probe_cache.ts";
 
 /** A device of this machine, usable or not. */
 export interface DeviceInfo {

@@ -2,7 +2,7 @@
 // deno-fmt-ignore-file
 /**
  * The kernel contract: ids, buffers, push blocks and spec constants of every kernel, the elementwise table, and the
- * constants of shaders/dtype.h and shaders/plan.h.
+ * constants of shaders/include/dtype.h and shaders/include/plan.h.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export interface KernelRow {
 
 /** A field of a push block: `count` 4-byte words. */
 export interface PushField {
-  /** As in shaders/push.h. */
+  /** As in shaders/include/push.h. */
   readonly name: string;
   /** How a word is read. */
   readonly type: "u32" | "i32" | "f32";
@@ -50,7 +50,7 @@ export interface PushField {
 /** What an elementwise function computes in and gives. */
 export type Domain = "float" | "int" | "uint";
 
-/** A function of shaders/elementwise.h. */
+/** A function of shaders/include/elementwise.h. */
 export interface ElementwiseRow {
   /** As step words name it. */
   readonly id: number;
@@ -61,7 +61,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x651b394a;
+export const ABI_HASH = 0x4c2a318c;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -1588,7 +1588,7 @@ export const KERNELS = {
 /** Name of a kernel. */
 export type KernelName = keyof typeof KERNELS;
 
-/** Push blocks of shaders/push.h: fields in order. */
+/** Push blocks of shaders/include/push.h: fields in order. */
 export const PUSH = {
   ElementwisePush: [
     { name: "count", type: "u32", count: 1 },
@@ -1802,7 +1802,7 @@ export const PUSH = {
   ],
 } as const satisfies Readonly<Record<string, readonly PushField[]>>;
 
-/** Functions of shaders/elementwise.h. */
+/** Functions of shaders/include/elementwise.h. */
 export const ELEMENTWISE = {
   identity: { id: 0, arity: 1, domains: { float: "float", int: "int", uint: "uint" } },
   select: { id: 1, arity: 3, domains: { float: "float", int: "int", uint: "uint" } },
@@ -1879,7 +1879,7 @@ export const ELEMENTWISE = {
 /** Name of an elementwise function. */
 export type ElementwiseName = keyof typeof ELEMENTWISE;
 
-// shaders/dtype.h
+// shaders/include/dtype.h
 
 /** DTYPE_BOOL of dtype.h. */
 export const DTYPE_BOOL = 0;
@@ -1936,7 +1936,7 @@ export const OFFSET_SCALAR = 1;
 /** OFFSET_BATCH of dtype.h. */
 export const OFFSET_BATCH = 2;
 
-// shaders/plan.h
+// shaders/include/plan.h
 
 /** PLAN_MAGIC of plan.h. */
 export const PLAN_MAGIC = 0x31504b56;

@@ -1,7 +1,7 @@
 /**
  * Element types: one row per dtype with its size, kind, kernel code and host view, and MLX's promotion rules.
  *
- * Codes are those of shaders/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens,
+ * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens,
  * integers with floats take the float, float16 with bfloat16 is float32); JavaScript numbers are weak: they take the
  * dtype of the array beside them and only lift integers to float32 when they are not whole.
  *
@@ -21,7 +21,7 @@ export interface Dtype {
   readonly kind: DtypeKind;
   /** Bytes of one element. */
   readonly bytes: number;
-  /** Code in kernels (shaders/dtype.h). */
+  /** Code in kernels (shaders/include/dtype.h). */
   readonly code: number;
 }
 

@@ -71,7 +71,7 @@ export interface OpAttrs {
   /** start + i * step, one dimension. */
   arange: { readonly start: number; readonly step: number };
   /**
-   * A row of shaders/elementwise.h over 1 to 3 inputs that broadcast to `shape`. `domain` is what the function computes in;
+   * A row of shaders/include/elementwise.h over 1 to 3 inputs that broadcast to `shape`. `domain` is what the function computes in;
    * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).
    */
   elementwise: { readonly fn: string };

@@ -13,7 +13,7 @@ import { LlmError } from "./error.ts";
 import type { GenerateOptions, StepOptions } from "./generate.ts";
 import type { LoadOptions } from "./load.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** Names of options; the types see to it that none is missing. */
 type Names<T> = Readonly<Record<keyof T, true>>;

@@ -29,7 +29,7 @@ import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeSampler, repetitionContext } from "./sampler.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
 export interface BatchGenerateOptions

@@ -41,7 +41,7 @@ import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { type Batch, endsWell, Pace } from "./pace.ts";
+import { type Batch, endsWell, Pace } from "./submission_sizer.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */

@@ -13,7 +13,7 @@ import { checkSignal, untilAborted } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder } from "./decode.ts";
-import { StopStrings, type StreamDecoder } from "./detokenizer.ts";
+import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
 import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs.ts";
@@ -27,7 +27,7 @@ import {
   type Sampler,
   type SamplerOptions,
 } from "./sampler.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
 export type Prompt = string | readonly number[] | readonly ChatMessage[];

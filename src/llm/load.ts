@@ -14,7 +14,7 @@ import { checkOptions } from "./arguments.ts";
 import { Fields, type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config.ts";
 import { LlmError } from "./error.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
-import { Tokenizer } from "./tokenizer.ts";
+import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { Sums, type Verify } from "./verify.ts";
 import {
   filesRead,

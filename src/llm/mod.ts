@@ -42,8 +42,8 @@ export {
 } from "./sampler.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
-export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer.ts";
-export { StopStrings, StreamDecoder, type TokenBytes } from "./detokenizer.ts";
+export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
+export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";
 export type { LanguageModel } from "./models/mod.ts";

@@ -14,9 +14,9 @@ import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./garbage.ts";
 import { lower } from "./lower.ts";
-import { options } from "./options.ts";
+import { options } from "./plan/options.ts";
 import { backendOf, holding, realize, takeStorage } from "./realize.ts";
-import type { Storage } from "./storage.ts";
+import type { Storage } from "./plan/storage.ts";
 
 interface Trace {
   readonly executable: Executable;

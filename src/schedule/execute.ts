@@ -7,8 +7,8 @@
 import { type Backend, encodeSlots, type PlanHandle, setSlot, type Slot, type SlotWords } from "../backend/backend.ts";
 import type { Node, Stored } from "../graph/node.ts";
 import type { Lowered } from "./lower.ts";
-import { profiler } from "./profile.ts";
-import { Storage } from "./storage.ts";
+import { profiler } from "./plan/profile.ts";
+import { Storage } from "./plan/storage.ts";
 
 /** Outputs of a run; each holds one reference of its storage. `ticket` is 0 when nothing had to run. */
 export interface RunResult {

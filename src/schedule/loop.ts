@@ -11,13 +11,13 @@ import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compile.ts";
 import { Executable, type Part } from "./execute.ts";
-import { type Better, checkStatus, statusOf } from "./fast.ts";
+import { type Better, checkStatus, statusOf } from "./decoder/megakernel.ts";
 import { lower } from "./lower.ts";
-import { options } from "./options.ts";
+import { options } from "./plan/options.ts";
 import { backendOf, realize } from "./realize.ts";
-import { SharedMemory, type Storage } from "./storage.ts";
+import { SharedMemory, type Storage } from "./plan/storage.ts";
 
-export { FastPathFailure } from "./fast.ts";
+export { FastPathFailure } from "./decoder/megakernel.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;

@@ -14,8 +14,8 @@ import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
-import { options } from "./options.ts";
-import type { Storage } from "./storage.ts";
+import { options } from "./plan/options.ts";
+import type { Storage } from "./plan/storage.ts";
 
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {

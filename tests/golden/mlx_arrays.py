@@ -1,4 +1,4 @@
-"""Writes mlx_arrays.json: results of MLX for the calls of tests/array_rows.ts, row by row under the same name.
+"""Writes mlx_arrays.json: results of MLX for the calls of tests/ops/array_rows.ts, row by row under the same name.
 
 python3 tests/golden/mlx_arrays.py     (PyPI: mlx[cpu]; the file was made with 0.32)
 """

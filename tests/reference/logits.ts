@@ -8,11 +8,11 @@
  */
 
 import * as mx from "../../mod.ts";
-import { modelFolder } from "../../scripts/bench_sides.ts";
+import { modelFolder } from "../../scripts/bench/compare.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
-import { IDS, keptLogits } from "../full_size.ts";
-import { nmse } from "../oracle.ts";
-import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../shapes.ts";
+import { IDS, keptLogits } from "../support/full_size.ts";
+import { nmse } from "../support/oracle.ts";
+import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../support/model_shapes.ts";
 
 /** (positions, vocabulary) by the reference. */
 async function reference(dir: string, ids: readonly number[]): Promise<Float32Array> {

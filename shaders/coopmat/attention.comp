@@ -1,0 +1,336 @@
+#version 460
+// coopmat_attention: out = softmax(scale * q . k + mask) . v for many queries at once, in 16x16x16 matrices, online over the keys.
+//
+// Rows are (position, query head of a group): all query heads of a kv head share its keys and values. A workgroup of SUBGROUPS walks
+// over the keys 8 * SUBGROUPS at a time; they go through shared memory as float16, the next ones already under way. The subgroups form
+// KEY_GROUPS times as many rows of 16: with 2, two subgroups share their rows and see half of the keys each time, which suits few rows, and
+// add up at the end. Scores stay in registers: of a sum matrix a lane holds the elements 0-3 of one row and 4-7 of another in the
+// same columns, four neighbouring lanes share their rows, and A has the same order, so that weights are multiplied as they come.
+//
+// `lengths` is the number of keys that count, limited to kv_len: one int32 (HAS_LENGTHS 1) or one for each batch row (2); without it
+// all do. Row i sees the first i + 1 + keys - q_len where CAUSAL; a row that sees none gives 0. Features of keys and values lie in blocks of K_BLOCK and V_BLOCK, those of one block of all
+// positions together; a block of HEAD_DIM is the plain layout. Features of a block begin at multiples of their bytes, at most 16.
+// Where queries are few, SPLITS workgroups share their keys: each leaves what it saw in float32, out (split, batch, …), and of each of
+// these rows the largest score and the sum of weights; attention_merge does the rest.
+// THREADS must be 32 * SUBGROUPS. Workgroups: (kv_heads, ceil(q_len * GROUP / (16 * SUBGROUPS / KEY_GROUPS)), SPLITS * batch).
+
+#extension GL_GOOGLE_include_directive : require
+#include "coopmat.glsl"
+#extension GL_KHR_shader_subgroup_shuffle : require
+#define BUFFERS 6
+#define PUSH CoopmatAttentionPush
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint DTYPE_Q = DTYPE_F16;
+layout(constant_id = 2) const uint DTYPE_KV = DTYPE_F16;
+layout(constant_id = 3) const uint DTYPE_OUT = DTYPE_F16;
+layout(constant_id = 4) const uint CAUSAL = 1;
+layout(constant_id = 5) const uint HAS_LENGTHS = 0;
+layout(constant_id = 6) const uint K_BLOCK = HEAD_DIM;
+layout(constant_id = 7) const uint V_BLOCK = HEAD_DIM;
+layout(constant_id = 8) const uint GROUP = 1; // query heads that share a kv head
+layout(constant_id = 9) const uint SPLITS = 1;
+
+#include "include/vector.glsl"
+
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
+
+#define WORKERS (32 * SUBGROUPS)
+#define ROW_GROUPS (SUBGROUPS / KEY_GROUPS)
+#define ROWS (16 * ROW_GROUPS)
+#define KEYS (8 * SUBGROUPS)
+#define KEYS_EACH (KEYS / KEY_GROUPS)
+#define SCORES (KEYS_EACH / 16)
+#define EIGHTS (HEAD_DIM / 8)
+#define STRIDE (EIGHTS + 1)              // uvec4 from row to row in shared memory
+#define BLOCKS (HEAD_DIM / 16)
+#define LOADS (KEYS * EIGHTS / WORKERS)  // uvec4 a thread of KEYS keys, and of as many values
+#define VALUES (KEYS * STRIDE)           // where values begin
+#define PART_STRIDE (EIGHTS + 1)         // from row to row of half of the outputs, float32
+const float LOWEST = -1e30;
+const uint KV_BYTES = DTYPE_BYTES(DTYPE_KV);
+
+shared uvec4 tile[2 * KEYS * STRIDE]; // keys and values; before them the queries, after them the outputs
+// First the numbers of a matrix's elements; at the end, with 2 groups of keys, of each lane's rows the largest scores and the sums.
+shared uvec4 beside[KEY_GROUPS > 1 ? WORKERS : 64];
+
+MATRIX_A queries[BLOCKS];
+MATRIX_SUM outputs[BLOCKS];
+uvec4 keys_next[LOADS], values_next[LOADS]; // as they lie in memory where that is in 16 bits
+uint batch, split, kv_head, row0, rows, kv_length, row_group, key_group;
+uint64_t k_address, v_address;
+
+uint64_t row_address_in(uint part, uint64_t address, int strides[3], uint head, uint position, uint dtype) {
+    return element_address(address, int(part) * strides[0] + int(head) * strides[1] + int(position) * strides[2], DTYPE_BYTES(dtype));
+}
+
+uint64_t row_address(uint64_t address, int strides[3], uint head, uint position, uint dtype) {
+    return row_address_in(batch, address, strides, head, position, dtype);
+}
+
+// Head and position of a row; those beyond the end repeat the last one.
+uvec2 row_place(uint row) {
+    uint r = min(row, rows - 1);
+    return uvec2(kv_head * GROUP + r % GROUP, r / GROUP);
+}
+
+// Keys that a row sees.
+uint row_limit(uint row) {
+    return CAUSAL != 0 ? uint(max(int(row_place(row).y + kv_length) - int(pc.p.q_len) + 1, 0)) : kv_length;
+}
+
+uint half_pair(vec2 x) {
+    f16vec2 h = unpackFloat2x16(packHalf2x16(x));
+    return packFloat2x16(clamp(h, f16vec2(-65504.0), f16vec2(65504.0)));
+}
+uvec4 halves(vec4 a, vec4 b) { return uvec4(half_pair(a.xy), half_pair(a.zw), half_pair(b.xy), half_pair(b.zw)); }
+
+// ---- keys and values --------------------------------------------------------------------------------------------------
+
+// Key and eight features of a load: neighbours in memory are neighbouring threads.
+uvec2 load_place(uint f, uint block) { return block < HEAD_DIM ? uvec2(f % KEYS, f / KEYS) : uvec2(f / EIGHTS, f % EIGHTS); }
+
+uint64_t feature_address(uint64_t address, int position, uint d, uint block, int block_stride) {
+    return element_address(address, position + int(d / block) * block_stride + int(d % block), KV_BYTES);
+}
+
+uvec4 load_eight(uint64_t address, int position, uint d, uint block, int block_stride) {
+    uint64_t near = feature_address(address, position, d, block, block_stride);
+    if (DTYPE_KV != DTYPE_F32 && block >= 8) return U32x4s(near).v[0];
+    uint64_t far = feature_address(address, position, d + 4, block, block_stride);
+    if (DTYPE_KV != DTYPE_F32) return uvec4(U32x2s(near).v[0], U32x2s(far).v[0]);
+    return halves(F32x4s(near).v[0], F32x4s(far).v[0]);
+}
+
+void load_keys(uint first) {
+    uint last = pc.p.kv_len - 1; // those that do not count are left out later: loads need not wait for the length
+    [[unroll]] for (uint i = 0; i < LOADS; i++) {
+        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
+        keys_next[i] = load_eight(k_address, int(min(first + k.x, last)) * pc.p.k_strides[2], k.y * 8, K_BLOCK, pc.p.k_block_stride);
+        values_next[i] = load_eight(v_address, int(min(first + v.x, last)) * pc.p.v_strides[2], v.y * 8, V_BLOCK, pc.p.v_block_stride);
+    }
+}
+
+// Converted only now: the loads had time until here.
+uvec4 loaded(uvec4 x) {
+    if (DTYPE_KV != DTYPE_BF16) return x;
+    return halves(pair_values(x.xy, DTYPE_BF16), pair_values(x.zw, DTYPE_BF16));
+}
+
+// Behind the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must be finite.
+void store_keys(uint first) {
+    [[unroll]] for (uint i = 0; i < LOADS; i++) {
+        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
+        tile[k.x * STRIDE + k.y] = loaded(keys_next[i]);
+        tile[VALUES + v.x * STRIDE + v.y] = first + v.x < kv_length ? loaded(values_next[i]) : uvec4(0);
+    }
+}
+
+// ---- queries and rows -------------------------------------------------------------------------------------------------
+
+#define QUERY_LOADS (ROWS * EIGHTS / WORKERS)
+#define QUERY(i) (gl_LocalInvocationIndex + (i) * WORKERS)
+
+void load_queries(out uvec4 raw[QUERY_LOADS]) {
+    float scale = pc.p.scale * 1.4426950408889634; // exp2 below
+    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) {
+        uvec2 place = row_place(row0 + QUERY(i) / EIGHTS);
+        vec4 a, b;
+        load8(row_address(pc.address[0], pc.p.q_strides, place.x, place.y, DTYPE_Q), QUERY(i) % EIGHTS * 8, DTYPE_Q, a, b);
+        raw[i] = halves(a * scale, b * scale);
+    }
+}
+
+// Makes matrices of them, and gives the lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
+uvec3 spread_queries(uvec4 raw[QUERY_LOADS]) {
+    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) tile[QUERY(i) / EIGHTS * STRIDE + QUERY(i) % EIGHTS] = raw[i];
+    if (gl_LocalInvocationIndex < 64) beside[gl_LocalInvocationIndex] = floatBitsToUint(vec4(gl_LocalInvocationIndex * 4) + vec4(0, 1, 2, 3));
+    barrier();
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) coopMatLoad(queries[i], tile, row_group * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
+    MATRIX_SUM index;
+    coopMatLoad(index, beside, 0, 4, ROW_MAJOR);
+    uint columns = uint(index[0]) % 16 | uint(index[1]) % 16 << 8 | uint(index[2]) % 16 << 16 | uint(index[3]) % 16 << 24;
+    return uvec3(uint(index[0]) / 16, uint(index[4]) / 16, columns);
+}
+
+// Over the four lanes that share a row.
+float row_max(float x) {
+    x = max(x, subgroupShuffleXor(x, 1));
+    return max(x, subgroupShuffleXor(x, 2));
+}
+float row_sum(float x) {
+    x += subgroupShuffleXor(x, 1);
+    return x + subgroupShuffleXor(x, 2);
+}
+
+// A matrix with a number for each row.
+MATRIX_SUM by_row(vec2 x) {
+    MATRIX_SUM m;
+    [[unroll]] for (uint e = 0; e < 8; e++) m[e] = x[e / 4];
+    return m;
+}
+
+// ---- results ----------------------------------------------------------------------------------------------------------
+
+#if KEY_GROUPS > 1
+#define HALF_BLOCKS (BLOCKS / 2)
+// Where a lane leaves its part of the outputs for the other subgroup of its rows, and finds that of the other.
+#define PASSED(to, i) (((to) * ROW_GROUPS + row_group) * (BLOCKS * 32) + (i) * 32 + gl_SubgroupInvocationID)
+
+vec4 four(MATRIX_SUM m, uint part) { return vec4(m[part * 4], m[part * 4 + 1], m[part * 4 + 2], m[part * 4 + 3]); }
+
+// Passes on the outputs of features that the other group of keys ends, `theirs`, lane by lane.
+#define PASS(theirs) \
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) tile[PASSED(theirs, i)] = floatBitsToUint(four(outputs[(theirs) * HALF_BLOCKS + i / 2], i % 2));
+#define TAKE(own) \
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) { \
+        vec4 x = uintBitsToFloat(tile[PASSED(own, i)]); \
+        [[unroll]] for (uint e = 0; e < 4; e++) { \
+            outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] = outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] * mine[i % 2] + x[e] * other[i % 2]; \
+        } \
+    }
+
+// Each group of keys ends half of the features of its rows with what the other one has of them.
+void merge(inout vec2 most, inout vec2 sum) {
+    barrier();
+    if (key_group == 0) { PASS(1) } else { PASS(0) }
+    beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID] = floatBitsToUint(vec4(most, sum));
+    barrier();
+    vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % SUBGROUPS * 32 + gl_SubgroupInvocationID]);
+    vec2 peak = max(most, m.xy), mine = exp2(most - peak), other = exp2(m.xy - peak);
+    sum = sum * mine + m.zw * other;
+    most = peak;
+    if (key_group == 0) { TAKE(0) } else { TAKE(1) }
+}
+#endif
+
+void store_four(uint64_t row, uint d, vec4 x) {
+    if (DTYPE_OUT == DTYPE_F32) F32x4s(row).v[d / 4] = x;
+    else if (DTYPE_OUT == DTYPE_F16) U32x2s(row).v[d / 4] = uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
+    else U32x2s(row).v[d / 4] = uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
+}
+
+// 16 rows of the subgroup, a half of their features.
+void store_half(uint part) {
+    uint place = gl_SubgroupID * 16 * PART_STRIDE;
+    [[unroll]] for (uint i = 0; i < BLOCKS / 2; i++) coopMatStore(outputs[part * (BLOCKS / 2) + i], tile, place + i * 4, PART_STRIDE, ROW_MAJOR);
+    subgroupBarrier();
+    [[unroll]] for (uint i = 0; i < EIGHTS / 2; i++) {
+        uint f = gl_SubgroupInvocationID + i * 32, row = row0 + row_group * 16 + f / EIGHTS;
+        uvec2 at = row_place(row);
+        uint64_t to = row_address_in(gl_WorkGroupID.z, pc.address[4], pc.p.out_strides, at.x, at.y, DTYPE_OUT);
+        vec4 x = uintBitsToFloat(tile[place + f / EIGHTS * PART_STRIDE + f % EIGHTS]);
+        if (row < rows) store_four(to, part * (HEAD_DIM / 2) + f % EIGHTS * 4, x);
+    }
+    subgroupBarrier();
+}
+
+void main() {
+    rows = pc.p.q_len * GROUP;
+    uint batches = gl_NumWorkGroups.z / SPLITS;
+    batch = gl_WorkGroupID.z % batches;
+    split = gl_WorkGroupID.z / batches;
+    kv_head = gl_WorkGroupID.x;
+    uint tiles = gl_NumWorkGroups.y, y = gl_WorkGroupID.y;
+#if SUBGROUPS < 8
+    // A multiprocessor runs two workgroups at once: first come the longer ones, longest first, then each gets a shorter one, shortest first.
+    row0 = (2 * y < tiles ? tiles - 1 - y : y - (tiles + 1) / 2) * ROWS;
+#else
+    row0 = (tiles - 1 - y) * ROWS; // the longest first
+#endif
+    row_group = gl_SubgroupID % ROW_GROUPS;
+    key_group = gl_SubgroupID / ROW_GROUPS;
+    if (row0 >= rows) return;
+    k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
+    v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
+    uvec4 raw[QUERY_LOADS];
+    load_queries(raw);
+    if (SPLITS == 1) load_keys(0); // waits for no length, as the share of a split does
+    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[3]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
+    uint end = row_limit(row0 + ROWS - 1), first = 0;
+    if (SPLITS > 1) {
+        uint steps = (end + KEYS - 1) / KEYS;
+        first = steps * split / SPLITS * KEYS;
+        end = min(end, steps * (split + 1) / SPLITS * KEYS);
+        load_keys(first);
+    }
+    uvec3 own = spread_queries(raw);
+    uint first_row = row0 + row_group * 16;
+    uint least = row_limit(first_row);
+    uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
+    vec2 most = vec2(LOWEST), sum = vec2(0.0);
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = MATRIX_SUM(0.0);
+
+    [[dont_unroll]] for (; first < end; first += KEYS) {
+        barrier();
+        store_keys(first);
+        barrier();
+        if (first + KEYS < end) load_keys(first + KEYS);
+        uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
+
+        MATRIX_SUM scores[SCORES];
+        [[unroll]] for (uint j = 0; j < SCORES; j++) scores[j] = MATRIX_SUM(0.0);
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
+            [[unroll]] for (uint j = 0; j < SCORES; j++) {
+                MATRIX_B key;
+                coopMatLoad(key, tile, place + j * 16 * STRIDE + i * 2, STRIDE, COLUMN_MAJOR);
+                scores[j] = coopMatMulAdd(queries[i], key, scores[j]);
+            }
+        }
+        if (from + KEYS_EACH > least) {
+            [[unroll]] for (uint j = 0; j < SCORES; j++) {
+                [[unroll]] for (uint e = 0; e < 8; e++) {
+                    uint column = own.z >> (e % 4 * 8) & 255u, side = e / 4;
+                    if (from + j * 16 + column >= limit[side]) scores[j][e] = LOWEST;
+                }
+            }
+        }
+        vec2 now = most;
+        [[unroll]] for (uint j = 0; j < SCORES; j++) {
+            [[unroll]] for (uint e = 0; e < 8; e++) now[e / 4] = max(now[e / 4], scores[j][e]);
+        }
+        now = vec2(row_max(now.x), row_max(now.y));
+        vec2 shrink = exp2(most - now);
+        most = now;
+        sum *= shrink;
+        MATRIX_SUM factor = by_row(shrink);
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
+        [[unroll]] for (uint j = 0; j < SCORES; j++) {
+            MATRIX_A weights;
+            [[unroll]] for (uint e = 0; e < 8; e++) {
+                float weight = exp2(scores[j][e] - most[e / 4]);
+                sum[e / 4] += weight;
+                weights[e] = float16_t(weight);
+            }
+            [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
+                MATRIX_B value;
+                coopMatLoad(value, tile, VALUES + place + j * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
+                outputs[i] = coopMatMulAdd(weights, value, outputs[i]);
+            }
+        }
+    }
+#if KEY_GROUPS > 1
+    merge(most, sum);
+#endif
+    sum = vec2(row_sum(sum.x), row_sum(sum.y));
+    if (SPLITS > 1 && key_group == 0 && (own.z & 255u) == 0) {
+        [[unroll]] for (uint i = 0; i < 2; i++) {
+            uint row = first_row + own[i];
+            uvec2 at = row_place(row);
+            uint heads = GROUP * gl_NumWorkGroups.x;
+            if (row < rows) F32x2s(pc.address[5]).v[(gl_WorkGroupID.z * pc.p.q_len + at.y) * heads + at.x] = vec2(most[i], sum[i]);
+        }
+    }
+    // A row that saw no key has none.
+    MATRIX_SUM factor = by_row(vec2(limit.x > 0 && sum.x > 0.0 ? 1.0 / sum.x : 0.0, limit.y > 0 && sum.y > 0.0 ? 1.0 / sum.y : 0.0));
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
+    barrier(); // all are done with the keys, or with what they were passed
+#if KEY_GROUPS > 1
+    if (key_group == 0) store_half(0);
+    else store_half(1);
+#else
+    store_half(0); // not a loop, because the outputs must stay in registers
+    store_half(1);
+#endif
+}

@@ -1,0 +1,304 @@
+#version 460
+// coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w affine-quantized in fragment order (coopmat_repack).
+// coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in turns.
+// coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (coopmat_heads.glsl).
+// Results in float16 stay within its range.
+//
+// A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
+// 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns
+// of w and dequantizes them in registers: w takes no shared memory, no barrier and a quarter of the traffic.
+//   ROWS    16, 32, 64
+//   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
+//   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
+//   SCALED  x comes from half_rows, with a power of two for each 16 rows
+// The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128 * ALONG.
+// Workgroups: (ceil(m / ROWS), ceil(N / 128), splits). Several splits of a plain product share its depth: out is (splits, m, N), parts
+// that are still to be added. Their number is no constant: it differs from prompt to prompt, and each pipeline takes time to compile.
+
+#extension GL_GOOGLE_include_directive : require
+#include "coopmat.glsl"
+#ifdef WITH_HEADS
+#define BUFFERS 11
+#define PUSH CoopmatHeadsPush
+#else
+#define BUFFERS 5
+#define PUSH CoopmatMatmulPush
+#endif
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint N = 1024;
+layout(constant_id = 2) const uint K = 1024;
+layout(constant_id = 3) const uint GROUP = 64;
+layout(constant_id = 4) const uint SCALED = 0;
+layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
+
+#include "include/vec4.glsl"
+#include "half_codes.glsl"
+
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { float16_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
+
+#define TILE_COLUMNS 128
+#define ACROSS 4                // subgroups beside each other
+#define WORKERS (128 * ALONG)
+#define ROW_BLOCKS (ROWS / 16)
+#define EACH (DEEP / ALONG)     // steps of a round that a subgroup takes
+#define EIGHTS (8 * DEEP)       // uvec4 of a row of x and a round
+#define X_LOADS (ROWS * EIGHTS / WORKERS)
+#define CODE_LOADS (BITS / 4)   // uvec4 a lane, column block and step
+#define STRIDE (EIGHTS + 1)     // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
+#define TILE (ROWS * STRIDE)
+#if defined(WITH_HEADS) && ALONG == 1
+#define SUM_BLOCKS 2            // blocks of 16 rows whose sums go through shared memory at once
+#else
+#define SUM_BLOCKS 1
+#endif
+#define SUM_STRIDE (TILE_COLUMNS / 4 + 1) // uvec4 from row to row of them
+#define PATCHES (ALONG * SUM_BLOCKS * 16 * SUM_STRIDE)
+
+#ifdef GATED
+const uint COLUMNS = N / 2;     // of out
+#define WIDE 1                  // column blocks of out that a subgroup has
+#else
+const uint COLUMNS = N;
+#define WIDE 2
+#endif
+const uint STEPS = (K + 63u) / 64u;
+const uint ROUNDS = (STEPS + DEEP - 1u) / DEEP;
+const uint GROUPS = STEPS * 64u / GROUP;
+
+// NVIDIA's driver (580) gives a thread no more registers than let as many workgroups run at once as shared memory does: with less than
+// this, 64 rows get 128 where they want 150, and take 10 to 20 % longer; with 16 KB fewer workgroups run at once, which suits rounds of two
+// steps only, whose x takes as much: they have 190 registers.
+#define LEAST_SHARED (ROWS < 64 ? 640 : 800) // uvec4
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
+MATRIX_SUM sums[ROW_BLOCKS * 2];
+uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
+uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
+// Where the first of them is: where GROUP is 128, two steps share one.
+#define AFFINE(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
+uint row0, column0, column_block, across, along;
+#if ALONG == 1
+#define FIRST_STEP 0            // of a round
+#else
+#define FIRST_STEP (along * EACH)
+#endif
+// Bytes from what all threads share to a thread's own: the loop adds to the former only, which costs no vector instruction.
+uint x_place[X_LOADS], codes_place, affine_place;
+
+void find_places() {
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint f = gl_LocalInvocationIndex + i * WORKERS;
+        x_place[i] = min(f / EIGHTS, pc.p.m - 1 - row0) * (K * 2) + f % EIGHTS * 16;
+    }
+    codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + gl_SubgroupInvocationID) * 16;
+    affine_place = (column_block * GROUPS * 32 + gl_SubgroupInvocationID) * 8;
+}
+
+void load_x(uint round) {
+    uint64_t rows = pc.address[0] + uint64_t(row0) * (K * 2) + round * (EIGHTS * 16);
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint eight = (gl_LocalInvocationIndex + i * WORKERS) % EIGHTS;
+        x_next[i] = K % (64 * DEEP) == 0 || round * EIGHTS + eight < K / 8 ? U32x4s(rows + x_place[i]).v[0] : uvec4(0);
+    }
+}
+
+void store_x() {
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint f = gl_LocalInvocationIndex + i * WORKERS;
+        tile[f / EIGHTS * STRIDE + f % EIGHTS] = x_next[i];
+    }
+}
+
+void load_w(uint round) {
+    [[unroll]] for (uint part = 0; part < 2 * EACH; part++) {
+        // Behind the end x is 0.
+        uint block = part / EACH, step = round * DEEP + FIRST_STEP + part % EACH;
+        if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
+        uint64_t at = pc.address[2] + step * (CODE_LOADS * 512), group = pc.address[3] + step * 64 / GROUP * 256;
+        [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
+            codes_next[part * CODE_LOADS + h] = U32x4s(at + (codes_place + (block * STEPS * CODE_LOADS + h) * 512)).v[0];
+        }
+        if (AFFINE(part) != part * 2) continue;
+        affine_next[part * 2] = U32x2s(group + (affine_place + block * GROUPS * 256)).v[0];
+        if (GROUP == 32) affine_next[part * 2 + 1] = U32x2s(group + (affine_place + block * GROUPS * 256 + 256)).v[0];
+    }
+}
+
+void use_w() {
+    codes = codes_next;
+    affine = affine_next;
+}
+
+// The lane's part of matrix `depth` < 4 of a column block and step.
+MATRIX_B weights(uint part, uint depth) {
+    uvec2 pair = affine[GROUP == 32 && depth >= 2 ? part * 2 + 1 : AFFINE(part)];
+    f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
+#if BITS == 4
+    uint u = codes[part][depth];
+    p[0] = low_nibbles(u);
+    p[1] = high_nibbles(u);
+    p[2] = low_nibbles(u >> 8);
+    p[3] = high_nibbles(u >> 8);
+#else
+    uvec4 two = codes[part * 2 + depth / 2];
+    uvec2 u = depth % 2 == 0 ? two.xy : two.zw;
+    p[0] = bytes(u.x);
+    p[1] = bytes(u.x >> 8);
+    p[2] = bytes(u.y);
+    p[3] = bytes(u.y >> 8);
+#endif
+    MATRIX_B b;
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        f16vec2 first = fma(p[i], s.xx, s.yy), second = fma(p[i + 2], t.xx, t.yy);
+        b[2 * i] = first.x;
+        b[2 * i + 1] = first.y;
+        b[2 * i + 4] = second.x;
+        b[2 * i + 5] = second.y;
+    }
+    return b;
+}
+
+void multiply() {
+    uint place = along * EACH * 8;
+    [[unroll]] for (uint depth = 0; depth < 4 * EACH; depth++) {
+        MATRIX_A a[ROW_BLOCKS];
+        [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) coopMatLoad(a[i], tile, place + i * 16 * STRIDE + depth * 2, STRIDE, ROW_MAJOR);
+        [[unroll]] for (uint j = 0; j < 2; j++) {
+            MATRIX_B b = weights(j * EACH + depth / 4, depth % 4);
+            [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) sums[i * 2 + j] = coopMatMulAdd(a[i], b, sums[i * 2 + j]);
+        }
+    }
+}
+
+// Sums of SUM_BLOCKS blocks of rows from block `first` on go to shared memory, of each of ALONG subgroups by themselves.
+void store_sums(uint first) {
+    [[unroll]] for (uint i = 0; i < SUM_BLOCKS; i++) {
+        [[unroll]] for (uint j = 0; j < 2; j++)
+            coopMatStore(sums[(first + i) * 2 + j], tile, ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE, ROW_MAJOR);
+    }
+}
+
+// The same for a block that is no constant: the sums stay in registers, so their numbers must be.
+void share_sums(uint first) {
+    barrier();
+    if (first == 0) store_sums(0);
+#if ROW_BLOCKS > SUM_BLOCKS
+    else if (first == SUM_BLOCKS) store_sums(SUM_BLOCKS);
+#endif
+#if ROW_BLOCKS > 2 * SUM_BLOCKS
+    else if (first == 2 * SUM_BLOCKS) store_sums(2 * SUM_BLOCKS);
+    else store_sums(3 * SUM_BLOCKS);
+#endif
+    barrier();
+}
+
+// Four neighbouring sums of a row of these.
+vec4 shared_sum(uint row, uint quad) {
+    vec4 sum = uintBitsToFloat(tile[row * SUM_STRIDE + quad]);
+    [[unroll]] for (uint i = 1; i < ALONG; i++) sum += uintBitsToFloat(tile[(i * SUM_BLOCKS * 16 + row) * SUM_STRIDE + quad]);
+    return sum;
+}
+
+#ifdef GATED
+#define GATE(x, y) (pc.p.scale * (x / (1.0 + exp(-x)) * y))
+void gate() {
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
+        [[unroll]] for (uint e = 0; e < sums[0].length(); e++) sums[i * 2][e] = GATE(sums[i * 2][e], sums[i * 2 + 1][e]);
+    }
+}
+#endif
+
+#ifdef WITH_HEADS
+#include "qkv_epilogue.glsl"
+#else
+MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
+    [[unroll]] for (uint e = 0; e < x.length(); e++) x[e] = clamp(x[e], -65504.0, 65504.0);
+    return MATRIX_SUM_F16(x);
+}
+
+// Whole tiles go from registers to memory.
+void store_whole(uint64_t rows, uint column) {
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
+        [[unroll]] for (uint j = 0; j < WIDE; j++) {
+            uint at = i * 16 * COLUMNS + column + j * 16;
+            if (DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            else coopMatStore(half_sums(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+        }
+    }
+}
+
+// Edges, results without a matrix type, and sums that several subgroups have a share of go through shared memory, 16 rows at a time.
+void store_shared(uint64_t rows, uint first_column) {
+    const uint quads = TILE_COLUMNS * WIDE / 8;
+    [[dont_unroll]] for (uint block = 0; block < ROW_BLOCKS; block++) {
+        share_sums(block);
+        for (uint f = gl_LocalInvocationIndex; f < 16 * quads; f += WORKERS) {
+            uint r = f / quads, quad = f % quads, row = block * 16 + r, column = first_column + quad * 4;
+            if (row0 + row >= pc.p.m || column >= COLUMNS) continue;
+#ifdef GATED
+            quad = quad / 4 * 8 + quad % 4;
+            vec4 x = shared_sum(r, quad), y = shared_sum(r, quad + 4), sum = GATE(x, y);
+#else
+            vec4 sum = shared_sum(r, quad);
+#endif
+            if (DTYPE_OUT == DTYPE_F16) sum = clamp(sum, vec4(-65504.0), vec4(65504.0));
+            if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, DTYPE_OUT, sum);
+            else for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
+        }
+    }
+}
+#endif
+
+void main() {
+    uint split = gl_WorkGroupID.z;
+    across = gl_SubgroupID % ACROSS;
+    along = gl_SubgroupID / ACROSS;
+    row0 = gl_WorkGroupID.x * ROWS;
+    column0 = gl_WorkGroupID.y * TILE_COLUMNS;
+    column_block = column0 / 16 + across * 2;
+    find_places();
+    find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
+
+#if defined(GATED) || defined(WITH_HEADS)
+    uint round = 0, end = ROUNDS;
+#else
+    uint splits = gl_NumWorkGroups.z, round = ROUNDS * split / splits, end = ROUNDS * (split + 1) / splits;
+#endif
+    load_x(round);
+    load_w(round);
+    [[dont_unroll]] for (; round < end; round++) {
+        store_x();
+        use_w();
+        barrier();
+        // The last round loads what nobody wants: a branch around it, or a round behind the loop, takes longer.
+        uint after = min(round + 1, end - 1);
+        load_x(after);
+        load_w(after);
+        multiply();
+        barrier();
+    }
+
+    if (SCALED != 0) {
+        [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
+            float power = F32s(pc.address[1]).v[min(row0 / 16 + i, (pc.p.m - 1) / 16)];
+            [[unroll]] for (uint j = 0; j < 2; j++) sums[i * 2 + j] *= power;
+        }
+    }
+#ifdef WITH_HEADS
+    finish_heads();
+#else
+    uint column = column0 * WIDE / 2;
+    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * DTYPE_BYTES(DTYPE_OUT));
+    bool whole = row0 + ROWS <= pc.p.m && column0 + TILE_COLUMNS <= N && COLUMNS % 8 == 0;
+    if (ALONG == 1 && whole && DTYPE_OUT != DTYPE_BF16) {
+#ifdef GATED
+        gate();
+#endif
+        store_whole(rows, column + across * 16 * WIDE);
+    } else store_shared(rows, column);
+#endif
+}

@@ -1,0 +1,11 @@
+#version 460
+// The second phase of a layer, as decode_attend.glsl says.
+
+#define BUFFERS 5
+#include "decode.glsl"
+
+const uint STATE = 0u, O = 1u, O_AFFINE = 2u, KEYS = 3u, VALUES = 4u;
+
+#include "attention.glsl"
+
+void main() { attend(); }

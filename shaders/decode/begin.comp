@@ -1,0 +1,43 @@
+#version 460
+// Opens a token: the state's residual becomes the embedding of the token, or a given vector, and the rest is what decode_open.glsl
+// names.
+//
+// Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the sums.
+
+#define BUFFERS 8
+#define SUMS_ANY
+#include "decode.glsl"
+
+layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+
+const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
+
+#include "embed.glsl"
+#include "open.glsl"
+
+// The turns that each position adds, which every later token needs too.
+void open_frequencies() {
+    for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
+        Scaled frequency;
+        if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
+        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
+        Scaled turns = turns_per_position(frequency, pc.p.rope_scale);
+        U32x2s(state_frequencies()).v[pair] = uvec2(turns.mantissa, uint(turns.exponent << 1) | turns.negative);
+    }
+}
+
+void main() {
+    uint first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
+    uint now = min(uint(max(I32s(pc.address[POSITION]).v[SEQUENCE], 0)), pc.p.capacity - 1u);
+    if (first == 0u) {
+        U32s(state_position()).v[0] = now;
+        U32s(state_lost()).v[0] = 0u;
+    }
+    for (uint quad = first; quad < QUADS; quad += step)
+        open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
+    clear_sums(0u, now, first, step);
+    if (gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x) { // which has the least to do otherwise
+        open_frequencies(); // by the threads that read them
+        open_turns(now);
+    }
+}

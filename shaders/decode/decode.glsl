@@ -1,0 +1,300 @@
+// What the decode kernels share: one token through a whole decoder in three dispatches a layer.
+//
+//   qkv     norm, q, k and v of a slice of a head, rotary positions, the slice's part of every score
+//   attend  softmax, the slice of the values, its columns of the output projection
+//   mlp     norm, some gate and up rows, silu * up, their columns of the down projection
+//
+// A workgroup of qkv and attend is (key/value head, slice): 8 of its HEAD_DIM features. Its results are parts of sums that
+// all workgroups add to with atomics, so no dispatch has to wait for another reduction: the residual stream of HIDDEN sums,
+// the scores, the sums of squares that q and k are normalised by. SUMS says what a sum is:
+//
+//   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
+//   2  float32; the order of additions, and so the last bits, may differ from run to run
+//   3  as 0 with equal results, and the low bits count the additions: a reader sees whether a sum is complete
+//
+// Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
+// workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
+//
+// With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode_layers.comp, and a workgroup waits for sums by
+// looking at them again and again. What workgroups exchange then goes past the caches, and each layer has sums of its own,
+// four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
+//
+// Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
+// go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes masked by 0x0f0f0f0f
+// holds the even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order; those of 8
+// bits lie as they come, and products take the codes less 128, which the bias gives back.
+//
+// Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
+
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_spirv_intrinsics : require
+#if SUMS == 0 || SUMS == 3
+#extension GL_EXT_shader_atomic_int64 : require
+#elif SUMS == 2
+#extension GL_EXT_shader_atomic_float : require
+#endif
+#ifdef POLL
+#extension GL_KHR_memory_scope_semantics : require
+#pragma use_vulkan_memory_model
+#define EXCHANGED volatile devicecoherent
+#else
+#define EXCHANGED
+#ifndef PUSH
+#define PUSH DecodePush
+#endif
+#define LAYER pc.p.layer
+#define ADDRESS(which) pc.address[which]
+#endif
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint HIDDEN = 1024;
+layout(constant_id = 2) const uint INTERMEDIATE = 3072;
+layout(constant_id = 3) const uint KV_HEADS = 8;
+layout(constant_id = 4) const uint HEADS = 2; // query heads to a key/value head
+layout(constant_id = 5) const uint HEAD_DIM = 128;
+layout(constant_id = 6) const uint GROUP = 128;
+layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // scales, biases, norm weights
+layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
+layout(constant_id = 9) const uint COPIES = 2;           // of the residual sums: fewer workgroups to an address
+layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes are known to be neighbours, at most 32
+layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
+layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
+layout(constant_id = 13) const uint BITS = 4;            // of a weight: 4 or 8
+
+// Weights go through references that promise not to be written: loads of them move ahead of all else.
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) EXCHANGED buffer Shared1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) EXCHANGED buffer Shared2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) EXCHANGED buffer Shared4 { uvec4 v[]; };
+#if SUMS == 0 || SUMS == 3
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
+#endif
+
+// Products that are added to something are written as fma, so that all forms of these kernels round alike: a compiler may join
+// x * y + z or not, differently in each.
+
+float dot_on(vec4 a, vec4 b, float c) { return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c)))); }
+
+// Signed 4x8-bit dot product.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
+int dot4(uint a, uint b, spirv_literal int packed_format);
+
+const uint SLICES = HEAD_DIM / 8;
+const uint WORKGROUPS = KV_HEADS * SLICES; // of qkv, attend and mlp
+const uint QUADS = HIDDEN / 4;             // a thread handles 4 features of the residual at once
+const uint QUAD_ROUNDS = (QUADS + THREADS - 1) / THREADS;
+const uint CHUNKS = HIDDEN / 32;           // a lane handles 32 weights at once
+const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
+const uint WARPS = THREADS / 32;
+const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
+
+const uint GROUPS = HIDDEN / GROUP;
+const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features
+
+// The sequence that a workgroup serves.
+#ifndef SEQUENCE
+#ifdef POLL
+#define SEQUENCE 0u
+#else
+#define SEQUENCE gl_WorkGroupID.y
+#endif
+#endif
+
+uint kv_head() { return gl_WorkGroupID.x / SLICES; }
+uint slice() { return gl_WorkGroupID.x % SLICES; }
+uint thread() { return gl_LocalInvocationID.x; }
+uint lane() { return gl_LocalInvocationID.x & 31u; }
+uint warp() { return gl_LocalInvocationID.x >> 5; }
+
+// ---- lanes (in uniform control flow) ------------------------------------------------------------------------------------
+
+shared uint exchange[SUBGROUP == 32u ? 1u : THREADS];
+
+uint lane_xor(uint x, uint mask) {
+    if (mask < SUBGROUP) return subgroupShuffleXor(x, mask);
+    barrier();
+    exchange[thread()] = x;
+    barrier();
+    return exchange[thread() ^ mask];
+}
+float lane_xor(float x, uint mask) { return uintBitsToFloat(lane_xor(floatBitsToUint(x), mask)); }
+
+// The value of lane n of the same 32.
+uint lane_get(uint x, uint n) {
+    if (SUBGROUP == 32u) return subgroupShuffle(x, (gl_SubgroupInvocationID & ~31u) | n);
+    barrier();
+    exchange[thread()] = x;
+    barrier();
+    return exchange[(thread() & ~31u) | n];
+}
+float lane_get(float x, uint n) { return uintBitsToFloat(lane_get(floatBitsToUint(x), n)); }
+
+int lane_max(int x) {
+    if (SUBGROUP == 32u) return subgroupMax(x);
+    [[unroll]] for (uint m = 1u; m < 32u; m <<= 1) x = max(x, int(lane_xor(uint(x), m)));
+    return x;
+}
+
+// Sums of 4 values over 32 lanes: lane l gets that of value l / 8.
+float lane_sum4(float a0, float a1, float a2, float a3) {
+    bool up = (lane() & 16u) != 0u;
+    a0 = (up ? a2 : a0) + lane_xor(up ? a0 : a2, 16u);
+    a1 = (up ? a3 : a1) + lane_xor(up ? a1 : a3, 16u);
+    up = (lane() & 8u) != 0u;
+    a0 = (up ? a1 : a0) + lane_xor(up ? a0 : a1, 8u);
+    a0 += lane_xor(a0, 4u);
+    a0 += lane_xor(a0, 2u);
+    return a0 + lane_xor(a0, 1u);
+}
+
+// Of 8 values: lane l gets that of value l / 4.
+float lane_sum8(float a[8]) {
+    bool up = (lane() & 16u) != 0u;
+    [[unroll]] for (uint i = 0; i < 4u; i++) a[i] = (up ? a[4u + i] : a[i]) + lane_xor(up ? a[i] : a[4u + i], 16u);
+    up = (lane() & 8u) != 0u;
+    [[unroll]] for (uint i = 0; i < 2u; i++) a[i] = (up ? a[2u + i] : a[i]) + lane_xor(up ? a[i] : a[2u + i], 8u);
+    up = (lane() & 4u) != 0u;
+    float x = (up ? a[1] : a[0]) + lane_xor(up ? a[0] : a[1], 4u);
+    x += lane_xor(x, 2u);
+    return x + lane_xor(x, 1u);
+}
+
+#include "accumulators.glsl"
+
+// ---- values of 16 or 32 bits --------------------------------------------------------------------------------------------
+
+vec2 pair_value(uint w, uint dtype) {
+    return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
+}
+
+float rounded_as(float x, uint dtype) {
+    if (dtype == DTYPE_F16) return f16_value(f16_bits(x));
+    if (dtype == DTYPE_BF16) return bf16_value(bf16_bits(x));
+    return x;
+}
+
+// Elements 4i to 4i + 3.
+vec4 load_quad(uint64_t address, uint i, uint dtype) {
+    if (dtype == DTYPE_F32) return uintBitsToFloat(Weights4(address).v[i]);
+    uvec2 w = Weights2(address).v[i];
+    return vec4(pair_value(w.x, dtype), pair_value(w.y, dtype));
+}
+
+// A quad of the cache as it lies there: `next` is its second half where elements have 32 bits.
+const uint QUAD_WORDS = DTYPE_KV == DTYPE_F32 ? 2u : 1u;
+vec4 quad_value(uvec2 w, uvec2 next) {
+    if (DTYPE_KV == DTYPE_F32) return uintBitsToFloat(uvec4(w, next));
+    return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
+}
+
+// Where sums have to be waited for, all else is asked for before them; without POLL what is needed late comes after them.
+#ifdef POLL
+#define PLAIN(call)
+#define POLLED(call) call
+#else
+#define PLAIN(call) call
+#define POLLED(call)
+#endif
+
+// The last position whose first loads are worth their way: without POLL the token's own is not known in time.
+#ifdef POLL
+#define REACH(now) (now)
+#else
+#define REACH(now) (pc.p.capacity - 1u)
+#endif
+
+const float STEPS_16BIT = 32512.0;
+// A float that has no bits behind the point: what is added to it is rounded, and lies in its low bits in two's complement.
+const float WHOLE = 12582912.0;
+
+// ---- codes --------------------------------------------------------------------------------------------------------------
+
+// Of 32 features of a row, or of 8 features of 4 rows. Only 8 bits need the second half.
+struct Codes32 { uvec4 first, second; };
+
+// Codes of 32 features lie one behind the other.
+Codes32 load_codes(uint64_t codes, uint at) {
+    Codes32 c;
+    c.first = Weights4(codes).v[at * CODE_WORDS];
+    c.second = c.first;
+    if (BITS == 8u) c.second = Weights4(codes).v[at * CODE_WORDS + 1u];
+    return c;
+}
+
+// Block of 8 features of 4 rows of a projection, which lies transposed, [word of features][row].
+Codes32 load_columns(uint64_t codes, uint block, uint quad) {
+    Codes32 c;
+    c.first = Weights4(codes).v[block * CODE_WORDS * QUADS + quad];
+    c.second = c.first;
+    if (BITS == 8u) c.second = Weights4(codes).v[(block * CODE_WORDS + 1u) * QUADS + quad];
+    return c;
+}
+
+// Of 8 features, 4 signed bytes each, in the order in which activations lie: those of one word of 4 bits, or of two of 8.
+uvec2 code_bytes(uint first, uint second) {
+    if (BITS == 8u) return uvec2(first, second) ^ 0x80808080u;
+    return uvec2(first & 0x0f0f0f0fu, (first >> 4) & 0x0f0f0f0fu);
+}
+
+// Scale and bias of codes as code_bytes() gives them.
+vec2 affine_value(uint affine) {
+    vec2 sb = pair_value(affine, DTYPE_W);
+    return BITS == 8u ? vec2(sb.x, fma(sb.x, 128.0, sb.y)) : sb;
+}
+
+// ---- blocks of 8 activations, one to a lane, times their codes of a row ----------------------------------------------------
+
+struct Block { uint high[2], low[2]; float scale, sum; };
+struct Blocks { uint high, low; float scale, sum; };
+
+// Lanes from one activation of a word of codes to the next, and from one word to the other.
+const uint NEXT_BYTE = BITS == 8u ? 1u : 2u;
+const uint NEXT_WORD = BITS == 8u ? 4u : 1u;
+
+// Lanes 8b to 8b + 7 hold block b.
+Blocks blocks_make(float x) {
+    Blocks q;
+    float most = abs(x);
+    q.sum = x;
+    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) {
+        most = max(most, lane_xor(most, m));
+        q.sum += lane_xor(q.sum, m);
+    }
+    most = max(most, 1e-20);
+    uint k = floatBitsToUint(fma(x, STEPS_16BIT / most, WHOLE));
+    uint shift = 8u * (lane() / NEXT_BYTE & 3u);
+    q.low = (k & 255u) << shift;
+    q.high = (((k + 128u) >> 8) & 255u) << shift;
+    [[unroll]] for (uint m = NEXT_BYTE; m < 4u * NEXT_BYTE; m <<= 1) {
+        q.low |= lane_xor(q.low, m);
+        q.high |= lane_xor(q.high, m);
+    }
+    q.scale = most * (1.0 / STEPS_16BIT);
+    return q;
+}
+
+Block block_get(Blocks q, uint b) {
+    Block r;
+    r.high[0] = lane_get(q.high, 8u * b);
+    r.high[1] = lane_get(q.high, 8u * b + NEXT_WORD);
+    r.low[0] = lane_get(q.low, 8u * b);
+    r.low[1] = lane_get(q.low, 8u * b + NEXT_WORD);
+    r.scale = lane_get(q.scale, 8u * b);
+    r.sum = lane_get(q.sum, 8u * b);
+    return r;
+}
+
+float block_dot(uvec2 codes, uint affine, Block b) {
+    vec2 sb = affine_value(affine);
+    int high = dot4(codes.x, b.high[0], 0) + dot4(codes.y, b.high[1], 0);
+    int low = dot4(codes.x, b.low[0], 0) + dot4(codes.y, b.low[1], 0);
+    return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
+}
+vec4 columns_dot(Codes32 codes, uvec4 affine, Block b) {
+    vec4 sums;
+    [[unroll]] for (uint r = 0; r < 4u; r++) sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), affine[r], b);
+    return sums;
+}

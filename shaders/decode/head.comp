@@ -1,0 +1,56 @@
+#version 460
+// The end of a decoder, as decode_logits.glsl says: `logits`, which may be absent, and best[workgroup]. Logits of `recent` tokens
+// are penalised: negative ones times PENALTY, others divided by it. The scratch memory of the sampling kernels, where there are
+// any, is cleared here. With ADVANCES the next token is opened but for its embedding.
+
+#define BUFFERS 8
+#define SUMS_ANY
+#define SEQUENCE gl_WorkGroupID.x
+#include "decode.glsl"
+#include "rows.glsl"
+#include "open.glsl"
+#include "include/sample.h"
+
+layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 15) const uint RECENT = 0;  // tokens in `recent`
+layout(constant_id = 16) const uint PENALTY = 0; // float bits
+layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
+layout(constant_id = 18) const uint ADVANCES = 0;
+
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
+
+#include "logits.glsl"
+
+const uint MOST_ROUNDS = 64u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
+shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS]; // a bit for each row of a round of this workgroup
+
+// Marks this workgroup's rows among the recent tokens; ends before a barrier.
+void mark_recent() {
+    if (thread() < MOST_ROUNDS) penalised[thread()] = 0u;
+    barrier();
+    for (uint i = thread(); i < RECENT; i += THREADS) {
+        uint row = U32s(pc.address[RECENT_TOKENS]).v[SEQUENCE * RECENT + i], block = row / (WARPS * 4u), round = block / gl_NumWorkGroups.y;
+        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && round < MOST_ROUNDS) atomicOr(penalised[round], 1u << (row % (WARPS * 4u)));
+    }
+}
+
+void meanwhile() {
+    if (ADVANCES != 0u) open_next();
+    if (RECENT > 0u) mark_recent();
+    if (gl_WorkGroupID.y == 0u && pc.address[SCRATCH] != 0ul)
+        for (uint i = thread(); i < SAMPLE_CLEARED; i += THREADS) U32s(pc.address[SCRATCH]).v[SEQUENCE * SCRATCH_WORDS + i] = 0u;
+}
+
+float take_logit(uint row, uint round, float x) {
+    if (RECENT > 0u && ((penalised[round] >> (row % (WARPS * 4u))) & 1u) != 0u) {
+        float penalty = uintBitsToFloat(PENALTY);
+        x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
+    }
+    if (pc.address[LOGITS] != 0ul && (lane() & 7u) == 0u) store_float(pc.address[LOGITS], SEQUENCE * pc.p.vocabulary + row, DTYPE_OUT, x);
+    return x;
+}
+
+void main() {
+    uvec2 best = best_logit();
+    if (thread() == 0u) U32x2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + gl_WorkGroupID.y] = best;
+}

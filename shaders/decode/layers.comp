@@ -1,0 +1,63 @@
+#version 460
+// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the sums of the others by
+// looking at them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/fast.ts decides
+// where it is tried, and a workgroup that waits for too long sets the status, after which nobody waits or works any more.
+//
+// `phases` has a bit each for qkv, attend and mlp, so that a dispatch may also be a single phase, behind a barrier, where
+// workgroups do not run together. The addresses of a layer's buffers stand in rows of a table.
+//
+// With NEAR some warps of a workgroup do nothing of that but bring weights near, as decode_near.glsl says. They meet the others in
+// barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
+
+#ifdef NEAR
+#define HELPERS_ID 14
+#endif
+#define BUFFERS 3
+#define POLL
+#define PUSH DecodeLayersPush
+
+const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
+
+// Columns of the table.
+const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_AFFINE = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u, O_AFFINE = 10u,
+           MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_AFFINE = 14u, DOWN = 15u, DOWN_AFFINE = 16u, COLUMNS = 17u;
+
+#define LAYER layer
+#define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
+#define ADDRESS_AHEAD(which) (pack64(addresses[(layer + 1u - pc.p.layer) * COLUMNS + which])) // in the next layer
+uint layer;
+
+#include "decode.glsl"
+#include "rows.glsl"
+
+const uint MOST_LAYERS = 64u;
+shared uvec2 addresses[MOST_LAYERS * COLUMNS];
+shared bool failed;
+
+void attend_ahead(uint pair, uint now); // which qkv calls
+#include "qkv.glsl"
+#include "attention.glsl"
+#include "mlp.glsl"
+#ifdef NEAR
+#include "prefetch.glsl"
+#endif
+
+void main() {
+    if (thread() == 0u) failed = Shared1(pc.address[STATUS]).v[0] != 0u;
+    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += gl_WorkGroupSize.x) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    barrier();
+    if (failed) return;
+    the_position = U32s(state_position()).v[0];
+#ifdef NEAR
+    if (thread() >= THREADS) {
+        help();
+        return;
+    }
+#endif
+    for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
+        if ((pc.p.phases & 1u) != 0u) qkv();
+        else if ((pc.p.phases & 2u) != 0u) attend_ahead(0u, the_position);
+        if ((pc.p.phases & 2u) != 0u) attend();
+        if ((pc.p.phases & 4u) != 0u) mlp();
+    }
+}

@@ -1,0 +1,12 @@
+#version 460
+// The third phase of a layer, as decode_mlp.glsl says.
+
+#define BUFFERS 7
+#include "decode.glsl"
+#include "rows.glsl"
+
+const uint STATE = 0u, MLP_NORM = 1u, GATE = 2u, UP = 3u, MLP_AFFINE = 4u, DOWN = 5u, DOWN_AFFINE = 6u;
+
+#include "mlp.glsl"
+
+void main() { mlp(); }

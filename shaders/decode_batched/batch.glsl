@@ -1,0 +1,121 @@
+// What the kernels of several sequences share: a token of each of 2 to 16 sequences through a whole decoder, in rows of matrices,
+// so that weights are read once for all of them. A layer has five phases, and every sum is made by one workgroup:
+//
+//   qkv      norm, columns of q, k and v
+//   attend   norms and turns of a sequence's heads that share a key/value head, softmax, values
+//   o        columns of the output projection, added to the residual
+//   gate_up  norm, columns of gate and up, silu * up
+//   down     columns of the down projection, added to the residual
+//
+// Numbers are those of a prompt (coopmat_matmul.comp): activations and dequantized weights in float16, sums and the residual in
+// float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
+//
+// Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written (of the residual two
+// bits: by which phase of which layer), and a reader in the dispatch of all layers looks until its words have the right ones. So
+// there are no counters and no fences, and a warp waits for those values only that it multiplies. Nothing is overwritten
+// before all its readers are done, since what takes its place comes from what all of them made. batch_begin writes what the first
+// layer finds.
+
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_memory_scope_semantics : require
+#pragma use_vulkan_memory_model
+#ifdef MATRICES
+#extension GL_KHR_shader_subgroup_vote : require
+#include "coopmat/coopmat.glsl"
+#define ALL_LANES(x) subgroupAll(x)
+#define ANY_LANE(x) subgroupAny(x)
+#else
+#define ALL_LANES(x) (subgroupMin(uint(x)) != 0u)
+#define ANY_LANE(x) (subgroupMax(uint(x)) != 0u)
+#endif
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint HIDDEN = 1024;
+layout(constant_id = 2) const uint INTERMEDIATE = 3072;
+layout(constant_id = 3) const uint KV_HEADS = 8;
+layout(constant_id = 4) const uint HEADS = 2; // query heads to a key/value head, at most 8
+layout(constant_id = 5) const uint HEAD_DIM = 128;
+layout(constant_id = 6) const uint GROUP = 128;
+layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // norm weights
+layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
+layout(constant_id = 9) const uint SEQUENCES = 8;
+
+// Weights go through references that promise not to be written: loads of them move ahead of all else.
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Weights1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Plain2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) volatile devicecoherent buffer Shared4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) volatile devicecoherent buffer Shared2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) volatile devicecoherent buffer Shared1 { uint v[]; };
+
+const uint WARPS = THREADS / 32u;
+const uint ROW_BLOCKS = (SEQUENCES + 7u) / 8u; // of 8 rows of a matrix
+const uint Q_COLUMNS = KV_HEADS * HEADS * HEAD_DIM, QKV_COLUMNS = Q_COLUMNS + 2u * KV_HEADS * HEAD_DIM;
+
+// Warps are 32 neighbouring threads whatever the subgroup is; only four neighbours shuffle. Lane 4r + c has rows r and r + 8 of A and
+// of sums, columns r and r + 8 of B, and along the other side 2c, 2c + 1, 2c + 8 and 2c + 9 (`pairs` in src/schedule/ops/coopmat.ts).
+uint thread() { return gl_LocalInvocationID.x; }
+uint lane() { return thread() & 31u; }
+uint warp() { return thread() >> 5; }
+uint lane_row() { return lane() >> 2; }
+uint lane_column() { return lane() & 3u; }
+// Column i of the four that a lane holds.
+uint column_of(uint a_lane, uint i) { return 2u * (a_lane & 3u) + (i & 1u) + 8u * (i >> 1); }
+
+float four_sum(float x) {
+    x += subgroupShuffleXor(x, 1u);
+    return x + subgroupShuffleXor(x, 2u);
+}
+float four_max(float x) {
+    x = max(x, subgroupShuffleXor(x, 1u));
+    return max(x, subgroupShuffleXor(x, 2u));
+}
+
+// ---- the state -------------------------------------------------------------------------------------------------------------
+// Positions, turns of each sequence, the residual, q, k and v of each sequence, attended values, gated values. The residual lies as
+// float32 in the order of sums, [8 rows][16 columns][lane][4], attended and gated values as float16 in the order of A,
+// [8 rows][64 columns][half][lane][2 matrices][4]. schedule/batch.ts computes the same size.
+
+const uint AT_TURNS = 256u;
+const uint AT_X = AT_TURNS + SEQUENCES * HEAD_DIM * 4u;
+const uint AT_FRESH = AT_X + ROW_BLOCKS * HIDDEN * 32u;
+const uint AT_ATTENDED = AT_FRESH + SEQUENCES * QKV_COLUMNS * 4u;
+const uint AT_GATED = AT_ATTENDED + ROW_BLOCKS * Q_COLUMNS * 16u;
+const uint AT_END = AT_GATED + ROW_BLOCKS * INTERMEDIATE * 16u;
+
+uint64_t in_state(uint at) { return pc.address[0] + at; }
+uint position_of(uint sequence) { return Weights1(in_state(0u)).v[sequence]; }
+
+// Of the four columns of a lane in a block of 16.
+uint x_at(uint rows, uint block, uint a_lane) { return AT_X + ((rows * (HIDDEN / 16u) + block) * 32u + a_lane) * 16u; }
+// Of the lane's values of two matrices, and of columns 0 1 (pair 0) or 8 9 (pair 1) in a block of 16, of an array of `columns`.
+uint half_at(uint columns, uint rows, uint step, uint half_, uint a_lane) {
+    return (((rows * (columns / 64u) + step) * 2u + half_) * 32u + a_lane) * 16u;
+}
+uint word_at(uint columns, uint rows, uint block, uint a_lane, uint pair) {
+    return half_at(columns, rows, block / 4u, block / 2u % 2u, a_lane) + (block % 2u) * 8u + pair * 4u;
+}
+
+// ---- values of 16 bits -----------------------------------------------------------------------------------------------------
+
+vec2 pair_value(uint w, uint dtype) {
+    return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
+}
+#ifdef MATRICES
+uint half_pair(vec2 x) { return packFloat2x16(f16vec2(x)); }
+#else
+uint half_pair(vec2 x) { return f16_bits(x.x) | f16_bits(x.y) << 16; }
+#endif
+uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
+
+// Words of A from those of rows 0 to 7 and of rows 8 to 15, and whether the lane's row of a block of 8 is a sequence.
+uvec4 rows_of(uvec2 first, uvec2 second) { return uvec4(first, ROW_BLOCKS == 2u ? second : uvec2(0)); }
+bool has_row(uint rows) { return rows * 8u + lane_row() < SEQUENCES; }
+
+// Where several products of a workgroup meet: two blocks of 16 columns of each warp, pairs of two columns 40 apart, so that neighbouring
+// threads may take the pairs of a lane.
+const uint POOL_PLACES = 2u, PAIR_STRIDE = 40u, POOL_STRIDE = 72u;
+shared vec2 pool[WARPS * POOL_PLACES * POOL_STRIDE];
+
+#include "coopmat.glsl"

@@ -1,0 +1,52 @@
+#version 460
+// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, the turns of its position are
+// computed once for all layers, and what the layers hand over is marked as not there yet. Any grid along x, a sequence each along y.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 8
+#define PUSH DecodePush
+#include "batch.glsl"
+#include "include/angle.h"
+
+const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
+
+layout(constant_id = 10) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
+
+float rounded(float x) {
+    if (DTYPE_X == DTYPE_F32) return x;
+    return DTYPE_X == DTYPE_F16 ? f16_value(f16_bits(x)) : bf16_value(bf16_bits(x));
+}
+
+// Two neighbouring features of a sequence; column is even.
+vec2 values_at(uint sequence, uint column) {
+    if (pc.address[X] != 0ul) {
+        uint at = sequence * HIDDEN + column;
+        return vec2(load_float(pc.address[X], at, DTYPE_X), load_float(pc.address[X], at + 1u, DTYPE_X));
+    }
+    uint token = min(U32s(pc.address[IDS]).v[sequence], pc.p.vocabulary - 1u), group = token * (HIDDEN / GROUP) + column / GROUP;
+    uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / 8u) + column / 8u] >> (column % 8u * 4u);
+    float scale = rounded(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded(load_float(pc.address[BIASES], group, DTYPE_W));
+    vec2 x = scale * vec2(codes & 15u, codes >> 4 & 15u) + bias;
+    return vec2(rounded(x.x), rounded(x.y));
+}
+
+void main() {
+    uint sequence = gl_WorkGroupID.y, first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
+    uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence], 0)), pc.p.capacity - 1u);
+    if (first == 0u) U32s(in_state(0u)).v[sequence] = now;
+    for (uint pair = first; pair < HEAD_DIM / 2u; pair += step) {
+        Scaled frequency;
+        if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
+        else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
+        uint turn = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
+        Floats2(in_state(AT_TURNS + sequence * HEAD_DIM * 4u)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+    }
+    for (uint i = first; i < HIDDEN / 4u; i += step) {
+        uint block = i / 4u, c = i & 3u;
+        vec2 low = values_at(sequence, block * 16u + 2u * c), high = values_at(sequence, block * 16u + 2u * c + 8u);
+        U32x4s(in_state(x_at(sequence / 8u, block, sequence % 8u * 4u + c))).v[0] = floatBitsToUint(vec4(low, high)) & ~3u; // marks of no write yet
+    }
+    for (uint i = sequence * step + first; i < (AT_END - AT_FRESH) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_FRESH)).v[i] = uvec4(0);
+}

@@ -1,0 +1,60 @@
+#version 460
+// The phases of many layers of several sequences in one dispatch: each workgroup goes through all of them, takes units of each, and
+// looks for what it needs of others until it is there. That needs all workgroups to run at the same time, which Vulkan does not
+// promise: schedule/fast.ts decides where it is tried, and a workgroup that waits for too long sets the status.
+//
+// PHASES has a bit for each of them, so that a dispatch may also be a single phase of a layer behind a barrier, which waits for
+// nobody and leaves the same bits. Any number of workgroups. The addresses of a layer's buffers stand in rows of a table.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 3
+#define PUSH DecodeLayersPush
+#include "batch.glsl"
+
+layout(constant_id = 10) const uint PHASES = 31u;
+layout(constant_id = 11) const uint ROUNDS = 0u; // 1: a warp has no more than one block of 16 positions
+
+const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
+
+// Columns of the table; all norm weights of a layer lie one behind the other.
+const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_AFFINE = 4u, O = 5u, O_AFFINE = 6u, GATE_UP = 7u, GATE_UP_AFFINE = 8u,
+           DOWN = 9u, DOWN_AFFINE = 10u, COLUMNS = 11u;
+
+const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
+
+uint layer;
+const uint MOST_LAYERS = 64u;
+shared uvec2 addresses[MOST_LAYERS * COLUMNS];
+#define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + (which)]))
+
+const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
+uint64_t mlp_norm() { return ADDRESS(NORMS) + HIDDEN * WEIGHT_BYTES; }
+uint64_t q_norm() { return ADDRESS(NORMS) + 2u * HIDDEN * WEIGHT_BYTES; }
+uint64_t k_norm() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_DIM) * WEIGHT_BYTES; }
+
+#include "matmul.glsl"
+#include "normed.glsl"
+#include "attention.glsl"
+#include "project.glsl"
+
+void main() {
+    bool whole = waits();
+    if (whole && Shared1(pc.address[STATUS]).v[0] != 0u) return;
+    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    find_bases((pc.p.capacity + thread()) >> 31);
+    barrier();
+    // There are fewer units of o and down than workgroups: those that have none begin with the others' second units.
+    uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x;
+    for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
+        if ((PHASES & 1u) != 0u) normed_product(ADDRESS(NORMS), ADDRESS(QKV), ADDRESS(QKV_AFFINE), gl_WorkGroupID.x, (QKV_COLUMNS + 31u) / 32u, false);
+        if ((PHASES & 2u) != 0u) {
+            [[dont_unroll]] for (uint unit = last; unit < ATTEND_UNITS; unit += gl_NumWorkGroups.x) {
+                barrier(); // what lies in shared memory was read
+                attend(unit);
+            }
+        }
+        if ((PHASES & 4u) != 0u) project(AT_ATTENDED, Q_COLUMNS, ADDRESS(O), ADDRESS(O_AFFINE), 1.0, 1u, true);
+        if ((PHASES & 8u) != 0u) normed_product(mlp_norm(), ADDRESS(GATE_UP), ADDRESS(GATE_UP_AFFINE), last, INTERMEDIATE / 16u, true);
+        if ((PHASES & 16u) != 0u) project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_AFFINE), GATE_SCALE, 2u, false);
+    }
+}

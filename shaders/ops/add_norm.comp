@@ -1,0 +1,55 @@
+#version 460
+// add_norm: what lies between two products of a layer. total = x + scale * (parts[0] + parts[1] + …), in that order;
+// out = total / sqrt(mean over the row of total^2 + eps) * weight, within float16's range where that is its dtype.
+//
+// parts (splits, rows, COLS), as a product with a split depth leaves them; none where splits is 0. Each of total and out is
+// written where it is bound; total may be x. One workgroup a row: every thread keeps its quads in registers.
+// COLS a multiple of 4, rows aligned to 16 bytes. Workgroups: rows, folded over (x, y).
+
+#define BUFFERS 5
+#define PUSH AddNormPush
+#include "include/common.glsl"
+#include "include/vec4.glsl"
+
+layout(constant_id = 1) const uint COLS = 1024;
+layout(constant_id = 2) const uint DTYPE_X = DTYPE_F32;
+layout(constant_id = 3) const uint DTYPE_PARTS = DTYPE_F16;
+layout(constant_id = 4) const uint DTYPE_WEIGHT = DTYPE_F32;
+layout(constant_id = 5) const uint DTYPE_TOTAL = DTYPE_F32;
+layout(constant_id = 6) const uint DTYPE_OUT = DTYPE_F16;
+
+const uint QUADS = COLS / 4;
+const uint EACH = (QUADS + THREADS - 1) / THREADS;
+const uint X = 0, PARTS = 1, WEIGHT = 2, TOTAL = 3, OUT = 4;
+
+vec4 quads[EACH];
+
+void main() {
+    uint row = flat_workgroup();
+    if (row >= pc.p.rows) return;
+    uint first = row * QUADS;
+    float squares = 0.0;
+    [[unroll]] for (uint e = 0; e < EACH; e++) {
+        uint i = gl_LocalInvocationID.x + e * THREADS;
+        if (i >= QUADS) break;
+        vec4 x = load_quad(pc.address[X], first + i, DTYPE_X), sum = vec4(0.0);
+        for (uint split = 0; split < pc.p.splits; split += 4) {
+            [[unroll]] for (uint s = split; s < split + 4; s++) { // loads of four are on their way at once
+                if (s < pc.p.splits) sum += load_quad(pc.address[PARTS], s * pc.p.rows * QUADS + first + i, DTYPE_PARTS);
+            }
+        }
+        if (pc.p.splits > 0) x += pc.p.scale * sum;
+        if (pc.address[TOTAL] != 0ul) store_quad(pc.address[TOTAL], first + i, DTYPE_TOTAL, x);
+        squares += dot(x, x);
+        quads[e] = x;
+    }
+    if (pc.address[OUT] == 0ul) return;
+    float factor = inversesqrt(workgroup_sum(squares) / float(COLS) + pc.p.eps);
+    [[unroll]] for (uint e = 0; e < EACH; e++) {
+        uint i = gl_LocalInvocationID.x + e * THREADS;
+        if (i >= QUADS) break;
+        vec4 y = quads[e] * factor * load_quad(pc.address[WEIGHT], i, DTYPE_WEIGHT);
+        if (DTYPE_OUT == DTYPE_F16) y = clamp(y, vec4(-65504.0), vec4(65504.0));
+        store_quad(pc.address[OUT], first + i, DTYPE_OUT, y);
+    }
+}

@@ -1,0 +1,210 @@
+#version 460
+// attention: out = softmax(scale * q . k + mask) . v per query head, online: one pass over the keys, any kv_len.
+//
+// A workgroup serves up to QUERIES neighbouring queries of one head and walks over the keys THREADS at a time:
+//   scores    a thread a key: its dot products with all queries
+//   softmax   a subgroup a query: running maximum and sum, scores become weights
+//   values    a thread a feature (several slices of keys where V_DIM is small): out += weights . v
+// Query head h reads kv head h / (heads / kv_heads). `lengths` is one int32 for all batch rows (HAS_LENGTHS 1) or one for each (2),
+// clamped to 0..kv_len.
+// Masked keys and scores of the lowest float or -infinity count nothing; a row with no key left gives 0. HEAD_DIM and
+// V_DIM up to 256. Any THREADS up to 512 that is a multiple of 32. Workgroups: batch * heads * ceil(q_len / 8), folded
+// over (x, y).
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 6
+#define PUSH AttentionPush
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint HEAD_DIM = 128;
+layout(constant_id = 2) const uint V_DIM = 128;
+layout(constant_id = 3) const uint DTYPE_Q = DTYPE_F32;
+layout(constant_id = 4) const uint DTYPE_KV = DTYPE_F32;
+layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 6) const uint MASK_MODE = MASK_NONE;
+layout(constant_id = 7) const uint DTYPE_MASK = DTYPE_BOOL;
+layout(constant_id = 8) const uint HAS_LENGTHS = 0;
+
+#include "include/vector.glsl"
+
+const uint QUERIES = 8u;
+const uint EIGHTS = (HEAD_DIM + 7u) / 8u;
+const uint SLICE = V_DIM < THREADS ? V_DIM : THREADS; // threads of a slice of keys
+const uint SLICES = THREADS / SLICE;
+const uint FEATURES = (V_DIM + THREADS - 1u) / THREADS; // of a thread
+const float LOWEST = -3.4028235e38;
+
+shared vec4 q_rows[QUERIES * EIGHTS * 2]; // scaled; features beyond HEAD_DIM are 0
+shared float weights[QUERIES * THREADS];  // at the end: outputs of the slices but the first
+shared float row_most[QUERIES], row_sum[QUERIES], row_shrink[QUERIES];
+
+uint batch, head, query0, kv_length;
+uint64_t k_address, v_address;
+bool k_wide;
+
+uint64_t row_address(uint64_t address, int strides[3], uint h, uint position, uint dtype) {
+    int i = int(batch) * strides[0] + int(h) * strides[1] + int(position) * strides[2];
+    return element_address(address, i, DTYPE_BYTES(dtype));
+}
+
+// Lowest for keys that query `row` must not see.
+float masked(float score, uint row, uint key) {
+    if (MASK_MODE == MASK_CAUSAL) return int(key) > int(row + kv_length) - int(pc.p.q_len) ? LOWEST : score;
+    if (MASK_MODE == MASK_NONE) return score;
+    int i = int(batch) * pc.p.mask_strides[0] + int(head) * pc.p.mask_strides[1] + int(row) * pc.p.mask_strides[2] +
+            int(key) * pc.p.mask_strides[3];
+    uint64_t element = element_address(pc.address[3], i, DTYPE_BYTES(DTYPE_MASK));
+    if (MASK_MODE == MASK_ADD) return score + load_float(element, 0, DTYPE_MASK);
+    return load_bits(element, 0, DTYPE_MASK) != 0u ? score : LOWEST;
+}
+
+void load_queries(uint queries) {
+    for (uint i = gl_LocalInvocationID.x; i < queries * EIGHTS * 8; i += THREADS) {
+        uint row = min(query0 + i / (EIGHTS * 8), pc.p.q_len - 1), d = i % (EIGHTS * 8);
+        uint64_t q = row_address(pc.address[0], pc.p.q_strides, head, row, DTYPE_Q);
+        q_rows[i / 4][i % 4] = d < HEAD_DIM ? load_float(q, d, DTYPE_Q) * pc.p.scale : 0.0;
+    }
+    if (gl_LocalInvocationID.x < queries) {
+        row_most[gl_LocalInvocationID.x] = LOWEST;
+        row_sum[gl_LocalInvocationID.x] = 0.0;
+    }
+}
+
+void load_k(uint64_t k, uint d, out vec4 first, out vec4 second) {
+    if (k_wide) {
+        load8(k, d, DTYPE_KV, first, second);
+    } else {
+        [[unroll]] for (uint j = 0; j < 4; j++) { // repeats of the last feature meet zeros of q
+            first[j] = load_float(k, min(d + j, HEAD_DIM - 1), DTYPE_KV);
+            second[j] = load_float(k, min(d + j + 4, HEAD_DIM - 1), DTYPE_KV);
+        }
+    }
+}
+
+// Scores of key first + thread; those beyond the end are LOWEST.
+void score_keys(uint queries, uint first, uint count) {
+    float scores[QUERIES];
+    [[unroll]] for (uint i = 0; i < queries; i++) scores[i] = 0.0;
+    bool inside = gl_LocalInvocationID.x < count;
+    uint key = first + gl_LocalInvocationID.x;
+    if (inside) {
+        uint64_t k = element_address(k_address, int(key) * pc.p.k_strides[2], DTYPE_BYTES(DTYPE_KV));
+        for (uint eight = 0; eight < EIGHTS; eight++) {
+            vec4 a, b;
+            load_k(k, eight * 8, a, b);
+            [[unroll]] for (uint i = 0; i < queries; i++) {
+                scores[i] += dot(q_rows[(i * EIGHTS + eight) * 2], a) + dot(q_rows[(i * EIGHTS + eight) * 2 + 1], b);
+            }
+        }
+    }
+    [[unroll]] for (uint i = 0; i < queries; i++) {
+        uint row = min(query0 + i, pc.p.q_len - 1);
+        weights[i * THREADS + gl_LocalInvocationID.x] = inside ? masked(scores[i], row, key) : LOWEST;
+    }
+}
+
+// Scores become weights relative to the running maximum.
+void soften(uint queries) {
+    for (uint i = gl_SubgroupID; i < queries; i += gl_NumSubgroups) {
+        float before = row_most[i], most = before, sum = 0.0;
+        for (uint j = gl_SubgroupInvocationID; j < THREADS; j += gl_SubgroupSize) {
+            most = max(most, weights[i * THREADS + j]);
+        }
+        most = subgroupMax(most);
+        for (uint j = gl_SubgroupInvocationID; j < THREADS; j += gl_SubgroupSize) {
+            float score = weights[i * THREADS + j];
+            float weight = score <= LOWEST ? 0.0 : exp(score - most);
+            weights[i * THREADS + j] = weight;
+            sum += weight;
+        }
+        sum = subgroupAdd(sum);
+        if (subgroupElect()) {
+            float shrink = exp(before - most);
+            row_shrink[i] = shrink;
+            row_sum[i] = row_sum[i] * shrink + sum;
+            row_most[i] = most;
+        }
+    }
+}
+
+void attend(uint queries) {
+    float outputs[QUERIES * FEATURES];
+    [[unroll]] for (uint i = 0; i < queries * FEATURES; i++) outputs[i] = 0.0;
+    uint slice = gl_LocalInvocationID.x / SLICE, feature = gl_LocalInvocationID.x % SLICE;
+    load_queries(queries);
+    barrier();
+    // Beyond the last query's last key a causal block sees nothing.
+    uint end = kv_length;
+    if (MASK_MODE == MASK_CAUSAL) {
+        end = uint(clamp(int(query0 + queries + kv_length) - int(pc.p.q_len), 0, int(kv_length)));
+    }
+    for (uint first = 0; first < end; first += THREADS) {
+        uint count = min(THREADS, end - first);
+        score_keys(queries, first, count);
+        barrier();
+        soften(queries);
+        barrier();
+        [[unroll]] for (uint i = 0; i < queries * FEATURES; i++) outputs[i] *= row_shrink[i / FEATURES];
+        if (slice < SLICES) {
+            for (uint key = slice; key < count; key += 2 * SLICES) {
+                [[unroll]] for (uint step = 0; step < 2; step++) { // two keys a turn
+                    uint j = min(key + step * SLICES, count - 1);
+                    bool inside = key + step * SLICES < count;
+                    uint64_t v = element_address(v_address, int(first + j) * pc.p.v_strides[2], DTYPE_BYTES(DTYPE_KV));
+                    [[unroll]] for (uint f = 0; f < FEATURES; f++) {
+                        float value = load_float(v, min(feature + f * THREADS, V_DIM - 1), DTYPE_KV);
+                        [[unroll]] for (uint i = 0; i < queries; i++) {
+                            float weight = inside ? weights[i * THREADS + j] : 0.0;
+                            outputs[i * FEATURES + f] = fma(weight, value, outputs[i * FEATURES + f]);
+                        }
+                    }
+                }
+            }
+        }
+        barrier();
+    }
+    // More than one slice only where V_DIM <= THREADS / 2, so FEATURES is 1 and the slices fit into `weights`.
+    if (SLICES > 1) {
+        if (slice > 0 && slice < SLICES) {
+            [[unroll]] for (uint i = 0; i < queries; i++) {
+                weights[((slice - 1) * queries + i) * SLICE + feature] = outputs[i];
+            }
+        }
+        barrier();
+        for (uint other = 1; other < SLICES; other++) {
+            [[unroll]] for (uint i = 0; i < queries; i++) {
+                outputs[i] += weights[((other - 1) * queries + i) * SLICE + feature];
+            }
+        }
+    }
+    if (slice == 0) {
+        [[unroll]] for (uint i = 0; i < queries; i++) {
+            uint row = query0 + i;
+            float sum = row_sum[i];
+            if (row < pc.p.q_len) {
+                uint64_t line = (batch * pc.p.heads + head) * pc.p.q_len + row;
+                uint64_t to = pc.address[5] + line * (V_DIM * DTYPE_BYTES(DTYPE_OUT));
+                [[unroll]] for (uint f = 0; f < FEATURES; f++) {
+                    uint d = feature + f * THREADS;
+                    if (d < V_DIM) store_float(to, d, DTYPE_OUT, sum == 0.0 ? 0.0 : outputs[i * FEATURES + f] / sum);
+                }
+            }
+        }
+    }
+}
+
+void main() {
+    uint blocks = (pc.p.q_len + QUERIES - 1) / QUERIES, group = flat_workgroup();
+    if (group >= pc.p.batch * pc.p.heads * blocks) return;
+    query0 = group % blocks * QUERIES;
+    head = group / blocks % pc.p.heads;
+    batch = group / blocks / pc.p.heads;
+    uint kv_head = head / (pc.p.heads / pc.p.kv_heads);
+    kv_length = HAS_LENGTHS != 0 ? uint(clamp(I32s(pc.address[4]).v[HAS_LENGTHS == 2 ? batch : 0], 0, int(pc.p.kv_len))) : pc.p.kv_len;
+    k_address = row_address(pc.address[1], pc.p.k_strides, kv_head, 0, DTYPE_KV);
+    v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
+    k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * DTYPE_BYTES(DTYPE_KV)) % 16 == 0;
+    // One query, the shape of decoding, needs an eighth of the registers and of the work.
+    if (pc.p.q_len == 1) attend(1);
+    else attend(QUERIES);
+}

@@ -1,0 +1,132 @@
+#version 460
+// elementwise: a chain of up to four rows of elementwise.h, out[i] = step3(step2(step1(step0(a[i], b[i], c[i])))).
+//
+// One thread an element. The steps are specialisation constants, so that a driver folds each switch to the chosen row;
+// as it has to read all rows for each step first, kernel `elementwise_single` (MAX_STEPS 1) serves chains of one step
+// or none with a fifth of the compile time. Inputs are read through strides over four dimensions (as they lie when
+// CONTIGUOUS is 1); the output is contiguous. Indices are 32 bits: up to 2^31 elements.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 4
+#define PUSH ElementwisePush
+#include "include/common.glsl"
+#include "far.h"
+
+#ifndef MAX_STEPS
+#define MAX_STEPS 4
+#endif
+
+layout(constant_id = 1) const uint DTYPE_A = DTYPE_F32;
+layout(constant_id = 2) const uint DTYPE_B = DTYPE_F32;
+layout(constant_id = 3) const uint DTYPE_C = DTYPE_F32;
+layout(constant_id = 4) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 5) const uint CONTIGUOUS = 0;
+layout(constant_id = 6) const uint STEPS = 1;
+layout(constant_id = 7) const uint STEP0 = 0;
+layout(constant_id = 8) const uint STEP1 = 0;
+layout(constant_id = 9) const uint STEP2 = 0;
+layout(constant_id = 10) const uint STEP3 = 0;
+
+#define KIND_FLOAT 0u
+#define KIND_INT 1u
+#define KIND_UINT 2u
+
+// A row sets the result's bits and their kind.
+#define float_result(body) bits = floatBitsToUint(body); kind = KIND_FLOAT
+#define int_result(body) bits = uint(body); kind = KIND_INT
+#define uint_result(body) bits = uint(body); kind = KIND_UINT
+
+void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) {
+    bits = kind = 0u;
+    switch (id) {
+#define FLOAT_ROW(id, name, arity, result, body) case id: result(body); break;
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body)
+#include "include/elementwise.h"
+    }
+    if (!m_is_far(a)) return;
+    switch (id) {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body)
+#define FAR_ROW(id, name, body) case id: float_result(body); break;
+#include "include/elementwise.h"
+    }
+}
+
+void int_row(uint id, int a, int b, uint c, out uint bits, out uint kind) {
+    bits = kind = 0u;
+    switch (id) {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body) case id: result(body); break;
+#define UINT_ROW(id, name, arity, result, body)
+#include "include/elementwise.h"
+    }
+}
+
+void uint_row(uint id, uint a, uint b, uint c, out uint bits, out uint kind) {
+    bits = kind = 0u;
+    switch (id) {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body) case id: result(body); break;
+#include "include/elementwise.h"
+    }
+}
+
+// The result as the narrow type of a separate op would have kept it.
+uint rounded(uint bits, uint kind, uint rounding) {
+    if (rounding == 0u) return bits;
+    if (kind == KIND_FLOAT) {
+        float x = uintBitsToFloat(bits);
+        return rounding == 1u ? floatBitsToUint(f16_value(f16_bits(x))) : bf16_bits(x) << 16;
+    }
+    int width = rounding == 1u ? 8 : 16;
+    return kind == KIND_INT ? uint(bitfieldExtract(int(bits), 0, width)) : bitfieldExtract(bits, 0, width);
+}
+
+uint registers[9];
+
+void run_step(uint word, uint target) {
+    uint id = word & 0xffu, domain = (word >> 8) & 3u, bits, kind;
+    uint a = registers[(word >> 12) & 15u], b = registers[(word >> 16) & 15u], c = registers[(word >> 20) & 15u];
+    if (domain == KIND_FLOAT) float_row(id, uintBitsToFloat(a), uintBitsToFloat(b), c, bits, kind);
+    else if (domain == KIND_INT) int_row(id, int(a), int(b), c, bits, kind);
+    else uint_row(id, a, b, c, bits, kind);
+    registers[target] = rounded(bits, kind, (word >> 10) & 3u);
+}
+
+uint input_bits(uint r, int index, uint dtype) {
+    return pc.address[r] == 0ul ? 0u : load_bits(element_address(pc.address[r], index, DTYPE_BYTES(dtype)), 0, dtype);
+}
+
+void main() {
+    uint i = flat_thread();
+    if (i >= pc.p.count) return;
+    int ia = int(i), ib = ia, ic = ia;
+    if (CONTIGUOUS == 0) {
+        ia = ib = ic = 0;
+        uint rest = i;
+        for (int d = 3; d >= 0 && rest != 0u; d--) {
+            int at = int(rest % pc.p.shape[d]);
+            rest /= pc.p.shape[d];
+            ia += at * pc.p.a_strides[d];
+            ib += at * pc.p.b_strides[d];
+            ic += at * pc.p.c_strides[d];
+        }
+    }
+    registers[0] = input_bits(0, ia, DTYPE_A);
+    registers[1] = input_bits(1, ib, DTYPE_B);
+    registers[2] = input_bits(2, ic, DTYPE_C);
+    registers[3] = pc.p.imm0;
+    registers[4] = pc.p.imm1;
+    if (STEPS > 0) run_step(STEP0, 5);
+#if MAX_STEPS > 1
+    if (STEPS > 1) run_step(STEP1, 6);
+    if (STEPS > 2) run_step(STEP2, 7);
+    if (STEPS > 3) run_step(STEP3, 8);
+#endif
+    uint bits = registers[STEPS == 0 ? 0 : 4 + STEPS];
+    if (DTYPE_OUT == DTYPE_BOOL) bits = uint(bits != 0u);
+    store_bits(pc.address[3], i, DTYPE_OUT, bits);
+}

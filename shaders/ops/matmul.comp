@@ -1,0 +1,65 @@
+#version 460
+// matmul: out[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]; a and b strided, out contiguous.
+//
+// A workgroup makes one tile (tile.glsl). Workgroups: SPLITS * batch * ceil(m / TILE_ROWS) * ceil(n / TILE_COLUMNS), folded
+// over (x, y); with SPLITS > 1 out is (SPLITS, batch, m, n). Floats accumulate in float32, integers modulo 2^32. a and b
+// are both float types or both integers.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 3
+#define PUSH MatmulPush
+#include "include/common.glsl"
+
+layout(constant_id = 1) const uint DTYPE_A = DTYPE_F32;
+layout(constant_id = 2) const uint DTYPE_B = DTYPE_F32;
+layout(constant_id = 3) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 4) const uint SIDE = 8;
+layout(constant_id = 5) const uint ROW_QUADS = 1;
+layout(constant_id = 6) const uint COLUMN_QUADS = 1;
+layout(constant_id = 7) const uint DEPTH = 16;
+layout(constant_id = 8) const uint UNROLL = 4;
+layout(constant_id = 9) const uint SPLITS = 1;
+
+#define TILE_FLOAT DTYPE_IS_FLOAT(DTYPE_OUT)
+#include "tile.glsl"
+#include "matmul.glsl"
+
+Tile tile;
+Operand a, b;
+Eight a_eights[A_EIGHTS], b_eights[B_EIGHTS];
+
+void tile_fetch(uint depth0) {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
+        a_eights[i] = fetch_eight(a, DTYPE_A, tile.row0 + place.x, depth0 + place.y);
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
+        b_eights[i] = fetch_eight(b, DTYPE_B, tile.column0 + place.x, depth0 + place.y);
+    }
+}
+
+void tile_fill() {
+    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
+        put_eight(0, TILE_ROWS, place, a.along_depth, unpacked(a_eights[i], DTYPE_A));
+    }
+    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+        uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
+        put_eight(SLICE_B, TILE_COLUMNS, place, b.along_depth, unpacked(b_eights[i], DTYPE_B));
+    }
+}
+
+void main() {
+    uint group = flat_workgroup();
+    if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
+    tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
+    find_operands(tile.batch);
+    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k,
+                   abs(pc.p.a_strides[1]) <= abs(pc.p.a_strides[0]));
+    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k,
+                   abs(pc.p.b_strides[0]) <= abs(pc.p.b_strides[1]));
+    tile_product(tile.split, pc.p.k);
+    uint64_t part = uint64_t(tile.split * pc.p.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
+    tile_store(operand_out + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);
+}

@@ -1,0 +1,192 @@
+/**
+ * Text to token ids and back, for byte-level BPE tokenizers in the format of tokenizer.json.
+ *
+ * The file is read as bytes: its vocabulary and merges go into typed arrays, the rest is parsed. Control tokens such as
+ * `<|im_end|>` are found here: a prompt's own text and the markers of a chat template carry them, the contents of messages
+ * never do, whatever a user types.
+ *
+ * @module
+ */
+
+import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
+import type { Bpe } from "./bpe.ts";
+import { type ChatMessage, type ChatOptions, type ChatTemplate, loadChatTemplate } from "../chat_template.ts";
+import { StreamDecoder } from "./detokenizer.ts";
+import { listed, LlmError } from "../error.ts";
+import type { Around } from "./post_processor.ts";
+import type { PreTokenizer } from "./pre_tokenizer.ts";
+import { readTokenizerConfig, readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+
+/** The files that make up a tokenizer, and what the model says about it. */
+export interface TokenizerSource {
+  /** Bytes of tokenizer.json. */
+  readonly tokenizer: Uint8Array;
+  /** Text of tokenizer_config.json; may be absent. */
+  readonly config?: string;
+  /** Text of chat_template.jinja; takes the place of the template in tokenizer_config.json. */
+  readonly chatTemplate?: string;
+  /** Directory of the files, for messages. */
+  readonly dir: string;
+  /** Rows of the model's embedding; ids at or above it are an error. */
+  readonly vocabSize: number;
+  /** Tokens that end a generation, from generation_config.json or config.json. */
+  readonly eosTokenIds: readonly number[];
+}
+
+/** How {@link Tokenizer.encode} reads a text. */
+export interface EncodeOptions {
+  /** Take control tokens in the text for what they are; true unless set. */
+  readonly controlTokens?: boolean;
+  /** Add the ids that the tokenizer puts around a text, such as the one that begins it; true unless set. */
+  readonly addSpecialTokens?: boolean;
+}
+
+/** A tokenizer as the generation loop uses it. */
+export class Tokenizer {
+  /** Number of ids, added tokens included. */
+  readonly vocabSize: number;
+  /** Tokens that end a generation. */
+  readonly eosTokenIds: ReadonlySet<number>;
+  /** Text of the token that begins a text, where the tokenizer has one. */
+  readonly bosToken: string | undefined;
+  readonly #vocabulary: Vocabulary;
+  readonly #bpe: Bpe;
+  readonly #preTokenizer: PreTokenizer;
+  readonly #around: Around;
+  readonly #finder: AddedTokens;
+  readonly #added: ReadonlyMap<string, AddedToken>;
+  readonly #addedIds: ReadonlyMap<number, AddedToken>;
+  readonly #template: ChatTemplate | undefined;
+
+  private constructor(
+    { vocabulary, bpe, preTokenizer, around, added, vocabSize }: TokenizerFile,
+    eosTokenIds: ReadonlySet<number>,
+    bosToken: string | undefined,
+    template: ChatTemplate | undefined,
+  ) {
+    this.#vocabulary = vocabulary;
+    this.#bpe = bpe;
+    this.#preTokenizer = preTokenizer;
+    this.#around = around;
+    this.#finder = new AddedTokens(added, preTokenizer.normalize);
+    this.#added = new Map(added.map((token) => [token.content, token]));
+    this.#addedIds = new Map(added.map((token) => [token.id, token]));
+    this.#template = template;
+    this.vocabSize = vocabSize;
+    this.eosTokenIds = eosTokenIds;
+    this.bosToken = bosToken;
+  }
+
+  /**
+   * Builds a tokenizer from its files. Throws an {@link LlmError} that names the file when one is malformed, of a kind not
+   * supported, or made for another model.
+   */
+  static async load(source: TokenizerSource): Promise<Tokenizer> {
+    const file = readTokenizerFile(source.tokenizer, `${source.dir}/tokenizer.json`, source.vocabSize);
+    const configFile = `${source.dir}/tokenizer_config.json`;
+    const { bosToken, eosToken, chatTemplate } = readTokenizerConfig(source.config ?? "{}", configFile);
+    const outside = source.eosTokenIds.filter((id) => id >= source.vocabSize);
+    if (outside.length > 0) {
+      throw new LlmError(
+        "tokenizer",
+        `${source.dir}: eos_token_id ${listed(outside.map(String))} is outside the vocabulary of ${source.vocabSize}`,
+      );
+    }
+    const eosTokenIds = new Set(source.eosTokenIds);
+    const eos = file.added.find((token) => token.content === eosToken);
+    if (eos !== undefined) eosTokenIds.add(eos.id);
+    const template = await loadChatTemplate(source.chatTemplate ?? chatTemplate, {
+      file: source.chatTemplate === undefined ? configFile : `${source.dir}/chat_template.jinja`,
+      controlTokens: file.added.map((token) => token.content),
+      variables: { bos_token: bosToken ?? "", eos_token: eosToken ?? "" },
+    });
+    return new Tokenizer(file, eosTokenIds, bosToken, template);
+  }
+
+  /** Whether messages can be encoded. */
+  get hasChatTemplate(): boolean {
+    return this.#template !== undefined;
+  }
+
+  /** Ids of a text, with those around it that the tokenizer adds. Control tokens in it count as such. */
+  encode(text: string, options: EncodeOptions = {}): number[] {
+    const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
+    return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
+  }
+
+  /**
+   * Ids of a conversation in the model's chat template, which writes the tokens that begin a text and end it itself. Control
+   * tokens inside message contents are plain text.
+   *
+   * @example
+   * ```ts ignore
+   * const ids = tokenizer.encodeChat([{ role: "user", content: "Hi" }], { enableThinking: false });
+   * ```
+   */
+  encodeChat(messages: readonly ChatMessage[], options: ChatOptions = {}): number[] {
+    return this.#encodeRuns(this.#render(messages, options));
+  }
+
+  /** The text that {@link Tokenizer.encodeChat} encodes. */
+  applyChatTemplate(messages: readonly ChatMessage[], options: ChatOptions = {}): string {
+    return this.#render(messages, options).map((part) => part.text).join("");
+  }
+
+  /** Text of ids; `skipSpecial` leaves out tokens marked special. */
+  decode(ids: Iterable<number>, options: { readonly skipSpecial?: boolean } = {}): string {
+    const decoder = this.decoder();
+    let text = "";
+    for (const id of ids) {
+      if (!(options.skipSpecial && this.isSpecial(id))) text += decoder.push(id);
+    }
+    return text + decoder.finish();
+  }
+
+  /** A streaming decoder. */
+  decoder(): StreamDecoder {
+    return new StreamDecoder((id) => this.tokenBytes(id));
+  }
+
+  /** Bytes that a token stands for; `undefined` when the vocabulary has no such id. */
+  tokenBytes(id: number): Uint8Array | undefined {
+    const added = this.#addedIds.get(id);
+    return added ? new TextEncoder().encode(added.content) : this.#vocabulary.bytes(id);
+  }
+
+  /** The id of a token's text as the vocabulary spells it, such as "<|im_end|>". */
+  idOf(token: string): number | undefined {
+    return this.#added.get(token)?.id ?? this.#vocabulary.idOf(token);
+  }
+
+  /** Whether an id is a control token that is marked special. */
+  isSpecial(id: number): boolean {
+    return this.#addedIds.get(id)?.special ?? false;
+  }
+
+  #render(messages: readonly ChatMessage[], options: ChatOptions): TextRun[] {
+    if (this.#template === undefined) {
+      throw new LlmError("template", "The model has no chat template: pass the prompt as a string");
+    }
+    return this.#template(messages, options);
+  }
+
+  /** Control tokens become their ids; text between two of them is encoded as one, whichever runs it came from. */
+  #encodeRuns(runs: readonly TextRun[]): number[] {
+    const ids: number[] = [];
+    for (const piece of this.#finder.find(wellFormed(runs))) {
+      if (typeof piece === "number") ids.push(piece);
+      else for (const word of this.#preTokenizer.split(piece)) this.#bpe.encode(word, ids);
+    }
+    return ids;
+  }
+}
+
+/** The same runs without lone surrogates, which no tokenizer knows. */
+function wellFormed(runs: readonly TextRun[]): readonly TextRun[] {
+  const text = runs.map((run) => run.text).join("");
+  if (text.isWellFormed()) return runs;
+  const well = text.toWellFormed();
+  let at = 0;
+  return runs.map(({ text, control }) => ({ text: well.slice(at, at += text.length), control }));
+}

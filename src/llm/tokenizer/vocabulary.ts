@@ -1,0 +1,144 @@
+/**
+ * The tokens of a byte-level vocabulary, by id and by text, in typed arrays.
+ *
+ * Tokens are kept as tokenizer.json spells them, in GPT-2's alphabet, where every byte is a printable character.
+ *
+ * @module
+ */
+
+import { quoted } from "../../graph/error.ts";
+import { LlmError } from "../error.ts";
+import type { JsonBytes } from "./json_bytes.ts";
+
+/** Longest token, in bytes of its spelling: work on a token grows with its length. */
+export const MOST_BYTES = 1 << 12;
+/** Most ids: four times as many as the largest published vocabularies have. */
+const MOST_IDS = 1_000_000;
+
+/** Characters of the bytes: 33–126, 161–172 and 174–255 stand for themselves, the others follow from 256 on. */
+export const ALPHABET: readonly string[] = (() => {
+  let next = 256;
+  return Array.from({ length: 256 }, (_, byte) => {
+    const printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    return String.fromCharCode(printable ? byte : next++);
+  });
+})();
+
+/** Throws where an id of `file` has no row in the embedding. */
+export function checkIds(largest: number, embeddings: number, file: string): void {
+  if (largest < Math.min(embeddings, MOST_IDS)) return;
+  const why = embeddings <= MOST_IDS
+    ? `the model has only ${embeddings} embeddings: take the tokenizer files that belong to the model`
+    : `at most ${MOST_IDS} ids are supported`;
+  throw new LlmError("tokenizer", `${file} has ids up to ${largest} but ${why}`);
+}
+
+const BYTE_OF_CHAR: ReadonlyMap<string, number> = new Map(ALPHABET.map((char, byte) => [char, byte]));
+
+/** The tokens of "model.vocab". */
+export class Vocabulary {
+  /** One more than the highest id. */
+  readonly size: number;
+  readonly #text: Uint8Array; // UTF-8 of all tokens
+  readonly #bounds: Uint32Array; // where the token of an id begins and ends in it
+  readonly #slots: Int32Array; // hash table of ids, -1 where free
+  readonly #joined = new Uint8Array(2 * MOST_BYTES);
+
+  private constructor(size: number, text: Uint8Array, bounds: Uint32Array, slots: Int32Array) {
+    this.size = size;
+    this.#text = text;
+    this.#bounds = bounds;
+    this.#slots = slots;
+  }
+
+  /**
+   * Passes the object of ids by token in `json`, for a model of `embeddings` rows. Throws an {@link LlmError} where an id or a
+   * token occurs twice, is too large or has no embedding.
+   */
+  static read(json: JsonBytes, embeddings: number): Vocabulary {
+    const most = Math.min(embeddings, MOST_IDS);
+    const text = new Uint8Array(json.length - json.at + 1); // spellings are no longer than their JSON
+    const bounds = new Uint32Array(2 * most);
+    const slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
+    const reading = new Vocabulary(0, text, bounds, slots);
+    let largest = -1;
+    let from = 1; // so that an end of 0 means that there is no such id
+    json.object(() => {
+      const to = json.copyString(text, from);
+      json.colon();
+      const id = json.count();
+      const spelling = (): string => quoted(new TextDecoder().decode(text.subarray(from, to)));
+      if (to - from > MOST_BYTES) json.fail(`the token ${spelling()} has ${to - from} bytes, at most ${MOST_BYTES}`);
+      largest = Math.max(largest, id);
+      if (id >= most) return; // told below, with the largest one
+      const slot = reading.#slot(text, from, to);
+      if (slots[slot] >= 0) json.fail(`the token ${spelling()} occurs twice`);
+      if (bounds[2 * id + 1] > 0) json.fail(`the id ${id} occurs twice, the second time for ${spelling()}`);
+      bounds[2 * id] = from;
+      bounds[2 * id + 1] = to;
+      slots[slot] = id;
+      from = to;
+    });
+    checkIds(largest, embeddings, json.file);
+    return new Vocabulary(largest + 1, text.slice(0, from), bounds, slots);
+  }
+
+  /**
+   * The id of a token whose spelling lies in `text` from byte `from` to `to`; -1 if there is none. A `guess` that is right
+   * saves the look-up.
+   */
+  find(text: Uint8Array, from: number, to: number, guess: number = -1): number {
+    if (guess >= 0 && this.#equals(guess, text, from, to)) return guess;
+    return this.#slots[this.#slot(text, from, to)];
+  }
+
+  /** The id of a token by its spelling. */
+  idOf(token: string): number | undefined {
+    const text = new TextEncoder().encode(token);
+    const id = this.find(text, 0, text.length);
+    return id < 0 ? undefined : id;
+  }
+
+  /** Bytes of the spelling of a token. */
+  lengthOf(id: number): number {
+    return this.#bounds[2 * id + 1] - this.#bounds[2 * id];
+  }
+
+  /** The id of the token that two tokens make up when put together; -1 if there is none. */
+  findJoined(left: number, right: number): number {
+    const text = this.#joined;
+    const bounds = this.#bounds;
+    let to = 0;
+    for (let at = bounds[2 * left]; at < bounds[2 * left + 1]; at++) text[to++] = this.#text[at];
+    for (let at = bounds[2 * right]; at < bounds[2 * right + 1]; at++) text[to++] = this.#text[at];
+    return this.find(text, 0, to);
+  }
+
+  /** The bytes that a token stands for. Characters outside the alphabet stand for their UTF-8. */
+  bytes(id: number): Uint8Array | undefined {
+    const [from, to] = this.#bounds.subarray(2 * id, 2 * id + 2);
+    if (!(from < to)) return undefined; // none, or an empty one
+    const token = new TextDecoder().decode(this.#text.subarray(from, to));
+    return Uint8Array.from(
+      Array.from(token).flatMap((char) => BYTE_OF_CHAR.get(char) ?? [...new TextEncoder().encode(char)]),
+    );
+  }
+
+  /** The slot where a spelling is or belongs. */
+  #slot(text: Uint8Array, from: number, to: number): number {
+    const slots = this.#slots;
+    let hash = 0x811c9dc5; // FNV-1a
+    for (let at = from; at < to; at++) hash = Math.imul(hash ^ text[at], 0x01000193);
+    let slot = (hash ^ hash >>> 15) & (slots.length - 1);
+    while (slots[slot] >= 0 && !this.#equals(slots[slot], text, from, to)) slot = (slot + 1) & (slots.length - 1);
+    return slot;
+  }
+
+  #equals(id: number, text: Uint8Array, from: number, to: number): boolean {
+    const start = this.#bounds[2 * id];
+    if (this.#bounds[2 * id + 1] - start !== to - from) return false;
+    const own = this.#text;
+    for (let i = 0; i < to - from; i++) if (own[start + i] !== text[from + i]) return false;
+    return true;
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * One token of each of several sequences through a whole decoder, with weights that are read once for all of them, as
+ * shaders/decode_batched/batch.glsl says: all layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a
+ * layer. Both are the same kernel and give the same bits.
+ *
+ * Activations are float16 and sums float32, as in prompts, whose fragments of weights these kernels share. Every sum has an order
+ * of its own, so a sequence gets the same bits whatever the others are and wherever it stands among them.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import type { KernelName } from "../../backend/kernels.ts";
+import { uint32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import {
+  type Caches,
+  type Decoder,
+  type DecoderForm,
+  type DecoderSizes,
+  type Emission,
+  normsOf,
+  PATIENCE,
+  pushOf,
+  sequencesOf,
+  specOf,
+} from "./spec.ts";
+import { emitEnd, type HeadResults, headResults } from "./emit_sampling_tail.ts";
+import type { ReadyDecoder } from "./weights.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { matrixMap } from "../ops/coopmat.ts";
+import { options } from "../plan/options.ts";
+
+/** Threads of a workgroup that opens a token. */
+const BEGIN_THREADS = 256;
+/** Workgroups that go through the layers: no more than run at once on the GPUs that wait inside of a dispatch. */
+const WORKGROUPS = 128;
+/** Workgroups of the head at most, and logits that each of their warps makes at once. */
+const HEAD_WORKGROUPS = 264;
+const HEAD_COLUMNS = 16;
+/** Workgroups that open a token of a sequence. */
+const BEGIN_WORKGROUPS = 4;
+/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+export const MOST_SEQUENCES = 16;
+/** How many there must be to be faster than a grid of the kernels of one: in one dispatch, and with barriers. */
+const LEAST_SEQUENCES = { whole: 3, barriers: 6 } as const;
+/** Sequences that are rows of a matrix together. */
+const BLOCK = 8;
+/** Phases of a layer, in the order of their bits in batch_layers.comp. */
+const PHASE_COUNT = 5;
+/** Depth of a step of the products. */
+const STEP = 64;
+const MOST_HEAD_DIM = 128;
+/** Query heads to a key head. */
+const MOST_HEADS = 8;
+
+/** The kernels that serve a device: on matrix units, or plain ones that do the same sums slowly and are there for tests. */
+interface BatchKernels {
+  readonly layers: KernelName;
+  readonly head: KernelName;
+  readonly threads: number;
+  /** Hidden features, times blocks of sequences, that shared memory of the head has room for. */
+  readonly mostHidden: number;
+}
+
+const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, mostHidden: 2048 };
+const PLAIN: BatchKernels = { layers: "batch_layers_plain", head: "batch_head_plain", threads: 256, mostHidden: 1536 };
+
+function kernelsOf(backend: Backend): BatchKernels {
+  return matrixMap(backend).pairs ? MATRICES : PLAIN;
+}
+
+/** Whether all positions of a cache are those of one round of the warps of a workgroup, 16 of each. */
+export function isOneRound(backend: Backend, capacity: number): boolean {
+  return capacity <= kernelsOf(backend).threads / 2;
+}
+
+/**
+ * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `form`
+ * is how those would wait, "whole" also where a test is still to tell.
+ */
+export function batchMisfit(
+  backend: Backend,
+  d: Decoder,
+  form: keyof typeof LEAST_SEQUENCES,
+): string | undefined {
+  const { sizes: s } = d;
+  const { layers, head, threads, mostHidden } = kernelsOf(backend);
+  const sequences = sequencesOf(d);
+  const forced = options.batch === "on";
+  const rules: readonly (readonly [boolean, string])[] = [
+    [options.batch !== "off", "they are switched off"],
+    [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
+    [forced || sequences >= LEAST_SEQUENCES[form], `${sequences} sequences are faster that way`],
+    [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
+    [s.bits === 4, `weights have ${s.bits} bits, not 4`],
+    [
+      layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
+      `${backend.name} has no matrices that they know`,
+    ],
+    [backend.limits.maxThreads >= threads, `workgroups have at most ${backend.limits.maxThreads} threads`],
+    [s.hidden % STEP === 0, `the hidden size ${s.hidden} is no multiple of ${STEP}`],
+    [s.intermediate % STEP === 0, `the intermediate size ${s.intermediate} is no multiple of ${STEP}`],
+    [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
+    [s.headDim <= MOST_HEAD_DIM, `the head size ${s.headDim} is more than ${MOST_HEAD_DIM}`],
+    [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
+    [
+      s.hidden * Math.ceil(sequences / BLOCK) <= mostHidden,
+      `${s.hidden} hidden features are too many for ${sequences} sequences`,
+    ],
+  ];
+  return rules.find(([holds]) => !holds)?.[1];
+}
+
+/** Where the residual lies in the state, in blocks of {@link BLOCK} sequences, its bytes and those of all, as batch.glsl has them. */
+export function batchState({ hidden, intermediate, heads, kvHeads, headDim }: DecoderSizes, sequences: number): {
+  readonly residual: number;
+  readonly residualBytes: number;
+  readonly bytes: number;
+} {
+  const blocks = Math.ceil(sequences / BLOCK);
+  const residual = 256 + sequences * headDim * 4;
+  const residualBytes = blocks * hidden * 4 * BLOCK;
+  const fresh = sequences * (heads + 2 * kvHeads) * headDim * 4;
+  const halves = blocks * (heads * headDim + intermediate) * 2 * BLOCK;
+  return { residual, residualBytes, bytes: Math.ceil((residual + residualBytes + fresh + halves) / 256) * 256 };
+}
+
+/** Emits the dispatches of a decoder of several sequences; {@link emitBatch} puts them together. */
+export class BatchEmitter {
+  readonly #e: Emission;
+  readonly #spec: Readonly<Record<string, number>>;
+  readonly #push: Readonly<Record<string, number>>;
+
+  /** `state` has the bytes that {@link batchState} says; there is a status unless the form is "barriers". */
+  constructor(emission: Emission) {
+    const { l, ready: { decoder: d }, capacity } = emission;
+    this.#e = emission;
+    this.#spec = { ...specOf(d, l.backend), SEQUENCES: sequencesOf(d) };
+    this.#push = pushOf(d, capacity);
+  }
+
+  /** The residual of each sequence before the first layer, and all else that opens a token. */
+  begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
+    const table = "table" in x
+      ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
+      : [undefined, undefined, undefined, undefined];
+    const vector = "table" in x ? undefined : this.#plain(x);
+    this.#e.l.emit("batch_begin", [this.#e.state, position, vector, ...table, freqs], {
+      threads: BEGIN_THREADS,
+      spec: { ...this.#spec, DTYPE_X: x.dtype.code },
+      push: this.#push,
+      workgroups: [BEGIN_WORKGROUPS, sequencesOf(this.#e.ready.decoder), 1],
+    });
+  }
+
+  /** All layers over their caches. */
+  layers(caches: Caches): void {
+    const { decoder: d, layers, norms } = this.#e.ready;
+    const table = layers.map(({ qkv, o, gateUp, down }, i) => {
+      const { keys, values } = caches[i];
+      return [normsOf(norms, d.sizes, i).norm, keys, values, ...qkv, ...o, ...gateUp, ...down];
+    });
+    const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
+    const run = (layer: number, count: number, phases: number): void =>
+      this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
+        threads,
+        spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
+        push: { ...this.#push, layer, layers: count, phases, patience: options.patience ?? PATIENCE },
+        table: table.slice(layer, layer + count),
+        workgroups: WORKGROUPS,
+      });
+    if (this.#e.form === "whole") return run(0, table.length, (1 << PHASE_COUNT) - 1);
+    for (let layer = 0; layer < table.length; layer++) {
+      for (let phase = 0; phase < PHASE_COUNT; phase++) run(layer, 1, 1 << phase);
+    }
+  }
+
+  /** The logits, where anybody reads them, and what the end of the step needs. */
+  head(): HeadResults {
+    const { decoder: d, norms, head } = this.#e.ready;
+    const rows = sequencesOf(d);
+    const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
+    // None without a logit: draws rely on the largest one of each.
+    const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
+    const results = headResults(
+      this.#e.l,
+      d.logits,
+      d.keepsLogits,
+      rows,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#e.value,
+    );
+    const { logits, best, scratch, recent, spec } = results;
+    const { norm } = normsOf(norms, d.sizes, d.layers.length);
+    this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
+      threads,
+      spec: { ...this.#spec, ...spec },
+      push: this.#push,
+      workgroups: count,
+    });
+    return results;
+  }
+
+  #plain(node: Node): Value {
+    return this.#e.l.contiguous(this.#e.value(node), true);
+  }
+}
+
+/** Emits the dispatches of the decoder of several sequences. `value` and `done` are those of `emitDecoder`. */
+export function emitBatch(
+  l: Lowering,
+  ready: ReadyDecoder,
+  form: DecoderForm,
+  caches: Caches,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const { decoder: d } = ready;
+  const sequences = sequencesOf(d);
+  const plain = (node: Node): Value => l.contiguous(value(node), true);
+  const state = l.temporary([batchState(d.sizes, sequences).bytes / 4], uint32);
+  const status = form === "barriers" ? undefined : l.keepStatus();
+  const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
+  emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
+  emitter.layers(caches);
+  const results = emitter.head();
+  if (results.logits) done(d.logits, results.logits);
+  emitEnd(l, results, sequences, d.vocabulary, d.token, d.end, value, done);
+}

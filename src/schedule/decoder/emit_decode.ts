@@ -1,0 +1,307 @@
+/**
+ * The dispatches of a decoder: three a layer, as shaders/decode/decode.glsl says, or one for all layers.
+ *
+ * @module
+ */
+
+import { uint32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import { emitBatch } from "./emit_batched.ts";
+import {
+  type Caches,
+  type Decoder,
+  type DecoderForm,
+  type DecoderSizes,
+  type Emission,
+  helpersOf,
+  kernel,
+  type Matrix,
+  normsOf,
+  PATIENCE,
+  type Phase,
+  pushOf,
+  sequencesOf,
+  specOf,
+  type Sums,
+  THREADS,
+  type TokenRow,
+  walkOf,
+  workgroupsOf,
+} from "./spec.ts";
+import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, replaced } from "./emit_sampling_tail.ts";
+import { all, type ReadyDecoder } from "./weights.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { options } from "../plan/options.ts";
+import {
+  checkedSpec,
+  type Choice,
+  type DrawBuffers,
+  emitCounts,
+  pushOf as pushOfChoice,
+  ringSize,
+} from "../ops/sampling.ts";
+
+/** Copies of the residual sums: half of the workgroups add to each. */
+const COPIES = 2;
+/** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
+const HEAD_WORKGROUPS = 528;
+/** Workgroups that open a token. */
+const BEGIN_WORKGROUPS = 16;
+/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp and batch_layers.comp. */
+export const MOST_LAYERS = 64;
+/** Workgroups of the largest one: a sum counts its additions in 8 bits. */
+export const MOST_WORKGROUPS = 255;
+/** Bits of the phases in decode_layers.comp. */
+const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
+
+/**
+ * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
+ * which takes turns with `turns` places of `residual` bytes.
+ */
+export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): {
+  readonly bytes: number;
+  readonly before: number;
+  readonly residual: number;
+  readonly turns: number;
+} {
+  const per = s.heads / s.kvHeads;
+  const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8) * 2; // with gaps
+  const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
+  const fresh = s.kvHeads * s.headDim * 8;
+  const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
+  const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
+  const before = 256 + s.headDim * 8;
+  const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
+  return { bytes, before, residual, turns };
+}
+
+/** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
+export class DecoderEmitter {
+  readonly #e: Emission;
+  readonly #sequences: number;
+  readonly #spec: Readonly<Record<string, number>>;
+  /** What kernels that walk the cache are compiled for besides: the others serve every capacity. */
+  readonly #walk: Readonly<Record<string, number>>;
+  readonly #push: Readonly<Record<string, number>>;
+
+  /** `state` has the bytes that {@link stateOf} says; it is kept, and there is a status, unless the form is "barriers". */
+  constructor(emission: Emission) {
+    const { l, ready: { decoder: d }, capacity } = emission;
+    const { unroll, rounds } = walkOf(capacity);
+    this.#e = emission;
+    this.#sequences = sequencesOf(d);
+    this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };
+    this.#walk = { UNROLL: unroll, ROUNDS: rounds };
+    this.#push = pushOf(d, capacity);
+  }
+
+  /**
+   * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
+   * the first of several tokens only is `opening`.
+   */
+  begin(x: Decoder["x"], position: Value, freqs: Value | undefined, opening: boolean = false): void {
+    const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
+    const vector = "table" in x ? undefined : this.#plain(x);
+    const buffers = [this.#e.state, position, vector, ...table, freqs];
+    this.#run("begin", buffers, BEGIN_WORKGROUPS, { DTYPE_X: x.dtype.code }, undefined, opening);
+  }
+
+  /** All layers over their caches. */
+  layers(caches: Caches): void {
+    const { decoder: d, layers: prepared, norms } = this.#e.ready;
+    const workgroups = workgroupsOf(d.sizes);
+    const rows = d.layers.map((layer, i) => {
+      const { norm, mlpNorm, qNorm, kNorm } = normsOf(norms, d.sizes, i);
+      const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
+      const { qkv, o, gateUp, down } = prepared[i];
+      const { keys, values } = caches[i];
+      return {
+        qkv: [norm, q, k, v, qkv[0], qNorm, kNorm],
+        cache: [keys, values],
+        o: [o[0], o[1]],
+        mlp: [mlpNorm, gate, up, gateUp[0], down[0], down[1]],
+      };
+    });
+    if (this.#e.form === "barriers") {
+      rows.forEach(({ qkv, cache, o, mlp }, layer) => {
+        this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, this.#walk, { layer });
+        this.#run("attend", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
+        this.#run("mlp", [this.#e.state, ...mlp], workgroups, {}, { layer });
+      });
+      return;
+    }
+    const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
+    const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
+      this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
+        threads: THREADS + helpers,
+        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { HELPERS: helpers } : {}) },
+        push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
+        table: table.slice(layer, layer + layers),
+        workgroups,
+      });
+    if (this.#e.form === "whole") {
+      const helpers = helpersOf(d, this.#walk.UNROLL, this.#e.l.backend);
+      return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
+    }
+    rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
+  }
+
+  /** The logits, where anybody reads them, and what the end of the step needs. With `advances` it opens the next token. */
+  head(advances: boolean): HeadResults {
+    const { decoder: d } = this.#e.ready;
+    const count = this.#headWorkgroups();
+    const results = headResults(
+      this.#e.l,
+      d.logits,
+      d.keepsLogits,
+      this.#sequences,
+      d.vocabulary,
+      count,
+      d.end,
+      this.#e.value,
+    );
+    const { logits, best, scratch, recent, spec } = results;
+    this.#run("head", [...this.#headInputs(), logits, best, scratch, recent], count, {
+      ...spec,
+      ADVANCES: Number(advances),
+    });
+    return results;
+  }
+
+  /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
+  greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
+    const { sums, decoder: { logits } } = this.#e.ready;
+    const count = this.#headWorkgroups();
+    const best = sums === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
+    const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    this.#run("greedy", buffers, count, {
+      DTYPE_OUT: logits.dtype.code,
+      DTYPE_X: x.dtype.code,
+      LOG_SIZE: ringSize(rings[0]),
+      RECENT_SIZE: ringSize(rings[1]),
+      ...checkedSpec(choice),
+    });
+  }
+
+  /** The choice of the token from what the head left, the state of the loop and the embedding of the next token. */
+  draw(x: TokenRow, choice: Choice, head: HeadResults, { key, next, position, rings = [] }: DrawBuffers): void {
+    const { layers, vocabulary } = this.#e.ready.decoder;
+    const { few, logits, workgroups } = emitCounts(
+      this.#e.l,
+      choice,
+      this.#sequences,
+      vocabulary,
+      head,
+    );
+    const buffers = [logits, head.best, head.scratch, key, next, position, rings[0], rings[1], ...this.#table(x.table)];
+    this.#run(
+      "draw",
+      [this.#e.state, ...buffers],
+      workgroups[0],
+      {
+        DTYPE_IN: logits?.dtype.code ?? 0,
+        DTYPE_X: x.dtype.code,
+        LOG_SIZE: ringSize(rings[0]),
+        RECENT_SIZE: ringSize(rings[1]),
+        FEW: Number(few),
+        ...checkedSpec(choice),
+      },
+      {
+        ...pushOfChoice(choice, this.#sequences, vocabulary, head.best.shape[1]),
+        layer: layers.length,
+      },
+    );
+  }
+
+  #headWorkgroups(): number {
+    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#e.ready.decoder.vocabulary / 32));
+  }
+
+  #headInputs(): readonly Value[] {
+    const { decoder: { layers, sizes, head: { codes } }, head, norms } = this.#e.ready;
+    return [this.#e.state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
+  }
+
+  #table(table: Matrix): readonly Value[] {
+    return all(table).map((node) => this.#plain(node));
+  }
+
+  #plain(node: Node): Value {
+    return this.#e.l.contiguous(this.#e.value(node), true);
+  }
+
+  #run(
+    phase: Phase,
+    buffers: readonly (Value | undefined)[],
+    workgroups: number,
+    spec: Readonly<Record<string, number>>,
+    push: Readonly<Record<string, number>> = { layer: this.#e.ready.decoder.layers.length },
+    opening: boolean = false,
+  ): void {
+    const inLayers = phase === "qkv" || phase === "attend" || phase === "mlp";
+    const name = !inLayers && this.#e.form !== "barriers"
+      ? `decode_${phase}_poll` as const
+      : kernel(phase, this.#e.ready.sums);
+    this.#e.l.emit(name, buffers, {
+      threads: THREADS,
+      spec: { ...this.#spec, ...spec },
+      push: { ...this.#push, ...push },
+      workgroups: phase === "head" || phase === "greedy"
+        ? [this.#sequences, workgroups, 1]
+        : [workgroups, this.#sequences, 1],
+      opening,
+    });
+  }
+}
+
+const NONE = [undefined, undefined, undefined, undefined];
+
+/** Emits the dispatches of a decoder. `value` gives the value of a node outside of it, `done` takes those of its results. */
+export function emitDecoder(
+  l: Lowering,
+  ready: ReadyDecoder,
+  form: DecoderForm,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const { decoder: d } = ready;
+  const plain = (node: Node): Value => l.contiguous(value(node), true);
+  const caches: Caches = d.layers.map((layer) => {
+    const [keys, values] = [layer.keys, layer.values].map((update) => {
+      const base = value(update.inputs[0]);
+      l.donated.push({ base: update.inputs[0], node: update });
+      done(update, base);
+      return base;
+    });
+    return { keys, values };
+  });
+  if (ready.batch) return emitBatch(l, ready, form, caches, value, done);
+  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const looped = loopedToken(d, value);
+  const state = form === "barriers" && !looped
+    ? l.temporary([sequencesOf(d), bytes / 4], uint32)
+    : l.keep(sequencesOf(d) * bytes);
+  const status = form === "barriers" ? undefined : l.keepStatus();
+  const emitter = new DecoderEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
+  const [position, freqs] = [plain(d.position), d.freqs && plain(d.freqs)];
+  emitter.begin(d.x, position, freqs, looped !== undefined);
+  emitter.layers(caches);
+  if (looped && d.end && endsInHead(d.end) && !d.keepsLogits) {
+    emitter.greedy(looped, d.end.choice, replaced(d.end, value, done));
+    return;
+  }
+  const results = emitter.head(looped !== undefined);
+  if (results.logits) done(d.logits, results.logits);
+  if (looped && d.end) {
+    const buffers = replaced(d.end, value, done);
+    emitter.draw(looped, d.end.choice, results, buffers);
+    emitEndLogprobs(l, results, sequencesOf(d), d.vocabulary, d.end, buffers, value, done);
+  } else emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
+}
+
+/** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */
+function loopedToken({ x, position, end }: Decoder, value: (node: Node) => Value): TokenRow | undefined {
+  if (!end || !("table" in x)) return undefined;
+  const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;
+  return same(x.ids, end.next.parameter) && same(position, end.position.parameter) ? x : undefined;
+}

@@ -1,0 +1,334 @@
+/**
+ * Many rows through the layers of a decoder: six dispatches a layer around attention.
+ *
+ *   add_norm   residual + parts of the product before, norm, float16
+ *   product    q, k and v as one; norms and turns of heads, rows into the cache
+ *   (attention)
+ *   product    output projection, in parts where its depth is split
+ *   add_norm
+ *   product    gate and up as one, silu(gate) * up
+ *   product    down projection, in parts
+ *
+ * The residual is float32 from the first addition on. `region_prompt.ts` finds the regions; here are their weights and dispatches.
+ *
+ * @module
+ */
+
+import { float16, float32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { matrixMap, runsOn } from "../ops/coopmat.ts";
+import {
+  type Fragments,
+  fragments,
+  gatedProduct,
+  headsProduct,
+  isWorthMatrices,
+  PRODUCT_THREADS,
+  productParts,
+  PRODUCTS,
+} from "../ops/coopmat_matmul.ts";
+import { options } from "../plan/options.ts";
+import { type Closing, findPrompt, type Joint, type Opening, type Turns } from "./match/prefill.ts";
+import type { GraphView } from "./match/pattern.ts";
+import { writable } from "../ops/indexing.ts";
+
+/** silu(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
+const SHRINK = 16;
+/** Threads of a workgroup of add_norm. */
+const THREADS = 256;
+
+interface ReadyOpening {
+  readonly region: Opening;
+  readonly qkv: Fragments;
+}
+
+interface ReadyClosing {
+  readonly region: Closing;
+  readonly o: Fragments;
+  readonly gateUp: Fragments;
+  readonly down: Fragments;
+  /** Whether only regions read the result. */
+  readonly linked: boolean;
+}
+
+/** A residual: what it was, and parts that are still to be added. */
+interface Residual {
+  readonly value: Value;
+  /** Whether the value is a residual of these regions, which may be written in place. */
+  readonly own: boolean;
+  readonly parts?: Value;
+  readonly scale?: number;
+}
+
+/** The regions of a prompt in a graph that is being lowered. */
+export class Prompt {
+  /** Nodes that need no lowering of their own. */
+  readonly inside: ReadonlySet<Node>;
+  /** What was found, and what was not, in words. */
+  readonly explanation: string;
+  readonly #l: Lowering;
+  readonly #value: (node: Node) => Value;
+  readonly #done: (node: Node, value: Value) => void;
+  readonly #openings = new Map<Node, ReadyOpening>();
+  readonly #byResidual = new Map<Node, ReadyOpening>();
+  readonly #closings = new Map<Node, ReadyClosing>();
+  readonly #residuals = new Map<Node, Residual>();
+  readonly #tables = new Map<string, Value>();
+  readonly #emitted = new Set<ReadyOpening | ReadyClosing>();
+
+  /** `value` gives the value of a node outside, whether its turn has come or not; `done` takes those of results. */
+  constructor(
+    l: Lowering,
+    openings: readonly ReadyOpening[],
+    closings: readonly ReadyClosing[],
+    explanation: string,
+    value: (node: Node) => Value,
+    done: (node: Node, value: Value) => void,
+  ) {
+    this.#l = l;
+    this.#value = value;
+    this.#done = done;
+    this.explanation = explanation;
+    for (const opening of openings) {
+      this.#byResidual.set(opening.region.x, opening);
+      for (const node of opening.region.results) this.#openings.set(node, opening);
+    }
+    for (const closing of closings) {
+      this.#closings.set(closing.region.out, closing);
+      l.asHalf.add(closing.region.attention);
+    }
+    this.inside = new Set([...openings, ...closings].flatMap(({ region }) => [...region.inside]));
+  }
+
+  /** Emits what gives a node inside its value, unless that was done before or another node will do it. */
+  emit(node: Node): void {
+    const opening = this.#openings.get(node);
+    const closing = this.#closings.get(node);
+    if (opening) this.#open(opening);
+    else if (closing && !closing.linked) {
+      this.#close(closing);
+      const out = this.#l.temporary(node.shape, node.dtype);
+      this.#addNorm(this.#residual(node), out, undefined);
+      this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
+      this.#done(node, out);
+    }
+  }
+
+  #once(region: ReadyOpening | ReadyClosing): boolean {
+    const first = !this.#emitted.has(region);
+    this.#emitted.add(region);
+    return first;
+  }
+
+  #plain(node: Node): Value {
+    return this.#l.contiguous(this.#value(node), true);
+  }
+
+  #residual(node: Node): Residual {
+    const closing = this.#closings.get(node);
+    if (closing?.linked) this.#close(closing);
+    return this.#residuals.get(node) ?? { value: this.#plain(node), own: false };
+  }
+
+  #open(opening: ReadyOpening): void {
+    if (!this.#once(opening)) return;
+    const { region: r, qkv } = opening;
+    const l = this.#l;
+    const rows = r.batch * r.rows;
+    const normed = this.#norm(r.x, rows, r.norm, r.eps);
+    const [keys, values] = [r.appendKeys, r.appendValues].map((append) => {
+      if (!append) return undefined;
+      const cache = writable(l, append.update, this.#value(append.update.inputs[0]), true);
+      this.#done(append.update, cache);
+      return cache;
+    });
+    const heads = headsProduct(l, normed, qkv, rows, {
+      buffers: [
+        this.#table(r.turns, r.rows),
+        r.qNorm && this.#plain(r.qNorm),
+        this.#plain(r.kNorm),
+        r.appendKeys && this.#plain(r.appendKeys.start),
+        keys,
+        values,
+      ],
+      spec: {
+        HEADS: r.heads,
+        KV_HEADS: r.kvHeads,
+        HEAD_DIM: r.headDim,
+        DTYPE_WEIGHT: r.kNorm.dtype.code,
+        DTYPE_KV: (r.appendKeys?.update.dtype ?? float16).code,
+        BLOCK_KEYS: r.appendKeys?.block ?? r.headDim,
+        BLOCK_VALUES: r.appendValues?.block ?? r.headDim,
+        KEEP: r.keepsRows ? 1 : 0,
+      },
+      push: { seq: r.rows, capacity: r.appendKeys?.capacity ?? r.rows, eps: r.headEps },
+    });
+    // Heads are views of the joint rows.
+    const width = (r.heads + 2 * r.kvHeads) * r.headDim;
+    const head = (first: number, count: number): Value => ({
+      ...heads,
+      offset: first * r.headDim,
+      shape: [r.batch, count, r.rows, r.headDim],
+      strides: [r.rows * width, r.headDim, width, 1],
+    });
+    if (r.queries) this.#done(r.queries, head(0, r.heads));
+    this.#done(r.keys, head(r.heads, r.kvHeads));
+    const { shape } = r.values;
+    const strides = shape.map((_, i) => i === shape.length - 1 ? 1 : i === shape.length - 2 ? width : r.rows * width);
+    this.#done(r.values, { ...heads, offset: (r.heads + r.kvHeads) * r.headDim, shape, strides });
+  }
+
+  #close(closing: ReadyClosing): void {
+    if (!this.#once(closing)) return;
+    const { region: r, o, gateUp, down } = closing;
+    const l = this.#l;
+    const opening = this.#byResidual.get(r.x);
+    if (opening) this.#open(opening); // it reads the residual that is changed here
+    const [batch, heads, seq, dim] = r.attention.shape;
+    const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
+    const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
+    const index = r.taken && this.#plain(r.taken);
+    const take = (x: Value): Value => index ? this.#rows(x, r.rows, index) : x;
+    const rows = index ? sizeOf(index.shape) : r.rows;
+    const { value: before, own } = this.#residual(r.x);
+    this.#residuals.set(r.x, { value: take(before), own, parts: productParts(l, take(attended), o, rows) });
+    const normed = this.#norm(r.x, rows, r.norm, r.eps);
+    const gated = gatedProduct(l, normed, gateUp, rows, 1 / SHRINK);
+    const { value } = this.#residual(r.x);
+    this.#residuals.set(r.out, { value, own: true, parts: productParts(l, gated, down, rows), scale: SHRINK });
+  }
+
+  /** Some of the rows of x. */
+  #rows(x: Value, rows: number, index: Value): Value {
+    const width = sizeOf(x.shape) / rows;
+    const count = sizeOf(index.shape);
+    const out = this.#l.temporary([count, width], x.dtype);
+    const inner = width * x.dtype.bytes / 4;
+    this.#l.emit("gather", [x, index, out], {
+      spec: { ELEMENT_BYTES: 4, DTYPE_INDEX: index.dtype.code, ALONG: 0 },
+      push: { outer: 1, axis: rows, inner, n: count },
+      workgroups: this.#l.groups(count * inner),
+    });
+    return out;
+  }
+
+  /** The norm of a residual in float16; parts that were to be added are in it from then on. */
+  #norm(x: Node, rows: number, weight: Node, eps: number): Value {
+    const residual = this.#residual(x);
+    const { value, own, parts } = residual;
+    const shape = [rows, value.shape[value.shape.length - 1]];
+    const total = own || !parts ? value : this.#l.temporary(shape, float32);
+    const normed = this.#l.temporary(shape, float16);
+    this.#addNorm(residual, parts && total, { weight: this.#plain(weight), eps, normed });
+    this.#residuals.set(x, { value: total, own: own || parts !== undefined });
+    return normed;
+  }
+
+  #addNorm(
+    { value, parts, scale = 1 }: Residual,
+    total: Value | undefined,
+    norm: { readonly weight: Value; readonly eps: number; readonly normed: Value } | undefined,
+  ): void {
+    const width = value.shape[value.shape.length - 1];
+    const rows = sizeOf(value.shape) / width;
+    this.#l.emit("add_norm", [value, parts, norm?.weight, total, norm?.normed], {
+      threads: Math.min(THREADS, this.#l.backend.limits.maxThreads),
+      spec: {
+        COLS: width,
+        DTYPE_X: value.dtype.code,
+        DTYPE_PARTS: (parts?.dtype ?? float16).code,
+        DTYPE_WEIGHT: (norm?.weight.dtype ?? float32).code,
+        DTYPE_TOTAL: (total?.dtype ?? float32).code,
+        DTYPE_OUT: float16.code,
+      },
+      push: { rows, splits: parts ? parts.shape[0] : 0, scale, eps: norm?.eps ?? 0 },
+      workgroups: rows,
+    });
+  }
+
+  /** Cosines and sines of `rows` positions, made once for all layers. */
+  #table({ dims, base, scale, offset, position, freqs }: Turns, rows: number): Value {
+    const key = [dims, base, scale, offset, position?.id, freqs?.id, rows].join(" ");
+    let table = this.#tables.get(key);
+    if (!table) {
+      const l = this.#l;
+      table = l.temporary([rows, dims / 2, 2], float32);
+      l.emit("rope_table", [position && this.#plain(position), freqs && this.#plain(freqs), table], {
+        spec: { OFFSET_MODE: position ? 1 : 0, HAS_FREQS: freqs ? 1 : 0 },
+        push: { seq: rows, rope_dims: dims, offset, scale, log2_base: Math.log2(base) },
+        workgroups: l.groups(rows * dims / 2),
+      });
+      this.#tables.set(key, table);
+    }
+    return table;
+  }
+}
+
+/**
+ * Looks for the regions of a prompt. `leaf` gives values of leaves, `value` and `done` are those of {@link Prompt}. Undefined
+ * where there is nothing like them; a reason where nothing of it can be fused.
+ */
+export function openPrompt(
+  l: Lowering,
+  graph: GraphView,
+  wanted: ReadonlySet<Node>,
+  leaf: (node: Node) => Value | undefined,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): Prompt | string | undefined {
+  const { openings, closings, ...found } = findPrompt(graph, wanted);
+  const reasons = new Set(found.reasons);
+  if (openings.length + closings.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
+  if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
+  const rows = openings[0]?.rows ?? closings[0].rows;
+  const [{ columns, k }] = [...openings.map((o) => o.qkv), ...closings.map((c) => c.gateUp)];
+  if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
+
+  const packed = (joint: Joint, gated = false): Fragments | undefined => {
+    const misfit = misfitOf(l, joint);
+    const parts = joint.matrices.map((m) => [m.codes, m.scales, m.biases].map(leaf));
+    const matrix = { ...joint, parts: parts as Value[][], gated };
+    const values = misfit === undefined && parts.flat().every((v) => v !== undefined)
+      ? fragments(l, matrix)
+      : undefined;
+    if (!values) reasons.add(misfit ?? NO_ROOM);
+    return values && { matrix, packed: values };
+  };
+  const opened: ReadyOpening[] = [];
+  for (const region of openings) {
+    const qkv = packed(region.qkv);
+    if (qkv) opened.push({ region, qkv });
+  }
+  const closed: Omit<ReadyClosing, "linked">[] = [];
+  for (const region of closings) {
+    const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
+    if (o && gateUp && down) closed.push({ region, o, gateUp, down });
+  }
+  const regions = new Set([...opened, ...closed].flatMap(({ region }) => [...region.inside]));
+  const linked = closed.map((closing) => {
+    const { out } = closing.region;
+    const read = graph.readers.get(out) ?? [];
+    const of = (list: readonly { readonly region: Opening | Closing }[]): number =>
+      list.filter(({ region }) => region.x === out).length;
+    const linked = !wanted.has(out) && read.every((r) => regions.has(r)) && of(opened) === 1 && of(closed) <= 1;
+    return { ...closing, linked };
+  });
+  const explanation =
+    `prompt of ${rows} rows: ${opened.length} layers fused before attention, ${closed.length} behind it` +
+    (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
+  return new Prompt(l, opened, linked, explanation, value, done);
+}
+
+const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
+
+/** Why the kernels cannot serve a matrix on this device. */
+function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
+  const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
+  const served = kernels.every((row) => runsOn(l.backend, { threads: PRODUCT_THREADS, ...row }));
+  if (kernels.length === 0 || !served) {
+    return `there are no kernels for ${bits} bits and workgroups of ${l.backend.limits.maxThreads} threads`;
+  }
+  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
+}

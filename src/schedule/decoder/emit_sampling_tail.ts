@@ -1,0 +1,170 @@
+/**
+ * The end of a decoder's step: the token, chosen from what the head leaves, and the new state of a loop.
+ *
+ * @module
+ */
+
+import { float32Bits, uint32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import {
+  type Choice,
+  type DrawBuffers,
+  emitDraw,
+  emitTelling,
+  LARGEST,
+  looksAtAll,
+  scratchFor,
+} from "../ops/sampling.ts";
+
+/** A parameter and the node that replaces it. */
+export interface StateUpdate {
+  readonly parameter: Node;
+  readonly value: Node;
+}
+
+/** New values of a loop's state, by the parameter that they replace. */
+export interface StepEnd {
+  /** How the token is chosen. */
+  readonly choice: Choice;
+  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
+  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
+  /** The token. */
+  readonly next: StateUpdate;
+  /** Position + 1. */
+  readonly position: StateUpdate;
+  /** The position of the token that was fed, where it is not the state's. */
+  readonly fed: Node | undefined;
+  /** Random key: the half of it that is not for this draw. */
+  readonly key: StateUpdate | undefined;
+  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
+  readonly rings: readonly StateUpdate[];
+  /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
+  readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
+}
+
+/** All state that a step's end updates. */
+export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): readonly StateUpdate[] {
+  return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
+}
+
+/** Whether a step's end needs all logits, not just the largest one. */
+function needsAll({ choice, logprobs }: StepEnd): boolean {
+  return looksAtAll(choice) || logprobs !== undefined;
+}
+
+/** Rings that a step can end with. */
+export const MOST_RINGS = 2;
+
+/** Where the head leaves its results. */
+export interface HeadResults {
+  /** (rows, vocabulary), where anybody reads them. */
+  readonly logits: Value | undefined;
+  /** (rows, workgroups, 2): the largest logit of each. */
+  readonly best: Value;
+  /** Memory of the sampling kernels that the head clears. */
+  readonly scratch: Value | undefined;
+  /** Tokens to penalise, with the head's constants that say how. */
+  readonly recent: Value | undefined;
+  readonly spec: Readonly<Record<"DTYPE_OUT" | "RECENT" | "PENALTY" | "SCRATCH_WORDS", number>>;
+}
+
+/** Memory for what `workgroups` of the head leave for each of `rows`. */
+export function headResults(
+  l: Lowering,
+  logits: Node,
+  keepsLogits: boolean,
+  rows: number,
+  vocabulary: number,
+  workgroups: number,
+  end: StepEnd | undefined,
+  value: (node: Node) => Value,
+): HeadResults {
+  const recent = end?.penalty && value(end.penalty.recent);
+  const all = end !== undefined && needsAll(end);
+  const scratch = all ? scratchFor(l, rows, vocabulary) : undefined;
+  return {
+    logits: keepsLogits || all ? l.temporary(logits.shape, logits.dtype) : undefined,
+    best: l.temporary([rows, workgroups, 2], uint32),
+    scratch,
+    recent,
+    spec: {
+      DTYPE_OUT: logits.dtype.code,
+      RECENT: recent ? sizeOf(recent.shape) / rows : 0,
+      PENALTY: float32Bits(end?.penalty?.factor ?? 1),
+      SCRATCH_WORDS: scratch?.shape[1] ?? 0,
+    },
+  };
+}
+
+/** Whether the head can end a step alone: nothing but the largest logit matters. */
+export function endsInHead(end: StepEnd): boolean {
+  return !needsAll(end) && !end.penalty;
+}
+
+/** What a step's end writes, where the old values of the state are. `value` and `done` are those of the decoder. */
+export function replaced(
+  end: StepEnd,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): DrawBuffers {
+  const replace = (update: StateUpdate): Value => {
+    const bound = value(update.parameter);
+    done(update.value, bound);
+    return bound;
+  };
+  return {
+    next: replace(end.next),
+    position: replace(end.position),
+    key: end.key && replace(end.key),
+    rings: end.rings.map(replace),
+  };
+}
+
+/**
+ * Emits the choice of a token from the head's results: into `token`, or with `end` to where the state's new values replace the
+ * old ones. `value` and `done` are those of the decoder.
+ */
+export function emitEnd(
+  l: Lowering,
+  head: HeadResults,
+  rows: number,
+  vocabulary: number,
+  token: Node | undefined,
+  end: StepEnd | undefined,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  const emit = (buffers: DrawBuffers): void => emitDraw(l, end?.choice ?? LARGEST, rows, vocabulary, head, buffers);
+  if (end) {
+    const buffers = replaced(end, value, done);
+    if (end.fed) l.copy(value(end.fed), buffers.position!);
+    emit(buffers);
+    emitEndLogprobs(l, head, rows, vocabulary, end, buffers, value, done);
+  } else if (token) {
+    const out = l.temporary(token.shape, token.dtype);
+    emit({ out });
+    done(token, out);
+  }
+}
+
+/** Emits what a step's end tells of its token, if anything, once `buffers` have it. `value` and `done` are those of the decoder. */
+export function emitEndLogprobs(
+  l: Lowering,
+  head: HeadResults,
+  rows: number,
+  vocabulary: number,
+  { logprobs }: StepEnd,
+  { next, position }: DrawBuffers,
+  value: (node: Node) => Value,
+  done: (node: Node, value: Value) => void,
+): void {
+  if (!logprobs) return;
+  const ring = value(logprobs.parameter);
+  done(logprobs.value, ring);
+  emitTelling(l, logprobs.top, rows, vocabulary, head, next!, position, {
+    ...ring,
+    shape: [rows, ...ring.shape.slice(-2)],
+  });
+}

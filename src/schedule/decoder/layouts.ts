@@ -1,0 +1,138 @@
+/**
+ * The layouts in which the decode kernels read what is beside the codes, and matrices that they read by columns.
+ *
+ * @module
+ */
+
+import { type Dtype, uint16, uint32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import type { DecoderSizes } from "./spec.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import type { Layout } from "../plan/weight_layouts.ts";
+
+/** The 16-bit half of packed words that holds scales (0) or biases (1). */
+function half(words: Value, which: 0 | 1): Value {
+  return { ...words, dtype: uint16, offset: 2 * words.offset + which, strides: words.strides.map((s) => 2 * s) };
+}
+
+/** Copies scales and biases, walked by `from` strides over `shape`, into words walked by `to` strides. */
+function pack(
+  l: Lowering,
+  scales: Value,
+  biases: Value,
+  words: Value,
+  shape: readonly number[],
+  [fromOffset, from]: readonly [number, readonly number[]],
+  [toOffset, to]: readonly [number, readonly number[]],
+): void {
+  const target = { ...words, shape, strides: to, offset: words.offset + toOffset };
+  [scales, biases].forEach((source, i) => {
+    const view = { ...source, dtype: uint16, shape, strides: from, offset: source.offset + fromOffset };
+    l.copy(view, half(target, i as 0 | 1), { disjoint: true });
+  });
+}
+
+function words(...shape: number[]): { readonly shape: readonly number[]; readonly dtype: Dtype } {
+  return { shape, dtype: uint32 };
+}
+
+/** [workgroup][task][group][row]: see decode_qkv.comp. */
+export function qkvAffine({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
+  const per = heads / kvHeads;
+  const groups = hidden / groupSize;
+  const slices = headDim / 8;
+  const task = 4 * groups;
+  const workgroup = 2 * (per + 2) * task;
+  const head = headDim * groups;
+  return {
+    key: `decode qkv ${heads} ${kvHeads}`,
+    results: [words(kvHeads * slices, 2 * (per + 2), groups, 4)],
+    emit(l, [qs, qb, ks, kb, vs, vb], [out]) {
+      // (half, head of its kind, key/value head, slice, place in the half, partner, group)
+      const rotated = (types: number, first: number, scales: Value, biases: Value): void =>
+        pack(l, scales, biases, out, [2, types, kvHeads, slices, 2, 2, groups], [
+          0,
+          [2 * groups, head, types * head, 4 * groups, groups, headDim / 2 * groups, 1],
+        ], [first * 2 * task, [task, 2 * task, slices * workgroup, workgroup, 2, 1, 4]]);
+      rotated(per, 0, qs, qb);
+      rotated(1, per, ks, kb);
+      pack(l, vs, vb, out, [2, kvHeads, slices, 4, groups], [0, [4 * groups, head, 8 * groups, groups, 1]], [
+        (per + 1) * 2 * task,
+        [task, slices * workgroup, workgroup, 1, 4],
+      ]);
+    },
+  };
+}
+
+/** [row][group][gate, up]. */
+export function gateUpAffine({ hidden, intermediate, groupSize }: DecoderSizes): Layout {
+  const groups = hidden / groupSize;
+  return {
+    key: "decode gate up",
+    results: [words(intermediate, groups, 2)],
+    emit(l, [gs, gb, us, ub], [out]) {
+      const shape = [intermediate, groups];
+      pack(l, gs, gb, out, shape, [0, [groups, 1]], [0, [2 * groups, 2]]);
+      pack(l, us, ub, out, shape, [0, [groups, 1]], [1, [2 * groups, 2]]);
+    },
+  };
+}
+
+/**
+ * Codes [word of columns][row], scales and biases [group][row]; 128 rows as [row % 32][row / 32 % 4], since a thread takes four that
+ * are 32 apart.
+ */
+export function transposed(rows: number, columns: number, { groupSize, bits }: DecoderSizes): Layout {
+  const groups = columns / groupSize;
+  const per = columns * bits / 32;
+  return {
+    key: "decode transposed",
+    results: [words(per, rows), words(groups, rows)],
+    emit(l, [codes, scales, biases], [out, affine]) {
+      const walk = (outer: number, inner: number): number[] => [outer, 128 * inner, inner, 32 * inner];
+      const order = [rows, 128, 4, 1];
+      const shape = [rows / 128, 32, 4];
+      l.copy({ ...codes, shape: [per, ...shape], strides: walk(1, per) }, {
+        ...out,
+        shape: [per, ...shape],
+        strides: order,
+      });
+      pack(l, scales, biases, affine, [groups, ...shape], [0, walk(1, groups)], [0, order]);
+    },
+  };
+}
+
+/** [row / 4][group][row % 4]. */
+export function headAffine(rows: number, hidden: number, groupSize: number): Layout {
+  const groups = hidden / groupSize;
+  const fours = Math.floor(rows / 4);
+  return {
+    key: "decode head",
+    results: [words(Math.ceil(rows / 4), groups, 4)],
+    emit(l, [scales, biases], [out]) {
+      const part = (count: number, wide: number, at: number): void =>
+        pack(l, scales, biases, out, [count, wide, groups], [at * 4 * groups, [4 * groups, groups, 1]], [
+          at * 4 * groups,
+          [4 * groups, 1, 4],
+        ]);
+      part(fours, 4, 0);
+      if (rows % 4 > 0) part(1, rows % 4, fours);
+    },
+  };
+}
+
+/** All norm weights in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
+export function normWeights(nodes: readonly Node[]): Layout {
+  const sizes = nodes.map((node) => node.shape[0]);
+  return {
+    key: "decode norms",
+    results: [{ shape: [sizes.reduce((sum, n) => sum + n, 0)], dtype: nodes[0].dtype }],
+    emit(l, sources, [out]) {
+      let offset = out.offset;
+      sources.forEach((source, i) => {
+        l.copy(source, { ...out, shape: source.shape, strides: [1], offset }, { disjoint: i > 0 });
+        offset += sizes[i];
+      });
+    },
+  };
+}

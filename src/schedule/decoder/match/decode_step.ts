@@ -1,0 +1,245 @@
+/**
+ * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
+ *
+ * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part
+ * over a cache, head and argmax. The last layer of a prompt, which computes no more than the row that the head reads, is one too.
+ * The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every node inside
+ * must be read inside only; a graph that does not match is lowered op by op, with the same answers.
+ * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
+ *
+ * @module
+ */
+
+import { float32, uint32 } from "../../../graph/dtype.ts";
+import { attrsOf, Node } from "../../../graph/node.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import { type Decoder, type DecoderSizes, isFloat, isHalf } from "../spec.ts";
+import { type StateUpdate, updatesOf } from "../emit_sampling_tail.ts";
+import { findEnd } from "./sampling_tail.ts";
+import { findLayer, type Layer } from "./layer.ts";
+import { expect, type GraphView, Mismatch, Walk } from "./pattern.ts";
+
+/** A decoder, and the nodes that it computes. */
+export interface DecoderRegion {
+  readonly decoder: Decoder;
+  /** Where it stands in the order: its logits. */
+  readonly last: Node;
+  /** Nodes that need no lowering of their own. */
+  readonly inside: ReadonlySet<Node>;
+  /** Whether it comes behind everything else: it ends a prompt, whose layers read the state that it overwrites. */
+  readonly late: boolean;
+}
+
+/** The decoder of one token in a graph; the reason when there is something like one that does not match; else undefined. */
+export function findDecoder(
+  graph: GraphView,
+  wanted: ReadonlySet<Node>,
+  state: readonly StateUpdate[],
+): DecoderRegion | string | undefined {
+  const isStep = (n: Node): boolean => n.op === "attention" && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
+  const step = graph.order.find(isStep);
+  if (!step) return undefined;
+  const [sequences] = step.shape;
+  // The head is the last product of a row of each sequence.
+  const logits = graph.order.findLast((n) =>
+    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * n.shape[n.shape.length - 1]
+  );
+  if (!logits) return "there is no quantized head";
+  try {
+    return findWhole(new Walk(graph, wanted), logits, state);
+  } catch (error) {
+    if (error instanceof Mismatch) return error.message;
+    throw error;
+  }
+}
+
+function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): DecoderRegion {
+  const { matrix: head, x: normed } = walk.product(product, "the head");
+  const last = walk.norm(normed, "the final norm");
+  const layers: Layer[] = [];
+  let x = last.x;
+  for (let layer = findLayer(walk, x); layer; layer = findLayer(walk, x)) {
+    layers.unshift(layer);
+    x = layer.x;
+  }
+  expect(layers.length > 0, "no layer was found below the head");
+  const [first] = layers;
+  const vocabulary = product.shape[product.shape.length - 1];
+  const sizes: DecoderSizes = {
+    ...first.sizes,
+    groupSize: attrsOf(product, "quantizedMatmul").groupSize,
+    bits: attrsOf(product, "quantizedMatmul").bits,
+  };
+  for (const layer of layers) same(layer, first, sizes);
+  expect(last.eps === first.eps, "the norms have different eps");
+
+  const logits = walk.upward(product);
+  // The caches hold the row of a prompt already; one of many rows is only the last layer's.
+  const late = first.cached;
+  const ending = findEnd(walk, logits, first.position, state, late);
+  const found = late || !ending?.end.fed ? ending : undefined;
+  const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
+  const readers = walk.readers(logits);
+  const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
+    readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
+  // Penalised logits are not those that others ask for.
+  const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
+  if (late) expect(end !== undefined && !keepsLogits, "more is asked of the last row of a prompt than its token");
+  walk.inside.delete(logits);
+  if (token) walk.inside.delete(token);
+  for (const node of end ? found!.inside : []) walk.inside.add(node);
+
+  const decoder: Decoder = {
+    sizes,
+    x: embedding(walk, x, sizes),
+    layers,
+    norm: last.weight,
+    head,
+    vocabulary,
+    position: first.position,
+    capacity: first.capacity,
+    freqs: first.freqs,
+    eps: last.eps,
+    headEps: first.headEps,
+    scoreScale: first.scoreScale,
+    ropeScale: first.ropeScale,
+    ropeBase: first.ropeBase,
+    logits,
+    token,
+    keepsLogits,
+    end,
+  };
+  checkDtypes(decoder);
+  const updates = end ? updatesOf(end) : [];
+  const results = new Set<Node>([logits, ...layers.flatMap((l) => l.cached ? [] : [l.keys, l.values])]);
+  if (token) results.add(token);
+  for (const update of updates) results.add(update.value);
+  for (const node of walk.inside) {
+    if (results.has(node)) continue;
+    expect(!walk.wanted.has(node), `the result of ${node.op} is asked for`);
+    const outside = walk.readers(node).find((r) => !walk.inside.has(r) && !results.has(r));
+    expect(outside === undefined, `${outside?.op} also reads the result of ${node.op}`);
+  }
+  for (const { keys, values } of layers) {
+    for (const update of [keys, values]) {
+      const outside = walk.readers(update).find((r) => !walk.inside.has(r));
+      expect(outside === undefined, `${outside?.op} also reads the cache`);
+    }
+  }
+  for (const node of results) walk.inside.add(node);
+  if (late) checkLast(walk, state, updates);
+  takeDead(walk, decoder);
+  return { decoder, last: logits, inside: walk.inside, late };
+}
+
+/** Nobody reads the new state, and what else there is in it is no view of what is overwritten. */
+function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly StateUpdate[]): void {
+  for (const { value } of updates) {
+    const outside = walk.readers(value).find((r) => !walk.inside.has(r));
+    expect(outside === undefined, `${outside?.op} also reads the new state`);
+  }
+  const own = new Set(updates.map(({ value }) => value));
+  const stays = ({ parameter, value }: StateUpdate): boolean =>
+    own.has(value) || value === parameter || value.inputs[0] === parameter;
+  expect(state.every(stays), "other state is computed anew");
+}
+
+/** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
+function takeDead(walk: Walk, decoder: Decoder): void {
+  const needed = new Set<unknown>([decoder.position, decoder.freqs, decoder.norm, ...Object.values(decoder.head)]);
+  if ("table" in decoder.x) {
+    for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
+      needed.add(node);
+    }
+  } else needed.add(decoder.x);
+  for (const layer of decoder.layers) {
+    for (const part of Object.values(layer)) {
+      if (part instanceof Node) needed.add(part);
+      else if (typeof part === "object") { for (const node of Object.values(part)) needed.add(node); }
+    }
+    needed.add(layer.keys.inputs[0]).add(layer.values.inputs[0]);
+  }
+  for (const node of walk.graph.order.toReversed()) {
+    if (needed.has(node) || walk.wanted.has(node) || walk.inside.has(node)) continue;
+    if (walk.readers(node).every((r) => walk.inside.has(r))) walk.inside.add(node);
+  }
+}
+
+/** The embedding of tokens in a quantized table, or the rows as they are. */
+function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
+  const row = walk.peek(node);
+  if (
+    row.op !== "dequantize" || attrsOf(row, "dequantize").bits !== sizes.bits ||
+    attrsOf(row, "dequantize").groupSize !== sizes.groupSize
+  ) return node;
+  const gathers = row.inputs.map((n) => walk.peek(n));
+  const [ids] = gathers.map((g) => g.op === "gather" ? walk.peekIndex(g.inputs[1]) : undefined);
+  const same = gathers.every((g) =>
+    g.op === "gather" && attrsOf(g, "gather").axis === 0 && walk.peekIndex(g.inputs[1]) === ids
+  );
+  const [codes, scales, biases] = gathers.map((g) => g.inputs[0]);
+  if (
+    !same || !ids || ids.dtype.bytes !== 4 || ids.dtype.kind === "float" || codes.shape.length !== 2 ||
+    !isHalf(scales.dtype)
+  ) return node;
+  // Readers from outside keep the parts as they are.
+  const parts: Node[] = [];
+  const collect = (n: Node): void => {
+    parts.push(n);
+    if (n.op !== "gather") n.inputs.forEach(collect);
+  };
+  collect(node);
+  const own = new Set([...parts, ...walk.inside]);
+  if (parts.some((n) => walk.wanted.has(n) || walk.readers(n).some((r) => !own.has(r)))) {
+    return node;
+  }
+  for (const part of parts) walk.inside.add(part);
+  return { ids, table: { codes, scales, biases }, dtype: row.dtype };
+}
+
+/** The argmax of rows that reads them, and nothing else between. */
+function argmax(walk: Walk, logits: Node, rows: number): Node | undefined {
+  const reader = walk.readers(logits).find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
+  if (!reader || sizeOf(reader.shape) !== rows || reader.dtype !== uint32) return undefined;
+  walk.inside.add(reader);
+  return reader;
+}
+
+function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
+  const key = (l: Layer): string =>
+    JSON.stringify([
+      l.sizes,
+      l.cached,
+      l.capacity,
+      l.eps,
+      l.headEps,
+      l.scoreScale,
+      l.ropeScale,
+      l.ropeBase,
+      l.keys.dtype.name,
+    ]);
+  expect(key(layer) === key(first), "the layers differ");
+  expect(layer.position === first.position && layer.freqs === first.freqs, "the layers are at different positions");
+  expect(
+    layer.sizes.bits === sizes.bits && layer.sizes.groupSize === sizes.groupSize,
+    "the head is quantized differently",
+  );
+  expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
+}
+
+function checkDtypes(d: Decoder): void {
+  const weights = [d.norm, d.head.scales, d.head.biases];
+  for (const l of d.layers) {
+    weights.push(l.norm, l.qNorm, l.kNorm, l.mlpNorm);
+    for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(m.scales, m.biases);
+  }
+  if ("table" in d.x) weights.push(d.x.table.scales, d.x.table.biases);
+  const { dtype } = d.head.scales;
+  expect(
+    isHalf(dtype) && weights.every((w) => w.dtype === dtype),
+    "scales and norm weights are not all float16 or all bfloat16",
+  );
+  expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
+  expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");
+  expect(d.position.dtype.bytes === 4, "the positions are no int32");
+}

@@ -1,0 +1,154 @@
+/**
+ * Walking a graph from results to inputs in search of a region: what is passed becomes part of it.
+ *
+ * @module
+ */
+
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import { isFloat, type Matrix } from "../spec.ts";
+
+/** What the matcher asks about the graph. */
+export interface GraphView {
+  readonly order: readonly Node[];
+  /** Distinct nodes that read each node. */
+  readonly readers: ReadonlyMap<Node, readonly Node[]>;
+  /** Nodes that are lowered as their composites. */
+  readonly replaced: ReadonlyMap<Node, Node>;
+}
+
+/** Why a graph is no region. */
+export class Mismatch extends Error {}
+
+/** Ends the search with a reason unless the condition holds. */
+export function expect(holds: boolean, reason: string): asserts holds {
+  if (!holds) throw new Mismatch(reason);
+}
+
+/** A product with one transposed quantized matrix. */
+export interface Product {
+  readonly matrix: Matrix;
+  readonly x: Node;
+  readonly bits: number;
+  readonly groupSize: number;
+}
+
+/** A normalisation with a weight. */
+export interface Norm {
+  readonly x: Node;
+  readonly weight: Node;
+  readonly eps: number;
+}
+
+/** The nodes of a region so far, and the steps by which it grows. */
+export class Walk {
+  readonly graph: GraphView;
+  /** Nodes whose values are asked for. */
+  readonly wanted: ReadonlySet<Node>;
+  /** Nodes that the region computes. */
+  readonly inside: Set<Node> = new Set();
+
+  constructor(graph: GraphView, wanted: ReadonlySet<Node>) {
+    this.graph = graph;
+    this.wanted = wanted;
+  }
+
+  /** Distinct nodes that read a node. */
+  readers(node: Node): readonly Node[] {
+    return this.graph.readers.get(node) ?? [];
+  }
+
+  /** Steps through what does not change the elements of a row: views in order, casts between floats. */
+  bare(node: Node): Node {
+    for (;;) {
+      if (!this.passes(node)) return node;
+      this.inside.add(node);
+      node = node.inputs[0];
+    }
+  }
+
+  passes(node: Node): boolean {
+    if (this.graph.replaced.has(node)) return false;
+    switch (node.op) {
+      case "reshape":
+      case "contiguous":
+        return true;
+      case "broadcast":
+        return sizeOf(node.shape) === sizeOf(node.inputs[0].shape);
+      case "transpose": {
+        const { shape } = node.inputs[0];
+        const axes = attrsOf(node, "transpose").axes.filter((a) => shape[a] !== 1);
+        return axes.every((a, i) => i === 0 || axes[i - 1] < a);
+      }
+      case "elementwise":
+        return attrsOf(node, "elementwise").fn === "cast" && isFloat(node.dtype) && isFloat(node.inputs[0].dtype);
+      default:
+        return false;
+    }
+  }
+
+  /** The last node that shows the same row: through views and casts that alone read it. */
+  upward(node: Node): Node {
+    for (;;) {
+      const readers = this.readers(node);
+      if (this.wanted.has(node) || readers.length !== 1 || !this.passes(readers[0])) return node;
+      this.inside.add(node);
+      node = readers[0];
+    }
+  }
+
+  take<K extends Node["op"]>(node: Node, op: K, what: string): Node {
+    expect(node.op === op && !this.graph.replaced.has(node), `${what} is ${node.op}, expected ${op}`);
+    this.inside.add(node);
+    return node;
+  }
+
+  elementwise(node: Node, fn: string): readonly [Node, Node] | undefined {
+    if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== fn) return undefined;
+    this.inside.add(node);
+    return [node.inputs[0], node.inputs[1]];
+  }
+
+  product(node: Node, what: string): Product {
+    const product = this.take(this.bare(node), "quantizedMatmul", what);
+    const { transpose, bits, groupSize } = attrsOf(product, "quantizedMatmul");
+    const [x, codes, scales, biases] = product.inputs;
+    expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
+    return { matrix: { codes, scales, biases }, x, bits, groupSize };
+  }
+
+  norm(node: Node, what: string): Norm {
+    const norm = this.take(this.bare(node), "rmsNorm", what);
+    expect(norm.inputs.length === 2, `${what} has no weight`);
+    return { x: norm.inputs[0], weight: norm.inputs[1], eps: attrsOf(norm, "rmsNorm").eps };
+  }
+
+  /** What {@link Walk.bare} would give, without taking anything. */
+  peek(node: Node): Node {
+    while (this.passes(node)) node = node.inputs[0];
+    return node;
+  }
+
+  /** Positions behind views, which are not taken: others may read them. */
+  peekIndex(node: Node): Node {
+    while (
+      ["reshape", "contiguous", "broadcast"].includes(node.op) && sizeOf(node.shape) === sizeOf(node.inputs[0].shape)
+    ) node = node.inputs[0];
+    return node;
+  }
+
+  peekFull(node: Node): number | undefined {
+    while (
+      ["reshape", "broadcast"].includes(node.op) ||
+      (node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast")
+    ) node = node.inputs[0];
+    return node.op === "full" ? attrsOf(node, "full").value : undefined;
+  }
+
+  /** Whether a node is position + 1. */
+  sum(node: Node, position: Node): boolean {
+    const sum = this.peekIndex(node);
+    return sum.op === "elementwise" && attrsOf(sum, "elementwise").fn === "add" &&
+      sum.inputs.some((i) => this.peekIndex(i) === position) && sum.inputs.some((i) => this.peekFull(i) === 1);
+  }
+}

@@ -1,0 +1,235 @@
+/**
+ * The end of a step in a graph: from the logits to the new state of a loop.
+ *
+ * Recognised are a penalty on recent tokens, argmax or op `sample`, and state that is the token, the position plus one, the half
+ * of a split random key that the draw does not use, a ring of tokens by position or one of op `logprobs`. Everything between must
+ * be read by these alone.
+ *
+ * @module
+ */
+
+import { type Dtype, uint32 } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import { immediateBits } from "../../ops/elementwise_chain.ts";
+import { MOST_RINGS, type StateUpdate, type StepEnd, updatesOf } from "../emit_sampling_tail.ts";
+import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
+import type { Walk } from "./pattern.ts";
+
+/** The end of a step, and the nodes between the logits and the new state. */
+export interface FoundEnd {
+  readonly end: StepEnd;
+  readonly inside: ReadonlySet<Node>;
+}
+
+/** A token as the graph chooses it from logits. */
+interface Chosen {
+  readonly token: Node;
+  /** What it is chosen from. */
+  readonly row: Node;
+  readonly choice: Choice;
+  readonly penalty: StepEnd["penalty"];
+  /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
+  readonly split: { readonly halves: Node; readonly key: Node } | undefined;
+}
+
+/**
+ * The end of the step whose logits are `logits`; undefined when there is none that the kernels know. `position` is that of the token
+ * that was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes behind everything that
+ * reads the position.
+ */
+export function findEnd(
+  walk: Walk,
+  logits: Node,
+  position: Node,
+  state: readonly StateUpdate[],
+  late: boolean = false,
+): FoundEnd | undefined {
+  const rows = sizeOf(position.shape);
+  const chosen = findChoice(walk, logits, rows);
+  if (!chosen) return undefined;
+  const { token, choice, penalty, split, row } = chosen;
+  const isToken = (n: Node): boolean => isIndex(n) && ofIndices(n) === token;
+  const isNext = (n: Node): boolean => {
+    const sum = viewed(n);
+    return isElementwise(sum, "add") && sum.inputs.some((i) => isSame(viewed(i), position)) &&
+      sum.inputs.some((i) => walk.peekFull(i) === 1);
+  };
+  const next = state.find((u) => sizeOf(u.parameter.shape) === rows && isIndex(u.parameter) && isToken(u.value));
+  const before = isElementwise(position, "add") ? position.inputs.map(viewed) : [position];
+  const after = state.find((u) => before.includes(u.parameter) && isNext(u.value));
+  const key = split && state.find((u) => u.parameter === split.key && isHalf(u.value, split.halves, 0));
+  /** What a ring gets at the next position, where an update of state is one along `axis`. */
+  const written = ({ parameter, value }: StateUpdate, axis: number): Node | undefined => {
+    if (value.op !== "dynamicSliceUpdate" || value.inputs[0] !== parameter) return undefined;
+    const [, update, start] = value.inputs;
+    const at = viewed(start);
+    const { axes, donate } = attrsOf(value, "dynamicSliceUpdate");
+    const fits = donate && axes.length === 1 && axes[0] === axis && isElementwise(at, "remainder") &&
+      isNext(at.inputs[0]) && walk.peekFull(at.inputs[1]) === parameter.shape[axis];
+    return fits ? update : undefined;
+  };
+  const rings = state.filter((u) => {
+    const { parameter } = u;
+    const update = hasRows(parameter, rows) && isIndex(parameter) ? written(u, parameter.shape.length - 1) : undefined;
+    return update !== undefined && isToken(update);
+  });
+  const logprobs = state.flatMap((u) => {
+    const update = u.parameter.shape.length === 3 && u.parameter.shape[0] === rows ? written(u, 1) : undefined;
+    const told = update && viewed(update);
+    if (told?.op !== "logprobs" || walk.graph.replaced.has(told) || u.parameter.dtype !== told.dtype) return [];
+    const [of, tokens] = told.inputs;
+    return viewed(of) === viewed(row) && isToken(tokens) ? [{ ...u, top: attrsOf(told, "logprobs").top }] : [];
+  });
+  if (!next || !after || (split && !key) || rings.length > MOST_RINGS || logprobs.length > 1) return undefined;
+  const end = {
+    choice,
+    penalty,
+    next,
+    position: after,
+    fed: position === after.parameter ? undefined : position,
+    key,
+    rings,
+    logprobs: logprobs[0],
+  };
+  const updates = updatesOf(end);
+  const inside = between(updates.map((u) => u.value), logits);
+
+  // What else depends on these nodes, or on state that is overwritten here, needs them as they are.
+  const values = new Set(updates.map((u) => u.value));
+  const own = (node: Node): boolean => walk.inside.has(node) || inside.has(node);
+  const readHere = (node: Node): boolean =>
+    walk.readers(node).every((r) => own(r) || (!walk.wanted.has(r) && readHere(r)));
+  const closed = [...inside].every((n) => values.has(n) || (!walk.wanted.has(n) && readHere(n))) &&
+    updates.every((u) => (late && u === after) || readHere(u.parameter)) &&
+    updates.every((u) => u === after || walk.readers(u.value).length === 0);
+  return closed ? { end, inside } : undefined;
+}
+
+/** All nodes that `results` are computed from, and they themselves, down to the logits and leaves. */
+function between(results: readonly Node[], logits: Node): Set<Node> {
+  const inside = new Set<Node>();
+  const pending = [...results];
+  for (let node = pending.pop(); node; node = pending.pop()) {
+    if (node === logits || node.inputs.length === 0 || inside.has(node)) continue;
+    inside.add(node);
+    pending.push(...node.inputs);
+  }
+  return inside;
+}
+
+function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined {
+  const scatter = walk.readers(logits).find((r) => r.op === "scatterAlong" && r.inputs[0] === logits);
+  const penalty = scatter && findPenalty(walk, logits, scatter, rows);
+  if (scatter && !penalty) return undefined;
+  let row = scatter ?? logits;
+  for (;;) {
+    const readers = walk.readers(row);
+    const largest = readers.find((r) => r.op === "reduce" && attrsOf(r, "reduce").fn === "argmax");
+    if (largest && sizeOf(largest.shape) === rows && largest.dtype === uint32) {
+      return { token: largest, row, choice: LARGEST, penalty, split: undefined };
+    }
+    const sample = readers.find((r) => r.op === "sample" && !walk.graph.replaced.has(r));
+    if (sample) {
+      const choice = attrsOf(sample, "sample");
+      const split = sample.inputs[1] && findSplit(sample.inputs[1], rows);
+      return split || choice.temperature === 0 ? { token: sample, row, choice, penalty, split } : undefined;
+    }
+    if (readers.length !== 1 || readers[0].op !== "reshape") return undefined;
+    row = readers[0];
+  }
+}
+
+/** logits with where(seen < 0, seen * factor, seen / factor) written at the recent tokens, seen being what stood there. */
+function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): StepEnd["penalty"] {
+  const [, indices, lowered] = scatter.inputs;
+  const recent = viewed(indices);
+  if (
+    attrsOf(scatter, "scatterAlong").fn !== "assign" || recent.op !== "parameter" || !isIndex(recent) ||
+    !hasRows(recent, rows) || sizeOf(logits.shape) > rows * MOST_COLS || !isElementwise(lowered, "select")
+  ) return undefined;
+  const [less, multiplied, divided] = lowered.inputs;
+  const seen = multiplied.inputs[0];
+  const operation = (node: Node, fn: string): number | undefined =>
+    isElementwise(node, fn) && node.inputs[0] === seen ? walk.peekFull(node.inputs[1]) : undefined;
+  const factor = operation(multiplied, "multiply");
+  const fits = seen?.op === "gatherAlong" && seen.inputs[0] === logits && viewed(seen.inputs[1]) === recent &&
+    operation(less, "less") === 0 && operation(divided, "divide") === factor && multiplied.dtype === logits.dtype;
+  return fits && factor !== undefined ? { recent, factor: roundedTo(logits.dtype, factor) } : undefined;
+}
+
+/** The split key that uniform numbers are drawn from: min(bits(second half) / 2^32, the largest float below 1). */
+function findSplit(uniforms: Node, rows: number): Chosen["split"] {
+  const under = scaled(uniforms, "minimum", 1 - 2 ** -24);
+  const cast = under && scaled(under, "divide", 2 ** 32);
+  const word = cast && isElementwise(cast, "cast") ? cast.inputs[0] : undefined;
+  if (word?.op !== "randomBits" || sizeOf(word.shape) !== rows) return undefined;
+  const half = viewed(word.inputs[0]);
+  const halves = half.op === "slice" ? half.inputs[0] : undefined;
+  if (halves?.op !== "randomBits" || sizeOf(halves.shape) !== 4 * rows || !isHalf(half, halves, 1)) return undefined;
+  const [key] = halves.inputs;
+  return key.op === "parameter" && sizeOf(key.shape) === 2 * rows ? { halves, key } : undefined;
+}
+
+/** x of fn(x, value) over float32. */
+function scaled(node: Node, fn: string, value: number): Node | undefined {
+  if (!isElementwise(node, fn)) return undefined;
+  const [x, scalar] = node.inputs.map(viewed);
+  return scalar.op === "full" && attrsOf(scalar, "full").value === value ? x : undefined;
+}
+
+/** Whether a node is half `which` of every key. */
+function isHalf(node: Node, halves: Node, which: 0 | 1): boolean {
+  const slice = viewed(node);
+  if (slice.op !== "slice" || slice.inputs[0] !== halves || 2 * sizeOf(slice.shape) !== sizeOf(halves.shape)) {
+    return false;
+  }
+  const { starts, steps } = attrsOf(slice, "slice");
+  const last = halves.shape.length - 1;
+  return halves.shape[last - 1] === 2 && halves.shape[last] === 2 && slice.shape[last - 1] === 1 &&
+    starts.every((start, axis) => start === (axis === last - 1 ? which : 0)) && steps.every((step) => step === 1);
+}
+
+/** Steps through views that keep the order of elements. */
+function viewed(node: Node): Node {
+  while (
+    ["reshape", "contiguous"].includes(node.op) ||
+    (node.op === "broadcast" && sizeOf(node.shape) === sizeOf(node.inputs[0].shape))
+  ) {
+    node = node.inputs[0];
+  }
+  return node;
+}
+
+function isElementwise(node: Node, fn: string): boolean {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
+}
+
+/** Whether two nodes are one, or sums of the same. */
+function isSame(a: Node, b: Node): boolean {
+  const [these, those] = [a, b].map((n) => isElementwise(n, "add") ? n.inputs.map(viewed) : []);
+  return a === b || (these.length > 0 && these.every((n) => those.includes(n)));
+}
+
+/** Steps through views and casts between integers. */
+function ofIndices(node: Node): Node {
+  for (;;) {
+    const base = viewed(node);
+    if (!isElementwise(base, "cast") || base.inputs[0].dtype.kind === "float") return base;
+    node = base.inputs[0];
+  }
+}
+
+/** Whether a node is (rows, n), or (n,) where there is one row. */
+function hasRows(node: Node, rows: number): boolean {
+  return node.shape.length === 2 ? node.shape[0] === rows : node.shape.length === 1 && rows === 1;
+}
+
+function isIndex(node: Node): boolean {
+  return node.dtype.kind !== "float" && node.dtype.bytes === 4;
+}
+
+/** A scalar as an operand of that dtype. */
+function roundedTo(dtype: Dtype, value: number): number {
+  return new Float32Array(Uint32Array.of(immediateBits(dtype, value)).buffer)[0];
+}

@@ -1,0 +1,175 @@
+/**
+ * Decoding beyond what Vulkan promises: all layers in one dispatch, whose workgroups wait for each other.
+ *
+ * That ends only where all workgroups run at the same time. So it is tried only in loops, on devices that are likely to do so,
+ * and after a test (`trial.ts`), which runs while decoding already goes on with barriers. The verdict is kept on disk for
+ * device, driver, build and sizes. Every wait is bounded besides; one that runs out is seen when the loop's steps are awaited,
+ * with {@link FastPathFailure}, and from then on decoders of that device wait by barriers. `VKMX_FAST=0` switches all this off,
+ * `VKMX_FAST=1` tests every device. What is known also decides which kernels serve a few sequences (`batch.ts`).
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import { recall, remember } from "../../backend/devices.ts";
+import { type Decoder, type DecoderForm, sequencesOf, sumsOf, walkOf, workgroupsOf } from "./spec.ts";
+import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
+import type { ReadyDecoder } from "./weights.ts";
+import { batchMisfit, isOneRound } from "./emit_batched.ts";
+import { explain } from "../../backend/explain.ts";
+import type { Lowering } from "../plan/context.ts";
+import { options } from "../plan/options.ts";
+import { type Leaf, sameBits } from "./megakernel_check.ts";
+
+/** Tests that were begun and not ended, after which no more is begun: each may have taken the program or the device with it. */
+const MOST_ATTEMPTS = 3;
+
+/** Thrown where the steps of a loop are awaited that did not end well; their results are void. */
+export class FastPathFailure extends Error {
+  override name = "FastPathFailure";
+}
+
+/** What a status word says. */
+const WAITED = 1;
+const REASONS: Readonly<Record<number, string>> = {
+  [WAITED]: "a workgroup waited for too long",
+  2: "scores are too large for 29 bits",
+};
+
+/** Verdicts of this process, by what was asked; promises while a test runs. */
+const verdicts = new WeakMap<Backend, Map<string, boolean | Promise<boolean>>>();
+/** Devices where a loop failed. */
+const failed = new WeakSet<Backend>();
+
+/**
+ * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
+ * for the "next" loop; undefined where there is none.
+ */
+export type Better = "now" | "next" | undefined;
+
+/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
+export type Trial = () => Promise<Better>;
+
+/** How a decoder waits, by itself or, as a `batch`, in the kernels of several sequences; undefined where only a test can tell. */
+export function knownForm(l: Lowering, decoder: Decoder, batch: boolean): DecoderForm | undefined {
+  const { sizes, layers, x } = decoder;
+  const { backend } = l;
+  const single = (): boolean =>
+    backend.has("decode_layers") && sumsOf(backend) === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
+    workgroupsOf(sizes) <= MOST_WORKGROUPS;
+  const fits = layers.length <= MOST_LAYERS && (batch || single());
+  if (!l.repeats || !fits || failed.has(backend)) return "barriers";
+  if (options.fast !== "auto" && options.fast !== "try") return options.fast;
+  if (options.fast === "auto" && !backend.limits.concurrent) return "barriers";
+  const table = verdictsOf(backend);
+  const question = questionOf(backend, decoder, batch);
+  const verdict = table.get(question) ?? recalled(backend, question);
+  if (typeof verdict !== "boolean") return undefined;
+  table.set(question, verdict);
+  return verdict ? "whole" : "barriers";
+}
+
+/** How a decoder waits. Where only a test can tell, it is by barriers for now, and the lowering gets a {@link Trial}. */
+export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
+  const { decoder, batch } = ready;
+  const known = knownForm(l, decoder, batch);
+  if (known) return known;
+  const { backend } = l;
+  const table = verdictsOf(backend);
+  const question = questionOf(backend, decoder, batch);
+  l.trial = async () => {
+    const verdict = table.get(question) ?? judge(l, ready, leaf, question, table);
+    table.set(question, verdict);
+    if (await verdict) return "now";
+    return batch && batchMisfit(backend, decoder, "barriers") !== undefined ? "next" : undefined;
+  };
+  return "barriers";
+}
+
+function verdictsOf(backend: Backend): Map<string, boolean | Promise<boolean>> {
+  const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
+  verdicts.set(backend, table);
+  return table;
+}
+
+/** What a process before found; undefined where none ended a test, unless too many began one. */
+function recalled(backend: Backend, question: string): boolean | undefined {
+  const answer = recall(backend.description, question);
+  const attempts = attemptsIn(answer);
+  if (answer !== "works" && answer !== "fails" && attempts < MOST_ATTEMPTS) return undefined;
+  const what = attempts > 0 ? `was tested ${attempts} times without an end` : `${answer} (known)`;
+  explain(`one dispatch for all layers ${what}`);
+  return answer === "works";
+}
+
+/** Tests that were begun and not ended. */
+function attemptsIn(answer: string | undefined): number {
+  return Number(/^trying (\d+)$/.exec(answer ?? "")?.[1] ?? 0);
+}
+
+/** Tests, and keeps the verdict in `table` and on disk. Where no test can be made, nothing is kept on disk. */
+async function judge(
+  l: Lowering,
+  ready: ReadyDecoder,
+  leaf: Leaf,
+  question: string,
+  table: Map<string, boolean | Promise<boolean>>,
+): Promise<boolean> {
+  const { backend } = l;
+  const before = attemptsIn(recall(backend.description, question));
+  const note = (answer: string): void => remember(backend.description, question, answer);
+  // A program that ends by itself while it tests was not taken with the test.
+  const ends = (): void => note(`trying ${before}`);
+  globalThis.addEventListener("unload", ends);
+  let works = false;
+  try {
+    works = await sameBits(l, ready, leaf, () => note(`trying ${before + 1}`));
+    if (works) await backend.saveAsync(); // whoever knows the verdict finds the pipelines
+    note(works ? "works" : "fails");
+    explain(`one dispatch for all layers ${works ? "works" : "fails"} (tested)`);
+  } catch (error) {
+    note(`trying ${before}`);
+    explain(`one dispatch for all layers cannot be tested: ${error instanceof Error ? error.message : error}`);
+  } finally {
+    globalThis.removeEventListener("unload", ends);
+  }
+  table.set(question, works);
+  return works;
+}
+
+/** Throws where the status word of a loop's steps is not 0, and lets decoders of the device wait by barriers from now on. */
+export function checkStatus(backend: Backend, status: number): void {
+  if (status === 0) return;
+  const reason = REASONS[status] ?? `status ${status}`;
+  if (!failed.has(backend)) {
+    console.error(`vkmx: ${backend.name}: decoding in one dispatch failed (${reason}); it goes on with barriers`);
+  }
+  failed.add(backend);
+  if (status === WAITED) {
+    for (const question of verdicts.get(backend)?.keys() ?? []) remember(backend.description, question, "fails");
+  }
+  throw new FastPathFailure(`decoding in one dispatch failed on ${backend.name}: ${reason}`);
+}
+
+/** Forgets that a loop failed on a device: for tests. */
+export function forgive(backend: Backend): void {
+  failed.delete(backend);
+  verdicts.delete(backend);
+}
+
+/** What the verdict depends on besides device, driver and build. */
+function questionOf(backend: Backend, decoder: Decoder, batch: boolean): string {
+  const { sizes, layers, capacity } = decoder;
+  const { unroll, rounds } = walkOf(capacity);
+  const walk = batch
+    ? `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`
+    : `${unroll} ${rounds}`;
+  return `decode ${Object.values(sizes)} ${layers.length} ${layers[0].keys.dtype.name} ${walk}`;
+}
+
+/** The status word now. */
+export function statusOf(backend: Backend, buffer: number): number {
+  const word = new Uint32Array(1);
+  backend.peek(buffer, 0, new Uint8Array(word.buffer));
+  return word[0];
+}

@@ -1,0 +1,161 @@
+/**
+ * The test behind decoding in one dispatch: a model's own layers must give the same bits both ways, again and again.
+ *
+ * It runs beside other work: pipelines are made on other threads, and its submissions take turns with those of who waits for tokens.
+ *
+ * @module
+ */
+
+import { setImmediate } from "node:timers/promises";
+import { uint32 } from "../../graph/dtype.ts";
+import type { Node } from "../../graph/node.ts";
+import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
+import { BatchEmitter, batchState } from "./emit_batched.ts";
+import { type DecoderForm, sequencesOf } from "./spec.ts";
+import { DecoderEmitter, stateOf } from "./emit_decode.ts";
+import type { ReadyDecoder } from "./weights.ts";
+import { Lowering, type Value } from "../plan/context.ts";
+
+/** Submissions of the test, and runs in each. */
+const TESTS = 8;
+const RUNS = 8;
+
+/** Gives values of leaves. */
+export type Leaf = (node: Node) => Value | undefined;
+
+/**
+ * Whether the layers give the same bits in one dispatch as with barriers. `begins` is called when all is ready and the first
+ * dispatch whose workgroups wait for each other is about to run. Rejects where the test cannot be made, as when weights went meanwhile.
+ */
+export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, begins: () => void): Promise<boolean> {
+  using barriers = new Layers(l, ready, "barriers", leaf);
+  await setImmediate(); // tokens are waiting
+  using whole = new Layers(l, ready, "whole", leaf);
+  await Promise.all([barriers.prepare(), whole.prepare()]);
+  const expected = (await barriers.run(1))!;
+  begins();
+  for (let i = 0; i < TESTS; i++) {
+    const found = await whole.run(RUNS);
+    if (!found?.every((sum, i) => sum === expected[i])) return false;
+  }
+  return true;
+}
+
+/** The layers of a decoder by themselves in one form, over a cache of numbers that are made up. */
+class Layers implements Disposable {
+  readonly #own: Lowering;
+  readonly #words: Uint32Array;
+  readonly #slots: SlotWords;
+  /** Visible memory that the residual behind the last layer is copied to, and the sums that lie there. */
+  readonly #seen: { readonly buffer: number; readonly bytes: number };
+  readonly #sums: (words: BigInt64Array) => BigInt64Array;
+  #plan: PlanHandle | undefined;
+
+  constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
+    const { decoder: d, sums, batch } = ready;
+    const { capacity, sizes } = d;
+    const { dtype } = d.layers[0].keys;
+    const sequences = sequencesOf(d);
+    const own = this.#own = new Lowering(l.backend, () => false, false);
+    try {
+      const filled = (bytes: number, fill: (at: number) => number): Value => {
+        const pattern = Uint8Array.from({ length: Math.min(bytes, 256) }, (_, at) => fill(at));
+        const content = new Uint8Array(bytes);
+        for (let at = 0; at < bytes; at += pattern.length) content.set(pattern.subarray(0, bytes - at), at);
+        return own.keep(bytes, false, content);
+      };
+      // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
+      const rows = sequences * sizes.kvHeads * sizes.headDim * capacity * dtype.bytes;
+      const number = (at: number): number =>
+        at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
+      const cache = { keys: { ...filled(rows, number), dtype }, values: { ...filled(rows, number), dtype } };
+      // Each sequence at a position and with a token of its own.
+      const indices = (of: (sequence: number) => number): Value =>
+        filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
+      const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
+      const token = indices((sequence) => sequence + 1);
+      const ofBatch = batchState(sizes, sequences);
+      const { bytes, before, residual, turns } = stateOf(sizes, capacity, sums, form);
+      const state = own.keep(batch ? ofBatch.bytes : bytes);
+      const status = form === "barriers" ? undefined : own.keepStatus();
+      const here = (value: Value | undefined): Value => {
+        const source = value && l.slots[value.slot];
+        if (source?.kind !== "storage") throw new Error("weights are not stored");
+        return { ...value!, slot: own.storageSlot(source.storage) };
+      };
+      const value = (node: Node): Value => "ids" in d.x && node === d.x.ids ? token : here(leaf(node));
+      const mine = (values: readonly Value[]): readonly Value[] => values.map(here);
+      const layers = ready.layers.map(({ qkv, o, gateUp, down }) => ({
+        qkv: mine(qkv),
+        o: mine(o),
+        gateUp: mine(gateUp),
+        down: mine(down),
+      }));
+      const stored = { ...ready, layers, norms: here(ready.norms) };
+      const Emitter = batch ? BatchEmitter : DecoderEmitter;
+      const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
+      emitter.begin(d.x, position, d.freqs && value(d.freqs));
+      emitter.layers(d.layers.map(() => cache));
+      const see = (at: number, bytes: number): { buffer: number; bytes: number } => {
+        const part = { shape: [bytes / 4], strides: [1], dtype: uint32 };
+        own.copy({ ...state, ...part, offset: at / 4 }, { ...own.keep(bytes, true), ...part });
+        return { buffer: own.kept[own.kept.length - 1].buffer, bytes };
+      };
+      if (batch) {
+        this.#seen = see(ofBatch.residual, ofBatch.residualBytes);
+        this.#sums = (words) => words;
+      } else {
+        this.#seen = see(before + d.layers.length % turns * residual, residual);
+        this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
+      }
+      this.#slots = encodeSlots(own.slots.map((source) => {
+        if (source.kind !== "storage") throw new Error("weights are not aligned");
+        return { buffer: source.storage.buffer, byteOffset: 0 };
+      }));
+      this.#words = own.builder.finish(own.slots.length, (slot) => slot);
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Makes the pipelines. */
+  prepare(): Promise<void> {
+    return this.#own.backend.prepare(this.#words);
+  }
+
+  /** The residual behind the last layer after `times` runs in one submission; undefined where the status says that one failed. */
+  async run(times: number): Promise<BigInt64Array | undefined> {
+    const { backend, status } = this.#own;
+    const plan = this.#plan ??= backend.compile(this.#words);
+    await backend.waitAsync(backend.run(plan, this.#slots, times));
+    if (status) {
+      const word = new Uint8Array(4);
+      backend.peek(status.buffer, 0, word);
+      if (word.some((byte) => byte !== 0)) return undefined;
+    }
+    const words = new BigInt64Array(this.#seen.bytes / 8);
+    backend.peek(this.#seen.buffer, 0, new Uint8Array(words.buffer));
+    return this.#sums(words);
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#plan !== undefined) this.#own.backend.release(this.#plan);
+    this.#plan = undefined;
+    for (const storage of this.#own.kept.splice(0)) storage.release();
+  }
+}
+
+/** The sums of one sequence over their copies; behind 8 words lies a gap of 8. */
+function addedUp(words: BigInt64Array, hidden: number): BigInt64Array {
+  const sums = new BigInt64Array(hidden);
+  words.forEach((word, i) => {
+    if ((i & 8) === 0) sums[(i >> 4) * 8 % hidden + (i & 7)] += word;
+  });
+  return sums;
+}
+
+/** Sums that are waited for inside of a dispatch lie beside their counts. */
+function withoutCounts(sums: BigInt64Array, form: DecoderForm): BigInt64Array {
+  return form === "barriers" ? sums : sums.map((sum) => sum >> 8n);
+}

@@ -1,0 +1,126 @@
+/**
+ * A decoder that is ready to run: its weights in the layouts of the kernels, which are made once and kept with the weights.
+ *
+ * @module
+ */
+
+import type { Node } from "../../graph/node.ts";
+import { explain } from "../../backend/explain.ts";
+import { batchMisfit, MOST_SEQUENCES } from "./emit_batched.ts";
+import { type Decoder, decoderMisfit, type Matrix, sequencesOf, type Sums, sumsOf } from "./spec.ts";
+import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./layouts.ts";
+import { knownForm } from "./megakernel.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { PAIRS } from "../ops/coopmat.ts";
+import { fragments } from "../ops/coopmat_matmul.ts";
+import { type Layout, prepare } from "../plan/weight_layouts.ts";
+
+/** The weights of a layer in the layouts of the kernels: codes and affine parameters, or what the kernels need beside codes in place. */
+interface Prepared {
+  readonly qkv: readonly Value[];
+  readonly o: readonly Value[];
+  readonly gateUp: readonly Value[];
+  readonly down: readonly Value[];
+}
+
+/** The weights of a decoder but for its norms. */
+interface Weights {
+  readonly layers: readonly Prepared[];
+  readonly head: readonly Value[];
+}
+
+/** A decoder whose weights are in place. */
+export interface ReadyDecoder extends Weights {
+  readonly decoder: Decoder;
+  /** Whether the kernels of several sequences run it. */
+  readonly batch: boolean;
+  readonly sums: Sums;
+  /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
+  readonly norms: Value;
+}
+
+/** Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves. */
+export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): ReadyDecoder | string {
+  const misfit = decoderMisfit(l.backend, d.sizes);
+  if (misfit !== undefined) return misfit;
+  if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
+  for (const { keys, values } of d.layers) {
+    for (const update of [keys, values]) {
+      const base = leaf(update.inputs[0]);
+      if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
+    }
+  }
+  const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
+    const sources = nodes.map(leaf);
+    return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
+  };
+  const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
+  const norms = stored(normNodes, normWeights(normNodes));
+  if (!norms) return NO_ROOM;
+  const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
+    weights && { decoder: d, batch, sums: sumsOf(l.backend)!, ...weights, norms: norms[0] };
+  if (sequencesOf(d) > 1) {
+    const why = batchMisfit(l.backend, d, knownForm(l, d, true) === "barriers" ? "barriers" : "whole");
+    const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
+    if (found) return found;
+    explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
+  }
+  return ready(false, besideCodes(d, stored)) ?? NO_ROOM;
+}
+
+/** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
+function besideCodes(
+  d: Decoder,
+  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+): Weights | undefined {
+  const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
+  const layers: Prepared[] = [];
+  for (const layer of d.layers) {
+    const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
+    const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
+    const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
+    const down = stored(all(layer.down), transposed(hidden, intermediate, d.sizes));
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, gateUp, down });
+  }
+  const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
+  return head && { layers, head };
+}
+
+/** Weights where several sequences share them: fragments, which are those of prompts but for the head. */
+function fragmentsOf(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): Weights | undefined {
+  const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
+  const packed = (
+    matrices: readonly Matrix[],
+    columns: readonly number[],
+    k: number,
+    gated = false,
+  ): readonly Value[] | undefined => {
+    const parts = matrices.map((m) => all(m).map(leaf));
+    if (!parts.flat().every((part) => part !== undefined)) return undefined;
+    return fragments(l, { parts: parts as Value[][], columns, k, gated, bits, groupSize }, PAIRS);
+  };
+  const [q, kv] = [heads * headDim, kvHeads * headDim];
+  const layers: Prepared[] = [];
+  for (const layer of d.layers) {
+    const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden);
+    const o = packed([layer.o], [hidden], q);
+    const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, true);
+    const down = packed([layer.down], [hidden], intermediate);
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, gateUp, down });
+  }
+  const head = packed([d.head], [d.vocabulary], hidden);
+  return head && { layers, head };
+}
+
+const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
+
+function affine(m: Matrix): readonly Node[] {
+  return [m.scales, m.biases];
+}
+
+/** The arrays of a matrix. */
+export function all(m: Matrix): readonly Node[] {
+  return [m.codes, m.scales, m.biases];
+}

@@ -1,0 +1,271 @@
+/**
+ * Products of many rows with quantized weights on cooperative matrices: which kernel serves, the weights in its order, dispatches.
+ *
+ * @module
+ */
+
+import type { KernelName } from "../../backend/kernels.ts";
+import { float16, float32, uint32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node, type Quantization } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { FLOATS, LANES, matrixMap, runsOn } from "./coopmat.ts";
+import { prepare } from "../plan/weight_layouts.ts";
+
+/** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. */
+const PRODUCT_COLUMNS = 128;
+export const PRODUCT_THREADS = 128;
+/** Depth of one step of coopmat_matmul. */
+const STEP = 64;
+/** Multiplications below which a product is not worth repacking its weights. */
+const LEAST_WORK = 1 << 24;
+/** Workgroups that a split of the depth aims at, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
+const SPLIT_TO = 256;
+const MOST_SPLITS = 8;
+const LEAST_STEPS = 4;
+
+/** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
+export type ProductKind = "parts" | "gated" | "heads";
+
+/** A kernel, the rows that a workgroup makes, and its threads. */
+interface ProductRow {
+  readonly upTo: number;
+  readonly rows: number;
+  readonly threads?: number;
+  readonly kernel: KernelName;
+}
+
+/** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed. */
+export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>> = {
+  parts: {
+    4: [
+      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64" },
+    ],
+    8: [
+      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32_8bit" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64_8bit" },
+    ],
+  },
+  gated: {
+    4: [
+      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64" },
+    ],
+    8: [
+      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64_8bit" },
+    ],
+  },
+  heads: {
+    4: [
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64" },
+    ],
+    8: [
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16_8bit" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32_8bit" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64_8bit" },
+    ],
+  },
+};
+
+/** x in float16, and the powers of two that were taken out of it unless it was float16 before. */
+interface HalfRows {
+  readonly half: Value;
+  readonly powers: Value | undefined;
+}
+
+/** One conversion serves all products of the same x. */
+const halves = new WeakMap<Value, HalfRows>();
+
+function halfRows(l: Lowering, x: Value, rows: number, cols: number): HalfRows {
+  if (x.dtype === float16) return { half: l.contiguous(x, true), powers: undefined };
+  let found = halves.get(x);
+  if (!found) {
+    const half = l.temporary([rows, cols], float16);
+    const powers = l.temporary([Math.ceil(rows / 16)], float32);
+    l.emit("half_rows", [l.contiguous(x, true), half, powers], {
+      spec: { DTYPE_X: x.dtype.code },
+      push: { rows, cols },
+      workgroups: Math.ceil(rows / 16),
+    });
+    halves.set(x, found = { half, powers });
+  }
+  return found;
+}
+
+/** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
+export interface JointMatrix extends Quantization {
+  /** Codes, scales and biases of each. */
+  readonly parts: readonly (readonly Value[])[];
+  /** Columns of each, multiples of 16 but for the last one; of 64 where `gated`. */
+  readonly columns: readonly number[];
+  /** Depth. */
+  readonly k: number;
+  readonly gated: boolean;
+}
+
+/** Codes and affine parameters of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
+export function fragments(
+  l: Lowering,
+  m: JointMatrix,
+  map: Uint32Array | undefined = matrixMap(l.backend).weights,
+): readonly Value[] | undefined {
+  if (!map) return undefined;
+  const { parts, columns, k, gated, bits, groupSize } = m;
+  const steps = Math.ceil(k / STEP);
+  const blocks = Math.ceil(sum(columns) / PRODUCT_COLUMNS) * PRODUCT_COLUMNS / 16;
+  return prepare(l, parts.flat(), {
+    key: `fragments ${columns} ${k} ${bits} ${groupSize} ${gated}`,
+    results: [
+      { shape: [blocks * 16 * steps * STEP * bits / 32], dtype: uint32 },
+      { shape: [blocks * steps * STEP / groupSize * LANES * 2], dtype: uint32 },
+    ],
+    emit(own, sources, results, upload) {
+      const order = upload(map, uint32);
+      columns.forEach((n, i) => {
+        const [codes, scales, biases] = sources.slice(3 * i);
+        const first = gated ? i : sum(columns.slice(0, i)) / 16;
+        const count = gated || i < columns.length - 1 ? n / 16 : blocks - first; // the last one has the padding
+        own.emit("coopmat_repack", [codes, scales, biases, order, ...results], {
+          spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code },
+          push: { n, k, blocks: count, first, step: gated ? 2 : 1 },
+          workgroups: own.groups(count * 16 * steps * STEP / 8),
+          disjoint: i > 0,
+        });
+      });
+    },
+  });
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** How many workgroups share the depth of a product of `workgroups` tiles. */
+function splitsOf(workgroups: number, steps: number): number {
+  return Math.max(1, Math.min(MOST_SPLITS, Math.floor(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
+}
+
+/** How a product is dispatched. */
+export interface ProductKernel {
+  readonly kernel: KernelName;
+  /** Workgroups that share the depth of a tile. */
+  readonly splits: number;
+  readonly threads: number;
+  /** Tiles of rows, of columns, and splits. */
+  readonly workgroups: readonly [number, number, number];
+}
+
+/** What serves m rows times weights (n, k); undefined where no kernel does. */
+export function productKernel(
+  kind: ProductKind,
+  bits: number,
+  m: number,
+  n: number,
+  k: number,
+): ProductKernel | undefined {
+  const row = PRODUCTS[kind][bits]?.find(({ upTo }) => m <= upTo);
+  if (!row) return undefined;
+  const { rows, threads = PRODUCT_THREADS, kernel } = row;
+  const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / PRODUCT_COLUMNS)];
+  const splits = kind === "parts" ? splitsOf(down * wide, Math.ceil(k / STEP)) : 1;
+  return { kernel, splits, threads, workgroups: [down, wide, splits] };
+}
+
+/** Whether a product of m rows with weights (n, k) pays for repacking them. */
+export function isWorthMatrices(m: number, n: number, k: number): boolean {
+  return m * n * k >= LEAST_WORK;
+}
+
+/** A matrix in fragment order. */
+export interface Fragments {
+  readonly matrix: JointMatrix;
+  readonly packed: readonly Value[];
+}
+
+/** What a kernel takes besides the operands of every product. */
+interface ProductExtras {
+  readonly buffers?: readonly (Value | undefined)[];
+  readonly spec?: Readonly<Record<string, number>>;
+  readonly push: Readonly<Record<string, number>>;
+}
+
+/** Emits x (m, k) times a matrix. */
+function emitProduct(
+  l: Lowering,
+  { kernel, threads, workgroups }: ProductKernel,
+  x: Value,
+  { matrix, packed }: Fragments,
+  m: number,
+  out: Value,
+  extras: ProductExtras = { push: { scale: 1 } },
+): void {
+  const { columns, k, groupSize } = matrix;
+  const { half, powers } = halfRows(l, x, m, k);
+  l.emit(kernel, [half, powers, ...packed, out, ...extras.buffers ?? []], {
+    spec: {
+      N: sum(columns),
+      K: k,
+      GROUP: groupSize,
+      SCALED: powers ? 1 : 0,
+      DTYPE_OUT: out.dtype.code,
+      ...extras.spec,
+    },
+    threads,
+    push: { m, ...extras.push },
+    workgroups,
+  });
+}
+
+/** x (m, k) times q, k and v as one, through the rest of coopmat_heads: (m, n) in float16. */
+export function headsProduct(l: Lowering, x: Value, w: Fragments, m: number, extras: ProductExtras): Value {
+  const n = sum(w.matrix.columns);
+  const out = l.temporary([m, n], float16);
+  emitProduct(l, productKernel("heads", w.matrix.bits, m, n, w.matrix.k)!, x, w, m, out, extras);
+  return out;
+}
+
+/** silu(x . gate) * (x . up) * scale of the two matrices that a gated one holds: (m, n) in float16, within its range. */
+export function gatedProduct(l: Lowering, x: Value, w: Fragments, m: number, scale: number): Value {
+  const { columns: [n], bits, k } = w.matrix;
+  const out = l.temporary([m, n], float16);
+  emitProduct(l, productKernel("gated", bits, m, 2 * n, k)!, x, w, m, out, { push: { scale } });
+  return out;
+}
+
+/** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
+export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
+  const n = sum(w.matrix.columns);
+  const choice = productKernel("parts", w.matrix.bits, m, n, w.matrix.k)!;
+  const parts = l.temporary([choice.splits, m, n], float16);
+  emitProduct(l, choice, x, w, m, parts);
+  return parts;
+}
+
+/** x (…, k) times the transpose of quantized weights (n, k) on matrices; undefined where they do not serve. */
+export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readonly Value[]): Value | undefined {
+  const { bits, groupSize } = attrsOf(node, "quantizedMatmul");
+  const n = node.shape[node.shape.length - 1];
+  const k = x.shape[x.shape.length - 1];
+  const m = sizeOf(node.shape) / n;
+  const choice = isWorthMatrices(m, n, k) ? productKernel("parts", bits, m, n, k) : undefined;
+  if (!choice || !runsOn(l.backend, choice) || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
+  const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
+  const packed = fragments(l, matrix);
+  if (!packed) return undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  const { splits } = choice;
+  const parts = splits > 1 ? l.temporary([splits, m, n], float32) : out;
+  emitProduct(l, choice, x, { matrix, packed }, m, parts);
+  if (splits > 1) {
+    l.emit("sum_splits", [parts, out], {
+      spec: { SPLITS: splits, DTYPE_OUT: node.dtype.code },
+      push: { count: m * n },
+      workgroups: l.groups(Math.ceil(m * n / 4)),
+    });
+  }
+  return out;
+}

@@ -1,0 +1,214 @@
+/**
+ * Elementwise chains: runs of elementwise nodes that one dispatch of the `elementwise` kernel computes.
+ *
+ * A node whose only reader is an elementwise node of the same shape is held back; the reader takes its steps over while
+ * they fit the kernel (3 inputs, 2 immediates, 4 steps). Each step rounds its result as a separate op would have stored
+ * it, so a chain gives the same bits as its parts.
+ *
+ * @module
+ */
+
+import { ELEMENTWISE } from "../../backend/kernels.ts";
+import { bfloat16, type Dtype, float16, float32Bits, hostBits, hostValue, hostView } from "../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { broadcastStrides, collapse, sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+
+const MAX_INPUTS = 3;
+const MAX_IMMEDIATES = 2;
+const MAX_STEPS = 4;
+const MAX_RANK = 4;
+const FIRST_IMMEDIATE = 3;
+const FIRST_STEP = 5;
+
+type Operand =
+  | { readonly kind: "input"; readonly value: Value }
+  | { readonly kind: "immediate"; readonly bits: number }
+  | { readonly kind: "step"; readonly index: number };
+
+interface Step {
+  readonly row: number;
+  readonly domain: number;
+  readonly round: number;
+  readonly operands: readonly Operand[];
+}
+
+/** Steps over inputs, not yet dispatched. The result is the last step, or the single input when there is none. */
+export interface Chain {
+  readonly node: Node;
+  readonly inputs: Value[];
+  /** The nodes that inputs are the values of. */
+  readonly sources: Node[];
+  readonly immediates: number[];
+  readonly steps: Step[];
+}
+
+/** Domain of a dtype as the step words count it: 0 float, 1 int, 2 uint (bool too). */
+function domainOf(dtype: Dtype): number {
+  return dtype.kind === "float" ? 0 : dtype.kind === "int" ? 1 : 2;
+}
+
+/** How a step narrows its register to what a store in `dtype` would keep: 0 not at all, 1 or 2 as elementwise.h says. */
+function roundingOf(dtype: Dtype): number {
+  if (dtype.kind === "float") return dtype === float16 ? 1 : dtype === bfloat16 ? 2 : 0;
+  return dtype.kind === "bool" || dtype.bytes === 4 ? 0 : dtype.bytes;
+}
+
+/** Bits of a scalar in a register, rounded to its dtype first. */
+export function immediateBits(dtype: Dtype, value: number): number {
+  if (dtype.kind === "bool") return value !== 0 ? 1 : 0;
+  const host = hostView(dtype, new Uint8Array(dtype.bytes));
+  host[0] = hostBits(dtype, value);
+  const rounded = Number(hostValue(dtype, host, 0));
+  return dtype.kind === "float" ? float32Bits(rounded) : rounded >>> 0;
+}
+
+/** Row and domain of a cast; undefined where the register is right as it is. */
+function castStep(from: Dtype, to: Dtype): { readonly row: string; readonly domain: number } | undefined {
+  const domain = domainOf(from);
+  if (to.kind === "bool") return from.kind === "bool" ? undefined : { row: "to_bool", domain };
+  if (from.kind === "float" && to.kind !== "float") {
+    return { row: to.kind === "int" ? "float_to_int" : "float_to_uint", domain };
+  }
+  if (from.kind !== "float" && to.kind === "float") {
+    return { row: from.kind === "int" ? "int_to_float" : "uint_to_float", domain };
+  }
+  // int and uint are the same bits: what matters is how the target narrows them.
+  return roundingOf(to) ? { row: "identity", domain: domainOf(to) } : undefined;
+}
+
+/**
+ * The chain of an elementwise node. `held` gives the chain of an input that was held back for this node; `value` gives an
+ * input as it lies in memory (dispatching its chain if it was held).
+ */
+export function buildChain(node: Node, held: (input: Node) => Chain | undefined, value: (input: Node) => Value): Chain {
+  const chain: Chain = { node, inputs: [], sources: [], immediates: [], steps: [] };
+  const { fn } = attrsOf(node, "elementwise");
+  const operands = new Map<Node, Operand>();
+  // Scalars first: a chain that is taken over must leave room for them.
+  for (const input of node.inputs.toSorted((a, b) => Number(b.op === "full") - Number(a.op === "full"))) {
+    if (operands.has(input)) continue;
+    operands.set(
+      input,
+      scalarOperand(chain, input) ?? takeOver(chain, held(input)) ?? inputOperand(chain, input, value(input)),
+    );
+  }
+  const of = (i: number): Operand => operands.get(node.inputs[i])!;
+  const source = node.inputs[fn === "select" ? 1 : 0].dtype;
+  const push = (name: string, domain: number, list: Operand[]): void => {
+    const row = ELEMENTWISE[name as keyof typeof ELEMENTWISE];
+    if (!row) throw new Error(`no row "${name}" in shaders/include/elementwise.h`);
+    chain.steps.push({ row: row.id, domain, round: roundingOf(node.dtype), operands: list });
+  };
+  if (fn === "cast") {
+    const step = castStep(source, node.dtype);
+    if (step) push(step.row, step.domain, [of(0)]);
+    else if (of(0).kind === "immediate") push("identity", domainOf(node.dtype), [of(0)]);
+  } else if (fn === "select") {
+    push(fn, domainOf(source), [of(1), of(2), of(0)]); // the condition is operand c
+  } else {
+    push(fn, domainOf(source), node.inputs.map((_, i) => of(i)));
+  }
+  return chain;
+}
+
+function scalarOperand(chain: Chain, input: Node): Operand | undefined {
+  if (input.op !== "full" || chain.immediates.length === MAX_IMMEDIATES) return undefined;
+  const bits = immediateBits(input.dtype, attrsOf(input, "full").value);
+  chain.immediates.push(bits);
+  return { kind: "immediate", bits };
+}
+
+function inputOperand(chain: Chain, source: Node, value: Value): Operand {
+  addInput(chain, source, value);
+  return { kind: "input", value };
+}
+
+function addInput({ inputs, sources }: Chain, source: Node, value: Value): void {
+  inputs.push(value);
+  sources.push(source);
+}
+
+/** Moves the steps of a held chain in front of this one, when both fit together. */
+function takeOver(chain: Chain, held: Chain | undefined): Operand | undefined {
+  if (!held) return undefined;
+  const inputs = new Set([...chain.inputs, ...held.inputs]);
+  // Inputs of this node that are still to come may need a register each.
+  const coming = chain.node.inputs.length - 1;
+  if (inputs.size + coming > MAX_INPUTS) return undefined;
+  if (chain.immediates.length + held.immediates.length > MAX_IMMEDIATES) return undefined;
+  if (chain.steps.length + held.steps.length + 1 > MAX_STEPS) return undefined;
+  const base = chain.steps.length;
+  held.inputs.forEach((input, i) => chain.inputs.includes(input) || addInput(chain, held.sources[i], input));
+  chain.immediates.push(...held.immediates);
+  for (const step of held.steps) {
+    chain.steps.push({
+      ...step,
+      operands: step.operands.map((o) => o.kind === "step" ? { kind: "step", index: base + o.index } : o),
+    });
+  }
+  if (held.steps.length === 0) return { kind: "input", value: held.inputs[0] };
+  return { kind: "step", index: chain.steps.length - 1 };
+}
+
+/** Whether a chain can still be taken over by a reader. */
+export function canGrow(chain: Chain): boolean {
+  return chain.steps.length < MAX_STEPS;
+}
+
+/** Dispatches a chain into `out` (contiguous), which may be one of its inputs. */
+export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
+  const { shape } = out;
+  let inputs = chain.inputs;
+  const layout = (): { shape: number[]; strides: number[][] } =>
+    collapse(shape, [...inputs.map((v) => broadcastStrides(v.shape, v.strides, shape)), out.strides]);
+  let walk = layout();
+  if (walk.shape.length > MAX_RANK) {
+    inputs = inputs.map((v) => lowering.contiguous(v));
+    walk = layout();
+  }
+  if (walk.shape.length > MAX_RANK) {
+    inputs = inputs.map((v) => lowering.contiguous(lowering.broadcast(v, shape)));
+    walk = layout();
+  }
+  const register = (o: Operand): number =>
+    o.kind === "input"
+      ? chain.inputs.indexOf(o.value)
+      : o.kind === "immediate"
+      ? FIRST_IMMEDIATE + chain.immediates.indexOf(o.bits)
+      : FIRST_STEP + o.index;
+  const word = (step: Step | undefined): number => {
+    if (!step) return 0;
+    const [a = 0, b = 0, c = 0] = step.operands.map(register);
+    return step.row | (step.domain << 8) | (step.round << 10) | (a << 12) | (b << 16) | (c << 20);
+  };
+  const count = sizeOf(shape);
+  const dense = walk.shape.length === 1 && inputs.every((_, i) => walk.strides[i][0] === 1 || walk.shape[0] === 1);
+  const code = (i: number): number => inputs[i]?.dtype.code ?? 0;
+  // The same kernel cut to one step: software drivers take several times longer to build the long one.
+  const kernel = chain.steps.length > 1 ? "elementwise" : "elementwise_single";
+  lowering.emit(kernel, [inputs[0], inputs[1], inputs[2], out], {
+    spec: {
+      DTYPE_A: code(0),
+      DTYPE_B: code(1),
+      DTYPE_C: code(2),
+      DTYPE_OUT: out.dtype.code,
+      CONTIGUOUS: dense ? 1 : 0,
+      STEPS: chain.steps.length,
+      STEP0: word(chain.steps[0]),
+      STEP1: word(chain.steps[1]),
+      STEP2: word(chain.steps[2]),
+      STEP3: word(chain.steps[3]),
+    },
+    push: {
+      count,
+      shape: walk.shape,
+      a_strides: inputs[0] ? walk.strides[0] : [],
+      b_strides: inputs[1] ? walk.strides[1] : [],
+      c_strides: inputs[2] ? walk.strides[2] : [],
+      imm0: chain.immediates[0] ?? 0,
+      imm1: chain.immediates[1] ?? 0,
+    },
+    workgroups: lowering.groups(count),
+  });
+}

@@ -1,0 +1,73 @@
+/**
+ * Rows of quantized tables: three gathers that only a dequantize reads, as an embedding asks for them, are one dispatch with it.
+ *
+ * @module
+ */
+
+import { type Dtype, uint32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { type Lowering, rowsOf, type Value } from "../plan/context.ts";
+import { type GraphView, Walk } from "../decoder/match/pattern.ts";
+
+/** A dequantize of rows that are looked up. */
+export interface Lookup {
+  /** Integers: the rows. */
+  readonly indices: Node;
+  /** Codes, scales and biases (rows, …) of the table. */
+  readonly tables: readonly Node[];
+}
+
+/** The lookups of a graph by their dequantize, and the nodes that need no lowering of their own for them. */
+export function findLookups(
+  graph: GraphView,
+  wanted: ReadonlySet<Node>,
+): { readonly lookups: ReadonlyMap<Node, Lookup>; readonly inside: ReadonlySet<Node> } {
+  const lookups = new Map<Node, Lookup>();
+  const inside = new Set<Node>();
+  for (const node of graph.order) {
+    if (node.op !== "dequantize") continue;
+    const walk = new Walk(graph, wanted);
+    const gathers = node.inputs.map((input) => walk.bare(input));
+    const [{ inputs: [, indices] }] = gathers;
+    const alike = gathers.every((g) =>
+      g.op === "gather" && attrsOf(g, "gather").axis === 0 && g.inputs[1] === indices &&
+      g.inputs[0].shape.length === 2 &&
+      !g.inputs[0].stored?.packing
+    );
+    for (const gather of gathers) walk.inside.add(gather);
+    const own = [...walk.inside];
+    if (!alike || own.some((n) => wanted.has(n) || walk.readers(n).some((r) => r !== node && !walk.inside.has(r)))) {
+      continue;
+    }
+    lookups.set(node, { indices, tables: gathers.map((g) => g.inputs[0]) });
+    for (const n of own) inside.add(n);
+  }
+  return { lookups, inside };
+}
+
+/** Emits codes times scales plus biases, all rounded to `rounds`; of the rows of a table at `indices` where there are any. */
+export function dequantized(
+  l: Lowering,
+  node: Node,
+  [codes, scales, biases]: readonly Value[],
+  rounds: Dtype,
+  indices?: Value,
+): Value {
+  const { bits, groupSize } = attrsOf(node, "dequantize");
+  const out = l.temporary(node.shape, node.dtype);
+  const push = rowsOf(node.shape);
+  const index = indices && l.contiguous(indices);
+  l.emit("dequantize", [l.contiguous(codes), l.contiguous(scales), l.contiguous(biases), out, index], {
+    spec: {
+      BITS: bits,
+      GROUP: groupSize,
+      DTYPE_SCALES: rounds.code,
+      DTYPE_OUT: node.dtype.code,
+      DTYPE_STORED: scales.dtype.code,
+      DTYPE_INDEX: (index?.dtype ?? uint32).code,
+    },
+    push: { ...push, table: rowsOf(codes.shape).rows },
+    workgroups: l.groups(push.rows * push.cols / 8),
+  });
+  return out;
+}

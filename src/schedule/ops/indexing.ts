@@ -1,0 +1,137 @@
+/**
+ * Rules of ops that read or write at indices: gather, scatter, and parts of an array at places that may be known on the device only.
+ *
+ * @module
+ */
+
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
+import { type Lowering, type Value, view } from "../plan/context.ts";
+import { isPackedWhole, packedRows } from "./packed_weights.ts";
+import { REDUCE_OPS } from "./reduce.ts";
+import type { Rule, RuleName } from "./rules.ts";
+
+/** Indices of one scatter dispatch: each thread walks all of them. */
+const SCATTER_INDICES = 32768;
+
+/** Outer, axis and inner sizes around an axis of a contiguous array, as gather and scatter see it. */
+function around(shape: Shape, axis: number): { outer: number; axis: number; inner: number } {
+  return { outer: sizeOf(shape.slice(0, axis)), axis: shape[axis], inner: sizeOf(shape.slice(axis + 1)) };
+}
+
+/**
+ * base, ready to be written to: its own storage where it may be donated, otherwise a copy. An update by the base itself, or at
+ * indices that are the base, reads while it writes: that needs the copy too.
+ */
+export function writable(l: Lowering, node: Node, base: Value, donate: boolean): Value {
+  const source = l.slots[base.slot];
+  if (donate && node.inputs.lastIndexOf(node.inputs[0]) === 0 && l.mayDonate(node.inputs[0], base)) {
+    if (source.kind === "storage" || source.kind === "parameter") l.donated.push({ base: node.inputs[0], node });
+    return base;
+  }
+  const out = l.temporary(base.shape, base.dtype);
+  l.copy(base, out);
+  return out;
+}
+
+function gatherRule(along: boolean): Rule {
+  return (l, node, [x, indices]) => {
+    const { axis } = attrsOf(node, along ? "gatherAlong" : "gather");
+    if (!along && axis === 0 && isPackedWhole(x)) {
+      return packedRows(l, x, x.packing!, l.contiguous(indices), node.shape);
+    }
+    const dense = l.contiguous(x);
+    const index = l.contiguous(indices);
+    const out = l.temporary(node.shape, node.dtype);
+    const push = { ...around(x.shape, axis), n: along ? indices.shape[axis] : sizeOf(indices.shape) };
+    // Rows of whole words move as words.
+    let bytes = x.dtype.bytes;
+    if (!along && (push.inner * bytes) % 4 === 0 && (dense.offset * bytes) % 4 === 0) {
+      push.inner = push.inner * bytes / 4;
+      bytes = 4;
+    }
+    l.emit("gather", [dense, index, out], {
+      spec: { ELEMENT_BYTES: bytes, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0 },
+      push,
+      workgroups: l.groups(push.outer * push.n * push.inner),
+    });
+    return out;
+  };
+}
+
+function scatterRule(along: boolean): Rule {
+  return (l, node, [base, indices, updates]) => {
+    const { axis, fn, donate } = attrsOf(node, along ? "scatterAlong" : "scatter");
+    // The kernel counts in row-major order: a base that lies otherwise is copied, which makes it so.
+    const out = writable(l, node, base, donate && isContiguous(base.shape, base.strides));
+    const index = l.contiguous(indices);
+    const { outer, inner, axis: size } = around(node.shape, axis);
+    const total = along ? indices.shape[axis] : sizeOf(indices.shape);
+    for (let first = 0; first < total; first += SCATTER_INDICES) {
+      const n = Math.min(SCATTER_INDICES, total - first);
+      // The kernel takes the indices and updates of one piece as contiguous arrays of n along the axis.
+      const piece = (v: Value, at: number): Value => {
+        if (n === total) return l.contiguous(v);
+        const shape = v.shape.map((d, i) => i === at ? n : d);
+        return l.contiguous(view(v, shape, v.strides, v.offset + first * v.strides[at]));
+      };
+      l.emit("scatter", [piece(updates, axis), along ? piece(index, axis) : piece(view(index, [total], [1]), 0), out], {
+        spec: { DTYPE: node.dtype.code, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0, OP: REDUCE_OPS[fn] },
+        push: { outer, axis: size, inner, n },
+        workgroups: l.groups(outer * inner),
+      });
+    }
+    return out;
+  };
+}
+
+/** Rules of this file. */
+export const AT_INDICES = {
+  sliceUpdate(l, node, [base, update]) {
+    const { starts, steps, donate } = attrsOf(node, "sliceUpdate");
+    const out = writable(l, node, base, donate);
+    if (sizeOf(update.shape) === 0) return out;
+    const offset = starts.reduce((o, s, i) => o + s * out.strides[i], out.offset);
+    l.copy(update, view(out, update.shape, out.strides.map((s, i) => s * steps[i]), offset));
+    return out;
+  },
+  dynamicSliceUpdate(l, node, [base, update, start]) {
+    const { axes, donate } = attrsOf(node, "dynamicSliceUpdate");
+    const out = writable(l, node, base, donate);
+    const at = l.contiguous(start);
+    const write = (from: Value, to: Value, first: number, disjoint: boolean): void =>
+      l.copy(from, to, {
+        disjoint,
+        dynamic: {
+          side: "out",
+          start: view(at, [axes.length], [1], at.offset + first),
+          strides: axes.map((a) => out.strides[a]),
+          limits: axes.map((a) => base.shape[a] - update.shape[a]),
+        },
+      });
+    if (start.shape.length < 2) write(update, view(out, update.shape, out.strides), 0, false);
+    else {
+      const [rows, ...rest] = update.shape;
+      const row = (v: Value, i: number): Value => view(v, rest, v.strides.slice(1), v.offset + i * v.strides[0]);
+      for (let i = 0; i < rows; i++) write(row(update, i), row(out, i), i * axes.length, i > 0);
+    }
+    return out;
+  },
+  dynamicSlice(l, node, [x, start]) {
+    const { axes } = attrsOf(node, "dynamicSlice");
+    const out = l.temporary(node.shape, node.dtype);
+    l.copy(view(x, node.shape, x.strides), out, {
+      dynamic: {
+        side: "in",
+        start: l.contiguous(start),
+        strides: axes.map((a) => x.strides[a]),
+        limits: axes.map((a) => x.shape[a] - node.shape[a]),
+      },
+    });
+    return out;
+  },
+  gather: gatherRule(false),
+  gatherAlong: gatherRule(true),
+  scatter: scatterRule(false),
+  scatterAlong: scatterRule(true),
+} as const satisfies { readonly [K in RuleName]?: Rule };

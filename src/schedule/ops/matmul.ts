@@ -1,0 +1,201 @@
+/**
+ * Rules of products: which kernel takes a matrix product, a product with quantized weights, or attention.
+ *
+ * @module
+ */
+
+import * as k from "../../backend/kernels.ts";
+import { float32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { broadcastStrides, collapse, type Shape, sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+import { matrixProduct } from "./coopmat_matmul.ts";
+import { matrixAttention } from "./coopmat_attention.ts";
+import { packedMatrix, packedProduct } from "./packed_weights.ts";
+import type { Dispatch } from "../plan/builder.ts";
+import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./matmul_tiles.ts";
+
+const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
+/** Rows from which on a product takes cooperative matrices where there are any. */
+const MATRIX_ROWS = 17;
+/** Most batch dimensions that the dense kernels walk. */
+const BATCH_RANK = 3;
+/** Queries that one workgroup of attention serves. */
+const ATTENTION_QUERIES = 8;
+
+/** Flattens the batch dimensions of a product; a batch that only a has becomes rows of one product. */
+function matmulWalk(
+  a: Value,
+  b: Value,
+  out: Shape,
+): { m: number; rowStride: number; batch: ReturnType<typeof collapse> } {
+  const rank = out.length;
+  const lead = out.slice(0, -2);
+  const strides = (v: Value): number[] =>
+    broadcastStrides(v.shape, v.strides, [...lead, ...v.shape.slice(-2)]).slice(0, -2);
+  const batch = collapse(lead, [strides(a), strides(b)]);
+  const m = out[rank - 2];
+  const rowStride = a.strides[a.strides.length - 2];
+  const one = batch.shape.length === 1 && batch.strides[1][0] === 0;
+  if (one && (m === 1 || batch.strides[0][0] === m * rowStride)) {
+    return {
+      m: m * batch.shape[0],
+      rowStride: m === 1 ? batch.strides[0][0] : rowStride,
+      batch: { shape: [1], strides: [[0], [0]] },
+    };
+  }
+  return { m, rowStride, batch };
+}
+
+/** Emits a tiled product; `parts`, when its depth is split, goes to float32 results that are added up. */
+function emitTiles(
+  l: Lowering,
+  kernel: "matmul" | "quantized_matmul",
+  cutting: Tiling,
+  operands: readonly Value[],
+  out: Value,
+  spec: Readonly<Record<string, number>>,
+  push: Dispatch["push"],
+): void {
+  const { shape: { threads }, splits, workgroups } = cutting;
+  const count = sizeOf(out.shape);
+  const target = splits > 1 ? l.temporary([splits, count], float32) : out;
+  l.emit(kernel, [...operands, target], {
+    threads,
+    spec: { ...spec, DTYPE_OUT: target.dtype.code, ...tileSpec(cutting) },
+    push,
+    workgroups,
+  });
+  if (splits === 1) return;
+  l.emit("sum_splits", [target, out], {
+    spec: { SPLITS: splits, DTYPE_OUT: out.dtype.code },
+    push: { count },
+    workgroups: l.groups(Math.ceil(count / 4)),
+  });
+}
+
+/** One row, or few, by matvec, more by matmul. */
+export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const out = l.temporary(node.shape, node.dtype);
+  let [a, b] = inputs;
+  let walk = matmulWalk(a, b, node.shape);
+  if (walk.batch.shape.length > BATCH_RANK) {
+    [a, b] = inputs.map((v) => l.contiguous(v));
+    walk = matmulWalk(a, b, node.shape);
+  }
+  if (walk.batch.shape.length > BATCH_RANK) {
+    const lead = node.shape.slice(0, -2);
+    [a, b] = inputs.map((v) => l.contiguous(l.broadcast(v, [...lead, ...v.shape.slice(-2)])));
+    walk = matmulWalk(a, b, node.shape);
+  }
+  const { m, rowStride, batch } = walk;
+  const n = node.shape[node.shape.length - 1];
+  const kk = a.shape[a.shape.length - 1];
+  if (sizeOf(node.shape) === 0) return out;
+  const batches = sizeOf(batch.shape);
+  const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
+  const push = {
+    batch: batches,
+    m,
+    n,
+    k: kk,
+    batch_shape: batch.shape,
+    a_batch_strides: batch.strides[0],
+    b_batch_strides: batch.strides[1],
+    a_strides: [rowStride, a.strides[a.strides.length - 1]],
+    b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
+  };
+  const alongK = push.b_strides[0] === 1;
+  if (isFewRows(m, alongK)) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
+    l.emit("matvec", [a, b, out], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },
+      push,
+      workgroups: batches * Math.ceil(n / columns),
+    });
+  } else {
+    const cutting = tiling(l.backend, batches, m, n, kk, out.dtype.kind === "float");
+    emitTiles(l, "matmul", cutting, [a, b], out, spec, push);
+  }
+  return out;
+}
+
+/** A product with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles. */
+export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: readonly Value[]): Value {
+  const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
+  if (sizeOf(node.shape) === 0) return l.temporary(node.shape, node.dtype);
+  const n = node.shape[node.shape.length - 1];
+  const wBatch = sizeOf(w.shape.slice(0, -2));
+  const lead = node.shape.slice(0, -2);
+  const packed = transpose && packedMatrix([w, scales, biases]);
+  if (packed) return packedProduct(l, node, x, packed);
+  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] >= MATRIX_ROWS) {
+    const product = matrixProduct(l, node, x, [w, scales, biases]);
+    if (product) return product;
+  }
+  const out = l.temporary(node.shape, node.dtype);
+  // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
+  const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
+  const kk = x.shape[x.shape.length - 1];
+  const batch = wBatch === 1 ? 1 : sizeOf(lead);
+  const m = sizeOf(node.shape) / n / batch;
+  const full = (v: Value): Value =>
+    l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
+  const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
+  const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
+  const operands = [dense, full(w), full(scales), full(biases)];
+  if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
+    l.emit("quantized_matvec", [...operands, out], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
+      push,
+      workgroups: batch * Math.ceil(n / columns),
+    });
+  } else {
+    const cutting = tiling(l.backend, batch, m, n, kk, true);
+    emitTiles(l, "quantized_matmul", cutting, operands, out, { ...spec, TRANSPOSE: transpose ? 1 : 0 }, push);
+  }
+  return out;
+}
+
+/** Softmax of scaled scores over keys and values, by the first kernel that takes the operands. */
+export function attention(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const { scale, mask: mode, hasLengths } = attrsOf(node, "attention");
+  const lengths = hasLengths ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const product = sizeOf(node.shape) > 0 ? matrixAttention(l, node, inputs, lengths) : undefined;
+  if (product) return product;
+  const [q, kk, v] = inputs.slice(0, 3).map((x) => l.rows(x.blocks ? l.plain(x) : x));
+  if (kk.dtype !== v.dtype) throw new Error(`attention over ${kk.dtype.name} keys and ${v.dtype.name} values`);
+  const mask = mode === "bool" || mode === "add" ? inputs[3] : undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  const [batch, heads, qLen, vDim] = node.shape;
+  if (sizeOf(node.shape) === 0) return out;
+  l.emit("attention", [q, kk, v, mask, lengths, out], {
+    spec: {
+      HEAD_DIM: q.shape[3],
+      V_DIM: vDim,
+      DTYPE_Q: q.dtype.code,
+      DTYPE_KV: kk.dtype.code,
+      DTYPE_OUT: node.dtype.code,
+      MASK_MODE: MASK_MODES[mode],
+      DTYPE_MASK: (mask?.dtype ?? float32).code,
+      HAS_LENGTHS: lengths === undefined ? 0 : sizeOf(lengths.shape) === 1 ? 1 : 2,
+    },
+    push: {
+      batch,
+      heads,
+      kv_heads: kk.shape[1],
+      q_len: qLen,
+      kv_len: kk.shape[2],
+      scale,
+      q_strides: q.strides.slice(0, 3),
+      k_strides: kk.strides.slice(0, 3),
+      v_strides: v.strides.slice(0, 3),
+      mask_strides: mask ? broadcastStrides(mask.shape, mask.strides, [batch, heads, qLen, kk.shape[2]]) : [],
+    },
+    workgroups: batch * heads * Math.ceil(qLen / ATTENTION_QUERIES),
+  });
+  return out;
+}

@@ -1,0 +1,123 @@
+/**
+ * Quantized matrices in the packed layout (runtime-c/wasm/packed.h), which the CPU multiplies several times faster.
+ *
+ * A matrix is packed when its files are read, in place, so that there is never a second copy. Its codes, scales and biases
+ * then share one storage and say so ({@link Packing}): products and row lookups read that as it is, whatever else reads one of
+ * the three gets it unpacked by {@link Lowering.plain}.
+ *
+ * @module
+ */
+
+import { float32, int8 } from "../../graph/dtype.ts";
+import type { Node, Packing } from "../../graph/node.ts";
+import { isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
+import type { Lowering, Value } from "../plan/context.ts";
+
+/** Rows that share a tile. */
+export const TILE = 16;
+
+/**
+ * Bytes that an activation is rounded to. Two are as good as float32; one is twice as fast in products of many rows, with an
+ * NMSE of about 3e-5 a product. So decoding and short prompts get two, and long prompts one.
+ */
+function activationBytes(rows: number): number {
+  return rows < LONG_PROMPT ? 2 : 1;
+}
+
+/** Rows of x from which on speed is worth more than the last digits. */
+const LONG_PROMPT = 64;
+
+/** The arrays that a packed matrix consists of, in the order of PART in the kernels. */
+export const PARTS = ["codes", "scales", "biases"] as const;
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+/** Whether a value is one whole part of a packed matrix, as it was stored. */
+export function isPackedWhole({ packing, shape, strides, offset }: Value): boolean {
+  return packing !== undefined && offset === 0 && isContiguous(shape, strides) && sameShape(shape, partShape(packing));
+}
+
+function partShape({ rows, columns, bits, groupSize, part }: Packing): Shape {
+  return [rows, part === "codes" ? columns * bits / 32 : columns / groupSize];
+}
+
+/** The packed bytes themselves, for kernels that know them. */
+function bytesOf({ packing: _, ...value }: Value): Value {
+  return value;
+}
+
+/** Rows of a part of a packed matrix as they were before it was packed: those that contiguous `indices` name, or all. */
+export function packedRows(l: Lowering, value: Value, packing: Packing, indices?: Value, shape?: Shape): Value {
+  const { rows, columns, bits, groupSize, scales, part } = packing;
+  const out = l.temporary(shape ?? partShape(packing), value.dtype);
+  const count = indices ? sizeOf(indices.shape) : rows;
+  l.emit("packed_rows", [{ ...bytesOf(value), offset: 0 }, indices, out], {
+    spec: {
+      BITS: bits,
+      GROUP: groupSize,
+      DTYPE_SCALES: scales.code,
+      PART: PARTS.indexOf(part),
+      DTYPE_INDEX: indices?.dtype.code ?? 0,
+    },
+    push: { rows, columns, count },
+    workgroups: count,
+  });
+  return out;
+}
+
+/** The packed matrix that three values are the whole parts of; undefined where they are not. */
+export function packedMatrix(parts: readonly Value[]): Value | undefined {
+  const [codes] = parts;
+  const whole = parts.every((v, i) => isPackedWhole(v) && v.slot === codes.slot && v.packing!.part === PARTS[i]);
+  return whole ? codes : undefined;
+}
+
+/** Rows of x as integers and factors; one conversion serves all products of the same x. */
+interface Activations {
+  readonly codes: Value;
+  readonly factors: Value;
+}
+
+const known = new WeakMap<Value, Map<number, Activations>>();
+
+function activations(l: Lowering, x: Value, rows: number, groupSize: number, bytes: number): Activations {
+  const table = known.get(x) ?? new Map<number, Activations>();
+  known.set(x, table);
+  let found = table.get(groupSize);
+  if (!found) {
+    const columns = x.shape[x.shape.length - 1];
+    const padded = rows === 1 ? 1 : Math.ceil(rows / 4) * 4;
+    found = {
+      codes: l.temporary([padded, columns * bytes], int8),
+      factors: l.temporary([2, padded, columns / groupSize], float32),
+    };
+    l.emit("quantize_activations", [l.contiguous(x, true), found.codes, found.factors], {
+      spec: { GROUP: groupSize, DTYPE_X: x.dtype.code, BYTES: bytes },
+      push: { rows: 0, columns, count: rows },
+      workgroups: padded,
+    });
+    table.set(groupSize, found);
+  }
+  return found;
+}
+
+/** x (…, k) times the transpose of a packed matrix (n, k). */
+export function packedProduct(l: Lowering, node: Node, x: Value, matrix: Value): Value {
+  const { rows, columns, bits, groupSize, scales } = matrix.packing!;
+  const count = sizeOf(node.shape) / rows;
+  const bytes = activationBytes(count);
+  const { codes, factors } = activations(l, x, count, groupSize, bytes);
+  const out = l.temporary(node.shape, node.dtype);
+  l.emit(count === 1 ? "packed_matvec" : "packed_matmul", [codes, factors, bytesOf(matrix), out], {
+    spec: {
+      BITS: bits,
+      GROUP: groupSize,
+      DTYPE_SCALES: scales.code,
+      BYTES: bytes,
+      DTYPE_OUT: node.dtype.code,
+    },
+    push: { rows, columns, count },
+    workgroups: rows / TILE,
+  });
+  return out;
+}

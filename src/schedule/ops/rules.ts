@@ -1,0 +1,220 @@
+/**
+ * One lowering rule per op: how a node becomes views and dispatches.
+ *
+ * Grids and workgroup sizes follow the header comments of the shaders. The record is exhaustive: a new op without a rule
+ * does not compile. Families of ops have files of their own: indexed.ts, products.ts, reductions.ts.
+ *
+ * @module
+ */
+
+import * as k from "../../backend/kernels.ts";
+import { type Dtype, float32, float32Bits, uint32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
+import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
+import { immediateBits } from "./elementwise_chain.ts";
+import { AT_INDICES } from "./indexing.ts";
+import { type Lowering, rowsOf, type Value, view } from "../plan/context.ts";
+import { dequantized } from "./embedding.ts";
+import { attention, matmul, quantizedMatmul } from "./matmul.ts";
+import { ALONG_AXES } from "./reduce.ts";
+import { emitLogprobs, emitSample, pushOf, samples } from "./sampling.ts";
+
+/** Values of a node's inputs. */
+export type Inputs = readonly Value[];
+
+/** Lowers one node whose inputs have values. Most ops have one result; `quantize` has three. */
+export type Rule = (lowering: Lowering, node: Node, inputs: Inputs) => Value | readonly Value[];
+
+/** Rules of all ops that the walk in lower.ts does not treat itself (leaves, elementwise chains, parts). */
+export type RuleName = Exclude<OpName, "stored" | "data" | "file" | "parameter" | "elementwise" | "part">;
+
+const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
+
+/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
+function rowThreads(l: Lowering, cols: number): number {
+  const { threads } = l.backend.limits;
+  return cols <= 4 * 32 ? Math.min(32, threads) : threads;
+}
+
+/** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined where the shapes are others. */
+function joinsBlocks(x: Value, shape: Shape): Value | undefined {
+  const at = shape.length - 1;
+  const [n, size] = x.shape.slice(at);
+  const fits = x.shape.length === shape.length + 1 && n * size === shape[at] && size > 1 && x.strides[at + 1] === 1 &&
+    sameShape(x.shape.slice(0, at), shape.slice(0, at));
+  return fits
+    ? { ...view(x, shape, [...x.strides.slice(0, at), 1]), blocks: { size, stride: x.strides[at] } }
+    : undefined;
+}
+
+/** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
+function headsOf(l: Lowering, value: Value): Value {
+  const r = value.shape.length;
+  const middle = sizeOf(value.shape.slice(1, -2));
+  const shape = [value.shape[0], middle, value.shape[r - 2], value.shape[r - 1]];
+  const strides = reshapeStrides(value.shape, value.strides, shape);
+  const v = strides ? view(value, shape, strides) : view(l.contiguous(value), shape, contiguousStrides(shape));
+  return l.rows(v);
+}
+
+/** All rules. */
+export const RULES: { readonly [K in RuleName]: Rule } = {
+  full: (l, node) => fill(l, node.shape, node.dtype, immediateBits(node.dtype, attrsOf(node, "full").value)),
+  arange(l, node) {
+    const { start, step } = attrsOf(node, "arange");
+    const out = l.temporary(node.shape, node.dtype);
+    const bits = (v: number): number => node.dtype.kind === "float" ? float32Bits(v) : v >>> 0;
+    l.emit("arange", [out], {
+      spec: { DTYPE_OUT: node.dtype.code },
+      push: { count: sizeOf(node.shape), start: bits(start), step: bits(step) },
+      workgroups: l.groups(sizeOf(node.shape)),
+    });
+    return out;
+  },
+  reshape(l, node, [x]) {
+    const strides = reshapeStrides(x.shape, x.strides, node.shape);
+    if (strides) return view(x, node.shape, strides);
+    const joined = joinsBlocks(x, node.shape);
+    if (joined) return joined;
+    return view(l.contiguous(x), node.shape, contiguousStrides(node.shape));
+  },
+  transpose(_l, node, [x]) {
+    const { axes } = attrsOf(node, "transpose");
+    return view(x, node.shape, axes.map((a) => x.strides[a]));
+  },
+  slice(_l, node, [x]) {
+    const { starts, steps } = attrsOf(node, "slice");
+    const offset = sizeOf(node.shape) === 0 ? x.offset : starts.reduce((o, s, i) => o + s * x.strides[i], x.offset);
+    return view(x, node.shape, x.strides.map((s, i) => s * steps[i]), offset);
+  },
+  broadcast: (l, node, [x]) => l.broadcast(x, node.shape),
+  asStrided(l, node, [x]) {
+    const { strides, offset } = attrsOf(node, "asStrided");
+    const dense = l.contiguous(x);
+    return view(dense, node.shape, strides, dense.offset + offset);
+  },
+  contiguous: (l, _node, [x]) => l.contiguous(x, true),
+  concatenate(l, node, inputs) {
+    const { axis } = attrsOf(node, "concatenate");
+    const out = l.temporary(node.shape, node.dtype);
+    let at = 0;
+    let first = true;
+    for (const x of inputs) {
+      if (sizeOf(x.shape) > 0) {
+        l.copy(x, view(out, x.shape, out.strides, out.offset + at * out.strides[axis]), { disjoint: !first });
+        first = false;
+      }
+      at += x.shape[axis];
+    }
+    return out;
+  },
+  ...AT_INDICES,
+  ...ALONG_AXES,
+  matmul,
+  quantize(l, node, [w]) {
+    const { bits, groupSize } = attrsOf(node, "quantize");
+    const dense = l.contiguous(w);
+    const { rows, cols } = rowsOf(w.shape);
+    const lead = w.shape.slice(0, -1);
+    const codes = l.temporary([...lead, cols * bits / 32], uint32);
+    const scales = l.temporary([...lead, cols / groupSize], w.dtype);
+    const biases = l.temporary([...lead, cols / groupSize], w.dtype);
+    l.emit("quantize", [dense, codes, scales, biases], {
+      spec: { BITS: bits, GROUP: groupSize, DTYPE: w.dtype.code },
+      push: { rows, cols },
+      workgroups: l.groups(rows * cols / groupSize),
+    });
+    return [codes, scales, biases];
+  },
+  dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
+  quantizedMatmul,
+  rmsNorm(l, node, [x, weight]) {
+    const dense = l.contiguous(x, true);
+    const out = l.temporary(node.shape, node.dtype);
+    const push = { ...rowsOf(node.shape), eps: attrsOf(node, "rmsNorm").eps };
+    l.emit("rms_norm", [dense, weight && l.contiguous(weight, true), out], {
+      spec: {
+        DTYPE_X: x.dtype.code,
+        DTYPE_WEIGHT: (weight?.dtype ?? float32).code,
+        DTYPE_OUT: node.dtype.code,
+        HAS_WEIGHT: weight ? 1 : 0,
+      },
+      threads: rowThreads(l, push.cols),
+      push,
+      workgroups: push.cols ? push.rows : 0,
+    });
+    return out;
+  },
+  rope(l, node, inputs) {
+    const attrs = attrsOf(node, "rope");
+    const x = headsOf(l, inputs[0]);
+    const [batch, heads, seq, dims] = x.shape;
+    const offset = attrs.offsetInput === "none" ? undefined : l.contiguous(inputs[1]);
+    const freqs = attrs.hasFreqs ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+    const out = l.temporary(node.shape, node.dtype);
+    l.emit("rope", [x, offset, freqs, out], {
+      spec: {
+        DTYPE: x.dtype.code,
+        TRADITIONAL: attrs.traditional ? 1 : 0,
+        OFFSET_MODE: OFFSET_MODES[attrs.offsetInput],
+        HAS_FREQS: attrs.hasFreqs ? 1 : 0,
+      },
+      push: {
+        batch,
+        heads,
+        seq,
+        dims,
+        rope_dims: attrs.dims,
+        x_strides: x.strides.slice(0, 3),
+        offset: attrs.offset,
+        scale: attrs.scale,
+        log2_base: Math.log2(attrs.base),
+      },
+      workgroups: l.groups(batch * heads * seq * (dims - attrs.dims / 2)),
+    });
+    return out;
+  },
+  attention,
+  sample(l, node, [logits, uniforms]) {
+    const choice = attrsOf(node, "sample");
+    const out = l.temporary(node.shape, node.dtype);
+    const [rows, cols] = logits.shape;
+    const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
+    if (samples(l.backend, cols)) {
+      emitSample(l, choice, ...inputs, out);
+      return out;
+    }
+    l.emit("sample", [...inputs, out], {
+      spec: { DTYPE_IN: logits.dtype.code },
+      push: pushOf(choice, rows, cols, 0),
+      workgroups: rows,
+    });
+    return out;
+  },
+  logprobs(l, node, [logits, tokens]) {
+    const out = l.temporary(node.shape, node.dtype);
+    emitLogprobs(l, attrsOf(node, "logprobs").top, l.contiguous(logits), l.contiguous(tokens), out);
+    return out;
+  },
+  randomBits(l, node, [key]) {
+    const out = l.temporary(node.shape, node.dtype);
+    const keys = sizeOf(key.shape) / 2;
+    const words = sizeOf(node.shape) / keys;
+    l.emit("random_bits", [l.contiguous(key), out], {
+      spec: {},
+      push: { keys, words_per_key: words },
+      workgroups: l.groups(keys * Math.ceil(words / 2)),
+    });
+    return out;
+  },
+};
+
+function fill(l: Lowering, shape: Shape, dtype: Dtype, bits: number): Value {
+  const out = l.temporary(shape, dtype);
+  l.emit("arange", [out], {
+    spec: { DTYPE_OUT: dtype.code },
+    push: { count: sizeOf(shape), start: bits, step: 0 },
+    workgroups: l.groups(sizeOf(shape)),
+  });
+  return out;
+}

@@ -1,0 +1,80 @@
+/**
+ * Packs quantized matrices as they are read from files; packed.ts says what for.
+ *
+ * @module
+ */
+
+import { type Backend, encodeSlots } from "../backend/backend.ts";
+import { getBackend } from "../backend/devices.ts";
+import type { Node, Quantization } from "../graph/node.ts";
+import { contiguousStrides, sizeOf } from "../graph/shape.ts";
+import { loadLeaf } from "./leaves.ts";
+import { Lowering, type Value } from "./plan/context.ts";
+import { uploadLeaf } from "./lower.ts";
+import { PARTS, TILE } from "./ops/packed_weights.ts";
+import { profiler } from "./plan/profile.ts";
+import { Storage } from "./plan/storage.ts";
+
+/** Columns that a step of the kernels takes, and the longest row that they know. */
+const STEP = 32;
+const MOST_COLUMNS = 16384;
+
+/**
+ * Reads a quantized matrix whose codes, scales and biases are leaves in files, packed where the device has use for that;
+ * elsewhere it stays as it is. Resolves when it is done.
+ */
+export async function packLeaves(leaves: readonly Node[], quantization: Quantization): Promise<void> {
+  const backend = getBackend();
+  const ticket = pack(backend, leaves, quantization);
+  if (ticket) await backend.waitAsync(ticket);
+}
+
+function pack(backend: Backend, leaves: readonly Node[], quantization: Quantization): number | undefined {
+  const [codes, scales, biases] = leaves;
+  const { bits, groupSize } = quantization;
+  const [rows, words] = codes.shape;
+  const columns = words * 32 / bits;
+  const fits = (bits === 4 || bits === 8) && rows % TILE === 0 && groupSize % STEP === 0 && columns <= MOST_COLUMNS;
+  if (!fits || !backend.has("pack_quantized") || leaves.some(({ op }) => op !== "file")) return undefined;
+
+  const bytes = (node: Node): number => sizeOf(node.shape) * node.dtype.bytes;
+  const storage = new Storage(backend, leaves.reduce((sum, node) => sum + bytes(node), 0));
+  try {
+    // Kernels pack from the end of the matrix to its beginning's place.
+    loadLeaf(codes, backend, storage.buffer, storage.bytes - bytes(codes));
+    for (const node of [scales, biases]) uploadLeaf(node, backend);
+  } catch (error) {
+    storage.release();
+    throw error;
+  }
+  const factors = [scales, biases].map((node) => node.stored!.storage as Storage);
+  const l = new Lowering(backend, () => false, false);
+  const values = [storage, ...factors].map((from, i): Value => {
+    const { shape, dtype } = leaves[i];
+    return { slot: l.storageSlot(from), offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  });
+  l.emit("pack_quantized", values, {
+    spec: { BITS: bits, GROUP: groupSize, DTYPE_SCALES: scales.dtype.code },
+    push: { rows, columns, count: rows },
+    workgroups: 1,
+  });
+  const plan = backend.compile(l.builder.finish(values.length, (slot) => slot));
+  const ticket = backend.run(plan, encodeSlots([storage, ...factors].map(({ buffer }) => ({ buffer, byteOffset: 0 }))));
+  profiler.record(backend, plan, ticket, l.sources);
+  backend.release(plan);
+
+  const packing = { rows, columns, bits, groupSize, scales: scales.dtype };
+  leaves.forEach((node, i) => {
+    const stored = {
+      storage,
+      offset: 0,
+      strides: contiguousStrides(node.shape),
+      packing: { ...packing, part: PARTS[i] },
+    };
+    if (node.op === "file") return node.settle(stored);
+    node.stored = stored;
+    storage.retain();
+    factors[i - 1].release();
+  });
+  return ticket;
+}

@@ -1,0 +1,348 @@
+/**
+ * The state of one lowering: slots, values, and the helpers that every rule uses.
+ *
+ * A {@link Value} says where a node's elements lie: a slot, an offset and strides. Views only change offset and strides;
+ * kernels that need contiguous input ask for it with {@link Lowering.contiguous}, which copies when it must.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import type { KernelName } from "../../backend/kernels.ts";
+import { type Dtype, uint32 } from "../../graph/dtype.ts";
+import type { Node, OpName, Packing } from "../../graph/node.ts";
+import {
+  broadcastStrides,
+  collapse,
+  contiguousStrides,
+  isContiguous,
+  overlaps,
+  type Shape,
+  sizeOf,
+} from "../../graph/shape.ts";
+import type { Trial } from "../decoder/megakernel.ts";
+import { type Binding, type Dispatch, PlanBuilder } from "./builder.ts";
+import { packedRows } from "../ops/packed_weights.ts";
+import type { DispatchSource } from "./profile.ts";
+import { Storage } from "./storage.ts";
+
+/** What a slot is bound to when the Plan runs. */
+export type SlotSource =
+  | { readonly kind: "storage"; readonly storage: Storage }
+  | { readonly kind: "parameter"; readonly index: number }
+  | { readonly kind: "result"; readonly bytes: number }
+  | { readonly kind: "temporary"; readonly bytes: number };
+
+/** How the last dimension lies where its elements are together only `size` at a time. */
+export interface Blocks {
+  readonly size: number;
+  /** Elements from block to block. */
+  readonly stride: number;
+}
+
+/** Where elements lie. Offset and strides count elements. */
+export interface Value {
+  readonly slot: number;
+  readonly offset: number;
+  readonly strides: readonly number[];
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+  /** Where the elements do not lie like that: {@link Lowering.emit} unpacks them for kernels that do not know. */
+  readonly packing?: Packing;
+  /** Where the last dimension, whose stride then is 1, lies in blocks: {@link Lowering.plain} joins them for all that do not know. */
+  readonly blocks?: Blocks;
+}
+
+/** The same elements, walked in another way. */
+export function view(value: Value, shape: Shape, strides: readonly number[], offset = value.offset): Value {
+  return { ...value, shape, strides, offset };
+}
+
+/** Row-major rows over the last axis. */
+export function rowsOf(shape: Shape): { rows: number; cols: number } {
+  const cols = shape[shape.length - 1] ?? 1;
+  return { rows: sizeOf(shape.slice(0, -1)), cols };
+}
+
+/** Ops whose result never shares memory with another node. */
+const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
+  "stored",
+  "parameter",
+  "full",
+  "arange",
+  "concatenate",
+  "sliceUpdate",
+  "dynamicSliceUpdate",
+  "scatter",
+  "scatterAlong",
+]);
+
+/** Bytes that the copy kernel moves at most at once. */
+const WIDE_BYTES = 16;
+
+/**
+ * Elements that a copy can move at once: as many as fill WIDE_BYTES where elements lie side by side along the last dimension on
+ * both sides, and every other stride and offset, counted in elements, is a multiple of that; else 1.
+ */
+function wideness(
+  bytes: number,
+  shape: readonly number[],
+  strides: readonly (readonly number[])[],
+  offsets: readonly number[],
+): number {
+  const last = shape.length - 1;
+  const wide = WIDE_BYTES / bytes;
+  const fits = last >= 0 && shape[last] % wide === 0 && offsets.every((n) => n % wide === 0) &&
+    strides.every((side) => side.every((n, d) => d === last ? n === 1 : n % wide === 0));
+  return fits ? wide : 1;
+}
+
+/** Most dimensions that the copy kernel walks at once. */
+const COPY_RANK = 5;
+
+/** Lowers nodes into one Plan for one backend. */
+export class Lowering {
+  readonly backend: Backend;
+  readonly builder: PlanBuilder;
+  readonly slots: SlotSource[] = [];
+  /** First and last dispatch that touches each slot. */
+  readonly uses: { first: number; last: number }[] = [];
+  /** Storage that only this Plan uses; the Lowering holds a reference of each. */
+  readonly kept: Storage[] = [];
+  /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
+  status: Storage | undefined;
+  /** A test that would tell whether lowering again gives a faster Plan. */
+  trial: Trial | undefined;
+  /** Nodes written in place, with the leaf whose storage they take over. */
+  readonly donated: { readonly base: Node; readonly node: Node }[] = [];
+  /** Storages of leaves that intermediates or results lie in: nobody else reads those. */
+  readonly overwritten: Storage[] = [];
+  /** Where each dispatch comes from. */
+  readonly sources: DispatchSource[] = [];
+  #op: DispatchSource["op"] = "layout";
+  #region: string | undefined;
+  /** Nodes that their only reader takes in float16, whatever their dtype: a rule may leave them so. */
+  readonly asHalf: Set<Node> = new Set();
+  #storageSlots = new Map<Storage, number>();
+  #parameterSlots = new Map<number, number>();
+  /** Unpacked parts of packed matrices. */
+  readonly #unpacked = new Map<string, number>();
+  readonly #lastReader: (node: Node) => boolean;
+  readonly #capturesStorage: boolean;
+
+  /**
+   * `lastReader` says whether a node has a single reader and is no output. With `capturesStorage` the Plan will run more than
+   * once, so storage that is no parameter must not be written.
+   */
+  constructor(backend: Backend, lastReader: (node: Node) => boolean, capturesStorage: boolean) {
+    this.backend = backend;
+    this.#lastReader = lastReader;
+    this.#capturesStorage = capturesStorage;
+    this.builder = new PlanBuilder(backend.limits.maxGrid);
+  }
+
+  /** Says what the next dispatches are for: an op, and the region that it belongs to. */
+  from(op: DispatchSource["op"], region?: string): void {
+    this.#op = op;
+    this.#region = region;
+  }
+
+  /** Whether the Plan will run more than once, by somebody who looks at its status. */
+  get repeats(): boolean {
+    return this.#capturesStorage;
+  }
+
+  /** A fresh intermediate, contiguous. */
+  temporary(shape: Shape, dtype: Dtype): Value {
+    const slot = this.#newSlot({ kind: "temporary", bytes: Math.max(4, sizeOf(shape) * dtype.bytes) });
+    return { slot, offset: 0, strides: contiguousStrides(shape), shape, dtype };
+  }
+
+  /** Memory that keeps its content from run to run, zero at first unless given; where the host can look in when `visible`. */
+  keep(bytes: number, visible = false, content: Uint8Array = new Uint8Array(bytes)): Value {
+    const storage = new Storage(this.backend, bytes, visible);
+    this.kept.push(storage);
+    this.backend.write(storage.buffer, 0, content);
+    const shape = [bytes / 4];
+    return { slot: this.storageSlot(storage), offset: 0, strides: [1], shape, dtype: uint32 };
+  }
+
+  /** Memory of a status word, see {@link Lowering.status}, and of one that nobody reads. */
+  keepStatus(): Value {
+    const value = this.keep(8, true);
+    this.status = this.kept[this.kept.length - 1];
+    return value;
+  }
+
+  /** The slot of device memory that exists already; one slot per storage. */
+  storageSlot(storage: Storage): number {
+    let slot = this.#storageSlots.get(storage);
+    if (slot === undefined) this.#storageSlots.set(storage, slot = this.#newSlot({ kind: "storage", storage }));
+    return slot;
+  }
+
+  /** The slot of parameter `index` of a compiled function. */
+  parameterSlot(index: number): number {
+    let slot = this.#parameterSlots.get(index);
+    if (slot === undefined) this.#parameterSlots.set(index, slot = this.#newSlot({ kind: "parameter", index }));
+    return slot;
+  }
+
+  #newSlot(source: SlotSource): number {
+    this.slots.push(source);
+    this.uses.push({ first: -1, last: -1 });
+    return this.slots.length - 1;
+  }
+
+  /**
+   * Whether an op that was asked to write in place may: the base is memory of its own (not a view) that holds each element once
+   * (an evaluated broadcast does not), no other node reads it, and no other array shares its storage (a slice of it must keep its
+   * old values).
+   */
+  mayDonate(base: Node, value: Value): boolean {
+    const source = this.slots[value.slot];
+    if (value.packing || overlaps(value.shape, value.strides)) return false;
+    if (!OWN_MEMORY.has(base.op) || !this.#lastReader(base)) return false;
+    return source.kind !== "storage" || (!this.#capturesStorage && source.storage.refs === 1);
+  }
+
+  /** Writes a dispatch. Grids of no workgroups are left out. */
+  emit(
+    kernel: KernelName,
+    buffers: readonly (Value | undefined)[],
+    d: Omit<Dispatch, "kernel" | "buffers" | "spec" | "table"> & {
+      readonly spec: Readonly<Record<string, number>>;
+      readonly threads?: number;
+      readonly table?: readonly (readonly Value[])[];
+    },
+  ): void {
+    if (d.workgroups === 0) return;
+    const plain = buffers.map((value) => value && this.plain(value));
+    const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
+    const at = this.builder.dispatches;
+    const bind = (value: Value): Binding => {
+      const use = this.uses[value.slot];
+      if (use.first < 0) use.first = at;
+      use.last = at;
+      return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
+    };
+    const bindings = plain.map((value) => value && bind(value));
+    const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
+    const { push, workgroups, disjoint, opening = false } = d;
+    this.builder.add({
+      kernel,
+      buffers: bindings,
+      spec,
+      push,
+      table: rows?.map((row) => row.map(bind)),
+      workgroups,
+      disjoint,
+      opening,
+    });
+    const values = [...plain, ...(rows?.flat() ?? [])];
+    this.sources.push({ kernel, op: this.#op, region: this.#region, opening, values });
+  }
+
+  /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */
+  plain(value: Value): Value {
+    const { packing, blocks, ...rest } = value;
+    if (blocks) return this.#join(rest, blocks);
+    if (!packing) return value;
+    const key = `${value.slot} ${packing.part}`;
+    let slot = this.#unpacked.get(key);
+    if (slot === undefined) {
+      const out = packedRows(this, value, packing);
+      this.#unpacked.set(key, slot = out.slot);
+    }
+    return { ...rest, slot };
+  }
+
+  #join(value: Value, { size, stride }: Blocks): Value {
+    const out = this.temporary(value.shape, value.dtype);
+    const lead = value.shape.slice(0, -1);
+    const shape = [...lead, value.shape[lead.length] / size, size];
+    const strides = [...value.strides.slice(0, -1), stride, 1];
+    this.copy({ ...value, shape, strides }, { ...out, shape, strides: contiguousStrides(shape) });
+    return out;
+  }
+
+  /** Workgroups for one thread per item. */
+  groups(items: number): number {
+    return Math.ceil(items / this.backend.limits.threads);
+  }
+
+  /** The same value, row-major and without gaps; begins at a multiple of 16 bytes when `aligned`. */
+  contiguous(source: Value, aligned = false): Value {
+    const value = this.plain(source);
+    const misaligned = aligned && (value.offset * value.dtype.bytes) % 16 !== 0;
+    if (!misaligned && isContiguous(value.shape, value.strides)) return value;
+    const out = this.temporary(value.shape, value.dtype);
+    this.copy(value, out);
+    return out;
+  }
+
+  /** The same value with a last stride of 1, as kernels that read rows through strides need. */
+  rows(value: Value): Value {
+    const last = value.shape.length - 1;
+    return value.shape[last] === 1 || value.strides[last] === 1 ? value : this.contiguous(value);
+  }
+
+  /** A view of the value with the shape it broadcasts to. */
+  broadcast(value: Value, shape: Shape): Value {
+    return { ...value, shape, strides: broadcastStrides(value.shape, value.strides, shape) };
+  }
+
+  /**
+   * Copies `from` to `to`, which have equal shapes and dtypes. `dynamic` shifts one side at run time by int32 start indices,
+   * each clamped to its limit.
+   */
+  copy(
+    from: Value,
+    to: Value,
+    options: {
+      readonly disjoint?: boolean;
+      readonly dynamic?: {
+        readonly side: "in" | "out";
+        readonly start: Value;
+        readonly strides: readonly number[];
+        readonly limits: readonly number[];
+      };
+    } = {},
+  ): void {
+    const { dynamic } = options;
+    const { shape, strides: [inStrides, outStrides] } = collapse(from.shape, [from.strides, to.strides]);
+    if (shape.length > COPY_RANK) {
+      // Peel the slowest dimension until the kernel can walk the rest.
+      for (let i = 0; i < shape[0]; i++) {
+        const view = (v: Value, s: readonly number[]): Value => ({
+          ...v,
+          offset: v.offset + i * s[0],
+          shape: shape.slice(1),
+          strides: s.slice(1),
+        });
+        this.copy(view(from, inStrides), view(to, outStrides), { ...options, disjoint: options.disjoint || i > 0 });
+      }
+      return;
+    }
+    const starts = dynamic?.strides ?? [];
+    const wide = wideness(from.dtype.bytes, shape, [inStrides, outStrides], [from.offset, to.offset, ...starts]);
+    const last = shape.length - 1;
+    const units = shape.map((size, d) => d === last ? size / wide : size);
+    const steps = (strides: readonly number[]): number[] => strides.map((s, d) => d === last ? s : s / wide);
+    const count = sizeOf(units);
+    this.emit("copy", [from, dynamic?.start, to], {
+      spec: { ELEMENT_BYTES: from.dtype.bytes * wide, DYNAMIC: dynamic ? (dynamic.side === "out" ? 1 : 2) : 0 },
+      push: {
+        count,
+        shape: units,
+        in_strides: steps(inStrides),
+        out_strides: steps(outStrides),
+        start_strides: starts.map((s) => s / wide),
+        start_limits: dynamic?.limits ?? [],
+        starts: starts.length,
+      },
+      workgroups: this.groups(count),
+      disjoint: options.disjoint,
+    });
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * Counted device memory: what stored nodes hold.
+ *
+ * @module
+ */
+
+import type { Backend, BufferHandle } from "../../backend/backend.ts";
+import { RuntimeError } from "../../backend/devices.ts";
+import type { StorageRef } from "../../graph/node.ts";
+import { collect, count, uncount } from "../garbage.ts";
+
+/** A buffer of a backend that goes back when the last node lets go of it. */
+export class Storage implements StorageRef {
+  readonly backend: Backend;
+  readonly bytes: number;
+  #buffer: BufferHandle;
+  #refs = 1;
+  /** Ticket of the last submission that wrote it, where that was a Plan; 0 for none. */
+  ticket = 0;
+  /** The generation that it was counted in, where it counts as what a program may forget. */
+  #counted: number | undefined;
+  #watchers: (() => void)[] | undefined;
+
+  /** Allocates `bytes` with one reference, where the host can look in at any time when `visible`. Zero-sized arrays get a small buffer too, so that every array has an address. */
+  constructor(backend: Backend, bytes: number, visible: boolean = false) {
+    this.backend = backend;
+    this.bytes = bytes;
+    this.#buffer = allocate(backend, Math.max(bytes, 4), visible);
+  }
+
+  /** Counts the memory as what a program may forget: see garbage.ts. */
+  countAsResult(): void {
+    this.#counted ??= count(this.bytes);
+  }
+
+  /** Name of the device. */
+  get device(): string {
+    return this.backend.name;
+  }
+
+  /** The buffer; an error once released. */
+  get buffer(): BufferHandle {
+    if (this.#refs === 0) throw new Error("storage was used after its last release");
+    return this.#buffer;
+  }
+
+  /** References held. */
+  get refs(): number {
+    return this.#refs;
+  }
+
+  retain(): void {
+    this.#refs++;
+  }
+
+  release(): void {
+    if (--this.#refs > 0) return;
+    this.changed();
+    if (this.#counted !== undefined) uncount(this.bytes, this.#counted);
+    this.backend.free(this.#buffer);
+  }
+
+  /** Calls `watcher` once, when the content is next written or freed. */
+  onChange(watcher: () => void): void {
+    (this.#watchers ??= []).push(watcher);
+  }
+
+  /** Says that the content is another one from now on. */
+  changed(): void {
+    const watchers = this.#watchers;
+    if (!watchers) return;
+    this.#watchers = undefined;
+    for (const watcher of watchers) watcher();
+  }
+}
+
+/** A buffer; where memory is out, what a program has forgotten is looked for first. */
+function allocate(backend: Backend, bytes: number, visible: boolean): BufferHandle {
+  try {
+    return backend.alloc(bytes, visible);
+  } catch (error) {
+    if (!(error instanceof RuntimeError && error.code === "out-of-memory") || !collect()) throw error;
+    return backend.alloc(bytes, visible);
+  }
+}
+
+/** Memory that several share. It lives as long as somebody holds what was taken. */
+export class SharedMemory {
+  #storage: Storage | undefined;
+
+  /** Storage of at least `bytes`, the same for all where it is large enough; a reference for the caller. */
+  take(backend: Backend, bytes: number): Storage {
+    const there = this.#storage;
+    if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();
+    else this.#storage = new Storage(backend, bytes);
+    return this.#storage!;
+  }
+}

@@ -1,0 +1,204 @@
+/**
+ * Attention of many queries on cooperative matrices, against float64 loops. On a device without them these tests are ignored by name.
+ */
+
+import type { Backend } from "../../src/backend/backend.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
+import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { assertClose, pack, unpack } from "../support/kernel_values.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(13);
+const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+
+interface AttentionCase {
+  readonly batch?: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly qLen: number;
+  /** Keys that count. */
+  readonly kvLen: number;
+  /** Rows of the cache that k and v lie in, with NaN behind the keys; the kernel is told their number by `lengths` where it is given. */
+  readonly capacity?: number;
+  readonly causal?: boolean;
+  readonly q?: Dtype;
+  readonly kv?: Dtype;
+  readonly out?: Dtype;
+  /** Features of keys and of values that lie side by side. */
+  readonly blocks?: readonly [number, number];
+  /** The output lies as (B, T, H, D). */
+  readonly interleaved?: boolean;
+  /** Workgroups that share the keys; the output then lies as (B, T, H, D). */
+  readonly splits?: number;
+}
+
+function attention(backend: Backend, kernel: KernelName, dim: number, rows: number, c: AttentionCase): void {
+  const { batch = 1, heads, kvHeads, qLen, kvLen, capacity, causal = true, blocks = [dim, dim], splits = 1 } = c;
+  const { q: qDtype = float16, kv: kvDtype = float16, out: outDtype = float16 } = c;
+  const what = `${kernel} ${JSON.stringify({ ...c, q: qDtype.name, kv: kvDtype.name, out: outDtype.name })}`;
+  const values = (dtype: Dtype, n: number, scale: number): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+  const held = capacity ?? kvLen;
+  const q = values(qDtype, batch * heads * qLen * dim, 2);
+  // (B, Hkv, D / block, rows, block)
+  const place = (block: number, pair: number, j: number, d: number): number =>
+    pair * held * dim + Math.floor(d / block) * held * block + j * block + d % block;
+  const [k, v] = [2, 1].map((scale, i) => {
+    const all = values(kvDtype, batch * kvHeads * held * dim, scale);
+    for (let pair = 0; pair < batch * kvHeads; pair++) {
+      for (let j = kvLen; j < held; j++) for (let d = 0; d < dim; d++) all[place(blocks[i], pair, j, d)] = NaN;
+    }
+    return all;
+  });
+  const out = pack(outDtype, new Array(q.length).fill(7));
+  const parts = new Float32Array(splits * q.length).fill(NaN);
+  const stats = new Float32Array(splits * batch * heads * qLen * 2).fill(NaN);
+  const os = c.interleaved || splits > 1
+    ? [qLen * heads * dim, dim, heads * dim]
+    : [heads * qLen * dim, qLen * dim, dim];
+  const strides = (block: number): number[] => [kvHeads * held * dim, held * dim, block];
+  const scale = 1 / Math.sqrt(dim);
+  const each = heads / kvHeads;
+  runKernel(backend, kernel, {
+    spec: {
+      THREADS: rows === 32 ? 128 : 256,
+      DTYPE_Q: qDtype.code,
+      DTYPE_KV: kvDtype.code,
+      DTYPE_OUT: splits > 1 ? float32.code : outDtype.code,
+      CAUSAL: causal ? 1 : 0,
+      HAS_LENGTHS: capacity === undefined ? 0 : batch > 1 ? 2 : 1,
+      K_BLOCK: blocks[0],
+      V_BLOCK: blocks[1],
+      GROUP: each,
+      SPLITS: splits,
+    },
+    push: {
+      q_len: qLen,
+      kv_len: held,
+      scale,
+      q_strides: [heads * qLen * dim, qLen * dim, dim],
+      k_strides: strides(blocks[0]),
+      v_strides: strides(blocks[1]),
+      out_strides: os,
+      k_block_stride: held * blocks[0],
+      v_block_stride: held * blocks[1],
+    },
+    buffers: {
+      q: pack(qDtype, q),
+      k: pack(kvDtype, k),
+      v: pack(kvDtype, v),
+      ...(capacity === undefined ? {} : { lengths: new Int32Array(batch).fill(kvLen) }),
+      ...(splits > 1 ? { out: parts, stats } : { out }),
+    },
+    grid: [kvHeads, Math.ceil(qLen * each / rows), splits * batch],
+  });
+  if (splits > 1) {
+    runKernel(backend, "attention_merge", {
+      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: outDtype.code },
+      push: { rows: batch * qLen * heads },
+      buffers: { parts, stats, out },
+      items: q.length / 4,
+    });
+  }
+  const expected = new Float64Array(q.length);
+  const weights = new Float64Array(kvLen);
+  for (let b = 0; b < batch; b++) {
+    for (let h = 0; h < heads; h++) {
+      const pair = b * kvHeads + Math.floor(h / each);
+      for (let i = 0; i < qLen; i++) {
+        const seen = causal ? Math.max(0, i + kvLen - qLen + 1) : kvLen;
+        const from = ((b * heads + h) * qLen + i) * dim;
+        for (let j = 0; j < seen; j++) {
+          let dot = 0;
+          for (let d = 0; d < dim; d++) dot += q[from + d] * k[place(blocks[0], pair, j, d)];
+          weights[j] = dot * scale;
+        }
+        const most = weights.subarray(0, seen).reduce((a, x) => Math.max(a, x), -Infinity);
+        let sum = 0;
+        for (let j = 0; j < seen; j++) sum += weights[j] = Math.exp(weights[j] - most);
+        const to = b * os[0] + h * os[1] + i * os[2];
+        for (let j = 0; j < seen; j++) {
+          for (let d = 0; d < dim; d++) expected[to + d] += weights[j] / sum * v[place(blocks[1], pair, j, d)];
+        }
+      }
+    }
+  }
+  assertClose(unpack(outDtype, out), expected, 2e-5, what);
+}
+
+for (const dim of [64, 128]) {
+  for (const rows of [32, 64, 128]) {
+    const kernel = `coopmat_attention_${dim}x${rows}` as KernelName;
+    const run = (backend: Backend, c: AttentionCase): void => attention(backend, kernel, dim, rows, c);
+    const needs: KernelName[] = ["coopmat_map", kernel];
+    kernelTest(`${kernel}() takes any number of queries behind any prefix`, (backend) => {
+      for (const qLen of [1, 7, 63, 64, 65, 129]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen, kvLen: qLen });
+        run(backend, { heads: 2, kvHeads: 2, qLen, kvLen: qLen + 37, capacity: 256 });
+        run(backend, { heads: 6, kvHeads: 2, qLen, kvLen: qLen + 128, out: float32 });
+      }
+      run(backend, { heads: 2, kvHeads: 1, qLen: 2047, kvLen: 2048 });
+    }, needs);
+    kernelTest(`${kernel}() takes batches, all keys at once, and other dtypes`, (backend) => {
+      run(backend, { batch: 3, heads: 4, kvHeads: 2, qLen: 33, kvLen: 70, interleaved: true });
+      run(backend, { heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false });
+      run(backend, { heads: 2, kvHeads: 1, qLen: 40, kvLen: 17, causal: false });
+      run(backend, { heads: 8, kvHeads: 1, qLen: 21, kvLen: 30, capacity: 40 });
+      run(backend, { heads: 2, kvHeads: 1, qLen: 30, kvLen: 10 }); // the first 20 see nothing
+      for (const q of [float32, bfloat16]) {
+        for (const kv of [float32, bfloat16]) {
+          run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 80, capacity: 96, q, kv, out: q });
+        }
+      }
+    }, needs);
+    kernelTest(`${kernel}() reads a cache in blocks`, (backend) => {
+      for (const kv of [float16, bfloat16, float32]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 50, kvLen: 50, capacity: 64, kv, blocks: [4, 8] });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 70, kvLen: 201, capacity: 256, kv, blocks: [4, 8] });
+        run(backend, { batch: 2, heads: 3, kvHeads: 1, qLen: 17, kvLen: 66, capacity: 128, kv, blocks: [16, 4] });
+      }
+      run(backend, { heads: 2, kvHeads: 1, qLen: 128, kvLen: 1500, capacity: 2048, blocks: [4, 8], interleaved: true });
+    }, needs);
+    kernelTest(`${kernel}() shares keys among workgroups`, (backend) => {
+      for (const splits of [2, 3, 8]) {
+        run(backend, { heads: 4, kvHeads: 2, qLen: 17, kvLen: 17, splits });
+        run(backend, { heads: 2, kvHeads: 1, qLen: 70, kvLen: 701, capacity: 1024, blocks: [4, 8], splits });
+        run(backend, { batch: 2, heads: 6, kvHeads: 2, qLen: 33, kvLen: 300, capacity: 512, kv: bfloat16, splits });
+      }
+      run(backend, { heads: 2, kvHeads: 1, qLen: 30, kvLen: 10, splits: 2 }); // the first 20 see nothing
+      run(backend, { heads: 5, kvHeads: 1, qLen: 40, kvLen: 90, causal: false, out: float32, splits: 2 });
+    }, [...needs, "attention_merge"]);
+  }
+}
+
+kernelTest("attention_merge() weighs what parts of the keys gave", (backend) => {
+  for (
+    const [rows, dim, splits, dtype] of [[1, 4, 2, float32], [37, 128, 3, float16], [70, 64, 8, bfloat16]] as const
+  ) {
+    const parts = Float32Array.from(random(splits * rows * dim));
+    // A part that saw nothing, and a row that saw nothing at all.
+    const stats = Float32Array.from({ length: splits * rows * 2 }, (_, i) => {
+      const [part, row] = [Math.floor(i / 2 / rows), Math.floor(i / 2) % rows];
+      const seen = row !== rows - 1 && (part !== 1 || row % 3 !== 0);
+      return i % 2 === 0 ? (seen ? next() * 40 - 20 : -1e30) : seen ? 1 + next() : 0;
+    });
+    const out = pack(dtype, new Array(rows * dim).fill(7));
+    runKernel(backend, "attention_merge", {
+      spec: { SPLITS: splits, DIM: dim, DTYPE_OUT: dtype.code },
+      push: { rows },
+      buffers: { parts, stats, out },
+      items: rows * dim / 4,
+    });
+    const expected = Float64Array.from({ length: rows * dim }, (_, at) => {
+      const [row, d] = [Math.floor(at / dim), at % dim];
+      let [sum, weights] = [0, 0];
+      for (let s = 0; s < splits; s++) {
+        const weight = stats[(s * rows + row) * 2 + 1] * 2 ** stats[(s * rows + row) * 2];
+        weights += weight;
+        sum += weight * parts[(s * rows + row) * dim + d];
+      }
+      return weights > 0 ? sum / weights : 0;
+    });
+    assertClose(unpack(dtype, out), expected, dtype === bfloat16 ? 2e-5 : 2e-6, `${rows} x ${dim} of ${splits}`);
+  }
+}, ["attention_merge"]);

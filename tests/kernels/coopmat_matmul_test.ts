@@ -1,0 +1,174 @@
+/**
+ * Products of many rows with quantized weights on cooperative matrices, against float64 loops. On a device without them these
+ * tests are ignored by name.
+ */
+
+import type { Backend } from "../../src/backend/backend.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
+import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { interleave, quantized, repack, type Weights } from "../support/quantized_fragments.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { assertClose, pack, unpack } from "../support/kernel_values.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(12);
+const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+const THREADS = 64;
+
+interface ProductCase {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly group?: number;
+  readonly splits?: number;
+  /** float16 x goes in as it is, others through half_rows. */
+  readonly x?: Dtype;
+  readonly out?: Dtype;
+  readonly scale?: number;
+}
+
+const PRODUCTS: readonly { readonly kernel: KernelName; readonly rows: number; readonly bits: number }[] = [
+  { kernel: "coopmat_matmul_32", rows: 32, bits: 4 },
+  { kernel: "coopmat_matmul_64", rows: 64, bits: 4 },
+  { kernel: "coopmat_matmul_32_8bit", rows: 32, bits: 8 },
+  { kernel: "coopmat_matmul_64_8bit", rows: 64, bits: 8 },
+];
+
+function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: ProductCase): void {
+  const { m, n, k, group = 64, splits = 1, x: dtype = float16, out: outDtype = float16, scale = 1 } = c;
+  const what = `${kernel} ${JSON.stringify({ ...c, x: dtype.name, out: outDtype.name })}`;
+  const w = quantized(n, k, bits, group);
+  const { codes, affine } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const x = unpack(dtype, pack(dtype, random(m * k, scale)));
+  let half = new Uint16Array(pack(float16, x).buffer);
+  const powers = new Float32Array(Math.ceil(m / 16));
+  if (dtype !== float16) {
+    half = new Uint16Array(m * k);
+    runKernel(backend, "half_rows", {
+      spec: { THREADS, DTYPE_X: dtype.code },
+      push: { rows: m, cols: k },
+      buffers: { x: pack(dtype, x), out: half, powers },
+      grid: Math.ceil(m / 16),
+    });
+  }
+  const out = pack(outDtype, new Array(splits * m * n).fill(0));
+  runKernel(backend, kernel, {
+    spec: {
+      THREADS: 128,
+      N: n,
+      K: k,
+      GROUP: group,
+      SCALED: dtype === float16 ? 0 : 1,
+      DTYPE_OUT: outDtype.code,
+    },
+    push: { m, scale: 1 },
+    buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, affine, out },
+    grid: [Math.ceil(m / rows), Math.ceil(n / 128), splits],
+  });
+  const expected = new Float64Array(m * n);
+  const row = new Float64Array(k);
+  for (let j = 0; j < n; j++) {
+    for (let t = 0; t < k; t++) {
+      const g = Math.floor((j * k + t) / group);
+      row[t] = w.scales[g] * w.codes[j * k + t] + w.biases[g];
+    }
+    for (let i = 0; i < m; i++) {
+      let sum = 0;
+      for (let t = 0; t < k; t++) sum += x[i * k + t] * row[t];
+      expected[i * n + j] = sum;
+    }
+  }
+  const found = new Float64Array(m * n);
+  unpack(outDtype, out).forEach((v, i) => found[i % (m * n)] += v);
+  assertClose(found, expected, outDtype === bfloat16 ? 2e-5 : 2e-6, what);
+}
+
+for (const row of PRODUCTS) {
+  const needs: KernelName[] = ["coopmat_map", row.kernel];
+  kernelTest(`${row.kernel}() takes any number of rows`, (backend) => {
+    for (const m of [1, 7, 63, 64, 65, 129, 256]) {
+      product(backend, row, { m, n: 256, k: 128 });
+      product(backend, row, { m, n: 128, k: 192, out: float32 });
+    }
+    product(backend, row, { m: 2047, n: 128, k: 128 });
+  }, needs);
+  kernelTest(`${row.kernel}() takes sizes that its tiles do not divide`, (backend) => {
+    product(backend, row, { m: 65, n: 1, k: 64 });
+    for (const m of [1, 65, 128]) {
+      for (const n of [40, 132, 200]) product(backend, row, { m, n, k: 64 });
+      product(backend, row, { m, n: 200, k: 96, group: 32, out: float32 });
+      product(backend, row, { m, n: 136, k: 32, group: 32 });
+      product(backend, row, { m, n: 144, k: 160, group: 32, out: bfloat16 });
+    }
+    for (const group of [32, 64, 128]) product(backend, row, { m: 70, n: 256, k: 640, group });
+  }, needs);
+  kernelTest(`${row.kernel}() splits the depth and takes scaled rows`, (backend) => {
+    for (const splits of [2, 3, 4]) {
+      for (const m of [5, 64, 130]) product(backend, row, { m, n: 136, k: 448, splits, out: float32 });
+      for (const out of [float32, float16]) product(backend, row, { m: 128, n: 256, k: 1024, group: 128, splits, out });
+    }
+    for (const x of [float32, bfloat16]) {
+      for (const scale of [1, 1e6, 1e-6]) {
+        for (const out of [float32, x]) product(backend, row, { m: 77, n: 160, k: 128, x, out, scale });
+      }
+      product(backend, row, { m: 128, n: 128, k: 512, x, out: float32, splits: 2 });
+    }
+  }, needs);
+}
+
+interface GatedCase {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly group: number;
+  /** Power of two for the result. */
+  readonly scale?: number;
+  /** Size of x. */
+  readonly size?: number;
+}
+
+function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
+  const { m, n, k, group, scale = 1 / 16, size = 1 } = c;
+  const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
+  const { codes, affine } = interleave(backend, gate, up, matrixMap(backend).weights!);
+  const x = unpack(float16, pack(float16, random(m * k, size)));
+  const out = pack(float16, new Array(m * n).fill(0));
+  runKernel(backend, kernel, {
+    spec: {
+      THREADS: rows === 32 ? 256 : 128,
+      N: 2 * n,
+      K: k,
+      GROUP: group,
+      SCALED: 0,
+      DTYPE_OUT: float16.code,
+    },
+    push: { m, scale },
+    buffers: { x: pack(float16, x), codes, affine, out },
+    grid: [Math.ceil(m / rows), Math.ceil(2 * n / 128), 1],
+  });
+  const dot = (w: Weights, i: number, j: number): number => {
+    let sum = 0;
+    for (let t = 0; t < k; t++) {
+      const g = Math.floor((j * k + t) / group);
+      sum += x[i * k + t] * (w.scales[g] * w.codes[j * k + t] + w.biases[g]);
+    }
+    return sum;
+  };
+  const expected = Float64Array.from({ length: m * n }, (_, at) => {
+    const [i, j] = [Math.floor(at / n), at % n];
+    const g = dot(gate, i, j);
+    return Math.min(65504, Math.max(-65504, g / (1 + Math.exp(-g)) * dot(up, i, j) * scale));
+  });
+  assertClose(unpack(float16, out), expected, 5e-6, `${kernel} ${JSON.stringify(c)}`);
+}
+
+for (const { kernel: product, rows, bits } of PRODUCTS) {
+  const kernel = product.replace("matmul", "gated") as KernelName;
+  kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
+    for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64 });
+    for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
+    gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
+    gated(backend, { kernel, rows, bits }, { m: 40, n: 64, k: 128, group: 64, size: 1000 });
+  }, ["coopmat_map", kernel]);
+}

@@ -1,0 +1,252 @@
+/**
+ * What products on cooperative matrices rest on: element maps, weights in fragment order, rows in float16, sums of splits, and
+ * layouts that are made once. The packing is tested everywhere with a map of one known driver.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
+import { contiguousStrides } from "../../src/graph/shape.ts";
+import { Lowering, type Value } from "../../src/schedule/plan/context.ts";
+import { matrixMap, PAIRS, readMap } from "../../src/schedule/ops/coopmat.ts";
+import { type Layout, prepare, runPrepared } from "../../src/schedule/plan/weight_layouts.ts";
+import { Storage } from "../../src/schedule/plan/storage.ts";
+import { interleave, knownAnswer, quantized, repack } from "../support/quantized_fragments.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { assertClose, pack, unpack } from "../support/kernel_values.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(11);
+const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+const THREADS = 64;
+
+// ---- element maps ---------------------------------------------------------------------------------------------------
+
+Deno.test("readMap() takes the element maps that the kernels are written for, and no others", () => {
+  const known = knownAnswer();
+  const { weights, attention, pairs } = readMap(known);
+  assertEquals([weights, attention, pairs], [PAIRS, true, true]);
+  const change = (f: (words: Uint32Array) => void): ReturnType<typeof readMap> => {
+    const words = known.slice();
+    f(words);
+    return readMap(words);
+  };
+  assertEquals(change((w) => w[0] = 64).weights, undefined); // lanes
+  assertEquals(change((w) => w[2] = 16).weights, undefined); // elements of B
+  // Two elements of B swapped over a column: the product's form is gone, attention's is not.
+  const crossed = change((w) => [w[4 + 256], w[4 + 260]] = [w[4 + 260], w[4 + 256]]);
+  assertEquals([crossed.weights, crossed.attention], [undefined, true]);
+  assertEquals(change((w) => w[4 + 257] = w[4 + 256]).weights, undefined); // one element twice
+  // A in another order than sums.
+  const turned = change((w) => [w[4], w[5]] = [w[5], w[4]]);
+  assertEquals([turned.attention, turned.pairs], [false, false]);
+  // Both in another order, which only the kernels of several sequences mind.
+  const both = change((w) => [4, 516].forEach((at) => [w[at], w[at + 1]] = [w[at + 1], w[at]]));
+  assertEquals([both.weights?.length, both.pairs], [256, false]);
+});
+
+kernelTest("coopmat_map() tells where every element of a matrix is", (backend) => {
+  const map = matrixMap(backend);
+  for (const words of map.weights ? [map.weights] : []) assertEquals(new Set(words).size, 256);
+}, ["coopmat_map"]);
+
+kernelTest("coopmat_peak() adds up what it says", (backend) => {
+  const [subgroups, steps] = [6, 37]; // the second workgroup is not whole
+  const out = new Float32Array(256 * subgroups);
+  runKernel(backend, "coopmat_peak", {
+    spec: { THREADS: 128 },
+    push: { steps, count: subgroups },
+    buffers: { out },
+    grid: 2,
+  });
+  assertEquals(new Set(out), new Set([480 * steps]));
+}, ["coopmat_peak"]);
+
+// ---- quantized weights ----------------------------------------------------------------------------------------------
+
+kernelTest("coopmat_repack() puts every code, scale and bias where its lane reads it", (backend) => {
+  const { weights: map } = readMap(knownAnswer());
+  for (const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32]]) {
+    const w = quantized(n, k, bits, group);
+    const { codes, affine } = repack(backend, w, map!, float32);
+    const [steps, columns] = [Math.ceil(k / 64), Math.ceil(n / 128) * 128];
+    const groups = steps * 64 / group;
+    for (let block = 0; block < columns / 16; block++) {
+      for (let lane = 0; lane < 32; lane++) {
+        for (let depth = 0; depth < steps * 4; depth++) {
+          for (let e = 0; e < 8; e++) {
+            const at = map![lane * 8 + e];
+            const [column, row] = [block * 16 + at % 16, depth * 16 + (at >> 4)];
+            const expected = column < n && row < k ? w.codes[column * k + row] : 0;
+            const lanes = (block * steps + (depth >> 2)) * 32 * bits + lane * 4;
+            const found = bits === 4
+              ? codes[lanes + depth % 4] >> ((e >> 1) * 4 + (e & 1) * 16) & 15
+              : codes[lanes + (depth >> 1 & 1) * 128 + (depth & 1) * 2 + (e >> 2)] >>
+                  ((e >> 1 & 1) * 8 + (e & 1) * 16) & 255;
+            assertEquals(found, expected, `code ${e} of lane ${lane}, block ${block}, depth ${depth}`);
+          }
+        }
+        for (let g = 0; g < groups; g++) {
+          for (let half = 0; half < 2; half++) {
+            const column = block * 16 + map![lane * 8 + half * 4] % 16;
+            const real = column < n && g < k / group;
+            const pair = real ? [w.scales, w.biases].map((list) => list[column * (k / group) + g]) : [0, 0];
+            const word = affine[((block * groups + g) * 32 + lane) * 2 + half];
+            assertEquals(unpack(float16, Uint16Array.of(word & 0xffff, word >>> 16) as never), pair);
+          }
+        }
+      }
+    }
+  }
+}, ["coopmat_repack"]);
+
+kernelTest("coopmat_repack() puts two matrices in turns", (backend) => {
+  const { weights: map } = readMap(knownAnswer());
+  for (const [n, k, bits, group] of [[64, 96, 4, 32], [64, 128, 8, 64]]) {
+    const both = [0, 1].map(() => quantized(n, k, bits, group));
+    const found = interleave(backend, both[0], both[1], map!);
+    const single = both.map((w) => repack(backend, w, map!, float16));
+    for (const part of ["codes", "affine"] as const) {
+      const each = found[part].length / (2 * n / 16);
+      for (let block = 0; block < 2 * n / 16; block++) {
+        const at = (block >> 1) * each;
+        const expected = single[block % 2][part].subarray(at, at + each);
+        assertEquals(found[part].subarray(block * each, (block + 1) * each), expected, `${part} of block ${block}`);
+      }
+    }
+  }
+}, ["coopmat_repack"]);
+
+// ---- rows to float16, sums of splits ----------------------------------------------------------------------------------
+
+kernelTest("half_rows() keeps values that float16 alone could not hold", (backend) => {
+  for (const dtype of [float32, bfloat16]) {
+    for (const [rows, cols, scale] of [[1, 8, 1], [16, 64, 1e20], [37, 40, 1e-20], [50, 8, 0]]) {
+      const x = unpack(dtype, pack(dtype, random(rows * cols, scale)));
+      const out = new Uint16Array(rows * cols);
+      const powers = new Float32Array(Math.ceil(rows / 16));
+      runKernel(backend, "half_rows", {
+        spec: { THREADS, DTYPE_X: dtype.code },
+        push: { rows, cols },
+        buffers: { x: pack(dtype, x), out, powers },
+        grid: [2, Math.ceil(rows / 32), 1],
+      });
+      const halves = unpack(float16, out as never).map((v, i) => v * powers[Math.floor(i / cols / 16)]);
+      assertClose(halves, x, 1e-6, `${dtype.name} ${rows} x ${cols} of ${scale}`);
+      assert(powers.every((p) => Number.isInteger(Math.log2(p))), "powers of two");
+    }
+  }
+}, ["half_rows"]);
+
+kernelTest("sum_splits() adds the parts", (backend) => {
+  for (const dtype of [float32, float16, bfloat16]) {
+    for (const [count, splits] of [[1, 2], [1000, 3], [4096, 4]]) {
+      const parts = Float32Array.from(random(count * splits));
+      const out = pack(dtype, new Array(count).fill(0));
+      runKernel(backend, "sum_splits", {
+        spec: { THREADS, SPLITS: splits, DTYPE_OUT: dtype.code },
+        push: { count },
+        buffers: { parts, out },
+        items: Math.ceil(count / 4),
+      });
+      const sum = (i: number): number =>
+        Array.from({ length: splits }, (_, s) => parts[s * count + i]).reduce((a, b) => a + b);
+      assertClose(unpack(dtype, out), Array.from({ length: count }, (_, i) => sum(i)), 1e-5, `${dtype.name} ${count}`);
+    }
+  }
+}, ["sum_splits"]);
+
+// ---- prepared layouts -----------------------------------------------------------------------------------------------
+
+/** Twice the sources in a row, told apart by key. */
+function doubled(key: string, made: { count: number }): Layout {
+  return {
+    key,
+    results: [{ shape: [8], dtype: float32 }],
+    emit(l, [x], [out], upload) {
+      made.count++;
+      l.copy(x, { ...out, shape: [4], strides: [1] });
+      l.copy(upload(Uint32Array.of(1, 2, 3, 4), uint32), {
+        ...out,
+        dtype: uint32,
+        shape: [4],
+        strides: [1],
+        offset: 4,
+      });
+    },
+  };
+}
+
+kernelTest("prepare() makes a layout once and drops it with its source", (backend) => {
+  const active = backend.memory().active;
+  const source = new Storage(backend, 16);
+  backend.write(source.buffer, 0, new Uint8Array(Float32Array.of(1, 2, 3, 4).buffer));
+  const made = { count: 0 };
+  const ask = (key: string): { l: Lowering; values: readonly Value[] | undefined } => {
+    const l = new Lowering(backend, () => false, false);
+    const x: Value = {
+      slot: l.storageSlot(source),
+      offset: 0,
+      strides: contiguousStrides([4]),
+      shape: [4],
+      dtype: float32,
+    };
+    const values = prepare(l, [x], doubled(key, made));
+    runPrepared(l);
+    return { l, values };
+  };
+  const read = ({ l, values }: ReturnType<typeof ask>): { storage: Storage; numbers: number[] } => {
+    const slot = l.slots[values![0].slot];
+    assert(slot.kind === "storage");
+    const bytes = new Uint8Array(32);
+    backend.read(slot.storage.buffer, 0, bytes);
+    return {
+      storage: slot.storage,
+      numbers: [...new Float32Array(bytes.buffer, 0, 4), ...new Uint32Array(bytes.buffer, 16)],
+    };
+  };
+  const first = read(ask("a"));
+  assertEquals(first.numbers, [1, 2, 3, 4, 1, 2, 3, 4]);
+  assertEquals(read(ask("a")).storage === first.storage, true, "made once");
+  assertEquals(read(ask("b")).storage === first.storage, false, "each key has its own");
+  assertEquals(made.count, 2);
+
+  backend.write(source.buffer, 0, new Uint8Array(Float32Array.of(5, 6, 7, 8).buffer));
+  source.changed();
+  assertEquals(first.storage.refs, 0, "dropped with the old content");
+  assertEquals(read(ask("a")).numbers.slice(0, 4), [5, 6, 7, 8]);
+  source.release();
+  assertEquals(backend.memory().active, active, "freed with the source");
+});
+
+kernelTest("prepare() refuses intermediates and what would not fit", (backend) => {
+  const l = new Lowering(backend, () => false, false);
+  const made = { count: 0 };
+  assertEquals(prepare(l, [l.temporary([4], float32)], doubled("a", made)), undefined);
+  const source = new Storage(backend, 16);
+  const x: Value = { slot: l.storageSlot(source), offset: 0, strides: [1], shape: [4], dtype: float32 };
+  assertEquals(prepare(l, [{ ...x, strides: [0] }], doubled("a", made)), undefined);
+  const huge: Layout = { ...doubled("a", made), results: [{ shape: [backend.memory().total / 2], dtype: float32 }] };
+  assertEquals(prepare(l, [x], huge), undefined);
+  assertEquals(made.count, 0);
+  source.release();
+});
+
+kernelTest("the layouts of a lowering take their room one after another, and the device is asked once", (backend) => {
+  const { memory } = backend;
+  let asked = 0;
+  backend.memory = () => {
+    asked++;
+    return { ...memory.call(backend), available: 100 };
+  };
+  const source = new Storage(backend, 16);
+  try {
+    const l = new Lowering(backend, () => false, false);
+    const x: Value = { slot: l.storageSlot(source), offset: 0, strides: [1], shape: [4], dtype: float32 };
+    const made = ["a", "b", "c"].map((key) => prepare(l, [x], doubled(key, { count: 0 })) !== undefined);
+    runPrepared(l);
+    assertEquals([made, asked], [[true, true, false], 1]); // 32 bytes each, where twice as many are free
+  } finally {
+    backend.memory = memory;
+    source.release();
+  }
+});

@@ -1,0 +1,121 @@
+/** The kernels between the products of a prompt, which need no matrices, against float64 loops. */
+
+import { assert, assertEquals } from "@std/assert";
+import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { assertClose, pack, unpack } from "../support/kernel_values.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(23);
+const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+const values = (dtype: Dtype, n: number, scale = 1): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+const limitOf = (dtype: Dtype): number => dtype === float32 ? 1e-12 : dtype === float16 ? 1e-6 : 2e-5;
+
+// ---- add_norm -------------------------------------------------------------------------------------------------------
+
+interface NormCase {
+  readonly rows: number;
+  readonly cols: number;
+  readonly threads: number;
+  readonly splits?: number;
+  readonly scale?: number;
+  readonly x?: Dtype;
+  readonly parts?: Dtype;
+  readonly weight?: Dtype;
+  readonly total?: Dtype;
+  readonly out?: Dtype;
+  /** Size of the weights. */
+  readonly size?: number;
+}
+
+kernelTest("add_norm() adds parts to a residual and normalises it", (backend) => {
+  const cases: readonly NormCase[] = [
+    { rows: 1, cols: 4, threads: 32 },
+    { rows: 37, cols: 1024, threads: 256, splits: 4 },
+    { rows: 5, cols: 1000, threads: 64, splits: 3, scale: 16, parts: float16 },
+    { rows: 3, cols: 2560, threads: 256, splits: 1, x: bfloat16, parts: float16, weight: bfloat16 },
+    { rows: 9, cols: 132, threads: 128, splits: 2, x: float16, weight: float16, total: float16, out: float32 },
+    { rows: 7, cols: 64, threads: 64, x: bfloat16, total: bfloat16, out: bfloat16 },
+    { rows: 4, cols: 128, threads: 64, splits: 1, size: 1e6 }, // beyond float16
+  ];
+  for (const c of cases) {
+    const { rows, cols, threads, splits = 0, scale = 1, size = 1, x: xType = float32, weight: wType = float32 } = c;
+    const { parts: pType = float32, total: totalType = float32, out: outType = float16 } = c;
+    const what = JSON.stringify({
+      ...c,
+      x: xType.name,
+      parts: pType.name,
+      weight: wType.name,
+      total: totalType.name,
+      out: outType.name,
+    });
+    const x = values(xType, rows * cols, 3);
+    const parts = values(pType, splits * rows * cols, 2);
+    const weight = values(wType, cols, size);
+    const eps = 1e-3;
+    const total = pack(totalType, new Array(rows * cols).fill(0));
+    const out = pack(outType, new Array(rows * cols).fill(0));
+    const run = (buffers: Record<string, ArrayBufferView>): void =>
+      runKernel(backend, "add_norm", {
+        spec: {
+          THREADS: threads,
+          COLS: cols,
+          DTYPE_X: xType.code,
+          DTYPE_PARTS: pType.code,
+          DTYPE_WEIGHT: wType.code,
+          DTYPE_TOTAL: totalType.code,
+          DTYPE_OUT: outType.code,
+        },
+        push: { rows, splits, scale, eps },
+        buffers: { x: pack(xType, x), ...(splits > 0 ? { parts: pack(pType, parts) } : {}), ...buffers },
+        grid: [Math.min(rows, 3), Math.ceil(rows / 3), 1],
+      });
+    run({ weight: pack(wType, weight), total, out });
+    const sums = x.map((v, i) => {
+      for (let s = 0; s < splits; s++) v += scale * parts[s * rows * cols + i];
+      return v;
+    });
+    const expected = sums.map((v, i) => {
+      const row = sums.slice(Math.floor(i / cols) * cols, (Math.floor(i / cols) + 1) * cols);
+      const factor = 1 / Math.sqrt(row.reduce((sum, y) => sum + y * y, 0) / cols + eps);
+      const y = v * factor * weight[i % cols];
+      return outType === float16 ? Math.min(65504, Math.max(-65504, y)) : y;
+    });
+    assertClose(unpack(totalType, total), sums, limitOf(totalType), `total of ${what}`);
+    assertClose(unpack(outType, out), expected, limitOf(outType), `norm of ${what}`);
+    if (size > 1) assert(expected.some((y) => y === 65504), "the case reaches the limit");
+    // Each result by itself.
+    const [alone, only] = [total, out].map((array) => array.slice().fill(0));
+    run({ total: alone });
+    run({ weight: pack(wType, weight), out: only });
+    assertEquals(alone, total);
+    assertEquals(only, out);
+  }
+}, ["add_norm"]);
+
+// ---- rope_table -------------------------------------------------------------------------------------------------------
+
+kernelTest("rope_table() holds the turns of every position", (backend) => {
+  for (const [seq, dims, offset, base, scale] of [[5, 8, 0, 1e4, 1], [33, 128, 40000, 1e6, 0.25], [1, 64, 7, 5e5, 1]]) {
+    for (const scalar of [false, true]) {
+      for (const freqs of [undefined, Float32Array.from({ length: dims / 2 }, (_, i) => 1.5 ** i)]) {
+        const out = new Float32Array(seq * dims);
+        runKernel(backend, "rope_table", {
+          spec: { OFFSET_MODE: scalar ? 1 : 0, HAS_FREQS: freqs ? 1 : 0 },
+          push: { seq, rope_dims: dims, offset: scalar ? 12345 : offset, scale, log2_base: Math.log2(base) },
+          buffers: { ...(scalar ? { offset: Int32Array.of(offset) } : {}), ...(freqs ? { freqs } : {}), out },
+          items: seq * dims / 2,
+        });
+        for (let t = 0; t < seq; t++) {
+          for (let i = 0; i < dims / 2; i++) {
+            const angle = (t + offset) * scale * (freqs ? 1 / freqs[i] : base ** (-2 * i / dims));
+            const at = (t * (dims / 2) + i) * 2;
+            const error = Math.hypot(out[at] - Math.cos(angle), out[at + 1] - Math.sin(angle));
+            // The base comes as a logarithm in float32.
+            assert(error < 1e-4, `position ${t + offset}, pair ${i} of ${dims}: ${error}`);
+          }
+        }
+      }
+    }
+  }
+}, ["rope_table"]);

@@ -1,0 +1,161 @@
+/**
+ * q, k and v as one product whose heads are normalised, turned and cached, against float64 loops. Needs cooperative matrices; on a
+ * device without them these tests are ignored by name.
+ */
+
+import { assertEquals } from "@std/assert";
+import type { Backend } from "../../src/backend/backend.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
+import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { quantized, repack } from "../support/quantized_fragments.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { assertClose, pack, unpack } from "../support/kernel_values.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(31);
+const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
+const values = (dtype: Dtype, n: number, scale = 1): number[] => unpack(dtype, pack(dtype, random(n, scale)));
+
+interface HeadsCase {
+  readonly batch?: number;
+  readonly seq: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly dim: number;
+  readonly depth?: number;
+  readonly group?: number;
+  readonly start?: number;
+  readonly capacity?: number;
+  readonly blocks?: readonly [number, number];
+  readonly kv?: Dtype;
+  readonly weight?: Dtype;
+  readonly keep?: boolean;
+  /** Size of x. */
+  readonly size?: number;
+}
+
+function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: number, c: HeadsCase): void {
+  const { batch = 1, seq, heads, kvHeads, dim, depth = 64, group = 32, start = 0, capacity = seq + start } = c;
+  const { kv = float16, weight: wType = float32, blocks: [keyBlock, valueBlock] = [dim, dim], keep = true } = c;
+  const { size = 1 } = c;
+  const what = `${kernel} ${JSON.stringify({ ...c, kv: kv.name, weight: wType.name })}`;
+  const [rows, all, eps] = [batch * seq, heads + 2 * kvHeads, 1e-5];
+  const n = all * dim;
+  const w = quantized(n, depth, bits, group);
+  const { codes, affine } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const x = values(float16, rows * depth, size);
+  const [qNorm, kNorm] = [0, 1].map(() => values(wType, dim, 2));
+  const angles = random(seq * dim / 2, 3);
+  const before = values(kv, batch * kvHeads * dim * capacity);
+  const [keys, cached] = [0, 1].map(() => pack(kv, before));
+  const out = pack(float16, new Array(rows * n).fill(0.5));
+  const run = (buffers: Record<string, ArrayBufferView>): void =>
+    runKernel(backend, kernel, {
+      spec: {
+        THREADS: rowsEach < 64 ? 256 : 128,
+        N: n,
+        K: depth,
+        GROUP: group,
+        SCALED: 0,
+        DTYPE_OUT: float16.code,
+        HEADS: heads,
+        KV_HEADS: kvHeads,
+        HEAD_DIM: dim,
+        DTYPE_WEIGHT: wType.code,
+        DTYPE_KV: kv.code,
+        BLOCK_KEYS: keyBlock,
+        BLOCK_VALUES: valueBlock,
+        KEEP: keep ? 1 : 0,
+      },
+      push: { m: rows, seq, capacity, eps },
+      buffers: {
+        x: pack(float16, x),
+        codes,
+        affine,
+        table: Float32Array.from(angles.flatMap((a) => [Math.cos(a), Math.sin(a)])),
+        ...(heads > 0 ? { q_norm: pack(wType, qNorm) } : {}),
+        k_norm: pack(wType, kNorm),
+        ...buffers,
+      },
+      grid: [Math.ceil(rows / rowsEach), Math.ceil(n / 128), 1],
+    });
+  run({ out, start: Int32Array.of(start), keys, values: cached });
+
+  const sums = new Float64Array(rows * n);
+  for (let j = 0; j < n; j++) {
+    for (let i = 0; i < rows; i++) {
+      for (let t = 0; t < depth; t++) {
+        const g = Math.floor((j * depth + t) / group);
+        sums[i * n + j] += x[i * depth + t] * (w.scales[g] * w.codes[j * depth + t] + w.biases[g]);
+      }
+    }
+  }
+  const head = (row: number, h: number): number[] => {
+    const from = [...sums.subarray((row * all + h) * dim, (row * all + h + 1) * dim)];
+    if (h >= heads + kvHeads) return from;
+    const factor = 1 / Math.sqrt(from.reduce((sum, v) => sum + v * v, 0) / dim + eps);
+    const normed = from.map((v, i) => v * factor * (h < heads ? qNorm : kNorm)[i]);
+    const half = dim / 2;
+    return normed.map((v, i) => {
+      const [cos, sin] = [Math.cos, Math.sin].map((f) => f(angles[row % seq * half + i % half]));
+      return i < half ? v * cos - normed[i + half] * sin : v * cos + normed[i - half] * sin;
+    });
+  };
+  const expected = new Array<number>(rows * n).fill(0.5);
+  const [expectedKeys, expectedValues] = [before.slice(), before.slice()];
+  const first = Math.min(Math.max(start, 0), capacity - seq);
+  for (let row = 0; row < rows; row++) {
+    for (let h = 0; h < all; h++) {
+      const turned = head(row, h);
+      const to = (row * all + h) * dim;
+      if (h < heads || keep) turned.forEach((v, d) => expected[to + d] = Math.min(65504, Math.max(-65504, v)));
+      if (h < heads) continue;
+      const [cache, block] = h < heads + kvHeads ? [expectedKeys, keyBlock] : [expectedValues, valueBlock];
+      const place = Math.floor(row / seq) * kvHeads + (h - heads) % kvHeads;
+      turned.forEach((v, d) => {
+        const at = (place * (dim / block) + Math.floor(d / block)) * capacity + first + row % seq;
+        cache[at * block + d % block] = v;
+      });
+    }
+  }
+  assertClose(unpack(float16, out), expected, 2e-6, `rows of ${what}`);
+  const limit = kv === bfloat16 ? 2e-5 : 2e-6;
+  assertClose(unpack(kv, keys), expectedKeys, limit, `keys of ${what}`);
+  assertClose(unpack(kv, cached), expectedValues, limit, `values of ${what}`);
+  const again = out.slice().fill(0);
+  run({ out: again });
+  if (keep) assertEquals(again, out, "the same without a cache");
+}
+
+for (const bits of [4, 8]) {
+  for (const rows of [16, 32, 64]) {
+    const kernel = `coopmat_heads_${rows}${bits === 8 ? "_8bit" : ""}` as KernelName;
+    const run = (backend: Backend, c: HeadsCase): void => check(backend, kernel, rows, bits, c);
+    const needs: KernelName[] = ["coopmat_map", kernel];
+    kernelTest(`${kernel}() takes heads of 16 to 128 features`, (backend) => {
+      for (const dim of [16, 32, 64, 128]) {
+        run(backend, { seq: 17, heads: 2, kvHeads: 1, dim });
+        run(backend, { seq: 33, heads: 3, kvHeads: 3, dim, blocks: [4, 8], capacity: 64, start: 9 });
+      }
+      run(backend, { seq: 40, heads: 0, kvHeads: 3, dim: 64, keep: false, blocks: [4, 8] });
+    }, needs);
+    kernelTest(`${kernel}() takes any number of rows, batches, and other dtypes`, (backend) => {
+      for (const seq of [1, 31, 32, 63, 65, 130]) {
+        run(backend, {
+          seq,
+          heads: 1,
+          kvHeads: 1,
+          dim: 128,
+          capacity: seq + 5,
+          start: 5,
+          blocks: [4, 8],
+          kv: bfloat16,
+        });
+      }
+      run(backend, { batch: 3, seq: 21, heads: 2, kvHeads: 1, dim: 64, kv: float32, weight: bfloat16 });
+      run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, capacity: 22, start: 9, weight: float16 }); // clamped
+      run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, depth: 448, group: 64, keep: false });
+    }, needs);
+  }
+}

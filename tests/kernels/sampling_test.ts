@@ -1,0 +1,398 @@
+/** Kernels random_bits, sort_init, sort_pass, sort_finish and sample on every device: exact words, orders and tokens. */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
+import { nodeOf, wrap } from "../../src/array/tensor.ts";
+import type { Backend } from "../../src/backend/backend.ts";
+import type { Dtype } from "../../src/graph/dtype.ts";
+import {
+  bfloat16,
+  float16,
+  float32,
+  hostBits,
+  hostValue,
+  hostView,
+  int32,
+  int8,
+  uint32,
+} from "../../src/graph/dtype.ts";
+import { makeNode } from "../../src/graph/node.ts";
+import { kernelTest, runKernel } from "../support/harness.ts";
+import { generator } from "../support/oracle.ts";
+
+// ---- random_bits ------------------------------------------------------------------------------------------------------
+
+function randomBits(backend: Backend, keys: number[], wordsPerKey: number): Uint32Array {
+  const count = keys.length / 2;
+  const out = new Uint32Array(count * wordsPerKey);
+  runKernel(backend, "random_bits", {
+    push: { keys: count, words_per_key: wordsPerKey },
+    buffers: { keys: Uint32Array.from(keys), out },
+    items: count * Math.ceil(wordsPerKey / 2),
+  });
+  return out;
+}
+
+// mx.random.split(key, 5), and mx.random.uniform(shape=(n,), key=key), which is float32(bits) / 2^32.
+const GOLDEN = [
+  {
+    key: [0, 0],
+    split: [
+      1524306142,
+      2595015335,
+      1836460763,
+      990488084,
+      1416732029,
+      1887795613,
+      1078027127,
+      1191019179,
+      3297765038,
+      3069809391,
+    ],
+    uniform: [
+      [0.41845712065696716],
+      [0.21629545092582703, 0.8041241765022278],
+      [0.9653214812278748, 0.3146817088127136, 0.6330299973487854],
+      [
+        ...[0.5322265028953552, 0.349656879901886, 0.35358649492263794, 0.7213709950447083],
+        ...[0.10100969672203064, 0.9829632043838501, 0.19538767635822296],
+      ],
+    ],
+  },
+  {
+    key: [0, 42],
+    split: [
+      2765691542,
+      1385194879,
+      831049250,
+      3807460095,
+      3616728933,
+      824333390,
+      1482326074,
+      1083977345,
+      2713995981,
+      2812206153,
+    ],
+    uniform: [
+      [0.4267275631427765],
+      [0.015010069124400616, 0.6789629459381104],
+      [0.5741444230079651, 0.10015823692083359, 0.05946118012070656],
+      [
+        ...[0.6878003478050232, 0.5995789766311646, 0.26520177721977234, 0.3914102613925934],
+        ...[0.7629221677780151, 0.28484806418418884, 0.040389541536569595],
+      ],
+    ],
+  },
+];
+
+kernelTest("random_bits gives MLX's words", (backend) => {
+  for (const { key, split, uniform } of GOLDEN) {
+    assertEquals([...randomBits(backend, key, 10)], split);
+    for (const expected of uniform) {
+      const words = randomBits(backend, key, expected.length);
+      assertEquals([...words].map((w) => Math.fround(Math.fround(w) / 2 ** 32)), expected.map(Math.fround));
+    }
+  }
+});
+
+kernelTest("random_bits treats each key on its own", (backend) => {
+  const keys = GOLDEN.flatMap((g) => g.key);
+  for (const words of [1, 4, 131]) {
+    const apart = GOLDEN.flatMap((g) => [...randomBits(backend, g.key, words)]);
+    assertEquals([...randomBits(backend, keys, words)], apart);
+  }
+});
+
+// ---- sort -------------------------------------------------------------------------------------------------------------
+
+/** The dispatches of sort_pass by the rule of shaders/include/push.h. */
+function sortPasses(padded: number, threads: number): [k: number, j: number][] {
+  const span = Math.min(2 * threads, padded);
+  if (span < 2) return [];
+  const passes: [number, number][] = [[span, span / 2]];
+  for (let k = 2 * span; k <= padded; k *= 2) {
+    for (let j = k / 2; j >= span; j /= 2) passes.push([k, j]);
+    passes.push([k, span / 2]);
+  }
+  return passes;
+}
+
+/** Sorted values and their indices of (rows, cols). */
+function sort(
+  backend: Backend,
+  dtype: Dtype,
+  values: ArrayLike<number>,
+  cols: number,
+  threads = 32,
+): { sorted: number[]; order: number[] } {
+  const rows = values.length / cols;
+  const padded = 2 ** Math.ceil(Math.log2(cols));
+  const input = hostView(dtype, new Uint8Array(values.length * dtype.bytes));
+  for (let i = 0; i < values.length; i++) input[i] = hostBits(dtype, values[i]);
+  const keys = new Uint32Array(rows * padded);
+  const indices = new Uint32Array(rows * padded);
+  const shape = { rows, cols, padded };
+  const spec = { THREADS: threads };
+  runKernel(backend, "sort_init", {
+    spec: { ...spec, DTYPE_IN: dtype.code },
+    push: shape,
+    buffers: { in: input, keys, indices },
+    items: rows * padded,
+  });
+  const grid = rows * padded / Math.min(2 * threads, padded);
+  for (const [pass_k, pass_j] of sortPasses(padded, threads)) {
+    runKernel(backend, "sort_pass", { spec, push: { ...shape, pass_k, pass_j }, buffers: { keys, indices }, grid });
+  }
+  const sorted = input.slice();
+  const order = new Uint32Array(values.length);
+  const finish = { push: shape, items: rows * cols };
+  runKernel(backend, "sort_finish", {
+    ...finish,
+    spec: { ...spec, DTYPE_OUT: dtype.code },
+    buffers: { in: input, indices, out: sorted },
+  });
+  runKernel(backend, "sort_finish", {
+    ...finish,
+    spec: { ...spec, DTYPE_OUT: uint32.code },
+    buffers: { indices, out: order },
+  });
+  return { sorted: Array.from(sorted, (_, i) => Number(hostValue(dtype, sorted, i))), order: [...order] };
+}
+
+/** Stable, NaN last. */
+function checkSort(backend: Backend, dtype: Dtype, values: number[], cols: number, threads?: number): void {
+  const { sorted, order } = sort(backend, dtype, values, cols, threads);
+  const expected: number[] = [];
+  for (let row = 0; row < values.length; row += cols) {
+    const indices = Array.from({ length: cols }, (_, i) => i);
+    const rank = (i: number): [number, number] => [Number(Number.isNaN(values[row + i])), values[row + i]];
+    expected.push(...indices.sort((a, b) => {
+      const [[nanA, x], [nanB, y]] = [rank(a), rank(b)];
+      return nanA - nanB || (nanA ? 0 : x < y ? -1 : x > y ? 1 : 0) || a - b;
+    }));
+  }
+  assertEquals(order, expected, `argsort ${dtype.name} of ${cols} on ${backend.name}`);
+  assertEquals(
+    sorted,
+    expected.map((index, i) => values[i - i % cols + index]),
+    `sort ${dtype.name} of ${cols} on ${backend.name}`,
+  );
+}
+
+kernelTest("sort orders rows of any length stably", (backend) => {
+  const next = generator(11);
+  for (const [rows, cols] of [[1, 1], [3, 2], [2, 3], [5, 64], [2, 65], [1, 1000]]) {
+    const values = Array.from({ length: rows * cols }, () => Math.floor(next() * 60) - 30);
+    for (const dtype of [float32, bfloat16, int8, int32]) checkSort(backend, dtype, values, cols);
+    checkSort(backend, uint32, values.map((v) => v + 30), cols);
+  }
+  checkSort(backend, float32, Array.from({ length: 5000 }, () => Math.fround(next())), 5000, 256);
+});
+
+kernelTest("sort puts NaN last and both zeros in place", (backend) => {
+  const [nan, inf] = [NaN, Infinity];
+  for (const dtype of [float32, float16, bfloat16]) {
+    checkSort(backend, dtype, [3, nan, -0, 0, -inf, inf, nan, 1, -0, -2, 0], 11);
+  }
+  checkSort(backend, uint32, [2 ** 32 - 1, 0, 2 ** 32 - 1, 5, 2 ** 31], 5);
+  checkSort(backend, int32, [2 ** 31 - 1, -(2 ** 31), 0, -1, 1], 5);
+});
+
+// ---- sample -----------------------------------------------------------------------------------------------------------
+
+interface Sampling {
+  readonly temperature: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly topK?: number;
+}
+
+/** Tokens of rows of logits by op `sample`, whose kernels differ from device to device. */
+function sample(
+  backend: Backend,
+  dtype: Dtype,
+  logits: ArrayLike<number>,
+  cols: number,
+  s: Sampling,
+  uniforms?: number[],
+): number[] {
+  const rows = logits.length / cols;
+  const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0 };
+  return mx.withDevice(backend.name, () =>
+    mx.tidy(() => {
+      const inputs = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
+      if (uniforms) inputs.push(mx.array(Float32Array.from(uniforms)));
+      return wrap(makeNode("sample", inputs.map(nodeOf), [rows], uint32, attrs)).tolist() as number[];
+    }));
+}
+
+/** Indices that pass the filters, by sorting: likelier first, then the lower index. */
+function kept(logits: ArrayLike<number>, s: Sampling): Set<number> {
+  const order = Array.from(logits, (_, i) => i).sort((a, b) => logits[b] - logits[a] || a - b);
+  const most = logits[order[0]];
+  const weights = order.map((i) => Math.exp(logits[i] - most));
+  const total = weights.reduce((a, b) => a + b, 0);
+  const result = new Set<number>();
+  let above = 0; // mass of strictly likelier tokens
+  let group = 0; // mass of the tokens as likely as this one that came before it
+  order.forEach((token, rank) => {
+    if (rank > 0 && logits[token] < logits[order[rank - 1]]) [above, group] = [above + group, 0];
+    group += weights[rank];
+    if (s.topP && s.topP < 1 && above >= Math.fround(s.topP) * total) return;
+    if (s.minP && logits[token] < most + Math.log(s.minP)) return;
+    if (s.topK && rank >= s.topK) return;
+    result.add(token);
+  });
+  return result;
+}
+
+/** Asserts that `token` is the draw of the definition, or next to it within rounding. */
+function assertDraw(logits: ArrayLike<number>, s: Sampling, uniform: number, token: number, what: string): void {
+  const keep = kept(logits, s);
+  assert(keep.has(token), `${what}: ${token} was filtered out`);
+  let most = -Infinity;
+  for (const i of keep) most = Math.max(most, logits[i]);
+  let [total, before] = [0, 0];
+  for (let i = 0; i < logits.length; i++) {
+    if (i === token) before = total;
+    if (keep.has(i)) total += Math.exp((logits[i] - most) / s.temperature);
+  }
+  const after = before + Math.exp((logits[token] - most) / s.temperature);
+  const slack = 1e-6;
+  assert(
+    before / total - slack <= uniform && uniform <= after / total + slack,
+    `${what}: ${uniform} outside ${before / total} to ${after / total}`,
+  );
+}
+
+const SAMPLINGS: Sampling[] = [
+  { temperature: 1 },
+  { temperature: 0.6, topP: 0.95, topK: 20 },
+  { temperature: 0.7, topP: 0.8 },
+  { temperature: 1.5, topK: 5 },
+  { temperature: 0.9, minP: 0.05 },
+  { temperature: 1, topP: 0.9, minP: 0.02, topK: 40 },
+  { temperature: 1, topK: 1 },
+  { temperature: 1, topP: 1e-6 },
+  { temperature: 1, minP: 1 },
+  { temperature: 0.01 },
+  { temperature: 1, topK: 1_000_000 },
+];
+
+kernelTest("sample draws by the definition of MLX-LM's sampler", (backend) => {
+  const next = generator(21);
+  const normal = (): number => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next());
+  for (const cols of [1, 2, 31, 300, 5003]) {
+    for (const spread of [0.1, 3]) {
+      const logits = Float32Array.from({ length: cols }, () => normal() * spread);
+      for (const s of SAMPLINGS) {
+        const uniforms = [0, 0.25, Math.fround(next()), 1 - 2 ** -24];
+        const tokens = sample(backend, float32, uniforms.flatMap(() => [...logits]), cols, s, uniforms);
+        tokens.forEach((token, i) =>
+          assertDraw(logits, s, uniforms[i], token, `${JSON.stringify(s)} of ${cols} on ${backend.name}`)
+        );
+      }
+    }
+  }
+});
+
+kernelTest("sample keeps ties by index and by value as documented", (backend) => {
+  const logits = [0, 2, 1, 2, 2, 1, -1, 2];
+  const draw = (s: Sampling): Set<number> => {
+    const uniforms = Array.from({ length: 64 }, (_, i) => i / 64);
+    return new Set(sample(backend, float32, uniforms.flatMap(() => logits), 8, s, uniforms));
+  };
+  assertEquals(draw({ temperature: 1, topK: 2 }), new Set([1, 3]));
+  assertEquals(draw({ temperature: 1, topK: 5 }), new Set([1, 2, 3, 4, 7]));
+  assertEquals(draw({ temperature: 1, topP: 0.3 }), new Set([1, 3, 4, 7]));
+  assertEquals(draw({ temperature: 1, topP: 0.3, topK: 3 }), new Set([1, 3, 4]));
+  assertEquals(draw({ temperature: 1, minP: 0.3 }), new Set([1, 2, 3, 4, 5, 7]));
+});
+
+kernelTest("sample finds thresholds among hundreds of ties, of close logits and far below the maximum", (backend) => {
+  const next = generator(41);
+  const uniforms = [0, 0.3, Math.fround(next()), 1 - 2 ** -24];
+  const flat = Float32Array.from({ length: 20_011 }, () => next() * 0.1); // all in one bin of the histogram
+  const stepped = Float32Array.from({ length: 20_011 }, () => Math.floor(next() * 12) / 4); // a dozen values
+  const wide = Float32Array.from({ length: 3001 }, () => next() * 40);
+  const tail = Float32Array.from({ length: 5003 }, (_, i) => i === 777 ? 9 : next() * 0.1); // 38 % of the mass are far
+  for (const logits of [flat, stepped, wide, tail]) {
+    for (const topK of [1, 300, 1900, 15_000]) {
+      for (const topP of [0, 1e-4, 0.2, 0.9]) {
+        const s = { temperature: 0.8, topK, topP };
+        const tokens = sample(backend, float32, uniforms.flatMap(() => [...logits]), logits.length, s, uniforms);
+        tokens.forEach((token, i) =>
+          assertDraw(logits, s, uniforms[i], token, `${JSON.stringify(s)} on ${backend.name}`)
+        );
+      }
+    }
+  }
+});
+
+kernelTest("sample finds the few likeliest wherever they lie among many parts", (backend) => {
+  const next = generator(61);
+  const cols = 30_011; // 30 slices, the last one short
+  const row = (of: (i: number) => number): Float32Array => Float32Array.from({ length: cols }, (_, i) => of(i));
+  const rows = [
+    row(() => next() * 9 - 4), // everywhere
+    row((i) => i >= 5120 && i < 5140 ? 4 + next() : next() * 3), // in one slice
+    row((i) => i % 11_000 === 7 ? i / 50_000 : -Infinity), // three tokens
+    row((i) => Math.floor(i / 1024) % 2 === 0 ? -Infinity : 100 * next() - 300), // no mass but near the largest
+    row((i) => i > 29_900 ? 1 : 1 - 1e-6 * next()), // hundreds of ties
+  ];
+  const uniforms = [0, 0.4, Math.fround(next()), 1 - 2 ** -24];
+  for (const logits of rows) {
+    for (const s of [{ topK: 7 }, { topK: 5, topP: 0.8 }, { topK: 6, topP: 0.999, minP: 0.2 }]) {
+      for (const temperature of [0.6, 50]) {
+        const how = { ...s, temperature };
+        const tokens = sample(backend, float32, uniforms.flatMap(() => [...logits]), cols, how, uniforms);
+        tokens.forEach((token, i) =>
+          assertDraw(logits, how, uniforms[i], token, `${JSON.stringify(how)} on ${backend.name}`)
+        );
+      }
+    }
+  }
+});
+
+kernelTest("sample takes many rows", (backend) => {
+  const next = generator(51);
+  const [rows, cols] = [150, 40];
+  const logits = Array.from({ length: rows * cols }, () => Math.fround(next() * 4));
+  const uniforms = Array.from({ length: rows }, () => Math.fround(next()));
+  const s = { temperature: 0.9, topK: 7, topP: 0.8 };
+  sample(backend, float32, logits, cols, s, uniforms).forEach((token, i) =>
+    assertDraw(logits.slice(i * cols, (i + 1) * cols), s, uniforms[i], token, `row ${i} on ${backend.name}`)
+  );
+});
+
+kernelTest("sample takes the first largest logit at temperature 0 and no token without a finite maximum", (backend) => {
+  const inf = Infinity;
+  const none = 0xffffffff;
+  const rows = [[1, 5, 5, 0], [-3, -2, -2, -9], [1, NaN, 9, NaN], [1, inf, 0, inf], [-inf, -inf, -inf, -inf]];
+  assertEquals(sample(backend, float32, rows.flat(), 4, { temperature: 0 }), [1, 1, none, none, none]);
+  assertEquals(sample(backend, float32, rows.slice(2).flat(), 4, { temperature: 1 }, [0.9, 0.9, 0.9]), [
+    none,
+    none,
+    none,
+  ]);
+  assertEquals(sample(backend, float32, [-inf, 0, -inf, 0], 4, { temperature: 1 }, [0.75]), [3]);
+});
+
+kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {
+  const next = generator(31);
+  const cols = 151_936;
+  for (const dtype of [bfloat16, float16, float32]) {
+    const logits = Float32Array.from({ length: cols }, () => next() ** 4 * 24 - 12);
+    const input = hostView(dtype, new Uint8Array(cols * dtype.bytes));
+    logits.forEach((v, i) => input[i] = hostBits(dtype, v));
+    const held = logits.map((_, i) => Number(hostValue(dtype, input, i)));
+    for (const s of [SAMPLINGS[0], SAMPLINGS[1], SAMPLINGS[2]]) {
+      const uniform = Math.fround(next());
+      const [token] = sample(backend, dtype, held, cols, s, [uniform]);
+      assertDraw(held, s, uniform, token, `${JSON.stringify(s)} of ${dtype.name} on ${backend.name}`);
+    }
+    assertEquals(sample(backend, dtype, held, cols, { temperature: 0 }), [
+      held.indexOf(held.reduce((a, b) => Math.max(a, b))),
+    ]);
+  }
+});

@@ -1,0 +1,141 @@
+/**
+ * Chat templates of models: prompts token for token, who wrote what, limits, and checks of conversations. What templates render to
+ * beside Python's Jinja is in jinja_test.ts.
+ */
+
+import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
+import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../../src/llm/chat_template.ts";
+import { LlmError } from "../../src/llm/error.ts";
+import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
+import { qwen3Source, tinySource } from "../support/models.ts";
+
+const user = (content: string): ChatMessage => ({ role: "user", content });
+const assistant = (content: string, more: Partial<ChatMessage> = {}): ChatMessage => ({
+  role: "assistant",
+  content,
+  ...more,
+});
+/** A golden file of Python's Jinja, or what it was made from. */
+const golden = (name: string) => JSON.parse(Deno.readTextFileSync(new URL(`golden/${name}.json`, import.meta.url)));
+const { tools: TOOLS, plain: PLAIN, qwen3: QWEN3 } = golden("conversations");
+const { prompts: PROMPTS } = golden("chat_templates");
+
+const OPTIONS: readonly ChatOptions[] = [{}, { enableThinking: false }, { enableThinking: true }, {
+  addGenerationPrompt: false,
+}];
+
+for (
+  const { name, source, conversations, options } of [
+    {
+      name: "Qwen3",
+      source: await qwen3Source(),
+      conversations: { ...PLAIN, ...QWEN3 },
+      options: [...OPTIONS, { tools: TOOLS }],
+    },
+    { name: "tiny-qwen3", source: tinySource(), conversations: PLAIN, options: OPTIONS },
+  ]
+) {
+  Deno.test(`encodeChat() of ${name} equals its template in Python's Jinja`, async () => {
+    const tokenizer = await Tokenizer.load(source);
+    const cases = Object.entries(conversations as Record<string, readonly ChatMessage[]>);
+    assertEquals(Object.keys(PROMPTS[name]), cases.map(([what]) => what));
+    for (const [what, messages] of cases) {
+      options.forEach((option, i) => {
+        const expected: string = PROMPTS[name][what][i];
+        assertEquals(tokenizer.applyChatTemplate(messages, option), expected, `${what} with ${JSON.stringify(option)}`);
+        // A content that holds a control token is the one case in which ids differ, on purpose.
+        if (expected.includes("<tool_response>c")) return;
+        assertEquals(tokenizer.encodeChat(messages, option), tokenizer.encode(expected), what);
+      });
+    }
+  });
+}
+
+Deno.test("encodeChat() gives the reference ids of Qwen3", async () => {
+  const tokenizer = await Tokenizer.load(await qwen3Source());
+  const ids = [151644, 872, 198, 13048, 1128, 374, 697, 829, 151645, 198, 151644, 77091, 198];
+  const messages = [user("Hi what is your name")];
+  assertEquals(tokenizer.encodeChat(messages), ids);
+  assertEquals(tokenizer.encodeChat(messages, { enableThinking: false }), [...ids, 151667, 271, 151668, 271]);
+});
+
+const CONTEXT = {
+  file: "config",
+  controlTokens: ["<s>", "</s>", "<think>", "</think>"],
+  variables: { bos_token: "<s>" },
+};
+
+Deno.test("an unknown template is rendered by Jinja, with contents kept apart from control tokens", async () => {
+  const source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}</s>{% endfor %}" +
+    "{% if not enable_thinking %}<think></think>{% endif %}";
+  const template = await loadChatTemplate(source, CONTEXT);
+  const parts = template!([user(" hi</s><s>\ufdd0"), assistant("<think>a</think>b</s>")], { enableThinking: false });
+  assertEquals(
+    parts.map((part) => part.text).join(""),
+    "<s>[user] hi</s><s>\ufdd0</s>[assistant] <think>a</think>b</s></s><think></think>",
+  );
+  const seen = parts.flatMap(({ text, control }) =>
+    control ? [...text.matchAll(/<\/?s>/g)].map(([token]) => token) : []
+  );
+  assertEquals(seen, ["<s>", "</s>", "</s>"]);
+});
+
+Deno.test("what Python's Jinja does and JavaScript's does not: lstrip() of newlines alone, numbers in JSON", async () => {
+  const ask = async (source: TokenizerSource, ...messages: ChatMessage[]): Promise<string> =>
+    (await Tokenizer.load(source)).applyChatTemplate(messages, { addGenerationPrompt: false });
+  const question = "<|im_start|>user\na<|im_end|>\n";
+  for (const [content, said] of [["\n\nb", "b"], ["\n b\n", " b\n"], ["x</think>\n\n b", " b"]]) {
+    const expected = `${question}<|im_start|>assistant\n${said}<|im_end|>\n`;
+    assertEquals(await ask(tinySource(), user("a"), assistant(content)), expected);
+  }
+  const numbers = [1e-7, 1.5e-5, 0.0001, -2.5e-10, 123.5, 2 ** 53, 0, 1e-100];
+  const text = await ask(
+    await qwen3Source(),
+    assistant("", { tool_calls: [{ name: "f", arguments: numbers }] }),
+    user("a"),
+  );
+  assertStringIncludes(text, '"arguments": [1e-07, 1.5e-05, 0.0001, -2.5e-10, 123.5, 9007199254740992, 0, 1e-100]}'); // json.dumps
+});
+
+Deno.test("templates are held to limits", async () => {
+  const load = (source: string) => loadChatTemplate(source, CONTEXT);
+  await assertRejects(() => load("x".repeat(300_000)), LlmError, "chat_template has 300000 characters, at most 262144");
+  await assertRejects(() => load("{% for %}"), LlmError, "config: chat_template:");
+  const ranges = await load("{% for i in range(100000000) %}{{ i }}{% endfor %}");
+  assertThrows(() => ranges!([user("a")], {}), LlmError, "range() of 100000000 items in all, at most 100000");
+  const many = await load("{% for i in range(1000) %}{% for j in range(1000) %}{{ j }}{% endfor %}{% endfor %}");
+  assertThrows(() => many!([user("a")], {}), LlmError, "items in all, at most 100000");
+  const long = await load("{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}");
+  assertThrows(() => long!([user("a".repeat(10_000))], {}), LlmError, "The prompt has");
+  assert(await loadChatTemplate(undefined, CONTEXT) === undefined);
+});
+
+Deno.test("conversations are checked", async () => {
+  const tokenizer = await Tokenizer.load(tinySource());
+  const wrong = (messages: unknown, message: string, options: ChatOptions = {}) =>
+    assertThrows(() => tokenizer.encodeChat(messages as ChatMessage[], options), LlmError, message);
+  wrong([], "The conversation has no messages");
+  wrong(
+    [{ role: "developer", content: "a" }],
+    'messages[0].role is "developer", expected system, user, assistant, tool',
+  );
+  wrong([{ role: "user", content: ["a"] }], "messages[0].content is not a string");
+  for (const calls of [5, "ab", [null], [{}], [{ function: {} }]]) {
+    const messages = [user("a"), { role: "assistant", content: null, tool_calls: calls }];
+    wrong(messages, "messages[1].tool_calls is not a list of calls that have a name");
+  }
+  for (const tools of [5, "ab", TOOLS[0], [null]]) {
+    const message = "tools is not a list of objects that describe a function each";
+    wrong([user("a")], message, { tools } as unknown as ChatOptions);
+  }
+  wrong([user("a")], "does not know tools", { tools: TOOLS });
+  wrong(new Array(10_001).fill(user("a")), "The conversation has 10001 messages, at most 10000");
+  const { config: _, ...source } = tinySource();
+  const bare = await Tokenizer.load(source);
+  assertEquals(bare.hasChatTemplate, false);
+  assertThrows(
+    () => bare.encodeChat([user("a")]),
+    LlmError,
+    "The model has no chat template: pass the prompt as a string",
+  );
+});

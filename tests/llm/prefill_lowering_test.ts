@@ -1,0 +1,135 @@
+/**
+ * Lowering of prompts for a device with matrix units, on any machine: a backend that says it has every kernel and runs none. What
+ * the kernels compute is tested where they run (`prompt_layers_test.ts`); here it is that every graph finds its way, also those of
+ * passes that nobody evaluated before the next one, and how much of it is fused.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
+import { closeDevices, getBackend } from "../../src/backend/devices.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
+import type { KvCache } from "../../src/llm/kv_cache.ts";
+import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
+import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
+import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
+import { options } from "../../src/schedule/plan/options.ts";
+
+/** Kernels that only the CPU has: without them weights stay as they are. */
+const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
+
+/** Makes the CPU's backend one that has all kernels of a GPU and runs nothing; ended with all devices. */
+function withoutRunning(maxThreads: number): void {
+  const backend = getBackend("wasm");
+  let plans = 0;
+  // What coopmat_map writes: 32 lanes with 8 elements of each matrix, and where those lie.
+  const places = Array.from(PAIRS, (word) => (word & 15) * 16 + (word >> 4));
+  const map = Uint32Array.from([32, 8, 8, 8, ...places, ...PAIRS, ...places]);
+  Object.assign(backend, {
+    has: (kernel: string) => !OF_CPU.has(kernel),
+    limits: { ...backend.limits, maxThreads, subgroup: 32 },
+    compile: () => ++plans,
+    run: () => 0,
+    release: () => {},
+    barriers: () => 0,
+    read: (_: number, __: number, out: Uint8Array) => out.set(new Uint8Array(map.buffer).subarray(0, out.length)),
+  });
+  assertEquals(matrixMap(backend), { weights: PAIRS, attention: true, pairs: true });
+}
+
+const SHAPE: ModelShape = {
+  hidden: 128,
+  intermediate: 128,
+  layers: 3,
+  heads: 2,
+  kvHeads: 1,
+  headDim: 64,
+  tied: true,
+  vocab: 4096,
+};
+
+/** What is evaluated, and the layers of a prompt that are fused in front of attention. */
+const ASKED: readonly (readonly [string, (cache: KvCache, logits: mx.Tensor) => readonly mx.Tensor[], number])[] = [
+  ["logits", (_, logits) => [logits], 3],
+  ["logits, keys and values", ({ state }, logits) => [logits, ...state], 3],
+  ["keys and values", ({ state }) => state, 3],
+  ["keys", ({ keys }) => keys, 0], // an opening writes both
+];
+
+/** Runs a body with a model on such a device, whose workgroups have at most so many threads. */
+async function lowering(
+  format: ModelFormat,
+  dtype: mx.Dtype,
+  maxThreads: number,
+  body: (model: mx.lm.LanguageModel) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  await writeModel(`${folder}/model`, SHAPE, { groupSize: 64, ...format });
+  const before = { ...options };
+  try {
+    mx.setDefaultDevice("wasm");
+    withoutRunning(maxThreads);
+    options.regions = "on";
+    const { model } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype });
+    await body(model);
+    model[Symbol.dispose]();
+  } finally {
+    Object.assign(options, before);
+    closeDevices();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** The kernels of passes over prompts of some sizes, one behind the other. */
+async function kernelsOf(
+  model: mx.lm.LanguageModel,
+  sizes: readonly number[],
+  evaluate: (cache: KvCache, logits: mx.Tensor, isLast: boolean) => void,
+): Promise<readonly mx.KernelTime[]> {
+  using cache = model.makeCache();
+  const { kernels } = await mx.profile(
+    () =>
+      mx.tidy(() =>
+        sizes.forEach((size, i) =>
+          evaluate(cache, model.forward(mx.zeros([1, size], mx.int32), cache), i === sizes.length - 1)
+        )
+      ),
+    { timed: false },
+  );
+  return kernels;
+}
+
+for (const scales of ["BF16", "F16"] as const) {
+  for (const dtype of [mx.float32, mx.float16, mx.bfloat16]) {
+    Deno.test(`prompts of ${dtype.name} over ${scales} weights lower for a device with matrices`, () =>
+      lowering({ dtype: scales }, dtype, 1024, async (model) => {
+        for (const sizes of [[40], [17, 64, 33], [16, 1, 5, 40]]) {
+          const prompts = sizes.filter((size) => size >= 16).length;
+          for (const [what, asked, fused] of ASKED) {
+            for (const each of [true, false]) {
+              const kernels = await kernelsOf(model, sizes, (cache, logits, isLast) => {
+                if (each || isLast) mx.eval(...asked(cache, logits));
+              });
+              // Where a pass waits for the next one's, or computes what one before left, how often it runs is not the point.
+              if (sizes.length > 1 && !(each && what.includes("values"))) continue;
+              const calls = kernels.reduce((sum, k) => k.kernel.startsWith("coopmat_heads") ? sum + k.calls : sum, 0);
+              assertEquals(calls, fused * prompts, `${what} of ${sizes}`);
+            }
+          }
+        }
+      }));
+  }
+}
+
+Deno.test("prompts on a device whose workgroups are small take no kernel with more threads", () =>
+  lowering({}, mx.float16, 128, async (model) => {
+    const rows = [...Object.values(PRODUCTS), ATTENTIONS].flatMap((table) => Object.values(table).flat());
+    const wide = new Set(rows.filter(({ threads = 0 }) => threads > 128).map(({ kernel }) => kernel));
+    assert(wide.size > 0);
+    for (const size of [16, 40, 300, 700, 1200]) {
+      const kernels = await kernelsOf(model, [size], (_, logits) => mx.eval(logits));
+      assertEquals(kernels.filter(({ kernel }) => wide.has(kernel as KernelName)), [], `${size} rows`);
+      const matrices = kernels.some(({ kernel }) => kernel.startsWith("coopmat"));
+      assert(size < 300 || matrices, `${size} rows take no matrices at all`);
+    }
+  }));

@@ -1,0 +1,39 @@
+/**
+ * Rotary positions with the scalings that configs ask for, against values of mlx-lm.
+ */
+
+import { assertAlmostEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
+import type { RopeScaling } from "../../src/llm/config.ts";
+import { Rope } from "../../src/llm/layers.ts";
+import type { Weights } from "../../src/llm/weights.ts";
+import { testDevices } from "../support/devices.ts";
+
+mx.devices(); // opens the library outside of the tests, which count resources
+
+// deno-fmt-ignore
+const CASES: readonly (readonly [RopeScaling, readonly number[]])[] = [
+  [
+    { type: "yarn", factor: 4, originalMaxPositionEmbeddings: 64, betaFast: 32, betaSlow: 1, mscale: 1, mscaleAllDim: 0 },
+    [0.36638, -0.62086, 0.20456, 0.41775, 0.43576, -0.37581, 0.87661, 1.00021,
+     0.58129, -2.20615, 1.22786, 1.54526, 1.96867, -0.44413, 2.11863, 2.14971],
+  ],
+  [
+    { type: "linear", factor: 4 },
+    [-0.08694, -0.42391, 0.17966, 0.36689, -0.49238, 0.47597, 0.76989, 0.87843,
+     -0.88445, -0.66741, 1.07836, 1.35713, -1.57091, 1.86033, 1.86068, 1.88798],
+  ],
+];
+
+for (const device of testDevices()) {
+  Deno.test(`Rope scales positions as mlx-lm does on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    for (const [scaling, expected] of CASES) {
+      const found = mx.tidy(() => {
+        const rope = new Rope({ own: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
+        return rope.forward(mx.divide(mx.arange(16).reshape(1, 1, 2, 8), 8), 37).toTypedArray();
+      });
+      expected.forEach((value, i) => assertAlmostEquals(found[i], value, 5e-5, `${scaling.type} ${i}`));
+    }
+  });
+}

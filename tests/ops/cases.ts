@@ -1,0 +1,120 @@
+/**
+ * THE case table: every op with its inputs, its oracle and its tolerance, run on every device by ops_test.ts.
+ *
+ * A row names the op, the inputs (shape, dtype, range), how to call it and the same thing in float64 (oracle.ts). Some rows are
+ * written out; a family draws rows of its op, each from a seed of its own.
+ */
+import type { Case } from "../cases/case.ts";
+import type { Drawn, Family } from "./cases/family.ts";
+import { Draw } from "./cases/draw.ts";
+import { elementwise } from "./cases/elementwise.ts";
+import { movement } from "./cases/movement.ts";
+import { fused, products } from "./cases/products.ts";
+import { reductions } from "./cases/reductions.ts";
+import { drawnArithmetic } from "./cases/drawn_arithmetic.ts";
+import { drawnCreation } from "./cases/drawn_creation.ts";
+import { drawnFunctions } from "./cases/drawn_functions.ts";
+import { drawnFused } from "./cases/drawn_fused.ts";
+import { drawnIndexing } from "./cases/drawn_indexing.ts";
+import { drawnMovement } from "./cases/drawn_movement.ts";
+import { drawnProducts } from "./cases/drawn_products.ts";
+import { drawnRandom } from "./cases/drawn_random.ts";
+import { drawnReductions } from "./cases/drawn_reductions.ts";
+
+/** Rows that a family draws for each op. */
+export const CASES_PER_OP: number = Math.max(40, Number(Deno.env.get("VKMX_CASES") ?? 0));
+
+function* writtenRows(): Generator<Case> {
+  yield* elementwise();
+  yield* reductions();
+  yield* movement();
+  yield* products();
+  yield* fused();
+}
+
+const WRITTEN = Map.groupBy([...writtenRows()], (c) => c.op);
+
+/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
+export const GENERATED: ReadonlyMap<string, Family> = new Map(
+  [
+    drawnArithmetic,
+    drawnCreation,
+    drawnFunctions,
+    drawnFused,
+    drawnIndexing,
+    drawnMovement,
+    drawnProducts,
+    drawnRandom,
+    drawnReductions,
+  ].flatMap((families) => Object.entries(families())),
+);
+
+/** Exported functions without rows, each with the reason. */
+export const UNTESTED: ReadonlyMap<string, string> = new Map(
+  ([
+    ["makes or names no array", [
+      ...[
+        "ArrayError",
+        "DtypeError",
+        "IndexError",
+        "RuntimeError",
+        "ShapeError",
+        "ValueError",
+        "Slice",
+        "At",
+        "Tensor",
+      ],
+      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
+    ]],
+    ["evaluates or lets go: the random programs do so", [
+      ...["eval", "asyncEval", "compile", "dispose", "tidy", "setFusion"],
+    ]],
+    ["about devices, memory or time: devices_test.ts, profile_test.ts", [
+      ...["closeDevices", "defaultDevice", "describeProfile", "deviceInfo", "deviceMemory", "devices"],
+      ...["getActiveMemory", "getPeakMemory", "openAhead", "prepareDevices", "profile", "resetPeakMemory"],
+      ...["setDefaultDevice", "sumKernels", "withDevice", "Tensor.to"],
+    ]],
+    ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
+    ["the definition of a fused op: its rows run it without fusion", [
+      ...["fast.attentionComposite", "fast.logprobsComposite", "fast.rmsNormComposite", "fast.ropeComposite"],
+      "fast.sampleComposite",
+    ]],
+    ["tells what an array is or holds: array_test.ts", [
+      ...[
+        "shape",
+        "dtype",
+        "ndim",
+        "size",
+        "itemsize",
+        "nbytes",
+        "length",
+        "item",
+        "tolist",
+        "toTypedArray",
+        "toString",
+      ]
+        .map((name) => `Tensor.${name}`),
+      "Tensor.toJSON",
+    ]],
+  ] as const).flatMap(([reason, names]) => names.map((name) => [name, reason] as const)),
+);
+
+/** All ops of the table. */
+export const OPS: readonly string[] = [...new Set([...WRITTEN.keys(), ...GENERATED.keys()])];
+
+function named(op: string, drawn: Drawn): Case {
+  const inputs = drawn.inputs.map((i) => `${i.dtype} (${i.shape})${i.layout ? ` ${i.layout}` : ""}`).join(", ");
+  return { ...drawn, op, what: `${drawn.what ?? ""} ${inputs}`.trim() };
+}
+
+/** The rows of an op; those that are drawn of all dtypes, or of few that differ from op to op. */
+export function casesOf(op: string, allTypes: boolean): { written: readonly Case[]; generated: readonly Case[] } {
+  const family = GENERATED.get(op);
+  const number = Array.from(op).reduce((n, c) => (31 * n + c.charCodeAt(0)) >>> 0, 7);
+  const generated = Array.from({ length: family ? CASES_PER_OP : 0 }, (_, i) => {
+    const seed = (number + i * 7919) >>> 0;
+    const drawn = family!(new Draw(seed, allTypes ? undefined : number));
+    return named(op, { ...drawn, what: `${i}: ${drawn.what ?? ""}` });
+  });
+  return { written: WRITTEN.get(op) ?? [], generated };
+}
