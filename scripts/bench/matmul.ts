@@ -12,7 +12,7 @@
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
 import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
-import type { Value } from "../../src/schedule/plan/context.ts";
+import type { Value } from "../../src/schedule/plan/value.ts";
 import {
   cut,
   tileColumns,

@@ -7,7 +7,8 @@
 import { type Backend, encodeSlots } from "../../src/backend/backend.ts";
 import type { Dtype } from "../../src/graph/dtype.ts";
 import { contiguousStrides, type Shape, sizeOf } from "../../src/graph/shape.ts";
-import { Lowering, type Value } from "../../src/schedule/plan/context.ts";
+import { Lowering } from "../../src/schedule/plan/context.ts";
+import type { Value } from "../../src/schedule/plan/value.ts";
 import { Storage } from "../../src/schedule/plan/storage.ts";
 
 /** Measurements, of which the median counts. */

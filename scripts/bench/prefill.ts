@@ -12,7 +12,7 @@ import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
 import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../../src/graph/dtype.ts";
-import type { Value } from "../../src/schedule/plan/context.ts";
+import type { Value } from "../../src/schedule/plan/value.ts";
 import {
   type AttentionKernel,
   attentionKernel,

@@ -18,14 +18,16 @@ import { explain, explainFallback } from "../backend/explain.ts";
 import { Donations } from "./plan/donation.ts";
 import { decoderForm, type Trial } from "./decoder/megakernel.ts";
 import { dequantized, findLookups } from "./ops/embedding.ts";
-import { Lowering, type SlotSource, type Value } from "./plan/context.ts";
+import { Lowering, type SlotSource } from "./plan/context.ts";
+import type { Value } from "./plan/value.ts";
 import { loadLeaf } from "./leaves.ts";
 import { place } from "./plan/arena.ts";
 import { runPrepared } from "./plan/weight_layouts.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
 import { openPrompt, type Prompt } from "./decoder/emit_prefill.ts";
 import { findDecoder } from "./decoder/match/decode_step.ts";
-import { type RuleName, RULES } from "./ops/rules.ts";
+import type { RuleName } from "./ops/rule.ts";
+import { RULES } from "./ops/rules.ts";
 import { MOST_COLS, samples, tells } from "./ops/sampling.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
 

@@ -9,9 +9,11 @@ import { getBackend } from "../backend/devices.ts";
 import type { Node, Quantization } from "../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import { loadLeaf } from "./leaves.ts";
-import { Lowering, type Value } from "./plan/context.ts";
+import { Lowering } from "./plan/context.ts";
+import type { Value } from "./plan/value.ts";
 import { uploadLeaf } from "./lower.ts";
-import { PARTS, TILE } from "./ops/packed_weights.ts";
+import { TILE } from "./ops/packed_weights.ts";
+import { PARTS } from "./plan/context.ts";
 import { profiler } from "./plan/profile.ts";
 import { Storage } from "./plan/storage.ts";
 

@@ -6,7 +6,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
 import { contiguousStrides } from "../../src/graph/shape.ts";
-import { Lowering, type Value } from "../../src/schedule/plan/context.ts";
+import { Lowering } from "../../src/schedule/plan/context.ts";
+import type { Value } from "../../src/schedule/plan/value.ts";
 import { matrixMap, PAIRS, readMap } from "../../src/schedule/ops/coopmat.ts";
 import { type Layout, prepare, runPrepared } from "../../src/schedule/plan/weight_layouts.ts";
 import { Storage } from "../../src/schedule/plan/storage.ts";

@@ -27,7 +27,8 @@ import {
 } from "./spec.ts";
 import { emitEnd, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import type { ReadyDecoder } from "./weights.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { matrixMap } from "../ops/coopmat.ts";
 import { options } from "../plan/options.ts";
 

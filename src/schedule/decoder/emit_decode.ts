@@ -30,7 +30,8 @@ import {
 } from "./spec.ts";
 import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, replaced } from "./emit_sampling_tail.ts";
 import { all, type ReadyDecoder } from "./weights.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
 import {
   checkedSpec,

@@ -17,7 +17,8 @@
 import { float16, float32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { matrixMap, runsOn } from "../ops/coopmat.ts";
 import {
   type Fragments,

@@ -7,7 +7,8 @@
 import { float32Bits, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import {
   type Choice,
   type DrawBuffers,

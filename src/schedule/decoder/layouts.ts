@@ -7,7 +7,8 @@
 import { type Dtype, uint16, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import type { DecoderSizes } from "./spec.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import type { Layout } from "../plan/weight_layouts.ts";
 
 /** The 16-bit half of packed words that holds scales (0) or biases (1). */

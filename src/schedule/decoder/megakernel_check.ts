@@ -14,7 +14,8 @@ import { BatchEmitter, batchState } from "./emit_batched.ts";
 import { type DecoderForm, sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import type { ReadyDecoder } from "./weights.ts";
-import { Lowering, type Value } from "../plan/context.ts";
+import { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 
 /** Submissions of the test, and runs in each. */
 const TESTS = 8;

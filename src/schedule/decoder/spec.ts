@@ -12,7 +12,8 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { StepEnd } from "./emit_sampling_tail.ts";
 import type { ReadyDecoder } from "./weights.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
 
 /** A quantized matrix (rows, columns) as nodes. */

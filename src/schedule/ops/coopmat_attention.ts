@@ -9,7 +9,8 @@ import type { KernelName } from "../../backend/kernels.ts";
 import { type Dtype, float16, float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
 
 /** Queries from which on attention is worth whole matrices. */

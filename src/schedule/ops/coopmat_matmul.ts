@@ -8,7 +8,8 @@ import type { KernelName } from "../../backend/kernels.ts";
 import { float16, float32, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node, type Quantization } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 import { FLOATS, LANES, matrixMap, runsOn } from "./coopmat.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 

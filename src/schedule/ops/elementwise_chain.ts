@@ -12,7 +12,8 @@ import { ELEMENTWISE } from "../../backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32Bits, hostBits, hostValue, hostView } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 
 const MAX_INPUTS = 3;
 const MAX_IMMEDIATES = 2;

@@ -6,7 +6,8 @@
 
 import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { type Lowering, rowsOf, type Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import { rowsOf, type Value } from "../plan/value.ts";
 import { type GraphView, Walk } from "../decoder/match/pattern.ts";
 
 /** A dequantize of rows that are looked up. */

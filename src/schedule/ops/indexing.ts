@@ -6,10 +6,11 @@
 
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
-import { type Lowering, type Value, view } from "../plan/context.ts";
-import { isPackedWhole, packedRows } from "./packed_weights.ts";
+import type { Lowering } from "../plan/context.ts";
+import { type Value, view } from "../plan/value.ts";
+import { isPackedWhole } from "./packed_weights.ts";
 import { REDUCE_OPS } from "./reduce.ts";
-import type { Rule, RuleName } from "./rules.ts";
+import type { Rule, RuleName } from "./rule.ts";
 
 /** Indices of one scatter dispatch: each thread walks all of them. */
 const SCATTER_INDICES = 32768;
@@ -38,7 +39,7 @@ function gatherRule(along: boolean): Rule {
   return (l, node, [x, indices]) => {
     const { axis } = attrsOf(node, along ? "gatherAlong" : "gather");
     if (!along && axis === 0 && isPackedWhole(x)) {
-      return packedRows(l, x, x.packing!, l.contiguous(indices), node.shape);
+      return l.unpack(x, x.packing!, l.contiguous(indices), node.shape);
     }
     const dense = l.contiguous(x);
     const index = l.contiguous(indices);

@@ -11,7 +11,8 @@
 import { float32, int8 } from "../../graph/dtype.ts";
 import type { Node, Packing } from "../../graph/node.ts";
 import { isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import { type Lowering, PARTS, partShape } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 
 /** Rows that share a tile. */
 export const TILE = 16;
@@ -27,9 +28,6 @@ function activationBytes(rows: number): number {
 /** Rows of x from which on speed is worth more than the last digits. */
 const LONG_PROMPT = 64;
 
-/** The arrays that a packed matrix consists of, in the order of PART in the kernels. */
-export const PARTS = ["codes", "scales", "biases"] as const;
-
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 /** Whether a value is one whole part of a packed matrix, as it was stored. */
@@ -37,32 +35,9 @@ export function isPackedWhole({ packing, shape, strides, offset }: Value): boole
   return packing !== undefined && offset === 0 && isContiguous(shape, strides) && sameShape(shape, partShape(packing));
 }
 
-function partShape({ rows, columns, bits, groupSize, part }: Packing): Shape {
-  return [rows, part === "codes" ? columns * bits / 32 : columns / groupSize];
-}
-
 /** The packed bytes themselves, for kernels that know them. */
 function bytesOf({ packing: _, ...value }: Value): Value {
   return value;
-}
-
-/** Rows of a part of a packed matrix as they were before it was packed: those that contiguous `indices` name, or all. */
-export function packedRows(l: Lowering, value: Value, packing: Packing, indices?: Value, shape?: Shape): Value {
-  const { rows, columns, bits, groupSize, scales, part } = packing;
-  const out = l.temporary(shape ?? partShape(packing), value.dtype);
-  const count = indices ? sizeOf(indices.shape) : rows;
-  l.emit("packed_rows", [{ ...bytesOf(value), offset: 0 }, indices, out], {
-    spec: {
-      BITS: bits,
-      GROUP: groupSize,
-      DTYPE_SCALES: scales.code,
-      PART: PARTS.indexOf(part),
-      DTYPE_INDEX: indices?.dtype.code ?? 0,
-    },
-    push: { rows, columns, count },
-    workgroups: count,
-  });
-  return out;
 }
 
 /** The packed matrix that three values are the whole parts of; undefined where they are not. */

@@ -8,8 +8,9 @@ import * as k from "../../backend/kernels.ts";
 import { float32, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type ReduceFn } from "../../graph/node.ts";
 import { collapse, sizeOf } from "../../graph/shape.ts";
-import { type Lowering, rowsOf, type Value, view } from "../plan/context.ts";
-import type { Rule, RuleName } from "./rules.ts";
+import type { Lowering } from "../plan/context.ts";
+import { rowsOf, type Value, view } from "../plan/value.ts";
+import type { Rule, RuleName } from "./rule.ts";
 
 /** Codes of what reductions, scans and scatters do with elements. */
 export const REDUCE_OPS = {

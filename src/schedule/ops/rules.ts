@@ -9,24 +9,17 @@
 
 import * as k from "../../backend/kernels.ts";
 import { type Dtype, float32, float32Bits, uint32 } from "../../graph/dtype.ts";
-import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
+import { attrsOf } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { immediateBits } from "./elementwise_chain.ts";
 import { AT_INDICES } from "./indexing.ts";
-import { type Lowering, rowsOf, type Value, view } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
 import { attention, matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
+import type { Rule, RuleName } from "./rule.ts";
 import { emitLogprobs, emitSample, pushOf, samples } from "./sampling.ts";
-
-/** Values of a node's inputs. */
-export type Inputs = readonly Value[];
-
-/** Lowers one node whose inputs have values. Most ops have one result; `quantize` has three. */
-export type Rule = (lowering: Lowering, node: Node, inputs: Inputs) => Value | readonly Value[];
-
-/** Rules of all ops that the walk in lower.ts does not treat itself (leaves, elementwise chains, parts). */
-export type RuleName = Exclude<OpName, "stored" | "data" | "file" | "parameter" | "elementwise" | "part">;
 
 const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
 

@@ -9,7 +9,8 @@ import type { Backend } from "../../backend/backend.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "../plan/context.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 
 /** How a token is chosen. */
 export interface Choice extends Readonly<OpAttrs["sample"]> {

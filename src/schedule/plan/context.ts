@@ -20,11 +20,27 @@ import {
   type Shape,
   sizeOf,
 } from "../../graph/shape.ts";
-import type { Trial } from "../decoder/megakernel.ts";
 import { type Binding, type Dispatch, PlanBuilder } from "./builder.ts";
-import { packedRows } from "../ops/packed_weights.ts";
 import type { DispatchSource } from "./profile.ts";
 import { Storage } from "./storage.ts";
+import type { Blocks, Value } from "./value.ts";
+
+/**
+ * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
+ * for the "next" loop; undefined where there is none.
+ */
+export type Better = "now" | "next" | undefined;
+
+/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
+export type Trial = () => Promise<Better>;
+
+/** The arrays that a packed matrix consists of, in the order of PART in the kernels. */
+export const PARTS = ["codes", "scales", "biases"] as const;
+
+/** Shape of a part of a packed matrix before it was packed. */
+export function partShape({ rows, columns, bits, groupSize, part }: Packing): Shape {
+  return [rows, part === "codes" ? columns * bits / 32 : columns / groupSize];
+}
 
 /** What a slot is bound to when the Plan runs. */
 export type SlotSource =
@@ -32,37 +48,6 @@ export type SlotSource =
   | { readonly kind: "parameter"; readonly index: number }
   | { readonly kind: "result"; readonly bytes: number }
   | { readonly kind: "temporary"; readonly bytes: number };
-
-/** How the last dimension lies where its elements are together only `size` at a time. */
-export interface Blocks {
-  readonly size: number;
-  /** Elements from block to block. */
-  readonly stride: number;
-}
-
-/** Where elements lie. Offset and strides count elements. */
-export interface Value {
-  readonly slot: number;
-  readonly offset: number;
-  readonly strides: readonly number[];
-  readonly shape: Shape;
-  readonly dtype: Dtype;
-  /** Where the elements do not lie like that: {@link Lowering.emit} unpacks them for kernels that do not know. */
-  readonly packing?: Packing;
-  /** Where the last dimension, whose stride then is 1, lies in blocks: {@link Lowering.plain} joins them for all that do not know. */
-  readonly blocks?: Blocks;
-}
-
-/** The same elements, walked in another way. */
-export function view(value: Value, shape: Shape, strides: readonly number[], offset = value.offset): Value {
-  return { ...value, shape, strides, offset };
-}
-
-/** Row-major rows over the last axis. */
-export function rowsOf(shape: Shape): { rows: number; cols: number } {
-  const cols = shape[shape.length - 1] ?? 1;
-  return { rows: sizeOf(shape.slice(0, -1)), cols };
-}
 
 /** Ops whose result never shares memory with another node. */
 const OWN_MEMORY: ReadonlySet<OpName> = new Set<OpName>([
@@ -251,10 +236,29 @@ export class Lowering {
     const key = `${value.slot} ${packing.part}`;
     let slot = this.#unpacked.get(key);
     if (slot === undefined) {
-      const out = packedRows(this, value, packing);
+      const out = this.unpack(value, packing);
       this.#unpacked.set(key, slot = out.slot);
     }
     return { ...rest, slot };
+  }
+
+  /** Rows of a part of a packed matrix as they were before it was packed: those that contiguous `indices` name, or all. */
+  unpack({ packing: _, ...bytes }: Value, packing: Packing, indices?: Value, shape?: Shape): Value {
+    const { rows, columns, bits, groupSize, scales, part } = packing;
+    const out = this.temporary(shape ?? partShape(packing), bytes.dtype);
+    const count = indices ? sizeOf(indices.shape) : rows;
+    this.emit("packed_rows", [{ ...bytes, offset: 0 }, indices, out], {
+      spec: {
+        BITS: bits,
+        GROUP: groupSize,
+        DTYPE_SCALES: scales.code,
+        PART: PARTS.indexOf(part),
+        DTYPE_INDEX: indices?.dtype.code ?? 0,
+      },
+      push: { rows, columns, count },
+      workgroups: count,
+    });
+    return out;
   }
 
   #join(value: Value, { size, stride }: Blocks): Value {

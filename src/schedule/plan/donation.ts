@@ -10,7 +10,8 @@
 
 import type { Node, OpName } from "../../graph/node.ts";
 import { contiguousStrides, isContiguous, sizeOf } from "../../graph/shape.ts";
-import type { Lowering, Value } from "./context.ts";
+import type { Lowering } from "./context.ts";
+import type { Value } from "./value.ts";
 import type { Storage } from "./storage.ts";
 
 /** Ops whose result may lie in the memory of their input. */

@@ -13,7 +13,7 @@ import { type KernelName, type KernelRow, KERNELS } from "../../backend/kernels.
 import type { OpName } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { onFallback } from "../../backend/explain.ts";
-import type { Value } from "./context.ts";
+import type { Value } from "./value.ts";
 
 /** Where a dispatch comes from. */
 export interface DispatchSource {

@@ -11,7 +11,8 @@
 import { encodeSlots, type Slot } from "../../backend/backend.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
-import { Lowering, type Value } from "./context.ts";
+import { Lowering } from "./context.ts";
+import type { Value } from "./value.ts";
 import { profiler } from "./profile.ts";
 import { Storage } from "./storage.ts";
 

@@ -1,0 +1,42 @@
+/**
+ * Where the elements of a node lie while its graph is lowered: the vocabulary of rules and fusers.
+ *
+ * A {@link Value} is a slot, an offset and strides. Views only change offset and strides.
+ *
+ * @module
+ */
+
+import type { Dtype } from "../../graph/dtype.ts";
+import type { Packing } from "../../graph/node.ts";
+import { type Shape, sizeOf } from "../../graph/shape.ts";
+
+/** How the last dimension lies where its elements are together only `size` at a time. */
+export interface Blocks {
+  readonly size: number;
+  /** Elements from block to block. */
+  readonly stride: number;
+}
+
+/** Where elements lie. Offset and strides count elements. */
+export interface Value {
+  readonly slot: number;
+  readonly offset: number;
+  readonly strides: readonly number[];
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+  /** Where the elements do not lie like that: lowering unpacks them for kernels that do not know. */
+  readonly packing?: Packing;
+  /** Where the last dimension, whose stride then is 1, lies in blocks: lowering joins them for all that do not know. */
+  readonly blocks?: Blocks;
+}
+
+/** The same elements, walked in another way. */
+export function view(value: Value, shape: Shape, strides: readonly number[], offset = value.offset): Value {
+  return { ...value, shape, strides, offset };
+}
+
+/** Row-major rows over the last axis. */
+export function rowsOf(shape: Shape): { rows: number; cols: number } {
+  const cols = shape[shape.length - 1] ?? 1;
+  return { rows: sizeOf(shape.slice(0, -1)), cols };
+}
