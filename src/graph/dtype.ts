@@ -205,3 +205,13 @@ export function hostBits(dtype: Dtype, value: number | boolean): number {
   if (dtype === bfloat16) return bfloat16Bits(n);
   return n;
 }
+
+/** Whether two elements fill a packed word: float16 and bfloat16. */
+export function isHalf(dtype: Dtype): boolean {
+  return dtype === float16 || dtype === bfloat16;
+}
+
+/** Whether elements are floats: float32, float16 and bfloat16. */
+export function isFloat(dtype: Dtype): boolean {
+  return dtype === float32 || isHalf(dtype);
+}

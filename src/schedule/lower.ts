@@ -11,37 +11,21 @@ import type { KernelName } from "../backend/kernels.ts";
 import { attrsOf, type Node, type OpName } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_chain.ts";
-import type { DecoderForm } from "./decoder/spec.ts";
-import { emitDecoder } from "./decoder/emit_decode.ts";
-import { type ReadyDecoder, readyDecoder } from "./decoder/weights.ts";
-import { explain, explainFallback } from "../backend/explain.ts";
-import { Donations } from "./plan/donation.ts";
-import { decoderForm, type Trial } from "./decoder/megakernel.ts";
-import { dequantized, findLookups } from "./ops/embedding.ts";
-import { Lowering, type SlotSource } from "./plan/context.ts";
-import type { Value } from "./plan/value.ts";
+import { explainFallback } from "../backend/explain.ts";
+import { FUSERS } from "./fusers.ts";
 import { loadLeaf } from "./leaves.ts";
+import { Lowering, type SlotSource, type Trial } from "./plan/context.ts";
+import { Donations } from "./plan/donation.ts";
+import type { Value } from "./plan/value.ts";
 import { place } from "./plan/arena.ts";
+import type { Fusion } from "./plan/fusion.ts";
+import type { LowerOptions } from "./plan/options.ts";
 import { runPrepared } from "./plan/weight_layouts.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
-import { openPrompt, type Prompt } from "./decoder/emit_prefill.ts";
-import { findDecoder } from "./decoder/match/decode_step.ts";
 import type { RuleName } from "./ops/rule.ts";
 import { RULES } from "./ops/rules.ts";
 import { MOST_COLS, samples, tells } from "./ops/sampling.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
-
-/** How to lower. */
-export interface LowerOptions {
-  /** False expands every fused op into its composite and dispatches every elementwise op by itself. */
-  readonly fuse: boolean;
-  /** Whether sequences of ops become regions. */
-  readonly regions: "auto" | "on" | "off";
-  /** The Plan runs more than once: only parameters may be written in place. */
-  readonly reusable?: boolean;
-  /** Output i is written back into parameter i at the end, unless it already was updated in place. */
-  readonly writeBack?: readonly Node[];
-}
 
 /** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
 export type SlotBinding =
@@ -94,8 +78,6 @@ const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName
     return tells(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
   },
 };
-
-const NONE: ReadonlySet<Node> = new Set();
 
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
@@ -245,36 +227,20 @@ function walk(
     return joined;
   };
 
-  const fuses = options.fuse && options.regions !== "off";
   const leafValue = (node: Node): Value | undefined => {
     const there = values.get(node) ?? leaf(l, node, backend);
     if (there) values.set(node, there);
     return there;
   };
-  const region = fuses ? openDecoder(l, graph, outputs, leafValue, options) : undefined;
-  const { lookups, inside } = options.fuse ? findLookups(graph, wanted) : { lookups: undefined, inside: NONE };
   const done = new Set<Node>();
-  const decode = ({ ready, form, name }: Open): void => {
-    l.from("region", name);
-    emitDecoder(l, ready, form, (n) => leafValue(n) ?? value(n), (result, at) => values.set(result, at));
-  };
+  const fusions: Fusion[] = [];
   const lowerNode = (node: Node): void => {
     if (done.has(node)) return;
     done.add(node);
+    const fusion = fusions.find(({ inside }) => inside.has(node));
+    if (fusion) return fusion.emit(node);
     const composite = graph.replaced.get(node);
-    const lookup = lookups?.get(node);
-    if (region?.inside.has(node)) {
-      if (node === region.last) decode(region);
-    } else if (prompt?.inside.has(node)) {
-      l.from("region", "prompt layer");
-      prompt.emit(node);
-    } else if (inside.has(node)) {
-      return; // looked up by its reader
-    } else if (lookup) {
-      l.from(node.op);
-      const { indices, tables } = lookup;
-      values.set(node, dequantized(l, node, tables.map(value), node.inputs[1].dtype, value(indices)));
-    } else if (composite) {
+    if (composite) {
       values.set(node, value(composite));
     } else if (node.op === "elementwise") {
       const chain = buildChain(node, (input) => held.get(input), value);
@@ -307,14 +273,24 @@ function walk(
       lowerNode(next);
       stack.pop();
     }
-    l.from("region", "prompt layer"); // which asked for it, and goes on
     return value(node);
   };
-  const prompt = fuses && (!region || region.late)
-    ? explained(openPrompt(l, graph, wanted, leafValue, early, (n, at) => values.set(n, at)))
-    : undefined;
+  const context = {
+    l,
+    graph,
+    wanted,
+    state: (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] })),
+    before: fusions,
+    leaf: leafValue,
+    value: (node: Node): Value => leafValue(node) ?? early(node),
+    done: (node: Node, at: Value): void => void values.set(node, at),
+  };
+  for (const fuser of FUSERS) {
+    const found = fuser.enabled(options) ? fuser.match(context) : undefined;
+    if (found) fusions.push(found);
+  }
   for (const node of graph.order) lowerNode(node);
-  if (region?.late) decode(region);
+  for (const fusion of fusions) fusion.finish?.();
   l.from("output");
   const result = (node: Node): Value => l.plain(value(node));
   if (options.writeBack) {
@@ -339,51 +315,6 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
     return saved;
   });
   sources.forEach((from, i) => inPlace(from, i) || l.copy(from, targets[i]));
-}
-
-/** A decoder in a graph, ready to be emitted at its last node. */
-interface Open {
-  readonly name: string;
-  readonly ready: ReadyDecoder;
-  readonly form: DecoderForm;
-  /** The node at whose turn it is emitted, unless it is `late`. */
-  readonly last: Node | undefined;
-  readonly late: boolean;
-  readonly inside: ReadonlySet<Node>;
-}
-
-/** Looks for a decoder in a graph. */
-function openDecoder(
-  l: Lowering,
-  graph: Graph,
-  outputs: readonly Node[],
-  leafValue: (node: Node) => Value | undefined,
-  options: LowerOptions,
-): Open | undefined {
-  const state = (options.writeBack ?? []).map((parameter, i) => ({ parameter, value: outputs[i] }));
-  const found = findDecoder(graph, new Set(outputs), state);
-  if (found === undefined) return undefined;
-  const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leafValue);
-  if (typeof found === "string" || typeof ready === "string") {
-    explainFallback(`decoder step: op by op, because ${ready}`);
-    return undefined;
-  }
-  const { decoder: { sizes, layers, end }, late, inside } = found;
-  const name = late ? "prompt end" : "decoder step";
-  const form = late ? "barriers" : decoderForm(l, ready, leafValue);
-  const sums = ready.batch ? "float32" : ready.sums;
-  explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
-  if (state.length > 0 && !end) {
-    explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
-  }
-  return { name, ready, form, last: late ? undefined : found.last, late, inside };
-}
-
-/** A prompt as it was found, after a word about it. */
-function explained(found: Prompt | string | undefined): Prompt | undefined {
-  if (typeof found === "string") explainFallback(`prompt: op by op, because ${found}`);
-  else if (found) explain(found.explanation);
-  return typeof found === "string" ? undefined : found;
 }
 
 /** Whether a scalar node can stay an immediate: every reader is an elementwise op with room for it. */

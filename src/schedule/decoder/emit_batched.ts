@@ -9,22 +9,12 @@
  * @module
  */
 
+import { type Caches, type DecoderForm, type Emission, normsOf, PATIENCE, pushOf, specOf } from "./emission.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import {
-  type Caches,
-  type Decoder,
-  type DecoderForm,
-  type DecoderSizes,
-  type Emission,
-  normsOf,
-  PATIENCE,
-  pushOf,
-  sequencesOf,
-  specOf,
-} from "./spec.ts";
+import { type Decoder, type DecoderSizes, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
 import { emitEnd, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import type { ReadyDecoder } from "./weights.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -41,8 +31,6 @@ const HEAD_WORKGROUPS = 264;
 const HEAD_COLUMNS = 16;
 /** Workgroups that open a token of a sequence. */
 const BEGIN_WORKGROUPS = 4;
-/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
-export const MOST_SEQUENCES = 16;
 /** How many there must be to be faster than a grid of the kernels of one: in one dispatch, and with barriers. */
 const LEAST_SEQUENCES = { whole: 3, barriers: 6 } as const;
 /** Sequences that are rows of a matrix together. */

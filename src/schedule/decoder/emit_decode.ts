@@ -4,29 +4,31 @@
  * @module
  */
 
+import type { QuantizedMatrix } from "../plan/pattern.ts";
+import {
+  type Caches,
+  type DecoderForm,
+  type Emission,
+  helpersOf,
+  normsOf,
+  PATIENCE,
+  pushOf,
+  specOf,
+  walkOf,
+  workgroupsOf,
+} from "./emission.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import {
-  type Caches,
   type Decoder,
-  type DecoderForm,
   type DecoderSizes,
-  type Emission,
-  helpersOf,
   kernel,
-  type Matrix,
-  normsOf,
-  PATIENCE,
   type Phase,
-  pushOf,
   sequencesOf,
-  specOf,
   type Sums,
   THREADS,
   type TokenRow,
-  walkOf,
-  workgroupsOf,
 } from "./spec.ts";
 import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, replaced } from "./emit_sampling_tail.ts";
 import { all, type ReadyDecoder } from "./weights.ts";
@@ -223,7 +225,7 @@ export class DecoderEmitter {
     return [this.#e.state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
   }
 
-  #table(table: Matrix): readonly Value[] {
+  #table(table: QuantizedMatrix): readonly Value[] {
     return all(table).map((node) => this.#plain(node));
   }
 

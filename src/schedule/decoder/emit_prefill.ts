@@ -32,7 +32,7 @@ import {
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
 import { type Closing, findPrompt, type Joint, type Opening, type Turns } from "./match/prefill.ts";
-import type { GraphView } from "./match/pattern.ts";
+import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 
 /** silu(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */

@@ -8,55 +8,15 @@ import { float32Bits, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
+import type { StateUpdate } from "../plan/fusion.ts";
+import type { StepEnd } from "./spec.ts";
 import type { Value } from "../plan/value.ts";
-import {
-  type Choice,
-  type DrawBuffers,
-  emitDraw,
-  emitTelling,
-  LARGEST,
-  looksAtAll,
-  scratchFor,
-} from "../ops/sampling.ts";
-
-/** A parameter and the node that replaces it. */
-export interface StateUpdate {
-  readonly parameter: Node;
-  readonly value: Node;
-}
-
-/** New values of a loop's state, by the parameter that they replace. */
-export interface StepEnd {
-  /** How the token is chosen. */
-  readonly choice: Choice;
-  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
-  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
-  /** The token. */
-  readonly next: StateUpdate;
-  /** Position + 1. */
-  readonly position: StateUpdate;
-  /** The position of the token that was fed, where it is not the state's. */
-  readonly fed: Node | undefined;
-  /** Random key: the half of it that is not for this draw. */
-  readonly key: StateUpdate | undefined;
-  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
-  readonly rings: readonly StateUpdate[];
-  /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
-  readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
-}
-
-/** All state that a step's end updates. */
-export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): readonly StateUpdate[] {
-  return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
-}
+import { type DrawBuffers, emitDraw, emitTelling, LARGEST, looksAtAll, scratchFor } from "../ops/sampling.ts";
 
 /** Whether a step's end needs all logits, not just the largest one. */
 function needsAll({ choice, logprobs }: StepEnd): boolean {
   return looksAtAll(choice) || logprobs !== undefined;
 }
-
-/** Rings that a step can end with. */
-export const MOST_RINGS = 2;
 
 /** Where the head leaves its results. */
 export interface HeadResults {

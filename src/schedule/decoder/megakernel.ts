@@ -10,9 +10,10 @@
  * @module
  */
 
+import { type DecoderForm, walkOf, workgroupsOf } from "./emission.ts";
 import type { Backend } from "../../backend/backend.ts";
 import { recall, remember } from "../../backend/devices.ts";
-import { type Decoder, type DecoderForm, sequencesOf, sumsOf, walkOf, workgroupsOf } from "./spec.ts";
+import { type Decoder, sequencesOf, sumsOf } from "./spec.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
 import type { ReadyDecoder } from "./weights.ts";
 import { batchMisfit, isOneRound } from "./emit_batched.ts";
@@ -40,15 +41,6 @@ const REASONS: Readonly<Record<number, string>> = {
 const verdicts = new WeakMap<Backend, Map<string, boolean | Promise<boolean>>>();
 /** Devices where a loop failed. */
 const failed = new WeakSet<Backend>();
-
-/**
- * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
- * for the "next" loop; undefined where there is none.
- */
-export type Better = "now" | "next" | undefined;
-
-/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
-export type Trial = () => Promise<Better>;
 
 /** How a decoder waits, by itself or, as a `batch`, in the kernels of several sequences; undefined where only a test can tell. */
 export function knownForm(l: Lowering, decoder: Decoder, batch: boolean): DecoderForm | undefined {

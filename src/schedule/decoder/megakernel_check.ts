@@ -6,12 +6,13 @@
  * @module
  */
 
+import type { DecoderForm } from "./emission.ts";
 import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchState } from "./emit_batched.ts";
-import { type DecoderForm, sequencesOf } from "./spec.ts";
+import { sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import type { ReadyDecoder } from "./weights.ts";
 import { Lowering } from "../plan/context.ts";

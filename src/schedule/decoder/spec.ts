@@ -7,37 +7,29 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
-import { bfloat16, type Dtype, float16, float32 } from "../../graph/dtype.ts";
+import type { Dtype } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import type { StepEnd } from "./emit_sampling_tail.ts";
-import type { ReadyDecoder } from "./weights.ts";
-import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import type { Choice } from "../ops/sampling.ts";
+import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
-
-/** A quantized matrix (rows, columns) as nodes. */
-export interface Matrix {
-  readonly codes: Node;
-  readonly scales: Node;
-  readonly biases: Node;
-}
+import type { QuantizedMatrix } from "../plan/pattern.ts";
 
 /** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link cacheBlocks}. */
 export interface DecoderLayer {
   readonly norm: Node;
-  readonly q: Matrix;
-  readonly k: Matrix;
-  readonly v: Matrix;
+  readonly q: QuantizedMatrix;
+  readonly k: QuantizedMatrix;
+  readonly v: QuantizedMatrix;
   readonly qNorm: Node;
   readonly kNorm: Node;
-  readonly o: Matrix;
+  readonly o: QuantizedMatrix;
   readonly keys: Node;
   readonly values: Node;
   readonly mlpNorm: Node;
-  readonly gate: Matrix;
-  readonly up: Matrix;
-  readonly down: Matrix;
+  readonly gate: QuantizedMatrix;
+  readonly up: QuantizedMatrix;
+  readonly down: QuantizedMatrix;
 }
 
 /** Sizes that the kernels are specialised for. */
@@ -68,9 +60,37 @@ export interface DecoderStep {
 /** The row of a token in a table, rounded to a dtype. */
 export interface TokenRow {
   readonly ids: Node;
-  readonly table: Matrix;
+  readonly table: QuantizedMatrix;
   readonly dtype: Dtype;
 }
+
+/** New values of a loop's state, by the parameter that they replace. */
+export interface StepEnd {
+  /** How the token is chosen. */
+  readonly choice: Choice;
+  /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
+  readonly penalty: { readonly recent: Node; readonly factor: number } | undefined;
+  /** The token. */
+  readonly next: StateUpdate;
+  /** Position + 1. */
+  readonly position: StateUpdate;
+  /** The position of the token that was fed, where it is not the state's. */
+  readonly fed: Node | undefined;
+  /** Random key: the half of it that is not for this draw. */
+  readonly key: StateUpdate | undefined;
+  /** Arrays with the token written at position + 1 modulo their size, at most {@link MOST_RINGS}. */
+  readonly rings: readonly StateUpdate[];
+  /** A ring of log probabilities of the token and the `top` likeliest, written in the same way. */
+  readonly logprobs: (StateUpdate & { readonly top: number }) | undefined;
+}
+
+/** All state that a step's end updates. */
+export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): readonly StateUpdate[] {
+  return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
+}
+
+/** Rings that a step can end with. */
+export const MOST_RINGS = 2;
 
 /** A decoder of one token of each sequence, found in a graph. */
 export interface Decoder extends DecoderStep {
@@ -78,7 +98,7 @@ export interface Decoder extends DecoderStep {
   readonly x: Node | TokenRow;
   readonly layers: readonly DecoderLayer[];
   readonly norm: Node;
-  readonly head: Matrix;
+  readonly head: QuantizedMatrix;
   readonly vocabulary: number;
   /** The result (sequences, …, vocabulary). */
   readonly logits: Node;
@@ -90,10 +110,12 @@ export interface Decoder extends DecoderStep {
   readonly end: StepEnd | undefined;
 }
 
+/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+export const MOST_SEQUENCES = 16;
 /** Threads of a workgroup. */
 export const THREADS = 256;
 /** Threads that the kernels want to exchange values by shuffles. */
-const LANES = 32;
+export const LANES = 32;
 /** Kinds of sums, the best first; a device takes the first one whose kernels it has. */
 const SUMS = ["u64", "i32", "f32"] as const;
 export type Sums = typeof SUMS[number];
@@ -143,122 +165,7 @@ export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly k
   return fits ? { keys: 4, values: 8 } : { keys: sizes.headDim, values: sizes.headDim };
 }
 
-// ---- what kernels share -------------------------------------------------------------------------------------------------------
-
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
-export type DecoderForm = "barriers" | "whole" | "steps";
-
-/** Looks at what is not complete before a dispatch is given up: some milliseconds. */
-export const PATIENCE = 16384;
-
-/** What emits the dispatches of a decoder, of one sequence or of several. */
-export interface Emission {
-  readonly l: Lowering;
-  readonly ready: ReadyDecoder;
-  readonly form: DecoderForm;
-  /** Rows of the caches. */
-  readonly capacity: number;
-  /** Gives values of nodes outside of the decoder. */
-  value(node: Node): Value;
-  readonly state: Value;
-  readonly status: Value | undefined;
-}
-
-/** The cache of each layer. */
-export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
-
-/** Positions that a thread has in flight at most. */
-const MOST_POSITIONS = 8;
-/** Positions of a thread that are worth no rounds. */
-const WITHOUT_ROUNDS = 6;
-
-/** How a thread walks the rows of caches: so many at once, in one round or in as many as it takes. */
-export function walkOf(capacity: number): { readonly unroll: number; readonly rounds: number } {
-  const positions = Math.ceil(capacity / THREADS);
-  if (positions <= WITHOUT_ROUNDS) return { unroll: positions, rounds: 1 };
-  return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
-}
-
-/** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
-const HELPERS = 64;
-const MOST_NEAR = 1 << 17;
-/** Positions that a thread has in flight at most where a workgroup has helpers. */
-const MOST_WITH_HELPERS = 6;
-
-/**
- * Helpers in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay near are
- * better read once; and helpers stand at barriers of their own, which not every device counts as the same.
- */
-export function helpersOf({ sizes: s }: Decoder, unroll: number, backend: Backend): number {
-  const { limits } = backend;
-  const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
-  const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
-  const fits = backend.has("decode_layers_near") && limits.concurrent && limits.subgroup === LANES &&
-    limits.maxThreads >= THREADS + HELPERS;
-  return fits && unroll <= MOST_WITH_HELPERS && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
-}
-
-/** Workgroups of qkv, attend and mlp. */
-export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
-  return kvHeads * headDim / 8;
-}
-
 /** Sequences that a decoder advances by a token. */
 export function sequencesOf({ position }: Pick<Decoder, "position">): number {
   return sizeOf(position.shape);
-}
-
-/** Specialisation of all kernels of a decoder but for how they walk a cache. */
-export function specOf(d: Decoder, backend: Backend): Readonly<Record<string, number>> {
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-  return {
-    HIDDEN: hidden,
-    INTERMEDIATE: intermediate,
-    KV_HEADS: kvHeads,
-    HEADS: heads / kvHeads,
-    HEAD_DIM: headDim,
-    GROUP: groupSize,
-    DTYPE_W: d.head.scales.dtype.code,
-    DTYPE_KV: d.layers[0].keys.dtype.code,
-    SUBGROUP: Math.min(LANES, backend.limits.subgroup),
-  };
-}
-
-/** Push constants of all kernels of a decoder over caches of `capacity` rows. */
-export function pushOf(d: Decoder, capacity: number): Readonly<Record<string, number>> {
-  return {
-    capacity,
-    vocabulary: d.vocabulary,
-    layer: 0,
-    eps: d.eps,
-    head_eps: d.headEps,
-    score_scale: d.scoreScale,
-    rope_scale: d.ropeScale,
-    log2_base: Math.log2(d.ropeBase),
-  };
-}
-
-/** Norms of a layer in the order in which all of them lie, or from behind the last layer on the one before the head. */
-export function normsOf(norms: Value, { hidden, headDim }: DecoderSizes, layer: number): {
-  readonly norm: Value;
-  readonly mlpNorm: Value;
-  readonly qNorm: Value;
-  readonly kNorm: Value;
-} {
-  const at = layer * 2 * (hidden + headDim);
-  const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((offset) => ({
-    ...norms,
-    offset: norms.offset + at + offset,
-  }));
-  return { norm, mlpNorm, qNorm, kNorm };
-}
-
-/** Dtypes that weights beside the codes may have: the two halves of a packed word. */
-export function isHalf(dtype: Dtype): boolean {
-  return dtype === float16 || dtype === bfloat16;
-}
-
-/** Dtypes of activations and of a cache. */
-export function isFloat(dtype: Dtype): boolean {
-  return dtype === float32 || isHalf(dtype);
 }

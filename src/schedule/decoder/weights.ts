@@ -4,12 +4,11 @@
  * @module
  */
 
+import type { QuantizedMatrix } from "../plan/pattern.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
-import { batchMisfit, MOST_SEQUENCES } from "./emit_batched.ts";
-import { type Decoder, decoderMisfit, type Matrix, sequencesOf, type Sums, sumsOf } from "./spec.ts";
+import { type Decoder, decoderMisfit, MOST_SEQUENCES, sequencesOf, type Sums, sumsOf } from "./spec.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./layouts.ts";
-import { knownForm } from "./megakernel.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/coopmat.ts";
@@ -40,8 +39,16 @@ export interface ReadyDecoder extends Weights {
   readonly norms: Value;
 }
 
-/** Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves. */
-export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): ReadyDecoder | string {
+/**
+ * Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves,
+ * `batchMisfit` why the kernels of several sequences do not serve.
+ */
+export function readyDecoder(
+  l: Lowering,
+  d: Decoder,
+  leaf: (node: Node) => Value | undefined,
+  batchMisfit: (d: Decoder) => string | undefined,
+): ReadyDecoder | string {
   const misfit = decoderMisfit(l.backend, d.sizes);
   if (misfit !== undefined) return misfit;
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
@@ -61,7 +68,7 @@ export function readyDecoder(l: Lowering, d: Decoder, leaf: (node: Node) => Valu
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, batch, sums: sumsOf(l.backend)!, ...weights, norms: norms[0] };
   if (sequencesOf(d) > 1) {
-    const why = batchMisfit(l.backend, d, knownForm(l, d, true) === "barriers" ? "barriers" : "whole");
+    const why = batchMisfit(d);
     const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
@@ -92,7 +99,7 @@ function besideCodes(
 function fragmentsOf(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (
-    matrices: readonly Matrix[],
+    matrices: readonly QuantizedMatrix[],
     columns: readonly number[],
     k: number,
     gated = false,
@@ -117,11 +124,11 @@ function fragmentsOf(l: Lowering, d: Decoder, leaf: (node: Node) => Value | unde
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-function affine(m: Matrix): readonly Node[] {
+function affine(m: QuantizedMatrix): readonly Node[] {
   return [m.scales, m.biases];
 }
 
 /** The arrays of a matrix. */
-export function all(m: Matrix): readonly Node[] {
+export function all(m: QuantizedMatrix): readonly Node[] {
   return [m.codes, m.scales, m.biases];
 }

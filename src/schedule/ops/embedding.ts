@@ -8,18 +8,39 @@ import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value } from "../plan/value.ts";
-import { type GraphView, Walk } from "../decoder/match/pattern.ts";
+import type { Fuser } from "../plan/fusion.ts";
+import { type GraphView, Walk } from "../plan/pattern.ts";
 
 /** A dequantize of rows that are looked up. */
-export interface Lookup {
+interface Lookup {
   /** Integers: the rows. */
   readonly indices: Node;
   /** Codes, scales and biases (rows, …) of the table. */
   readonly tables: readonly Node[];
 }
 
-/** The lookups of a graph by their dequantize, and the nodes that need no lowering of their own for them. */
-export function findLookups(
+/** Rows that are gathered from a quantized table and dequantized. */
+export const embeddingFuser: Fuser = {
+  enabled: ({ fuse }) => fuse,
+  match({ l, graph, wanted, value, done }) {
+    const { lookups, inside } = findLookups(graph, wanted);
+    if (lookups.size === 0) return undefined;
+    return {
+      inside,
+      whole: false,
+      emit(node) {
+        const lookup = lookups.get(node);
+        if (!lookup) return;
+        const { indices, tables } = lookup;
+        l.from(node.op);
+        done(node, dequantized(l, node, tables.map(value), node.inputs[1].dtype, value(indices)));
+      },
+    };
+  },
+};
+
+/** The lookups of a graph by their dequantize, and all nodes that they consist of. */
+function findLookups(
   graph: GraphView,
   wanted: ReadonlySet<Node>,
 ): { readonly lookups: ReadonlyMap<Node, Lookup>; readonly inside: ReadonlySet<Node> } {
@@ -41,7 +62,7 @@ export function findLookups(
       continue;
     }
     lookups.set(node, { indices, tables: gathers.map((g) => g.inputs[0]) });
-    for (const n of own) inside.add(n);
+    for (const n of [node, ...own]) inside.add(n);
   }
   return { lookups, inside };
 }

@@ -9,8 +9,8 @@
  */
 
 import { float32, int8 } from "../../graph/dtype.ts";
-import type { Node, Packing } from "../../graph/node.ts";
-import { isContiguous, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
+import type { Node } from "../../graph/node.ts";
+import { isContiguous, sameShape, sizeOf } from "../../graph/shape.ts";
 import { type Lowering, PARTS, partShape } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 

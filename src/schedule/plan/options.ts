@@ -5,6 +5,19 @@
  */
 
 import { environment } from "../../backend/devices.ts";
+import type { Node } from "../../graph/node.ts";
+
+/** How to lower. */
+export interface LowerOptions {
+  /** False expands every fused op into its composite and dispatches every elementwise op by itself. */
+  readonly fuse: boolean;
+  /** Whether sequences of ops become regions. */
+  readonly regions: "auto" | "on" | "off";
+  /** The Plan runs more than once: only parameters may be written in place. */
+  readonly reusable?: boolean;
+  /** Output i is written back into parameter i at the end, unless it already was updated in place. */
+  readonly writeBack?: readonly Node[];
+}
 
 /** What the scheduler may do; change it between evaluations only. */
 export const options: {

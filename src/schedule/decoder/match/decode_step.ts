@@ -10,14 +10,15 @@
  * @module
  */
 
-import { float32, uint32 } from "../../../graph/dtype.ts";
+import type { StateUpdate } from "../../plan/fusion.ts";
+import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { type Decoder, type DecoderSizes, isFloat, isHalf } from "../spec.ts";
-import { type StateUpdate, updatesOf } from "../emit_sampling_tail.ts";
+import { type Decoder, type DecoderSizes, updatesOf } from "../spec.ts";
+
 import { findEnd } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./layer.ts";
-import { expect, type GraphView, Mismatch, Walk } from "./pattern.ts";
+import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {

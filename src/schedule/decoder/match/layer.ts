@@ -5,11 +5,12 @@
  * @module
  */
 
+import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { type DecoderLayer, type DecoderSizes, type DecoderStep, isFloat, type Matrix } from "../spec.ts";
+import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { appendOf, headOf } from "./qkv_heads.ts";
-import { expect, Mismatch, type Product, Walk } from "./pattern.ts";
+import { expect, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 
 interface Rotated {
   readonly product: Product;
@@ -83,7 +84,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
 
   const headDim = query.shape[3];
   const kvHeads = keys.update.shape[1];
-  const rows = (m: Matrix): number => m.codes.shape[0];
+  const rows = (m: QuantizedMatrix): number => m.codes.shape[0];
   const sizes: DecoderSizes = {
     hidden: rows(down.matrix),
     intermediate: rows(gate.matrix),

@@ -9,12 +9,13 @@
  * @module
  */
 
+import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { isFloat, type Matrix } from "../spec.ts";
+
 import { type Append, appendOf, headOf, isHeadSwap, type Written } from "./qkv_heads.ts";
 import { gatedBy, residual } from "./layer.ts";
-import { expect, type GraphView, Mismatch, type Product, Walk } from "./pattern.ts";
+import { expect, type GraphView, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 
 /** Rows from which on whole matrices pay. */
 const LEAST_ROWS = 16;
@@ -23,7 +24,7 @@ const MOST_WIDTH = 16384;
 
 /** Quantized matrices that are multiplied as one. */
 export interface Joint {
-  readonly matrices: readonly Matrix[];
+  readonly matrices: readonly QuantizedMatrix[];
   readonly columns: readonly number[];
   readonly k: number;
   readonly bits: number;

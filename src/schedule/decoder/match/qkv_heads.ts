@@ -5,7 +5,7 @@
  */
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import { expect, type Product, type Walk } from "./pattern.ts";
+import { expect, type Product, type Walk } from "../../plan/pattern.ts";
 
 /** Rows that go into a cache in place. */
 export interface Append {

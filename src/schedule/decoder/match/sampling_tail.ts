@@ -8,13 +8,15 @@
  * @module
  */
 
+import type { StateUpdate } from "../../plan/fusion.ts";
+import { MOST_RINGS, type StepEnd, updatesOf } from "../spec.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { immediateBits } from "../../ops/elementwise_chain.ts";
-import { MOST_RINGS, type StateUpdate, type StepEnd, updatesOf } from "../emit_sampling_tail.ts";
+
 import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
-import type { Walk } from "./pattern.ts";
+import type { Walk } from "../../plan/pattern.ts";
 
 /** The end of a step, and the nodes between the logits and the new state. */
 export interface FoundEnd {

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { attrsOf, type Node } from "../../../graph/node.ts";
-import { sizeOf } from "../../../graph/shape.ts";
-import { isFloat, type Matrix } from "../spec.ts";
+import { isFloat } from "../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
 
 /** What the matcher asks about the graph. */
 export interface GraphView {
@@ -25,9 +25,16 @@ export function expect(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Mismatch(reason);
 }
 
+/** A quantized matrix (rows, columns) as nodes. */
+export interface QuantizedMatrix {
+  readonly codes: Node;
+  readonly scales: Node;
+  readonly biases: Node;
+}
+
 /** A product with one transposed quantized matrix. */
 export interface Product {
-  readonly matrix: Matrix;
+  readonly matrix: QuantizedMatrix;
   readonly x: Node;
   readonly bits: number;
   readonly groupSize: number;

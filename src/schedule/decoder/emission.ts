@@ -1,0 +1,115 @@
+/**
+ * What all emitters of a decoder share: how it waits for sums, its caches, and the constants of its kernels.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import type { Node } from "../../graph/node.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
+import { type Decoder, type DecoderSizes, LANES, THREADS } from "./spec.ts";
+import type { ReadyDecoder } from "./weights.ts";
+
+/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
+export type DecoderForm = "barriers" | "whole" | "steps";
+
+/** Looks at what is not complete before a dispatch is given up: some milliseconds. */
+export const PATIENCE = 16384;
+
+/** What emits the dispatches of a decoder, of one sequence or of several. */
+export interface Emission {
+  readonly l: Lowering;
+  readonly ready: ReadyDecoder;
+  readonly form: DecoderForm;
+  /** Rows of the caches. */
+  readonly capacity: number;
+  /** Gives values of nodes outside of the decoder. */
+  value(node: Node): Value;
+  readonly state: Value;
+  readonly status: Value | undefined;
+}
+
+/** The cache of each layer. */
+export type Caches = readonly { readonly keys: Value; readonly values: Value }[];
+
+/** Positions that a thread has in flight at most. */
+const MOST_POSITIONS = 8;
+/** Positions of a thread that are worth no rounds. */
+const WITHOUT_ROUNDS = 6;
+
+/** How a thread walks the rows of caches: so many at once, in one round or in as many as it takes. */
+export function walkOf(capacity: number): { readonly unroll: number; readonly rounds: number } {
+  const positions = Math.ceil(capacity / THREADS);
+  if (positions <= WITHOUT_ROUNDS) return { unroll: positions, rounds: 1 };
+  return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
+}
+
+/** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
+const HELPERS = 64;
+const MOST_NEAR = 1 << 17;
+/** Positions that a thread has in flight at most where a workgroup has helpers. */
+const MOST_WITH_HELPERS = 6;
+
+/**
+ * Helpers in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay near are
+ * better read once; and helpers stand at barriers of their own, which not every device counts as the same.
+ */
+export function helpersOf({ sizes: s }: Decoder, unroll: number, backend: Backend): number {
+  const { limits } = backend;
+  const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
+  const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
+  const fits = backend.has("decode_layers_near") && limits.concurrent && limits.subgroup === LANES &&
+    limits.maxThreads >= THREADS + HELPERS;
+  return fits && unroll <= MOST_WITH_HELPERS && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
+}
+
+/** Workgroups of qkv, attend and mlp. */
+export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
+  return kvHeads * headDim / 8;
+}
+
+/** Specialisation of all kernels of a decoder but for how they walk a cache. */
+export function specOf(d: Decoder, backend: Backend): Readonly<Record<string, number>> {
+  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
+  return {
+    HIDDEN: hidden,
+    INTERMEDIATE: intermediate,
+    KV_HEADS: kvHeads,
+    HEADS: heads / kvHeads,
+    HEAD_DIM: headDim,
+    GROUP: groupSize,
+    DTYPE_W: d.head.scales.dtype.code,
+    DTYPE_KV: d.layers[0].keys.dtype.code,
+    SUBGROUP: Math.min(LANES, backend.limits.subgroup),
+  };
+}
+
+/** Push constants of all kernels of a decoder over caches of `capacity` rows. */
+export function pushOf(d: Decoder, capacity: number): Readonly<Record<string, number>> {
+  return {
+    capacity,
+    vocabulary: d.vocabulary,
+    layer: 0,
+    eps: d.eps,
+    head_eps: d.headEps,
+    score_scale: d.scoreScale,
+    rope_scale: d.ropeScale,
+    log2_base: Math.log2(d.ropeBase),
+  };
+}
+
+/** Norms of a layer in the order in which all of them lie, or from behind the last layer on the one before the head. */
+export function normsOf(norms: Value, { hidden, headDim }: DecoderSizes, layer: number): {
+  readonly norm: Value;
+  readonly mlpNorm: Value;
+  readonly qNorm: Value;
+  readonly kNorm: Value;
+} {
+  const at = layer * 2 * (hidden + headDim);
+  const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((offset) => ({
+    ...norms,
+    offset: norms.offset + at + offset,
+  }));
+  return { norm, mlpNorm, qNorm, kNorm };
+}

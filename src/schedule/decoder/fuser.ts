@@ -1,0 +1,75 @@
+/**
+ * The fusers of a decoder: its step, with the end of a prompt, and the layers of a prompt.
+ *
+ * @module
+ */
+
+import { explain, explainFallback } from "../../backend/explain.ts";
+import type { Fuser } from "../plan/fusion.ts";
+import { batchMisfit } from "./emit_batched.ts";
+import { emitDecoder } from "./emit_decode.ts";
+import { openPrompt } from "./emit_prefill.ts";
+import { findDecoder } from "./match/decode_step.ts";
+import { decoderForm, knownForm } from "./megakernel.ts";
+import { readyDecoder } from "./weights.ts";
+
+/** One token of each sequence through all layers, or the last layer of a prompt for the row that chooses its token. */
+export const decodeFuser: Fuser = {
+  enabled: ({ fuse, regions }) => fuse && regions !== "off",
+  match({ l, graph, wanted, state, leaf, value, done }) {
+    const found = findDecoder(graph, wanted, state);
+    if (found === undefined) return undefined;
+    const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leaf, (decoder) => {
+      const form = knownForm(l, decoder, true);
+      return batchMisfit(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+    });
+    if (typeof found === "string" || typeof ready === "string") {
+      explainFallback(`decoder step: op by op, because ${ready}`);
+      return undefined;
+    }
+    const { decoder: { sizes, layers, end }, late, inside, last } = found;
+    const name = late ? "prompt end" : "decoder step";
+    const form = late ? "barriers" : decoderForm(l, ready, leaf);
+    const sums = ready.batch ? "float32" : ready.sums;
+    explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
+    if (state.length > 0 && !end) {
+      explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
+    }
+    const emitAll = (): void => {
+      l.from("region", name);
+      emitDecoder(l, ready, form, value, done);
+    };
+    return {
+      inside,
+      whole: !late,
+      emit: (node) => !late && node === last && emitAll(),
+      finish: () => late && emitAll(),
+    };
+  },
+};
+
+/** Many rows through the layers of a decoder. */
+export const prefillFuser: Fuser = {
+  enabled: decodeFuser.enabled,
+  match({ l, graph, wanted, before, leaf, value, done }) {
+    if (before.some(({ whole }) => whole)) return undefined;
+    const from = (): void => l.from("region", "prompt layer");
+    const back = (node: Parameters<typeof value>[0]): ReturnType<typeof value> => {
+      const found = value(node);
+      from(); // lowering of another node may have changed it
+      return found;
+    };
+    const found = openPrompt(l, graph, wanted, leaf, back, done);
+    if (typeof found === "string") explainFallback(`prompt: op by op, because ${found}`);
+    if (found === undefined || typeof found === "string") return undefined;
+    explain(found.explanation);
+    return {
+      inside: found.inside,
+      whole: false,
+      emit(node) {
+        from();
+        found.emit(node);
+      },
+    };
+  },
+};

@@ -1,0 +1,59 @@
+/**
+ * Fusers: rows of a table that lowering walks before it lowers a graph op by op.
+ *
+ * A {@link Fuser} looks for sequences of nodes in plain array code that a few kernels compute together. What it finds is a
+ * {@link Fusion}: it claims nodes, and emits their dispatches when lowering comes to them. Lowering knows nothing else of it,
+ * so a second fused architecture is a row of `fusers.ts`.
+ *
+ * @module
+ */
+
+import type { Node } from "../../graph/node.ts";
+import type { Lowering } from "./context.ts";
+import type { GraphView } from "./pattern.ts";
+import type { LowerOptions } from "./options.ts";
+import type { Value } from "./value.ts";
+
+/** A parameter and the node that replaces it. */
+export interface StateUpdate {
+  readonly parameter: Node;
+  readonly value: Node;
+}
+
+/** What a fuser sees of a lowering. */
+export interface FusionContext {
+  readonly l: Lowering;
+  readonly graph: GraphView;
+  /** Nodes whose values are asked for. */
+  readonly wanted: ReadonlySet<Node>;
+  /** State that the graph replaces, where it is a step of a loop. */
+  readonly state: readonly StateUpdate[];
+  /** What fusers before this one found. */
+  readonly before: readonly Fusion[];
+  /** The value of a leaf; undefined where a node is none. */
+  leaf(node: Node): Value | undefined;
+  /** The value of a node outside of the fusion; one whose turn has not come yet is lowered now. */
+  value(node: Node): Value;
+  /** Takes the value of a node inside that others read. */
+  done(node: Node, value: Value): void;
+}
+
+/** Nodes that are computed together. */
+export interface Fusion {
+  /** Nodes that need no lowering of their own. */
+  readonly inside: ReadonlySet<Node>;
+  /** Whether the rest of the graph is no matter for fusers of many rows. */
+  readonly whole: boolean;
+  /** Called at the turn of each node inside, in the order of the graph. */
+  emit(node: Node): void;
+  /** Called behind all nodes, by what overwrites what they read. */
+  finish?(): void;
+}
+
+/** A row of the table of fusers. */
+export interface Fuser {
+  /** Whether the row takes part. */
+  enabled(options: LowerOptions): boolean;
+  /** What it finds in a graph, if anything. It says itself why something that looks like it does not match. */
+  match(context: FusionContext): Fusion | undefined;
+}
