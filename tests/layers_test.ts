@@ -1,17 +1,29 @@
 /**
- * The import arrows: mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones.
- * Read from `deno info --json`, so type imports and dynamic imports count too.
+ * The import arrows: mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
+ * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { ROOT, run } from "../scripts/tools.ts";
 
-/** What each layer may import besides itself. A layer is the longest of these names that a path starts with. */
+const PLAN = ["src/schedule/plan", "src/backend", "src/graph"];
+const OPS = ["src/schedule/ops", ...PLAN];
+const DECODER = ["src/schedule/decoder/match", "src/schedule/decoder/spec.ts", ...OPS];
+
+/** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "mod.ts": ["src/llm", "src/array", "src/graph"],
-  "src/llm": ["src/array", "src/graph", "ffi/file.ts"],
-  "src/array": ["src/schedule", "src/graph", "ffi/file.ts"],
-  "src/schedule": ["src/backend", "src/graph", "ffi/file.ts"],
+  "src/llm": ["src/llm/tokenizer", "src/llm/jinja", "src/llm/error.ts", "src/array", "src/graph", "ffi/file.ts"],
+  "src/llm/error.ts": [],
+  "src/llm/tokenizer": ["src/llm/error.ts", "src/graph"],
+  "src/llm/jinja": ["src/llm/error.ts", "src/graph"],
+  "src/array": ["src/schedule", "src/schedule/decoder/spec.ts", ...OPS, "ffi/file.ts"],
+  "src/schedule": ["src/schedule/decoder", ...OPS, "ffi/file.ts"],
+  "src/schedule/decoder": DECODER,
+  "src/schedule/decoder/match": ["src/schedule/decoder/spec.ts", ...OPS],
+  "src/schedule/decoder/spec.ts": OPS,
+  "src/schedule/ops": PLAN,
+  "src/schedule/plan": ["src/backend", "src/graph"],
   "src/backend": ["src/graph", "ffi"],
   "src/graph": [],
   "ffi/file.ts": [],
@@ -42,10 +54,19 @@ async function moduleGraph(): Promise<Map<string, readonly Dependency[]>> {
   return new Map(own.map((m) => [m.specifier.slice(root.length), m.dependencies ?? []]));
 }
 
-function layerOf(path: string): string {
-  const layer = Object.keys(ARROWS).find((name) => path === name || path.startsWith(`${name}/`));
-  if (!layer) throw new Error(`${path} belongs to no layer`);
-  return layer;
+function roomOf(path: string): string {
+  const rooms = Object.keys(ARROWS).filter((name) => path === name || path.startsWith(`${name}/`));
+  if (rooms.length === 0) throw new Error(`${path} belongs to no room`);
+  return rooms.reduce((longest, name) => name.length > longest.length ? name : longest);
+}
+
+/** Files of the project that each one imports. */
+async function imports(): Promise<Map<string, readonly string[]>> {
+  const root = new URL("../", import.meta.url).href;
+  const targets = (dependencies: readonly Dependency[]): string[] =>
+    dependencies.flatMap(({ code, type }) => code?.specifier ?? type?.specifier ?? [])
+      .filter((target) => target.startsWith(root)).map((target) => target.slice(root.length));
+  return new Map(Array.from(await moduleGraph(), ([path, dependencies]) => [path, targets(dependencies)]));
 }
 
 /** Every TypeScript file of the library. */
@@ -60,18 +81,32 @@ async function sourceFiles(folder: string): Promise<string[]> {
 }
 
 Deno.test("imports follow the arrows", async () => {
-  const root = new URL("../", import.meta.url).href;
   const wrong: string[] = [];
-  for (const [path, dependencies] of await moduleGraph()) {
-    const layer = layerOf(path);
-    for (const { specifier, code, type } of dependencies) {
-      const target = code?.specifier ?? type?.specifier;
-      if (!target?.startsWith(root)) continue;
-      const to = layerOf(target.slice(root.length));
-      if (to !== layer && !ARROWS[layer].includes(to)) wrong.push(`${path} imports ${specifier}`);
+  for (const [path, targets] of await imports()) {
+    for (const target of targets) {
+      const [from, to] = [roomOf(path), roomOf(target)];
+      if (to !== from && !ARROWS[from].includes(to)) wrong.push(`${path} imports ${target}`);
     }
   }
   assertEquals(wrong, []);
+});
+
+Deno.test("files import each other in no circle", async () => {
+  const left = new Map(await imports());
+  // Who imports nothing that is left can be on no circle.
+  for (let ends = [""]; ends.length > 0;) {
+    ends = Array.from(left.keys()).filter((path) =>
+      !left.get(path)!.some((target) => target !== path && left.has(target))
+    );
+    for (const path of ends) left.delete(path);
+  }
+  // And who is imported by nothing that is left neither.
+  for (let starts = [""]; starts.length > 0;) {
+    const imported = new Set(Array.from(left, ([path, targets]) => targets.filter((t) => t !== path)).flat());
+    starts = Array.from(left.keys()).filter((path) => !imported.has(path));
+    for (const path of starts) left.delete(path);
+  }
+  assertEquals(Array.from(left.keys()), []);
 });
 
 Deno.test("imports of other packages are npm: or node:, never jsr:", async () => {
