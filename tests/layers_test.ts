@@ -13,9 +13,18 @@ const DECODER = ["src/schedule/decoder/match", "src/schedule/decoder/spec.ts", .
 /** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "mod.ts": ["src/llm", "src/array", "src/graph"],
-  "src/llm": ["src/llm/tokenizer", "src/llm/jinja", "src/llm/error.ts", "src/array", "src/graph", "ffi/file.ts"],
+  "src/llm": [
+    "src/llm/chat_template.ts",
+    "src/llm/tokenizer",
+    "src/llm/jinja",
+    "src/llm/error.ts",
+    "src/array",
+    "src/graph",
+    "ffi/file.ts",
+  ],
   "src/llm/error.ts": [],
-  "src/llm/tokenizer": ["src/llm/error.ts", "src/graph"],
+  "src/llm/chat_template.ts": ["src/llm/jinja", "src/llm/error.ts", "src/graph"],
+  "src/llm/tokenizer": ["src/llm/chat_template.ts", "src/llm/error.ts", "src/graph"],
   "src/llm/jinja": ["src/llm/error.ts", "src/graph"],
   "src/array": ["src/schedule", "src/schedule/decoder/spec.ts", ...OPS, "ffi/file.ts"],
   "src/schedule": ["src/schedule/decoder", ...OPS, "ffi/file.ts"],

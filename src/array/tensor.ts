@@ -15,7 +15,7 @@ import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/devices.ts";
-import { Hold } from "../schedule/garbage.ts";
+import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import type { Scalar, TensorLike } from "./convert.ts";
 import * as binary from "./binary.ts";

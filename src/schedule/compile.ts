@@ -12,7 +12,7 @@ import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
-import { collectWhenDue } from "./garbage.ts";
+import { collectWhenDue } from "./plan/garbage.ts";
 import { lower } from "./lower.ts";
 import { options } from "./plan/options.ts";
 import { backendOf, holding, realize, takeStorage } from "./realize.ts";

@@ -12,7 +12,7 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
-import { collectWhenDue } from "./garbage.ts";
+import { collectWhenDue } from "./plan/garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./plan/options.ts";
 import type { Storage } from "./plan/storage.ts";

@@ -7,7 +7,7 @@
 import type { Backend, BufferHandle } from "../../backend/backend.ts";
 import { RuntimeError } from "../../backend/devices.ts";
 import type { StorageRef } from "../../graph/node.ts";
-import { collect, count, uncount } from "../garbage.ts";
+import { collect, count, uncount } from "./garbage.ts";
 
 /** A buffer of a backend that goes back when the last node lets go of it. */
 export class Storage implements StorageRef {

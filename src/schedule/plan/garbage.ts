@@ -14,7 +14,7 @@
  */
 
 import process from "node:process";
-import type { Node } from "../graph/node.ts";
+import type { Node } from "../../graph/node.ts";
 
 /** Bytes of forgotten results that are no reason to collect, and fewer that are one when nothing else runs. */
 const LEAST_BYTES = 48 << 20;
