@@ -449,7 +449,7 @@ Deno.test("generate.ts without permission to read says so in one line", async ()
 
 Deno.test("what needs a GPU says in one line that there is none", async () => {
   const script = (name: string): URL => new URL(`../scripts/${name}`, import.meta.url);
-  const bench = await run([], { script: script("bench_gpu.ts") });
+  const bench = await run([], { script: script("bench/gpu.ts") });
   assertEquals([bench.code, bench.stdout], [2, ""]);
   assertMatch(bench.stderr, /^error: wasm is no GPU: [^\n]*deno task devices[^\n]*\n$/);
   const env = { VKMX_LIBRARY: SCRIPT.pathname }; // whatever it is, nothing is set up
