@@ -343,7 +343,7 @@ class Macro extends Thing {
       rest.delete("caller");
     }
     if (uses.has("kwargs")) {
-      scope.set("kwargs", new Dict([...rest].map(([name, value]) => [Str.template(name), value])));
+      scope.set("kwargs", new Dict([...rest].map(([name, value]) => [Str.user(name), value])));
     } else if (rest.size > 0) {
       throw new TemplateFault(`macro ${quoted(this.name)} takes no keyword argument ${quoted([...rest.keys()][0])}`);
     }
