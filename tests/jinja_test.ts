@@ -7,7 +7,7 @@ import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows
 import { type ChatMessage, type ChatOptions, loadChatTemplate, type TemplatePart } from "../src/llm/chat_template.ts";
 import { LlmError } from "../src/llm/error.ts";
 import { compileTemplate } from "../src/llm/jinja/template.ts";
-import { fromUser } from "../src/llm/jinja/values.ts";
+import { fromUser } from "../src/llm/jinja/input.ts";
 import { Tokenizer } from "../src/llm/tokenizer.ts";
 import { tinySource } from "./models.ts";
 
