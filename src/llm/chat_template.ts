@@ -10,10 +10,11 @@
 
 import { quoted } from "../graph/error.ts";
 import { LlmError } from "./error.ts";
+import { fromUser } from "./jinja/input.ts";
 import { type InputSize, TemplateFault } from "./jinja/limits.ts";
 import { compileTemplate, type Template } from "./jinja/template.ts";
 import { Str } from "./jinja/text.ts";
-import { Dict, fromUser, List, type Value } from "./jinja/values.ts";
+import { Dict, List, type Value } from "./jinja/values.ts";
 
 /** One turn of a conversation, in the form of the OpenAI API. */
 export interface ChatMessage {

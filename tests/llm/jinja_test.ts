@@ -12,7 +12,7 @@ import {
 } from "../../src/llm/chat_template.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { compileTemplate } from "../../src/llm/jinja/template.ts";
-import { fromUser } from "../../src/llm/jinja/values.ts";
+import { fromUser } from "../../src/llm/jinja/input.ts";
 import { Tokenizer } from "../../src/llm/tokenizer/tokenizer.ts";
 import { tinySource } from "../support/models.ts";
 
@@ -237,6 +237,15 @@ Deno.test("what the template writes stays its own, and grows together only where
   assertEquals(await controls("{{ ('<S>' ~ messages[0].content)|lower }}"), ["<s>"]);
   assertEquals(await controls("{{ ['<s>', messages[0].content]|join(' ') }}"), ["<s> "]);
   assertEquals(await controls("{{ messages[0].content }}{{ 5 }}{{ [1] }}{{ {'a': 1}|tojson }}"), ["a"]);
+  assertEquals(await controls("{{ ('a' ~ messages[0].content).swapcase().title() }}", "bc"), []);
+  assertEquals(
+    await controls("{{ dict(**{messages[0].content: 1}) }}{{ namespace(**{messages[0].content: 1}) }}", "<s>"),
+    [],
+  );
+  assertEquals(
+    await controls("{% macro f() %}{{ kwargs }}{% endmacro %}{{ f(**{messages[0].content: 1}) }}", "<s>"),
+    [],
+  );
   assertEquals(await controls("{{ 'a' in messages[0].content }}{{ messages[0].content == 'a' }}", "a"), []);
   assertEquals(await controls("{{ ('İ' ~ messages[0].content ~ 'ß')|lower|upper }}"), [
     "İ".toLowerCase().toUpperCase(),

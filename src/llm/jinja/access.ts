@@ -4,10 +4,10 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import { step, TemplateFault, touch } from "./limits.ts";
 import { DICT_METHODS, LIST_METHODS, type Method, NUMBER_METHODS, STR_METHODS, UNSAFE } from "./methods.ts";
 import { indexOf, integerOf } from "./numbers.ts";
-import { repr } from "./print.ts";
 import { EMPTY, join, Str } from "./text.ts";
 import {
   type Args,
@@ -49,7 +49,7 @@ export function itemOf(of: Value, index: Value): Value {
     const method = methodOf(of, index.text);
     return method === undefined ? missing(of, index.text) : method;
   }
-  return new Undefined(`${describe(of)} has no element ${repr(index).text.slice(0, 100)}`);
+  return new Undefined(`${describe(of)} has no element of that index`);
 }
 
 function at(of: Value, index: number): Value | undefined {
@@ -62,7 +62,7 @@ function at(of: Value, index: number): Value | undefined {
 }
 
 function missing(of: Value, name: string): Undefined {
-  return new Undefined(`'${describe(of)}' has no attribute ${JSON.stringify(name.slice(0, 100))}`);
+  return new Undefined(`'${describe(of)}' has no attribute ${quoted(name)}`);
 }
 
 function describe(of: Value): string {
@@ -81,7 +81,9 @@ function methodOf(of: Value, name: string): Value | undefined {
   const method = Object.hasOwn(methods, name) ? methods[name] : undefined;
   if (method !== undefined) return new Func(name, (args) => method(of, args));
   const unsafe = name.startsWith("__") || UNSAFE[name].includes(typeName(of));
-  return unsafe ? new Undefined(`access to attribute '${name}' of '${typeName(of)}' object is unsafe.`) : undefined;
+  return unsafe
+    ? new Undefined(`access to attribute ${quoted(name)} of '${typeName(of)}' object is unsafe`)
+    : undefined;
 }
 
 function methodsOf(of: Value): Readonly<Record<string, Method>> | undefined {

@@ -10,7 +10,7 @@ import { formatPercent } from "./format.ts";
 import { table } from "./functions.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
 import { LIST_FILTERS } from "./list_filters.ts";
-import { capitalize, pad, replace, strip, textOf } from "./methods.ts";
+import { capitalize, pad, replace, strip, textOf } from "./strings.ts";
 import { arithmetic, fixed, indexOf, integerOf, negated, parseFloating, parseWhole, whole } from "./numbers.ts";
 import { json, repr, str } from "./print.ts";
 import { Str } from "./text.ts";

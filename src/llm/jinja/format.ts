@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import { attributeOf, itemOf } from "./access.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
 import { fixed, floatText, integerOf } from "./numbers.ts";
@@ -80,7 +81,9 @@ function percentItem(item: Value, type: string): Value {
     throw new TemplateFault("%c requires int or char");
   }
   const number = numberOf(item);
-  if (number === undefined) throw new TemplateFault(`%${type} format: a number is required, not ${typeName(item)}`);
+  if (number === undefined) {
+    throw new TemplateFault(`format ${quoted(type)}: a number is required, not ${typeName(item)}`);
+  }
   return "diu".includes(type) && item instanceof Float ? wholePart(item.value) : item;
 }
 
@@ -155,14 +158,14 @@ function formatted(value: Value, spec: Spec): Str {
   checkLength(spec.width);
   if (spec.type === "s" || spec.type === "c") {
     if (numberOf(value) !== undefined && typeof value !== "boolean") {
-      throw new TemplateFault(`unknown format code '${spec.type}' for object of type '${typeName(value)}'`);
+      throw new TemplateFault(`unknown format code ${quoted(spec.type)} for object of type '${typeName(value)}'`);
     }
     const text = str(value);
     return padded(spec.precision === undefined ? text : text.part(0, spec.precision), spec);
   }
   const number = numberOf(value);
   if (number === undefined) {
-    throw new TemplateFault(`unknown format code '${spec.type}' for object of type '${typeName(value)}'`);
+    throw new TemplateFault(`unknown format code ${quoted(spec.type)} for object of type '${typeName(value)}'`);
   }
   const negative = number < 0 || Object.is(number, -0);
   const size = typeof number === "bigint" ? (negative ? -number : number) : Math.abs(number);
@@ -183,7 +186,9 @@ const BASES: Readonly<Record<string, number>> = { x: 16, X: 16, o: 8, b: 2, d: 1
 function digitsOf(size: number | bigint, { type, precision, alternate }: Spec, value: Value): string {
   const base = BASES[type];
   if (base !== undefined) {
-    if (value instanceof Float) throw new TemplateFault(`unknown format code '${type}' for object of type 'float'`);
+    if (value instanceof Float) {
+      throw new TemplateFault(`unknown format code ${quoted(type)} for object of type 'float'`);
+    }
     const text = size.toString(base);
     return (type === "X" ? text.toUpperCase() : text).padStart(Math.min(precision ?? 0, 1000), "0");
   }

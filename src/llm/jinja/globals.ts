@@ -50,7 +50,7 @@ function func(name: string, params: string, run: (...args: (Value | undefined)[]
   return new Func(name, (args) => run(...bind(args)));
 }
 
-/** The entries that dict(…) makes of a dict or of pairs, and of arguments by name. */
+/** The entries that dict(…) makes of a dict or of pairs, and of arguments by name, which may be keys of a user's dict. */
 function fieldsOf(name: string, { positional, named }: Args): (readonly [Value, Value])[] {
   if (positional.length > 1) throw new TemplateFault(`${name}() takes at most one argument by position`);
   const [from] = positional;
@@ -59,7 +59,7 @@ function fieldsOf(name: string, { positional, named }: Args): (readonly [Value, 
     if (value === undefined || more.length > 0) throw new TemplateFault(`${name}() needs pairs of key and value`);
     return [key, value] as const;
   });
-  return [...pairs, ...[...named].map(([key, value]) => [Str.template(key), value] as const)];
+  return [...pairs, ...[...named].map(([key, value]) => [Str.user(key), value] as const)];
 }
 
 /** What cycler() gives. */

@@ -7,6 +7,7 @@
  * @module
  */
 
+import { compare, contains, equal } from "./compare.ts";
 import { attributeOf, call, itemOf, sliceOf } from "./access.ts";
 import type { CallArgs, Comparison, Expr, ExprOf, Signature, Statement, StatementOf, Target } from "./ast.ts";
 import { FILTERS } from "./filters.ts";
@@ -20,10 +21,7 @@ import { TESTS } from "./tests.ts";
 import { Builder, EMPTY, Str } from "./text.ts";
 import {
   type Args,
-  compare,
-  contains,
   Dict,
-  equal,
   itemsOf,
   iterate,
   List,
@@ -343,7 +341,7 @@ class Macro extends Thing {
       rest.delete("caller");
     }
     if (uses.has("kwargs")) {
-      scope.set("kwargs", new Dict([...rest].map(([name, value]) => [Str.template(name), value])));
+      scope.set("kwargs", new Dict([...rest].map(([name, value]) => [Str.user(name), value])));
     } else if (rest.size > 0) {
       throw new TemplateFault(`macro ${quoted(this.name)} takes no keyword argument ${quoted([...rest.keys()][0])}`);
     }

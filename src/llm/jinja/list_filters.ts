@@ -7,20 +7,19 @@
  * @module
  */
 
+import { compare, equal } from "./compare.ts";
 import { itemOf } from "./access.ts";
 import { FILTERS } from "./filters.ts";
 import { known, NO_ARGS, table } from "./functions.ts";
 import { checkItems, step, TemplateFault } from "./limits.ts";
-import { textOf } from "./methods.ts";
+import { textOf } from "./strings.ts";
 import { arithmetic, indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
 import { join, Str } from "./text.ts";
 import { TESTS } from "./tests.ts";
 import {
   type Args,
-  compare,
   Dict,
-  equal,
   hashOf,
   isIterable,
   itemsOf,

@@ -4,12 +4,14 @@
  * @module
  */
 
+import { same } from "./compare.ts";
 import { binder } from "./functions.ts";
 import { TemplateFault } from "./limits.ts";
-import { type Args, Func, lengthOf, same, Thing, Tuple, Undefined, type Value } from "./values.ts";
+import { type Args, Func, lengthOf, Thing, Tuple, Undefined, type Value } from "./values.ts";
 
 /** Where a loop is, and what it runs over. It reads one item ahead where a template asks for `last` or `nextitem`. */
 export class Loop extends Thing {
+  /** Its type. */
   readonly typeName = "LoopContext";
   #items: Iterator<Value>;
   #length: number | undefined;
@@ -96,10 +98,12 @@ export class Loop extends Thing {
       }),
   };
 
+  /** Where the loop is. */
   override attribute(name: string): Value | undefined {
     return Object.hasOwn(this.#attributes, name) ? this.#attributes[name]() : undefined;
   }
 
+  /** Renders the body over other items, in a recursive loop. */
   override call(args: Args): Value {
     if (this.#recurse === undefined) {
       throw new TemplateFault("the loop must have the 'recursive' marker to be called recursively");
@@ -108,6 +112,7 @@ export class Loop extends Thing {
     return this.#recurse(over!);
   }
 
+  /** What it prints. */
   override get text(): string {
     return `<LoopContext ${this.#index + 1}/${this.#count()}>`;
   }

@@ -81,6 +81,12 @@ function ofNumbers(operator: Operator, left: Value, right: Value, a: number | bi
     if (Number.isNaN(result) && operator === "**" && a < 0) {
       throw new TemplateFault("complex numbers are not supported");
     }
+    if (
+      operator === "**" && !Number.isFinite(result) && Number.isFinite(Number(a)) && Number.isFinite(Number(b)) &&
+      a != 0
+    ) {
+      throw new TemplateFault("the result of ** is out of range");
+    }
     if (operator === "**" && a == 0 && b < 0) throw new TemplateFault("zero cannot be raised to a negative power");
     return new Float(result);
   }

@@ -65,7 +65,7 @@ function write(out: Builder, value: Value): void {
     writeItems(out, `dict_${value.what}([`, [...value.values()], "])");
   } else if (value instanceof Namespace) {
     out.addUser("<Namespace ");
-    writeEntries(out, [...value.fields].map(([name, field]) => [Str.template(name), field]));
+    writeEntries(out, [...value.fields].map(([name, field]) => [Str.user(name), field]));
     out.addUser(">");
   }
   leave();

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { compare, contains, equal } from "./compare.ts";
 import { FILTERS } from "./filters.ts";
 import { table } from "./functions.ts";
 import { STR_METHODS } from "./methods.ts";
@@ -12,10 +13,7 @@ import { str } from "./print.ts";
 import { Str } from "./text.ts";
 import {
   type Args,
-  compare,
-  contains,
   Dict,
-  equal,
   Float,
   isIterable,
   List,

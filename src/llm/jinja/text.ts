@@ -191,7 +191,7 @@ export class Str {
     return built.done();
   }
 
-  /** Replaces every match of a global regular expression by a text of the same writer as the match's first character. */
+  /** Replaces every match of a global regular expression by a text of its writer; one that a user wrote a part of is a user's. */
   rewrite(pattern: RegExp, change: (match: string) => string): Str {
     touch(this.length);
     const { text } = this;
@@ -205,7 +205,7 @@ export class Str {
     let at = 0;
     for (const { 0: match, index } of text.matchAll(pattern)) {
       built.add(this.slice(at, index));
-      const byUser = this.slice(index, index + 1).user.length > 0;
+      const byUser = this.slice(index, index + match.length).user.length > 0;
       built.add(byUser ? Str.user(counted(match)) : Str.template(counted(match)));
       at = index + match.length;
     }

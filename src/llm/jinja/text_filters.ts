@@ -7,7 +7,7 @@
 import type { Filter } from "./filters.ts";
 import { table } from "./functions.ts";
 import { checkItems, checkLength, step, TemplateFault, touch } from "./limits.ts";
-import { splitLines, strip, textOf } from "./methods.ts";
+import { splitLines, strip, textOf } from "./strings.ts";
 import { indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
 import { join, SPACE, Str } from "./text.ts";

@@ -7,17 +7,7 @@
  * @module
  */
 
-import {
-  allocate,
-  checkItems,
-  countRange,
-  enter,
-  type InputSize,
-  leave,
-  step,
-  TemplateFault,
-  touch,
-} from "./limits.ts";
+import { allocate, checkItems, countRange, enter, leave, step, TemplateFault } from "./limits.ts";
 import { Str } from "./text.ts";
 
 /** A float, also where it has no fraction. */
@@ -139,6 +129,7 @@ export abstract class Thing {
 
 /** A function of the language. */
 export class Func extends Thing {
+  /** Its type. */
   readonly typeName = "function";
   readonly #run: (args: Args) => Value;
 
@@ -148,6 +139,7 @@ export class Func extends Thing {
     this.#run = run;
   }
 
+  /** Calls it. */
   override call(args: Args): Value {
     return this.#run(args);
   }
@@ -155,6 +147,7 @@ export class Func extends Thing {
 
 /** A namespace: attributes that `set` may change from inside of loops. */
 export class Namespace extends Thing {
+  /** Its type. */
   readonly typeName = "Namespace";
 
   /** Begins with some attributes. */
@@ -162,6 +155,7 @@ export class Namespace extends Thing {
     super();
   }
 
+  /** One of its fields. */
   override attribute(name: string): Value | undefined {
     return this.fields.get(name);
   }
@@ -326,135 +320,9 @@ export function itemsOf(value: Value): readonly Value[] {
   return items;
 }
 
-/** Whether two values are equal. */
-export function equal(a: Value, b: Value): boolean {
-  step();
-  if (a instanceof Str && b instanceof Str) {
-    if (a.length !== b.length) return false;
-    touch(a.length);
-    return a.text === b.text;
-  }
-  const [x, y] = [numberOf(a), numberOf(b)];
-  if (x !== undefined && y !== undefined) return x == y;
-  if ((a instanceof List && b instanceof List) || (a instanceof Tuple && b instanceof Tuple)) {
-    return a.items.length === b.items.length && below(() => a.items.every((item, i) => same(item, b.items[i])));
-  }
-  if (a instanceof Dict && b instanceof Dict) {
-    const inBoth = ([key, value]: readonly [Value, Value]): boolean => {
-      const other = b.get(key);
-      return other !== undefined && same(value, other);
-    };
-    return a.size === b.size && below(() => [...a.entries()].every(inBoth));
-  }
-  if (a instanceof Range && b instanceof Range) {
-    return a.length === b.length && (a.length === 0 || (a.start === b.start && (a.length === 1 || a.by === b.by)));
-  }
-  if (a instanceof Undefined) return b instanceof Undefined;
-  return a === b;
-}
-
-/** Equal, or one and the same: what Python's containers compare by. */
-export function same(a: Value, b: Value): boolean {
-  return a === b || equal(a, b);
-}
-
-function below<T>(work: () => T): T {
-  enter();
-  const result = work();
-  leave();
-  return result;
-}
-
 /** The number that an int, a bool or a float is. */
 export function numberOf(value: Value): number | bigint | undefined {
   if (typeof value === "number" || typeof value === "bigint") return value;
   if (value instanceof Float) return value.value;
   return typeof value === "boolean" ? Number(value) : undefined;
-}
-
-/** Negative, zero or positive as `a` comes before, with or behind `b`. NaN where neither is so. */
-export function compare(a: Value, b: Value, operator = "<"): number {
-  step();
-  if (a instanceof Str && b instanceof Str) return compareText(a.text, b.text);
-  const [x, y] = [numberOf(a), numberOf(b)];
-  if (x !== undefined && y !== undefined) return x < y ? -1 : x > y ? 1 : x == y ? 0 : NaN;
-  if ((a instanceof List && b instanceof List) || (a instanceof Tuple && b instanceof Tuple)) {
-    return below(() => {
-      const i = a.items.findIndex((item, i) => i >= b.items.length || !same(item, b.items[i]));
-      if (i < 0 || i >= b.items.length) return a.items.length - b.items.length;
-      return compare(a.items[i], b.items[i], operator);
-    });
-  }
-  for (const value of [a, b]) if (value instanceof Undefined) value.fail();
-  throw new TemplateFault(
-    `'${operator}' not supported between instances of '${typeName(a)}' and '${typeName(b)}'`,
-  );
-}
-
-/** By code points: where two texts part in a surrogate, that one comes last. */
-function compareText(a: string, b: string): number {
-  touch(Math.min(a.length, b.length));
-  if (a === b) return 0;
-  const less = a < b;
-  let low = 0;
-  for (let high = Math.min(a.length, b.length); low < high;) {
-    const middle = (low + high + 1) >> 1;
-    if (a.slice(low, middle) === b.slice(low, middle)) low = middle;
-    else high = middle - 1;
-  }
-  const isSurrogate = (text: string): boolean => (text.charCodeAt(low) & 0xf800) === 0xd800;
-  if (low >= Math.min(a.length, b.length) || isSurrogate(a) === isSurrogate(b)) return less ? -1 : 1;
-  return isSurrogate(a) ? 1 : -1;
-}
-
-/** Whether `container` holds `value`. */
-export function contains(container: Value, value: Value): boolean {
-  if (container instanceof Str) {
-    if (value instanceof Str) {
-      touch(container.length);
-      return container.text.includes(value.text);
-    }
-    throw new TemplateFault(`'in <string>' requires string as left operand, not ${typeName(value)}`);
-  }
-  if (container instanceof Dict) return container.has(value);
-  if (container instanceof View && container.what === "keys") return container.of.has(value);
-  if (!isIterable(container)) throw new TemplateFault(`argument of type '${typeName(container)}' is not iterable`);
-  for (const item of iterate(container)) if (same(item, value)) return true;
-  return false;
-}
-
-const MAX_SAFE = 2n ** 53n - 1n;
-
-/** Deepest nesting of what a caller hands over. */
-const MAX_INPUT_DEPTH = 100;
-
-/**
- * A value of the conversation, every string of it marked as a user's. Fields that are `undefined` are left out; functions and
- * symbols have no form here.
- */
-export function fromUser(input: unknown, size: InputSize, depth = 0): Value {
-  size.values++;
-  if (input === null || typeof input === "boolean") return input;
-  if (typeof input === "bigint") return input >= -MAX_SAFE && input <= MAX_SAFE ? Number(input) : input;
-  if (typeof input === "string") {
-    size.chars += input.length;
-    return Str.input(input);
-  }
-  if (typeof input === "number") return fromNumber(input);
-  if (typeof input !== "object") return null;
-  if (depth >= MAX_INPUT_DEPTH) throw new TemplateFault(`the conversation is nested more than ${MAX_INPUT_DEPTH} deep`);
-  const { toJSON } = input as { toJSON?: unknown };
-  if (typeof toJSON === "function") return fromUser(toJSON.call(input), size, depth + 1);
-  if (Array.isArray(input)) return new List(input.map((item) => fromUser(item, size, depth + 1)));
-  const entries = Object.entries(input).filter(([, value]) => value !== undefined);
-  return new Dict(entries.map(([key, value]) => {
-    size.chars += key.length;
-    return [Str.input(key), fromUser(value, size, depth + 1)];
-  }));
-}
-
-/** JavaScript does not tell 1.0 from 1: whole numbers are ints as far as it prints them without an exponent. */
-function fromNumber(input: number): Value {
-  if (Number.isSafeInteger(input)) return input + 0;
-  return Number.isInteger(input) && Math.abs(input) < 1e21 ? BigInt(input) : new Float(input);
 }
