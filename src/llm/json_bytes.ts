@@ -62,7 +62,7 @@ export class JsonBytes {
   get at(): number {
     const bytes = this.#bytes;
     let at = this.#at;
-    while (IS_SPACE[bytes[at]]) at++;
+    while (bytes[at] <= SPACE && IS_SPACE[bytes[at]]) at++;
     return this.#at = at;
   }
 
