@@ -6,6 +6,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { StopStrings, StreamDecoder } from "../../src/llm/tokenizer/detokenizer.ts";
 import { LlmError } from "../../src/llm/error.ts";
+import { encodePrompt } from "../../src/llm/generate.ts";
+import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
 import { readPreTokenizer } from "../../src/llm/tokenizer/pre_tokenizer.ts";
 import { GOLDEN, qwen3Source, tinySource } from "../support/models.ts";
@@ -79,6 +81,60 @@ for (const { change, ids } of REFERENCE.tiny) {
     assertEquals(idsOf(tokenizer), ids);
   });
 }
+
+/** Made by golden/tokenizer_configs.py. */
+interface ConfigRow {
+  readonly change: Readonly<Record<string, unknown>>;
+  readonly texts: readonly string[];
+  /** Ids of each text; every other one with special tokens. */
+  readonly ids: readonly number[][];
+}
+
+Deno.test("encode() gives the ids of Hugging Face's tokenizers under any configuration", async () => {
+  const file = new URL("golden/tokenizer_configs.json", import.meta.url);
+  for (const { change, texts, ids } of JSON.parse(Deno.readTextFileSync(file)) as ConfigRow[]) {
+    const tokenizer = await changedTiny((json) => Object.assign(json, change));
+    const found = texts.map((text, i) => tokenizer.encode(text, { addSpecialTokens: i % 2 === 0 }));
+    assertEquals(found, ids, JSON.stringify(change));
+  }
+});
+
+Deno.test("prompts begin with the special tokens of the tokenizer once, conversations with those of the template", async () => {
+  const special = (id: string) => ({ SpecialToken: { id, type_id: 0 } });
+  const template = {
+    type: "TemplateProcessing",
+    single: [special("<|im_start|>"), { Sequence: { id: "A", type_id: 0 } }, special("<|endoftext|>")],
+    special_tokens: { "<|im_start|>": { ids: [4090] }, "<|endoftext|>": { ids: [4089] } },
+  };
+  const level = { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true };
+  for (const post of [template, { type: "Sequence", processors: [level, template] }]) {
+    const tokenizer = await changedTiny((json) => json.post_processor = post);
+    const plain = tiny.encode("Hi");
+    assertEquals(tokenizer.encode("Hi"), [4090, ...plain, 4089]);
+    assertEquals(tokenizer.encode("Hi", { addSpecialTokens: false }), plain);
+    assertEquals(tokenizer.encode(""), [4090, 4089]);
+    const messages = [{ role: "user", content: "Hi" }] as const;
+    assertEquals(tokenizer.encodeChat(messages), tiny.encodeChat(messages));
+  }
+});
+
+Deno.test("a prompt that begins with the first token of the tokenizer gets no other one", async () => {
+  const source = tinySource();
+  const json = JSON.parse(new TextDecoder().decode(source.tokenizer));
+  json.post_processor = {
+    type: "TemplateProcessing",
+    single: [{ SpecialToken: { id: "<|im_start|>" } }, { Sequence: { id: "A" } }],
+    special_tokens: { "<|im_start|>": { ids: [4090] } },
+  };
+  const tokenizer = await Tokenizer.load({
+    ...source,
+    tokenizer: new TextEncoder().encode(JSON.stringify(json)),
+    config: '{"bos_token": {"content": "<|im_start|>"}}',
+  });
+  const model = { config: { vocabSize: 4096 } } as LanguageModel;
+  const ids = [4090, ...tiny.encode("Hi")];
+  for (const prompt of ["Hi", "<|im_start|>Hi"]) assertEquals(encodePrompt(model, tokenizer, prompt, {}), ids);
+});
 
 Deno.test("encode() merges as the definition says: always the leftmost of the pairs that were learned first", () => {
   const { model } = JSON.parse(new TextDecoder().decode(tinySource().tokenizer)) as TokenizerJson;

@@ -59,7 +59,7 @@ export class Merges {
         json.fail(`merge ${this.#left.length} gives ${pair}, which is no token`);
       }
       if (this.#left.length === MOST_MERGES) json.fail(`there are more than ${MOST_MERGES} merges`);
-      this.#forget(id, left);
+      if (this.#rank[id] >= 0) this.#forget(id, left);
       this.#other.push(this.#rank[id]);
       this.#rank[id] = this.#left.length;
       this.#left.push(left);

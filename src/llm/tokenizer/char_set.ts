@@ -67,3 +67,28 @@ export const isDigit: CharTest = matching("\\p{Nd}");
 export const isWordInClass: CharTest = matching("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
 /** Characters of words, as Oniguruma's \w and \b see them: the superscripts and fractions of Latin-1 are among them. */
 export const isWord: CharTest = union([isWordInClass, matching("[²³¹¼½¾]")]);
+
+/** Classes by the letter of their escape; the capital letter means the complement. */
+export const CLASSES: Readonly<Record<string, CharTest>> = {
+  s: isWhiteSpace,
+  d: isDigit,
+  w: isWord,
+  h: matching("[0-9a-fA-F]"),
+};
+/** Names of properties that JavaScript does not know or means otherwise. */
+export const PROPERTIES: Readonly<Record<string, CharTest | undefined>> = {
+  alpha: matching("\\p{Alphabetic}"),
+  space: isWhiteSpace,
+  digit: isDigit,
+  word: isWord,
+  alnum: matching("[\\p{Alphabetic}\\p{Nd}]"),
+  upper: matching("\\p{Uppercase}"),
+  lower: matching("\\p{Lowercase}"),
+};
+/** Properties that all forms of a letter have in common, so that the case of letters does not matter to them. */
+export const CASELESS = /^(?:[LNMPSZC]|N[dlo]|M[nce]|P[cdseifo]|S[mcko]|Z[slp]|Lo|Lm|alpha|space|digit|word|alnum)$/;
+
+/** Characters of a range and those that differ from one of them by case only. */
+export function anyCase(low: number, high: number): CharTest {
+  return matching(`[\\u{${low.toString(16)}}-\\u{${high.toString(16)}}]`, "iu");
+}

@@ -26,6 +26,7 @@ const MARK = [0xef, 0xbb, 0xbf];
 const ESCAPED = new Uint8Array(256);
 Array.from('"\\/bfnrt', (char, i) => ESCAPED[char.charCodeAt(0)] = '"\\/\b\f\n\r\t'.charCodeAt(i));
 
+const UTF8 = new TextDecoder();
 const IS_SPACE = new Uint8Array(256);
 for (const char of " \t\n\r") IS_SPACE[char.charCodeAt(0)] = 1;
 
@@ -61,7 +62,7 @@ export class JsonBytes {
   get at(): number {
     const bytes = this.#bytes;
     let at = this.#at;
-    while (IS_SPACE[bytes[at]]) at++;
+    while (bytes[at] <= SPACE && IS_SPACE[bytes[at]]) at++;
     return this.#at = at;
   }
 
@@ -193,7 +194,7 @@ export class JsonBytes {
       this.fail(`the value at byte ${from} has ${to - from} bytes, at most ${MOST_VALUE_BYTES}`);
     }
     try {
-      return JSON.parse(new TextDecoder().decode(this.#bytes.subarray(from, to)));
+      return JSON.parse(UTF8.decode(this.#bytes.subarray(from, to)));
     } catch {
       this.#at = from;
       return this.expected("a value");
@@ -217,17 +218,16 @@ export class JsonBytes {
   #stringEnd(start: number): number {
     const bytes = this.#bytes;
     if (bytes[start] !== QUOTE) this.expected("a string");
-    for (let at = start + 1; at < bytes.length; at++) {
-      const byte = bytes[at];
-      if (byte === QUOTE) return at + 1;
-      this.#at = at;
-      if (byte < SPACE) this.expected("no control character in a string");
-      if (byte === BACKSLASH && !ESCAPED[bytes[++at]] && bytes[at] !== LETTER_U) this.expected("an escape");
-      if (at - start > MOST_VALUE_BYTES) {
-        this.fail(`the string at byte ${start} has more than ${MOST_VALUE_BYTES} bytes`);
-      }
+    const last = Math.min(bytes.length, start + MOST_VALUE_BYTES);
+    let at = start + 1;
+    for (; at < last && bytes[at] !== QUOTE; at++) {
+      if (bytes[at] < SPACE) break;
+      if (bytes[at] === BACKSLASH && !ESCAPED[bytes[++at]] && bytes[at] !== LETTER_U) break;
     }
-    this.#at = bytes.length;
+    if (bytes[at] === QUOTE) return at + 1;
+    this.#at = at;
+    if (at < last) this.expected("a character or an escape in a string");
+    if (at < bytes.length) this.fail(`the string at byte ${start} has more than ${MOST_VALUE_BYTES} bytes`);
     return this.expected('"');
   }
 }

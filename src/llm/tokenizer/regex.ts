@@ -15,8 +15,9 @@ import { parseRegex } from "./regex_parser.ts";
 /** Most steps on a text: these, and some for each of its characters. */
 const STEPS = 20_000;
 const STEPS_PER_CHAR = 500;
-/** Most numbers on the stack: 64 MiB of them. */
-const MOST_STACK = 2 ** 24;
+/** Numbers on the stack: those it starts with, and most, 32 MiB. */
+const SOME_STACK = 2 ** 10;
+const MOST_STACK = 2 ** 23;
 
 /** The limits were reached. */
 export class RegexLimit extends Error {}
@@ -26,7 +27,7 @@ export class Regex {
   readonly #code: Int32Array;
   readonly #sets: readonly CharSet[];
   readonly #registers: Int32Array;
-  #stack = new Int32Array(1 << 10);
+  #stack = new Int32Array(SOME_STACK);
   #steps = 0;
 
   /** Reads a pattern in the syntax of Oniguruma; throws an `Error` that says what is not supported. */
@@ -42,6 +43,14 @@ export class Regex {
    * one before it. Throws {@link RegexLimit} where that takes too much work.
    */
   find(text: string): number[] {
+    try {
+      return this.#find(text);
+    } finally {
+      if (this.#stack.length > SOME_STACK) this.#stack = new Int32Array(SOME_STACK);
+    }
+  }
+
+  #find(text: string): number[] {
     const found: number[] = [];
     this.#steps = STEPS + STEPS_PER_CHAR * text.length;
     let last = -1;

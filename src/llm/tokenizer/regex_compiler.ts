@@ -5,7 +5,7 @@
  */
 
 import { CharSet } from "./char_set.ts";
-import { type RegexNode, widthOf } from "./regex_parser.ts";
+import { type RegexNode, widthOf } from "./regex_tree.ts";
 
 /** Instructions; what follows each of them in the code is told where they run. */
 export const OP = {

@@ -6,35 +6,19 @@
  */
 
 import {
+  anyCase,
+  CASELESS,
   type CharTest,
+  CLASSES,
   complement,
   intersection,
-  isDigit,
-  isWhiteSpace,
-  isWord,
   isWordInClass,
   matching,
+  PROPERTIES,
   range,
   union,
 } from "./char_set.ts";
-
-/** A regular expression. */
-export type RegexNode =
-  | { readonly kind: "char"; readonly test: CharTest; readonly key: string; readonly code?: number }
-  | { readonly kind: "sequence" | "choice"; readonly items: readonly RegexNode[] }
-  | {
-    readonly kind: "repeat";
-    readonly item: RegexNode;
-    readonly min: number;
-    readonly max: number;
-    readonly mode: "greedy" | "lazy" | "possessive";
-  }
-  | { readonly kind: "atomic"; readonly item: RegexNode }
-  | { readonly kind: "look"; readonly item: RegexNode; readonly behind: boolean; readonly negative: boolean }
-  | { readonly kind: "assert"; readonly what: Assertion };
-
-/** What may be asked about a place in a text. */
-export type Assertion = "lineStart" | "lineEnd" | "start" | "end" | "lastLineEnd" | "boundary" | "noBoundary";
+import { type Assertion, type RegexNode, widthOf } from "./regex_tree.ts";
 
 /** Longest pattern, in characters: published ones have up to 400. */
 const MOST_CHARS = 10_000;
@@ -50,12 +34,6 @@ const ASSERTIONS: Readonly<Record<string, Assertion>> = {
   b: "boundary",
   B: "noBoundary",
 };
-const CLASSES: Readonly<Record<string, CharTest>> = {
-  s: isWhiteSpace,
-  d: isDigit,
-  w: isWord,
-  h: matching("[0-9a-fA-F]"),
-};
 const CONTROLS: Readonly<Record<string, string>> = {
   n: "\n",
   t: "\t",
@@ -65,18 +43,6 @@ const CONTROLS: Readonly<Record<string, string>> = {
   a: "\x07",
   e: "\x1b",
 };
-/** Names of properties that JavaScript does not know or means otherwise. */
-const PROPERTIES: Readonly<Record<string, CharTest | undefined>> = {
-  alpha: matching("\\p{Alphabetic}"),
-  space: isWhiteSpace,
-  digit: isDigit,
-  word: isWord,
-  alnum: matching("[\\p{Alphabetic}\\p{Nd}]"),
-  upper: matching("\\p{Uppercase}"),
-  lower: matching("\\p{Lowercase}"),
-};
-/** Properties that all forms of a letter have in common, so that the case of letters does not matter to them. */
-const CASELESS = /^(?:[LNMPSZC]|N[dlo]|M[nce]|P[cdseifo]|S[mcko]|Z[slp]|Lo|Lm|alpha|space|digit|word|alnum)$/;
 /** Letters that together are the fold of a single one, such as "ss" of "ß". */
 const FOLDED_PAIRS = ["ss", "ff", "fi", "fl", "st"];
 
@@ -342,35 +308,4 @@ class Parser {
 function withFlags(flags: Flags, [, on = "", off = ""]: RegExpExecArray): Flags {
   const set = (flag: string, was: boolean): boolean => off.includes(flag) ? false : on.includes(flag) || was;
   return { ignoreCase: set("i", flags.ignoreCase), dotAll: set("m", flags.dotAll) };
-}
-
-/** Characters of a range and those that differ from one of them by case only. */
-function anyCase(low: number, high: number): CharTest {
-  return matching(`[\\u{${low.toString(16)}}-\\u{${high.toString(16)}}]`, "iu");
-}
-
-/** Characters that a node takes, where that does not depend on the text. */
-export function widthOf(node: RegexNode): number | undefined {
-  switch (node.kind) {
-    case "char":
-      return 1;
-    case "sequence":
-      return node.items.reduce((sum: number | undefined, item) => add(sum, widthOf(item)), 0);
-    case "choice": {
-      const widths = new Set(node.items.map(widthOf));
-      return widths.size === 1 ? [...widths][0] : undefined;
-    }
-    case "repeat": {
-      const width = widthOf(node.item);
-      return width !== undefined && node.min === node.max ? width * node.min : undefined;
-    }
-    case "atomic":
-      return widthOf(node.item);
-    default:
-      return 0;
-  }
-}
-
-function add(a: number | undefined, b: number | undefined): number | undefined {
-  return a === undefined || b === undefined ? undefined : a + b;
 }

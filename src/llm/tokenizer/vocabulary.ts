@@ -61,19 +61,19 @@ export class Vocabulary {
     const bounds = new Uint32Array(2 * most);
     const slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
     const reading = new Vocabulary(0, text, bounds, slots);
+    const spelling = (to: number): string => quoted(new TextDecoder().decode(text.subarray(from, to)));
     let largest = -1;
     let from = 1; // so that an end of 0 means that there is no such id
     json.object(() => {
       const to = json.copyString(text, from);
       json.colon();
       const id = json.count();
-      const spelling = (): string => quoted(new TextDecoder().decode(text.subarray(from, to)));
-      if (to - from > MOST_BYTES) json.fail(`the token ${spelling()} has ${to - from} bytes, at most ${MOST_BYTES}`);
+      if (to - from > MOST_BYTES) json.fail(`the token ${spelling(to)} has ${to - from} bytes, at most ${MOST_BYTES}`);
       largest = Math.max(largest, id);
       if (id >= most) return; // told below, with the largest one
       const slot = reading.#slot(text, from, to);
-      if (slots[slot] >= 0) json.fail(`the token ${spelling()} occurs twice`);
-      if (bounds[2 * id + 1] > 0) json.fail(`the id ${id} occurs twice, the second time for ${spelling()}`);
+      if (slots[slot] >= 0) json.fail(`the token ${spelling(to)} occurs twice`);
+      if (bounds[2 * id + 1] > 0) json.fail(`the id ${id} occurs twice, the second time for ${spelling(to)}`);
       bounds[2 * id] = from;
       bounds[2 * id + 1] = to;
       slots[slot] = id;
