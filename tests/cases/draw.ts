@@ -119,6 +119,12 @@ export class Draw {
     return this.chance(0.5) ? list[0] : list[1 + this.#narrow % (list.length - 1)];
   }
 
+  /** One of a list, of `most` of them where few are wanted: for what a kernel is compiled for. */
+  few<T>(list: readonly T[], most = 2): T {
+    if (this.#narrow === undefined) return this.pick(list);
+    return list[(this.#narrow + this.int(0, most - 1)) % list.length];
+  }
+
   /** A shape: ranks 0 to 5, sizes 0, 1, odd and even, now and then a long axis. */
   shape(least = 0, most = 5, empty = true): number[] {
     const rank = this.int(least, Math.max(least, this.chance(0.7) ? Math.min(3, most) : most));

@@ -70,8 +70,22 @@ const ROWS: Readonly<Record<string, Row>> = {
     range: [-2, 2],
   },
   mean: { f: mean, types: ALL_TYPES, result: floatOf, range: [-4, 4], absolute: 1e-5 },
-  variance: { f: (v, _t, n) => variance(v, n), types: ALL_TYPES, result: floatOf, range: [-4, 4], ddof: true },
-  std: { f: (v, _t, n) => Math.sqrt(variance(v, n)), types: ALL_TYPES, result: floatOf, range: [-4, 4], ddof: true },
+  variance: {
+    f: (v, _t, n) => variance(v, n),
+    types: ALL_TYPES,
+    result: floatOf,
+    range: [-4, 4],
+    ddof: true,
+    absolute: 1e-6,
+  },
+  std: {
+    f: (v, _t, n) => Math.sqrt(variance(v, n)),
+    types: ALL_TYPES,
+    result: floatOf,
+    range: [-4, 4],
+    ddof: true,
+    absolute: 1e-5,
+  },
   logsumexp: { f: logSum, types: ALL_TYPES, result: floatOf, range: [-30, 30], full: true, absolute: 1e-5 },
   median: {
     f: (v) => {
