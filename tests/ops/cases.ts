@@ -4,7 +4,7 @@
  * A row names the op, the inputs (shape, dtype, range), how to call it and the same thing in float64 (oracle.ts). Some rows are
  * written out; a family draws rows of its op, each from a seed of its own.
  */
-import type { Case } from "../cases/case.ts";
+import type { Case } from "./cases/case.ts";
 import type { Drawn, Family } from "./cases/family.ts";
 import { Draw } from "./cases/draw.ts";
 import { elementwise } from "./cases/elementwise.ts";

@@ -9,7 +9,7 @@ import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { CASES_PER_OP, casesOf, GENERATED, OPS, UNTESTED } from "./cases.ts";
-import type { Case, Input } from "../cases/case.ts";
+import type { Case, Input } from "./cases/case.ts";
 import { stored } from "./cases/draw.ts";
 import { difference, flushed } from "../support/compare.ts";
 import { testDevices } from "../support/devices.ts";

@@ -3,7 +3,7 @@
  * its class and value.
  */
 
-import type { Expectation, TypeName } from "../cases/case.ts";
+import type { Expectation, TypeName } from "../ops/cases/case.ts";
 import { isFloat, rangeOf, stored } from "../ops/cases/draw.ts";
 import { type Dense, nmse } from "./oracle.ts";
 

@@ -5,7 +5,7 @@
  * very numbers; what turns a small error into a large one (comparisons, sorting, casts to integers) takes exact values only.
  */
 
-import type { Library, Tensor, TypeName } from "../cases/case.ts";
+import type { Library, Tensor, TypeName } from "../ops/cases/case.ts";
 import { type Draw, isFloat, stored } from "../ops/cases/draw.ts";
 import { build, type Dense, map, matmul, ravel, read, reduce, rows, size, sum, transpose, unravel } from "./oracle.ts";
 

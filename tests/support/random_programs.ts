@@ -5,7 +5,7 @@
 
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import type { TypeName } from "../cases/case.ts";
+import type { TypeName } from "../ops/cases/case.ts";
 import { Draw, isFloat } from "../ops/cases/draw.ts";
 import type { Guards } from "./guards.ts";
 import { size } from "./oracle.ts";

@@ -3,7 +3,7 @@
  */
 
 import { bfloat16, generator, size } from "../../support/oracle.ts";
-import { FLOATS, type Input, type Layout, type TypeName } from "../../cases/case.ts";
+import { FLOATS, type Input, type Layout, type TypeName } from "./case.ts";
 
 /** Dtypes of whole numbers. */
 export const INTEGERS = ["int32", "uint32", "uint8", "int8", "int16", "uint16"] as const;
@@ -117,6 +117,12 @@ export class Draw {
   dtype<T extends TypeName>(list: readonly T[]): T {
     if (this.#narrow === undefined || list.length < 3) return this.chance(0.3) ? list[0] : this.pick(list);
     return this.chance(0.5) ? list[0] : list[1 + this.#narrow % (list.length - 1)];
+  }
+
+  /** One of a list, of `most` of them where few are wanted: for what a kernel is compiled for. */
+  few<T>(list: readonly T[], most = 2): T {
+    if (this.#narrow === undefined) return this.pick(list);
+    return list[(this.#narrow + this.int(0, most - 1)) % list.length];
   }
 
   /** A shape: ranks 0 to 5, sizes 0, 1, odd and even, now and then a long axis. */

@@ -3,7 +3,7 @@
  */
 
 import { type Dense, map } from "../../support/oracle.ts";
-import { FLOATS, type TypeName } from "../../cases/case.ts";
+import { FLOATS, type TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, limitsOf, meet, stored, type Values } from "./draw.ts";
 import { call, type Drawn, elementTolerance, type Families } from "./family.ts";
 

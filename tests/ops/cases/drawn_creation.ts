@@ -4,7 +4,7 @@
 
 import { build, type Dense, size } from "../../support/oracle.ts";
 import { ALL_TYPES, type Draw, INTEGERS, isFloat, stored } from "./draw.ts";
-import { FLOATS, type Library, type Tensor, type TypeName } from "../../cases/case.ts";
+import { FLOATS, type Library, type Tensor, type TypeName } from "./case.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";
 
 function made(

@@ -3,9 +3,9 @@
  */
 
 import { erf, erfinv, map, roundEven } from "../../support/oracle.ts";
-import type { TypeName } from "../../cases/case.ts";
+import type { TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, stored, type Values } from "./draw.ts";
-import { FLOATS } from "../../cases/case.ts";
+import { FLOATS } from "./case.ts";
 import { call, type Drawn, elementTolerance, type Families, named } from "./family.ts";
 
 type Scalar = (v: number) => number;

@@ -3,7 +3,7 @@
  */
 
 import { broadcast, build, type Dense, dense, ravel, read, size, unravel } from "../../support/oracle.ts";
-import type { Library } from "../../cases/case.ts";
+import type { Library } from "./case.ts";
 import { ALL_TYPES, type Draw, isFloat, stored } from "./draw.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";
 

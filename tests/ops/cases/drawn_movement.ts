@@ -5,7 +5,7 @@
 import { broadcast, build, type Dense, ravel, read, size } from "../../support/oracle.ts";
 import { ALL_TYPES, type Draw, meet, stored } from "./draw.ts";
 import type { Drawn, Families, Family } from "./family.ts";
-import type { Input, Library, Tensor } from "../../cases/case.ts";
+import type { Input, Library, Tensor } from "./case.ts";
 
 /** A row over one array of any dtype. */
 function one(

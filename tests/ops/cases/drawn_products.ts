@@ -15,7 +15,7 @@ import {
   size,
   sum,
 } from "../../support/oracle.ts";
-import { FLOATS, productTolerance, type TypeName } from "../../cases/case.ts";
+import { FLOATS, productTolerance, type TypeName } from "./case.ts";
 import { type Draw, isFloat, meet } from "./draw.ts";
 import { diagonalOf } from "./drawn_movement.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";
@@ -84,7 +84,7 @@ function quantized(
   lead: readonly number[],
   n: number,
 ): { inputs: Drawn["inputs"]; bits: number; group: number; k: number } {
-  const [bits, group] = [d.pick([4, 8, 4, 8, 2, 3, 5, 6]), d.pick([32, 64, 128])];
+  const [bits, group] = [d.few([4, 8, 2, 3, 5, 6]), d.few([32, 64, 128], 1)];
   const k = group * d.int(1, 3);
   const dtype = d.dtype(FLOATS);
   const words = d.input([...lead, n, k * bits / 32], "uint32", "bits", true);
@@ -292,7 +292,7 @@ export function drawnProducts(): Families {
     };
   };
   families.quantize = (d) => {
-    const [bits, group] = [d.pick([2, 3, 4, 5, 6, 8]), d.pick([32, 64, 128])];
+    const [bits, group] = [d.few([2, 3, 4, 5, 6, 8]), d.few([32, 64, 128], 1)];
     const shape = [...d.shape(1, 2, false).map((n) => Math.min(n, 5)), group * d.int(1, 2)];
     return {
       what: `${bits} bits in groups of ${group}`,
@@ -334,7 +334,7 @@ export function drawnProducts(): Families {
     const n = d.chance(0.3) ? d.pick([33, 64, 130]) : d.int(1, 9);
     const lead = d.chance(0.2) ? [2] : [];
     const { inputs, bits, group, k } = quantized(d, lead, n);
-    const dtype: TypeName = d.chance(0.5) ? inputs[1].dtype : "float32";
+    const dtype: TypeName = d.few([inputs[1].dtype, "float32"], 1);
     const rows = d.chance(0.15) && lead.length === 0 ? [] : [...lead, d.chance(0.2) ? d.pick([17, 40]) : d.int(1, 9)];
     const result = meet(dtype, inputs[1].dtype);
     return {

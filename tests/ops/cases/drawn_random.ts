@@ -3,7 +3,7 @@
  */
 
 import { build, type Dense, dense, erf, erfinv, map, ravel, read, size } from "../../support/oracle.ts";
-import { FLOATS } from "../../cases/case.ts";
+import { FLOATS } from "./case.ts";
 import { type Draw, stored } from "./draw.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";
 
@@ -106,7 +106,8 @@ export function drawnRandom(): Families {
       return drawn(d, shape, `${low} ${high} ${dtype}`, (key, n) => ({
         run: (mx) => mx.random.uniform(low, high, shape, mx[dtype], mx.random.key(seedOf(key))),
         oracle: () => filled(shape, uniforms(key, n).map((u) => low + (high - low) * stored(dtype, Math.min(u, most)))),
-        tolerance: dtype === "float32" ? 1e-7 : 5e-5, // several roundings
+        tolerance: elementTolerance(dtype),
+        absolute: { float32: undefined, float16: 2e-3, bfloat16: 2e-2 }[dtype], // several roundings
         dtype,
       }));
     },

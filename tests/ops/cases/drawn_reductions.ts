@@ -3,7 +3,7 @@
  */
 
 import { type Dense, largest, logsumexp, reduce, rows, sum } from "../../support/oracle.ts";
-import { FLOATS, type TypeName } from "../../cases/case.ts";
+import { FLOATS, type TypeName } from "./case.ts";
 import { ALL_TYPES, type Draw, floatOf, INTEGERS, isFloat, limitsOf, stored, type Values } from "./draw.ts";
 import { type Drawn, type Families, named } from "./family.ts";
 
@@ -70,8 +70,22 @@ const ROWS: Readonly<Record<string, Row>> = {
     range: [-2, 2],
   },
   mean: { f: mean, types: ALL_TYPES, result: floatOf, range: [-4, 4], absolute: 1e-5 },
-  variance: { f: (v, _t, n) => variance(v, n), types: ALL_TYPES, result: floatOf, range: [-4, 4], ddof: true },
-  std: { f: (v, _t, n) => Math.sqrt(variance(v, n)), types: ALL_TYPES, result: floatOf, range: [-4, 4], ddof: true },
+  variance: {
+    f: (v, _t, n) => variance(v, n),
+    types: ALL_TYPES,
+    result: floatOf,
+    range: [-4, 4],
+    ddof: true,
+    absolute: 1e-6,
+  },
+  std: {
+    f: (v, _t, n) => Math.sqrt(variance(v, n)),
+    types: ALL_TYPES,
+    result: floatOf,
+    range: [-4, 4],
+    ddof: true,
+    absolute: 1e-5,
+  },
   logsumexp: { f: logSum, types: ALL_TYPES, result: floatOf, range: [-30, 30], full: true, absolute: 1e-5 },
   median: {
     f: (v) => {

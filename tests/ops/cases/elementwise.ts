@@ -3,7 +3,7 @@
  */
 
 import { type Dense, erf, erfinv, map, roundEven } from "../../support/oracle.ts";
-import { type Case, EXACT, FLOATS, type Input, type Library, type Tensor, tolerance } from "../../cases/case.ts";
+import { type Case, EXACT, FLOATS, type Input, type Library, type Tensor, tolerance } from "./case.ts";
 
 const SHAPES: readonly (readonly number[])[] = [[], [0], [1], [7], [257], [3, 1, 5], [2, 3, 4, 5]];
 

@@ -3,7 +3,7 @@
  */
 
 import { build, type Dense, read, transpose } from "../../support/oracle.ts";
-import { type Case, EXACT, type Input } from "../../cases/case.ts";
+import { type Case, EXACT, type Input } from "./case.ts";
 
 /** Rows of ops that move elements. */
 export function* movement(): Generator<Case> {

@@ -16,7 +16,7 @@ import {
   sum,
   transpose,
 } from "../../support/oracle.ts";
-import { type Case, FLOATS, type Input, productTolerance, type TypeName } from "../../cases/case.ts";
+import { type Case, FLOATS, type Input, productTolerance, type TypeName } from "./case.ts";
 
 /** Rows of products, plain and quantized. */
 export function* products(): Generator<Case> {

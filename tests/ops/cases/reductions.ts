@@ -3,7 +3,7 @@
  */
 
 import { largest, logsumexp, reduce, rows, sum } from "../../support/oracle.ts";
-import { type Case, EXACT, FLOATS, type Input, type Tensor } from "../../cases/case.ts";
+import { type Case, EXACT, FLOATS, type Input, type Tensor } from "./case.ts";
 
 const REDUCE: readonly (readonly [string, (v: number[]) => number])[] = [
   ["sum", sum],

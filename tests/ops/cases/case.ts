@@ -5,8 +5,8 @@
  * bits; integers and indices are exact.
  */
 
-import type * as Mx from "../../mod.ts";
-import type { Dense } from "../support/oracle.ts";
+import type * as Mx from "../../../mod.ts";
+import type { Dense } from "../../support/oracle.ts";
 
 /** The library, passed in so that this file stays free of side effects. */
 export type Library = typeof Mx;
