@@ -157,6 +157,11 @@ export class Loop<S> implements Disposable {
     return this.#loop.done(ticket, soon);
   }
 
+  /** Leaves out what is left of the last step of a submission, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean {
+    return this.#loop.drop(ticket);
+  }
+
   /** Later runs take a faster step where {@link Trace.improve} finds one of the same bits. */
   async improve(): Promise<void> {
     if (!await this.#trace.improve() || this.#ended) return;
@@ -209,6 +214,11 @@ export class Traces implements Disposable {
   /** Rows that cost the device of the weights as much as one. */
   get tile(): number {
     return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
+  }
+
+  /** Whether the device of the weights can leave out the rest of a step that it has begun. */
+  get drops(): boolean {
+    return backendOf(this.#weights.tensors.map(nodeOf)).limits.drops;
   }
 
   /** Traces that are kept. */

@@ -13,6 +13,7 @@
  * @module
  */
 
+import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
@@ -41,7 +42,7 @@ import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { type Batch, endsWell, Pace } from "./pace.ts";
+import { type Batch, endsWell, Pace, type PromptPace } from "./pace.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
@@ -107,6 +108,8 @@ export class Decoder implements Disposable {
   readonly #ended: Disposable[] = [];
   /** The last step of which a token was taken. */
   #taken = 0;
+  /** Tokens of the prompt whose reading was left out behind an abort. */
+  #dropped = 0;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
   constructor(
@@ -182,16 +185,46 @@ export class Decoder implements Disposable {
     return this.#prompt.length;
   }
 
-  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
-  async read(count: number): Promise<void> {
+  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done, which `pace` gets to know. */
+  async read(count: number, pace?: PromptPace): Promise<void> {
     const chunk = this.#chunk(count);
-    const { position } = this.#small;
-    const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
-    using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
-    const ticket = loop.run();
-    this.#cache.advance(count);
-    await loop.done(ticket, true);
-    mx.dispose(chunk);
+    try {
+      const { position } = this.#small;
+      const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
+      using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
+      await this.#heedAbort();
+      const submitted = performance.now();
+      const ticket = loop.run();
+      this.#cache.advance(count);
+      await this.#done(loop, ticket, count);
+      this.#cache.trim(this.#dropped);
+      pace?.note(count, performance.now() - submitted);
+    } finally {
+      mx.dispose(chunk);
+    }
+  }
+
+  /** Throws the reason of an abort, that which happens in this turn of the event loop included. */
+  async #heedAbort(): Promise<void> {
+    const { signal } = this.#options;
+    if (!signal) return;
+    await setImmediate();
+    signal.throwIfAborted();
+  }
+
+  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
+  async #done<S>(loop: Loop<S>, ticket: number, count: number): Promise<void> {
+    const { signal } = this.#options;
+    const drop = (): void => {
+      if (this.#taken === 0 && loop.drop(ticket)) this.#dropped += count;
+    };
+    if (signal?.aborted) drop();
+    signal?.addEventListener("abort", drop);
+    try {
+      await loop.done(ticket, count > 0);
+    } finally {
+      signal?.removeEventListener("abort", drop);
+    }
   }
 
   /**
@@ -233,6 +266,7 @@ export class Decoder implements Disposable {
           this.#restart(finished);
           continue;
         }
+        if (finished === 0) this.#options.signal?.throwIfAborted();
         flight.shift();
         pace.note(finished > 0 ? batch.count : 0, batch.submitted, asked); // the first batch is the prompt
         if (finished > 0 && this.#trace) this.#trace.pace = pace.perStep;
@@ -241,7 +275,7 @@ export class Decoder implements Disposable {
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
-      cache.trim(submitted - this.#taken);
+      cache.trim(this.#dropped > 0 ? this.#dropped + submitted - 1 : submitted - this.#taken);
     }
   }
 
@@ -337,6 +371,7 @@ export class Decoder implements Disposable {
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
     if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
+    await this.#heedAbort();
     this.#stepLoop(); // from now on the state is on the model's device
     let batch: Batch | undefined;
     for (const id of ids) {
@@ -366,10 +401,11 @@ export class Decoder implements Disposable {
     const traced = this.#traced("prompt", state, step);
     if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
     const loop = new Loop(state, traced);
-    this.#cache.advance(count);
     this.#ended.push(loop);
+    await this.#heedAbort();
+    this.#cache.advance(count);
     const ticket = loop.run();
-    return { count: 1, submitted: performance.now(), done: () => loop.done(ticket, true) };
+    return { count: 1, submitted: performance.now(), done: () => this.#done(loop, ticket, count) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
@@ -393,7 +429,7 @@ export class Decoder implements Disposable {
     cache.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
-    return { count, submitted: performance.now(), done: () => loop.done(ticket) };
+    return { count, submitted: performance.now(), done: () => this.#done(loop, ticket, 0) };
   }
 
   /** The loop over the cache with room for one more token. */
@@ -489,10 +525,10 @@ export class Decoder implements Disposable {
     return { ...this.#small, ...this.#cache.buffers };
   }
 
-  /** A step, or its trace where that is kept. Prompts of any length, on devices where each row costs, are not worth keeping. */
+  /** A step, or its trace where that is kept. The ends of prompts, which have any length, on devices where each row costs, are not worth keeping. */
   #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Trace<S> | ((state: S) => S) {
     const { traces } = this.#model;
-    const keeps = this.#graph !== undefined && (kind === "step" || traces.tiled);
+    const keeps = this.#graph !== undefined && (kind !== "prompt" || traces.tiled);
     return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 

@@ -27,6 +27,7 @@ import {
   type Sampler,
   type SamplerOptions,
 } from "./sampler.ts";
+import { PromptPace } from "./pace.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
@@ -38,7 +39,7 @@ export interface GenerateOptions extends SamplerOptions {
   readonly maxTokens?: number;
   /** Texts that end the generation; they are not part of the result. */
   readonly stop?: string | readonly string[];
-  /** Ends the generation within one token. */
+  /** Ends the generation within one token. While a prompt is read, that is in chunks of less than about 100 ms then. */
   readonly signal?: AbortSignal;
   /** For conversations: let the model think first. Default true. */
   readonly enableThinking?: boolean;
@@ -116,7 +117,7 @@ export interface StepOptions {
   readonly logprobs?: number;
   /** Most prompt tokens of one forward pass. */
   readonly prefillStepSize: number;
-  /** Checked between forward passes of the prompt. */
+  /** Ends the reading of the prompt, of which no more than a chunk is still computed then. */
   readonly signal?: AbortSignal;
   /** Called while the prompt is read. */
   readonly onPrompt?: (done: number, total: number) => void;
@@ -172,6 +173,15 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
   return prompt.length + Math.min(maxTokens, ROOM);
 }
 
+/** How long chunks of prompts take on a model's device. */
+const promptPaces = new WeakMap<LanguageModel, PromptPace>();
+
+function promptPace(model: LanguageModel): PromptPace {
+  const pace = promptPaces.get(model) ?? new PromptPace(model.traces.tiled);
+  promptPaces.set(model, pace);
+  return pace;
+}
+
 /** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
 export async function openPrompt(
   prompt: readonly number[],
@@ -183,8 +193,10 @@ export async function openPrompt(
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
   const decoder = new Decoder(model, cache, prompt, maxTokens, options);
   try {
-    while (decoder.unread > prefillStepSize) {
-      await decoder.read(prefillStepSize);
+    const pace = signal && !model.traces.drops ? promptPace(model) : undefined;
+    const most = (): number => Math.min(prefillStepSize, pace?.size ?? Infinity);
+    for (let count = most(); decoder.unread > count; count = most()) {
+      await decoder.read(count, pace);
       await setImmediate();
       onPrompt?.(prompt.length - decoder.unread, prompt.length);
       signal?.throwIfAborted();

@@ -31,6 +31,39 @@ export async function endsWell(batch: Batch): Promise<boolean> {
   }
 }
 
+/** Milliseconds that a chunk of a prompt may take: longer ones are halved, shorter ones doubled. */
+const CHUNK_MS = { least: 35, most: 100 } as const;
+/** Tokens of a chunk at least; and of the first one, on devices that work in tiles and on others. */
+const LEAST_CHUNK = 16;
+const FIRST_CHUNK = { tiled: 512, other: 64 } as const;
+
+/**
+ * Sizes of the chunks in which prompts are read that may be aborted, where a device cannot stop in the middle of one: what is
+ * abandoned is a chunk at most. Powers of two, since each size is a step to be traced.
+ */
+export class PromptPace {
+  #size: number;
+
+  /** For a device that computes many rows in tiles, or not. */
+  constructor(tiled: boolean) {
+    this.#size = FIRST_CHUNK[tiled ? "tiled" : "other"];
+  }
+
+  /** Tokens of the next chunk. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Takes the milliseconds of a chunk of `count` tokens. */
+  note(count: number, milliseconds: number): void {
+    if (count < this.#size) return;
+    const { least, most } = CHUNK_MS;
+    if (milliseconds > most) {
+      this.#size = Math.max(LEAST_CHUNK, this.#size / 2 ** Math.ceil(Math.log2(milliseconds / most)));
+    } else if (milliseconds < least) this.#size *= 2;
+  }
+}
+
 /** Sizes of submissions. */
 export class Pace {
   #perStep: number;

@@ -212,6 +212,11 @@ export class StateLoop implements Disposable {
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
   }
 
+  /** Leaves out what is left of the submission with a ticket, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean {
+    return this.#backend.drop(ticket);
+  }
+
   /** Ends the loop; the state stays with its owners. */
   [Symbol.dispose](): void {
     this.#arena?.release();
