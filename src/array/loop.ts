@@ -221,6 +221,11 @@ export class Traces implements Disposable {
     return backendOf(this.#weights.tensors.map(nodeOf)).limits.drops;
   }
 
+  /** Whether the device of the weights is likely to run many workgroups at a time. */
+  get concurrent(): boolean {
+    return backendOf(this.#weights.tensors.map(nodeOf)).limits.concurrent;
+  }
+
   /** Traces that are kept. */
   get size(): number {
     return this.#kept.length;

@@ -280,6 +280,7 @@ class WasmBackend implements Backend {
     const work = this.#queue.find((entry, at) => at >= this.#head && entry.ticket === ticket);
     if (!work?.plan) return false;
     work.state[0] = work.plan.dispatches;
+    if (this.#queue[this.#head] === work) this.#work(ticket, Infinity); // at its end already
     return true;
   }
 

@@ -18,6 +18,7 @@ import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
 import { Loop, poke, Trace, visible } from "../array/loop.ts";
+import { orAborted } from "./abort.ts";
 import {
   type Chunk,
   type DecodeOptions,
@@ -61,6 +62,9 @@ const COLD_MS = 10;
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
+
+/** When a model's device will be done with what was submitted for an aborted prompt. */
+const abandoned = new WeakMap<LanguageModel, Promise<void>>();
 
 /** A row of the state. */
 interface Row {
@@ -204,24 +208,31 @@ export class Decoder implements Disposable {
     }
   }
 
-  /** Throws the reason of an abort, that which happens in this turn of the event loop included. */
+  /**
+   * Throws the reason of an abort, that which happens in this turn of the event loop included, or while the device still computes
+   * what was abandoned: so no more than one submission ever is.
+   */
   async #heedAbort(): Promise<void> {
     const { signal } = this.#options;
     if (!signal) return;
     await setImmediate();
+    await orAborted(abandoned.get(this.#model) ?? Promise.resolve(), signal);
     signal.throwIfAborted();
   }
 
   /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
   async #done<S>(loop: Loop<S>, ticket: number, count: number): Promise<void> {
     const { signal } = this.#options;
+    const done = loop.done(ticket, count > 0);
     const drop = (): void => {
-      if (this.#taken === 0 && loop.drop(ticket)) this.#dropped += count;
+      if (this.#taken > 0) return;
+      if (loop.drop(ticket)) this.#dropped += count;
+      else abandoned.set(this.#model, done.catch(() => {}));
     };
     if (signal?.aborted) drop();
     signal?.addEventListener("abort", drop);
     try {
-      await loop.done(ticket, count > 0);
+      await done;
     } finally {
       signal?.removeEventListener("abort", drop);
     }

@@ -177,7 +177,7 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
 const promptPaces = new WeakMap<LanguageModel, PromptPace>();
 
 function promptPace(model: LanguageModel): PromptPace {
-  const pace = promptPaces.get(model) ?? new PromptPace(model.traces.tiled);
+  const pace = promptPaces.get(model) ?? new PromptPace(model.traces.concurrent);
   promptPaces.set(model, pace);
   return pace;
 }

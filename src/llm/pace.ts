@@ -33,9 +33,9 @@ export async function endsWell(batch: Batch): Promise<boolean> {
 
 /** Milliseconds that a chunk of a prompt may take: longer ones are halved, shorter ones doubled. */
 const CHUNK_MS = { least: 35, most: 100 } as const;
-/** Tokens of a chunk at least; and of the first one, on devices that work in tiles and on others. */
+/** Tokens of a chunk at least; and of the first one, on devices that are likely to be fast and on others. */
 const LEAST_CHUNK = 16;
-const FIRST_CHUNK = { tiled: 512, other: 64 } as const;
+const FIRST_CHUNK = { fast: 512, other: 32 } as const;
 
 /**
  * Sizes of the chunks in which prompts are read that may be aborted, where a device cannot stop in the middle of one: what is
@@ -44,9 +44,9 @@ const FIRST_CHUNK = { tiled: 512, other: 64 } as const;
 export class PromptPace {
   #size: number;
 
-  /** For a device that computes many rows in tiles, or not. */
-  constructor(tiled: boolean) {
-    this.#size = FIRST_CHUNK[tiled ? "tiled" : "other"];
+  /** For a device that is likely to be fast, or not. */
+  constructor(fast: boolean) {
+    this.#size = FIRST_CHUNK[fast ? "fast" : "other"];
   }
 
   /** Tokens of the next chunk. */
