@@ -58,6 +58,13 @@ export function decodeSlots(words: SlotWords): Slot[] {
   return slots;
 }
 
+/** Some of the slots, by their numbers. */
+export function pickSlots(words: SlotWords, numbers: readonly number[]): SlotWords {
+  const picked = new Uint32Array(numbers.length * SLOT_WORDS);
+  numbers.forEach((n, i) => picked.set(words.subarray(n * SLOT_WORDS, (n + 1) * SLOT_WORDS), i * SLOT_WORDS));
+  return picked;
+}
+
 /** Byte counters of a device. */
 export interface MemoryInfo {
   /** Bytes in live buffers. */

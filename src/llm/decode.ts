@@ -43,7 +43,7 @@ import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { type Batch, endsWell, Pace, type PromptPace } from "./pace.ts";
+import { type Batch, endsWell, Pace, PromptPace } from "./pace.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
@@ -65,6 +65,15 @@ const IMPROVE_AFTER = 32;
 
 /** When a model's device will be done with what was submitted for an aborted prompt. */
 const abandoned = new WeakMap<LanguageModel, Promise<void>>();
+
+/** How fast prompts are read on a model's device. */
+const paces = new WeakMap<LanguageModel, PromptPace>();
+
+function paceOf(model: LanguageModel): PromptPace {
+  const pace = paces.get(model) ?? new PromptPace(model.traces.concurrent);
+  paces.set(model, pace);
+  return pace;
+}
 
 /** A row of the state. */
 interface Row {
@@ -189,20 +198,17 @@ export class Decoder implements Disposable {
     return this.#prompt.length;
   }
 
-  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done, which `pace` gets to know. */
-  async read(count: number, pace?: PromptPace): Promise<void> {
+  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
+  async read(count: number): Promise<void> {
     const chunk = this.#chunk(count);
     try {
       const { position } = this.#small;
       const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
-      using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
+      const traced = this.#traced("read", state, (now) => readStep(this.#model, now));
+      using loop = new Loop(state, traced, this.#inParts(count));
       await this.#heedAbort();
-      const submitted = performance.now();
-      const ticket = loop.run();
-      this.#cache.advance(count);
-      await this.#done(loop, ticket, count);
+      await this.#submitPrompt(loop, count).done();
       this.#cache.trim(this.#dropped);
-      pace?.note(count, performance.now() - submitted);
     } finally {
       mx.dispose(chunk);
     }
@@ -220,10 +226,54 @@ export class Decoder implements Disposable {
     signal.throwIfAborted();
   }
 
-  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
-  async #done<S>(loop: Loop<S>, ticket: number, count: number): Promise<void> {
+  /** Whether a step over `count` tokens of the prompt is submitted in parts. */
+  #inParts(count: number): boolean {
+    return this.#options.signal !== undefined && !this.#model.traces.drops && paceOf(this.#model).inParts(count);
+  }
+
+  /**
+   * Submits a step over `count` tokens of the prompt: at once, or in parts of which each waits for those before, until an abort.
+   * `partly` says that not all was submitted on return.
+   */
+  #submitPrompt<S>(loop: Loop<S>, count: number): Pick<Batch, "done" | "partly"> {
+    this.#cache.advance(count);
+    const parts = this.#inParts(count);
+    if (!parts) {
+      const submitted = performance.now();
+      const ticket = loop.run();
+      const done = async (): Promise<void> => {
+        await this.#done(loop, ticket, count);
+        if (this.#options.signal) paceOf(this.#model).note(count, performance.now() - submitted);
+      };
+      return { partly: false, done };
+    }
+    const reading = this.#runParts(loop, count);
+    reading.catch(() => {}); // whoever waits for it hears of it
+    return { partly: true, done: () => reading };
+  }
+
+  async #runParts<S>(loop: Loop<S>, count: number): Promise<void> {
     const { signal } = this.#options;
-    const done = loop.done(ticket, count > 0);
+    const pace = paceOf(this.#model);
+    const { parts } = loop;
+    for (let at = 0; at < parts;) {
+      const begin = at;
+      const end = Math.min(parts, at + pace.parts(count, parts));
+      const submitted = performance.now();
+      let ticket = 0;
+      while (at < end) ticket = loop.runPart(at++);
+      await this.#done(loop, ticket, 0, true);
+      pace.note(count * (end - begin) / parts, performance.now() - submitted);
+      if (!signal?.aborted || at === parts) continue;
+      this.#dropped += count;
+      return;
+    }
+  }
+
+  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
+  async #done<S>(loop: Loop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
+    const { signal } = this.#options;
+    const done = loop.done(ticket, soon);
     const drop = (): void => {
       if (this.#taken > 0) return;
       if (loop.drop(ticket)) this.#dropped += count;
@@ -262,7 +312,8 @@ export class Decoder implements Disposable {
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
         while (flight.length < pace.depth && submitted < most && goesOn()) {
           const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(pace.size, most - submitted));
-          if (submitted === 0) pace = new Pace(this.#knownPace());
+          // What follows a prompt is submitted behind all of it.
+          if (submitted === 0) pace = new Pace(batch.partly ? undefined : this.#knownPace());
           submitted += batch.count;
           flight.push(batch);
         }
@@ -411,12 +462,10 @@ export class Decoder implements Disposable {
     const step = (now: State & Chunk): State & Chunk => promptStep(this.#model, this.#options, now);
     const traced = this.#traced("prompt", state, step);
     if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
-    const loop = new Loop(state, traced);
+    const loop = new Loop(state, traced, this.#inParts(count));
     this.#ended.push(loop);
     await this.#heedAbort();
-    this.#cache.advance(count);
-    const ticket = loop.run();
-    return { count: 1, submitted: performance.now(), done: () => this.#done(loop, ticket, count) };
+    return { count: 1, submitted: performance.now(), ...this.#submitPrompt(loop, count) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */

@@ -27,7 +27,6 @@ import {
   type Sampler,
   type SamplerOptions,
 } from "./sampler.ts";
-import { PromptPace } from "./pace.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
@@ -93,6 +92,8 @@ export interface GenerationResponse {
 
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
+/** Most tokens of a forward pass that may be aborted, on a device that is slow. */
+const MOST_ABORTABLE = 512;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
 
@@ -173,15 +174,6 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
   return prompt.length + Math.min(maxTokens, ROOM);
 }
 
-/** How long chunks of prompts take on a model's device. */
-const promptPaces = new WeakMap<LanguageModel, PromptPace>();
-
-function promptPace(model: LanguageModel): PromptPace {
-  const pace = promptPaces.get(model) ?? new PromptPace(model.traces.concurrent);
-  promptPaces.set(model, pace);
-  return pace;
-}
-
 /** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
 export async function openPrompt(
   prompt: readonly number[],
@@ -193,10 +185,11 @@ export async function openPrompt(
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
   const decoder = new Decoder(model, cache, prompt, maxTokens, options);
   try {
-    const pace = signal && !model.traces.drops ? promptPace(model) : undefined;
-    const most = (): number => Math.min(prefillStepSize, pace?.size ?? Infinity);
-    for (let count = most(); decoder.unread > count; count = most()) {
-      await decoder.read(count, pace);
+    // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
+    const { drops, concurrent } = model.traces;
+    const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MOST_ABORTABLE : Infinity);
+    while (decoder.unread > count) {
+      await decoder.read(count);
       await setImmediate();
       onPrompt?.(prompt.length - decoder.unread, prompt.length);
       signal?.throwIfAborted();

@@ -17,6 +17,8 @@ export interface Batch {
   readonly count: number;
   /** When they were submitted, in milliseconds. */
   readonly submitted: number;
+  /** Not all was submitted: the rest follows until it is done, and nothing may be submitted in between. */
+  readonly partly?: boolean;
   done(): Promise<void>;
 }
 
@@ -31,36 +33,38 @@ export async function endsWell(batch: Batch): Promise<boolean> {
   }
 }
 
-/** Milliseconds that a chunk of a prompt may take: longer ones are halved, shorter ones doubled. */
-const CHUNK_MS = { least: 35, most: 100 } as const;
-/** Tokens of a chunk at least; and of the first one, on devices that are likely to be fast and on others. */
-const LEAST_CHUNK = 16;
-const FIRST_CHUNK = { fast: 512, other: 32 } as const;
+/** Milliseconds that a submission should take of a prompt that may be aborted. */
+const PROMPT_MS = 60;
+/** Share of the time of a token that a faster submission leaves: parts of a step take unlike times. */
+const KEPT = 0.8;
 
 /**
- * Sizes of the chunks in which prompts are read that may be aborted, where a device cannot stop in the middle of one: what is
- * abandoned is a chunk at most. Powers of two, since each size is a step to be traced.
+ * How much of a prompt that may be aborted is submitted at a time, on a device that cannot stop in the middle: a step where that is
+ * fast, else parts of one, so that an abort leaves little behind. Results do not depend on it.
  */
 export class PromptPace {
-  #size: number;
+  readonly #fast: boolean;
+  #perToken: number | undefined;
 
   /** For a device that is likely to be fast, or not. */
   constructor(fast: boolean) {
-    this.#size = FIRST_CHUNK[fast ? "fast" : "other"];
+    this.#fast = fast;
   }
 
-  /** Tokens of the next chunk. */
-  get size(): number {
-    return this.#size;
+  /** Whether a step of `count` tokens is to be submitted in parts. */
+  inParts(count: number): boolean {
+    return this.#perToken === undefined ? !this.#fast : this.#perToken * count > PROMPT_MS;
   }
 
-  /** Takes the milliseconds of a chunk of `count` tokens. */
-  note(count: number, milliseconds: number): void {
-    if (count < this.#size) return;
-    const { least, most } = CHUNK_MS;
-    if (milliseconds > most) {
-      this.#size = Math.max(LEAST_CHUNK, this.#size / 2 ** Math.ceil(Math.log2(milliseconds / most)));
-    } else if (milliseconds < least) this.#size *= 2;
+  /** How many of the `parts` of a step of `count` tokens are submitted next. */
+  parts(count: number, parts: number): number {
+    const each = this.#perToken === undefined ? Infinity : this.#perToken * count / parts;
+    return Math.max(1, Math.min(parts, Math.floor(PROMPT_MS / each)));
+  }
+
+  /** Takes the milliseconds of a submission of all work for `tokens`, or of a share of the work for more. */
+  note(tokens: number, milliseconds: number): void {
+    this.#perToken = Math.max(milliseconds / tokens, KEPT * (this.#perToken ?? 0));
   }
 }
 
