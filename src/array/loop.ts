@@ -79,8 +79,8 @@ export class Trace<S> implements Disposable {
   }
 
   /** The traced step over the arrays of a state. */
-  bind(state: S): StateLoop {
-    return this.#trace.bind(tensorsOf(state).map(nodeOf));
+  bind(state: S, inParts?: boolean): StateLoop {
+    return this.#trace.bind(tensorsOf(state).map(nodeOf), inParts);
   }
 
   /** Whether {@link Trace.prepare} has nothing to do. */
@@ -135,12 +135,23 @@ export class Loop<S> implements Disposable {
   /**
    * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link Trace} already.
    * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
+   * `inParts`: for {@link Loop.runPart}.
    */
-  constructor(state: S, step: ((state: S) => S) | Trace<S>) {
+  constructor(state: S, step: ((state: S) => S) | Trace<S>, inParts: boolean = false) {
     this.state = state;
     this.#owned = !(step instanceof Trace);
     this.#trace = step instanceof Trace ? step : new Trace(state, step);
-    this.#loop = this.#trace.bind(state);
+    this.#loop = this.#trace.bind(state, inParts);
+  }
+
+  /** How many parts {@link Loop.runPart} takes. */
+  get parts(): number {
+    return this.#loop.parts;
+  }
+
+  /** Submits a part of a step, of a loop that was made for that: in their order, and others may run in between. */
+  runPart(part: number): number {
+    return this.#loop.runPart(part);
   }
 
   /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
@@ -155,6 +166,11 @@ export class Loop<S> implements Disposable {
    */
   done(ticket?: number, soon?: boolean): Promise<void> {
     return this.#loop.done(ticket, soon);
+  }
+
+  /** Leaves out what is left of the last step of a submission, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean {
+    return this.#loop.drop(ticket);
   }
 
   /** Later runs take a faster step where {@link Trace.improve} finds one of the same bits. */
@@ -209,6 +225,16 @@ export class Traces implements Disposable {
   /** Rows that cost the device of the weights as much as one. */
   get tile(): number {
     return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
+  }
+
+  /** Whether the device of the weights can leave out the rest of a step that it has begun. */
+  get drops(): boolean {
+    return backendOf(this.#weights.tensors.map(nodeOf)).limits.drops;
+  }
+
+  /** Whether the device of the weights is likely to run many workgroups at a time. */
+  get concurrent(): boolean {
+    return backendOf(this.#weights.tensors.map(nodeOf)).limits.concurrent;
   }
 
   /** Traces that are kept. */

@@ -58,6 +58,13 @@ export function decodeSlots(words: SlotWords): Slot[] {
   return slots;
 }
 
+/** Some of the slots, by their numbers. */
+export function pickSlots(words: SlotWords, numbers: readonly number[]): SlotWords {
+  const picked = new Uint32Array(numbers.length * SLOT_WORDS);
+  numbers.forEach((n, i) => picked.set(words.subarray(n * SLOT_WORDS, (n + 1) * SLOT_WORDS), i * SLOT_WORDS));
+  return picked;
+}
+
 /** Byte counters of a device. */
 export interface MemoryInfo {
   /** Bytes in live buffers. */
@@ -82,6 +89,8 @@ export interface BackendLimits {
   readonly maxThreads: number;
   /** Whether many workgroups of a dispatch are likely to run at the same time. */
   readonly concurrent: boolean;
+  /** Whether {@link Backend.drop} leaves out work. */
+  readonly drops: boolean;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }
@@ -121,8 +130,8 @@ export interface Backend extends Disposable {
   wait(ticket: number): void;
   /** Resolves when the ticket is done; the event loop stays alive. `soon`: every tenth of a millisecond counts. */
   waitAsync(ticket: number, soon?: boolean): Promise<void>;
-  /** Leaves out what is left of the run with a ticket, where the device can: what that writes is void. */
-  drop(ticket: number): void;
+  /** Leaves out what is left of the run with a ticket, where the device can and it is not done; whether it did. What it wrote is void. */
+  drop(ticket: number): boolean;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
   /** Switches timing of single dispatches. */

@@ -82,6 +82,7 @@ class VulkanBackend implements Backend {
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
+      drops: false,
       subgroup: info.lanes,
     };
     this.#device = device;
@@ -143,7 +144,9 @@ class VulkanBackend implements Backend {
   }
 
   /** What was submitted to a GPU runs to its end. */
-  drop(_ticket: number): void {}
+  drop(_ticket: number): boolean {
+    return false;
+  }
 
   release(plan: PlanHandle): void {
     this.#device.planFree(plan);

@@ -143,6 +143,7 @@ class WasmBackend implements Backend {
       threads: 64,
       maxThreads: 64,
       concurrent: false,
+      drops: true,
       subgroup: 1,
     };
   }
@@ -275,11 +276,12 @@ class WasmBackend implements Backend {
     });
   }
 
-  drop(ticket: number): void {
-    for (let at = this.#head; at < this.#queue.length; at++) {
-      const work = this.#queue[at];
-      if (work.ticket === ticket && work.plan) work.state[0] = work.plan.dispatches;
-    }
+  drop(ticket: number): boolean {
+    const work = this.#queue.find((entry, at) => at >= this.#head && entry.ticket === ticket);
+    if (!work?.plan) return false;
+    work.state[0] = work.plan.dispatches;
+    if (this.#queue[this.#head] === work) this.#work(ticket, Infinity); // at its end already
+    return true;
   }
 
   memory(): MemoryInfo {

@@ -13,10 +13,12 @@
  * @module
  */
 
+import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
 import { Loop, poke, Trace, visible } from "../array/loop.ts";
+import { orAborted } from "./abort.ts";
 import {
   type Chunk,
   type DecodeOptions,
@@ -41,7 +43,7 @@ import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { type Batch, endsWell, Pace } from "./submission_sizer.ts";
+import { type Batch, endsWell, Pace, PromptPace } from "./submission_sizer.ts";
 import type { Sampler } from "./sampler.ts";
 
 /** A generated token. */
@@ -60,6 +62,18 @@ const COLD_MS = 10;
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
 const PREPARE_AFTER = 16;
 const IMPROVE_AFTER = 32;
+
+/** When a model's device will be done with what was submitted for an aborted prompt. */
+const abandoned = new WeakMap<LanguageModel, Promise<void>>();
+
+/** How fast prompts are read on a model's device. */
+const paces = new WeakMap<LanguageModel, PromptPace>();
+
+function paceOf(model: LanguageModel): PromptPace {
+  const pace = paces.get(model) ?? new PromptPace(model.traces.concurrent);
+  paces.set(model, pace);
+  return pace;
+}
 
 /** A row of the state. */
 interface Row {
@@ -107,6 +121,8 @@ export class Decoder implements Disposable {
   readonly #ended: Disposable[] = [];
   /** The last step of which a token was taken. */
   #taken = 0;
+  /** Tokens of the prompt whose reading was left out behind an abort. */
+  #dropped = 0;
 
   /** For a prompt that follows what `cache` holds, and at most `limit` tokens behind it. The cache stays the caller's. */
   constructor(
@@ -185,13 +201,91 @@ export class Decoder implements Disposable {
   /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
   async read(count: number): Promise<void> {
     const chunk = this.#chunk(count);
-    const { position } = this.#small;
-    const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
-    using loop = new Loop(state, this.#traced("read", state, (now) => readStep(this.#model, now)));
-    const ticket = loop.run();
+    try {
+      const { position } = this.#small;
+      const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
+      const traced = this.#traced("read", state, (now) => readStep(this.#model, now));
+      using loop = new Loop(state, traced, this.#inParts(count));
+      await this.#heedAbort();
+      await this.#submitPrompt(loop, count).done();
+      this.#cache.trim(this.#dropped);
+    } finally {
+      mx.dispose(chunk);
+    }
+  }
+
+  /**
+   * Throws the reason of an abort, that which happens in this turn of the event loop included, or while the device still computes
+   * what was abandoned: so no more than one submission ever is.
+   */
+  async #heedAbort(): Promise<void> {
+    const { signal } = this.#options;
+    if (!signal) return;
+    await setImmediate();
+    await orAborted(abandoned.get(this.#model) ?? Promise.resolve(), signal);
+    signal.throwIfAborted();
+  }
+
+  /** Whether a step over `count` tokens of the prompt is submitted in parts. */
+  #inParts(count: number): boolean {
+    return this.#options.signal !== undefined && !this.#model.traces.drops && paceOf(this.#model).inParts(count);
+  }
+
+  /**
+   * Submits a step over `count` tokens of the prompt: at once, or in parts of which each waits for those before, until an abort.
+   * `partly` says that not all was submitted on return.
+   */
+  #submitPrompt<S>(loop: Loop<S>, count: number): Pick<Batch, "done" | "partly"> {
     this.#cache.advance(count);
-    await loop.done(ticket, true);
-    mx.dispose(chunk);
+    const parts = this.#inParts(count);
+    if (!parts) {
+      const submitted = performance.now();
+      const ticket = loop.run();
+      const done = async (): Promise<void> => {
+        await this.#done(loop, ticket, count);
+        if (this.#options.signal) paceOf(this.#model).note(count, performance.now() - submitted);
+      };
+      return { partly: false, done };
+    }
+    const reading = this.#runParts(loop, count);
+    reading.catch(() => {}); // whoever waits for it hears of it
+    return { partly: true, done: () => reading };
+  }
+
+  async #runParts<S>(loop: Loop<S>, count: number): Promise<void> {
+    const { signal } = this.#options;
+    const pace = paceOf(this.#model);
+    const { parts } = loop;
+    for (let at = 0; at < parts;) {
+      const begin = at;
+      const end = Math.min(parts, at + pace.parts(count, parts));
+      const submitted = performance.now();
+      let ticket = 0;
+      while (at < end) ticket = loop.runPart(at++);
+      await this.#done(loop, ticket, 0, true);
+      pace.note(count * (end - begin) / parts, performance.now() - submitted);
+      if (!signal?.aborted || at === parts) continue;
+      this.#dropped += count;
+      return;
+    }
+  }
+
+  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
+  async #done<S>(loop: Loop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
+    const { signal } = this.#options;
+    const done = loop.done(ticket, soon);
+    const drop = (): void => {
+      if (this.#taken > 0) return;
+      if (loop.drop(ticket)) this.#dropped += count;
+      else abandoned.set(this.#model, done.catch(() => {}));
+    };
+    if (signal?.aborted) drop();
+    signal?.addEventListener("abort", drop);
+    try {
+      await done;
+    } finally {
+      signal?.removeEventListener("abort", drop);
+    }
   }
 
   /**
@@ -218,7 +312,8 @@ export class Decoder implements Disposable {
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
         while (flight.length < pace.depth && submitted < most && goesOn()) {
           const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(pace.size, most - submitted));
-          if (submitted === 0) pace = new Pace(this.#knownPace());
+          // What follows a prompt is submitted behind all of it.
+          if (submitted === 0) pace = new Pace(batch.partly ? undefined : this.#knownPace());
           submitted += batch.count;
           flight.push(batch);
         }
@@ -233,6 +328,7 @@ export class Decoder implements Disposable {
           this.#restart(finished);
           continue;
         }
+        if (finished === 0) this.#options.signal?.throwIfAborted();
         flight.shift();
         pace.note(finished > 0 ? batch.count : 0, batch.submitted, asked); // the first batch is the prompt
         if (finished > 0 && this.#trace) this.#trace.pace = pace.perStep;
@@ -241,7 +337,7 @@ export class Decoder implements Disposable {
       }
     } finally {
       for (const batch of flight) await endsWell(batch);
-      cache.trim(submitted - this.#taken);
+      cache.trim(this.#dropped > 0 ? this.#dropped + submitted - 1 : submitted - this.#taken);
     }
   }
 
@@ -337,6 +433,7 @@ export class Decoder implements Disposable {
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
     if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
+    await this.#heedAbort();
     this.#stepLoop(); // from now on the state is on the model's device
     let batch: Batch | undefined;
     for (const id of ids) {
@@ -365,11 +462,10 @@ export class Decoder implements Disposable {
     const step = (now: State & Chunk): State & Chunk => promptStep(this.#model, this.#options, now);
     const traced = this.#traced("prompt", state, step);
     if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
-    const loop = new Loop(state, traced);
-    this.#cache.advance(count);
+    const loop = new Loop(state, traced, this.#inParts(count));
     this.#ended.push(loop);
-    const ticket = loop.run();
-    return { count: 1, submitted: performance.now(), done: () => loop.done(ticket, true) };
+    await this.#heedAbort();
+    return { count: 1, submitted: performance.now(), ...this.#submitPrompt(loop, count) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
@@ -393,7 +489,7 @@ export class Decoder implements Disposable {
     cache.advance(count);
     this.#steps += count;
     const ticket = loop.run(count);
-    return { count, submitted: performance.now(), done: () => loop.done(ticket) };
+    return { count, submitted: performance.now(), done: () => this.#done(loop, ticket, 0) };
   }
 
   /** The loop over the cache with room for one more token. */
@@ -489,10 +585,10 @@ export class Decoder implements Disposable {
     return { ...this.#small, ...this.#cache.buffers };
   }
 
-  /** A step, or its trace where that is kept. Prompts of any length, on devices where each row costs, are not worth keeping. */
+  /** A step, or its trace where that is kept. The ends of prompts, which have any length, on devices where each row costs, are not worth keeping. */
   #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Trace<S> | ((state: S) => S) {
     const { traces } = this.#model;
-    const keeps = this.#graph !== undefined && (kind === "step" || traces.tiled);
+    const keeps = this.#graph !== undefined && (kind !== "prompt" || traces.tiled);
     return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 

@@ -22,6 +22,8 @@ export interface DecodeOptions {
   readonly contextSize: number;
   /** Log probabilities are wanted: of each token and of so many of the likeliest ones. */
   readonly logprobs?: number;
+  /** Once it is aborted, nothing more of a prompt is submitted, and what is on its way is left out where the device can. */
+  readonly signal?: AbortSignal;
 }
 
 /** What changes from token to token; B sequences. */

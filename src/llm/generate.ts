@@ -38,7 +38,7 @@ export interface GenerateOptions extends SamplerOptions {
   readonly maxTokens?: number;
   /** Texts that end the generation; they are not part of the result. */
   readonly stop?: string | readonly string[];
-  /** Ends the generation within one token. */
+  /** Ends the generation within one token. While a prompt is read, that is in chunks of less than about 100 ms then. */
   readonly signal?: AbortSignal;
   /** For conversations: let the model think first. Default true. */
   readonly enableThinking?: boolean;
@@ -92,6 +92,8 @@ export interface GenerationResponse {
 
 /** Milliseconds after which other tasks get their turn. */
 const TURN_MS = 2;
+/** Most tokens of a forward pass that may be aborted, on a device that is slow. */
+const MOST_ABORTABLE = 512;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
 
@@ -116,7 +118,7 @@ export interface StepOptions {
   readonly logprobs?: number;
   /** Most prompt tokens of one forward pass. */
   readonly prefillStepSize: number;
-  /** Checked between forward passes of the prompt. */
+  /** Ends the reading of the prompt, of which no more than a chunk is still computed then. */
   readonly signal?: AbortSignal;
   /** Called while the prompt is read. */
   readonly onPrompt?: (done: number, total: number) => void;
@@ -183,8 +185,11 @@ export async function openPrompt(
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
   const decoder = new Decoder(model, cache, prompt, maxTokens, options);
   try {
-    while (decoder.unread > prefillStepSize) {
-      await decoder.read(prefillStepSize);
+    // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
+    const { drops, concurrent } = model.traces;
+    const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MOST_ABORTABLE : Infinity);
+    while (decoder.unread > count) {
+      await decoder.read(count);
       await setImmediate();
       onPrompt?.(prompt.length - decoder.unread, prompt.length);
       signal?.throwIfAborted();

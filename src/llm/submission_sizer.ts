@@ -17,6 +17,8 @@ export interface Batch {
   readonly count: number;
   /** When they were submitted, in milliseconds. */
   readonly submitted: number;
+  /** Not all was submitted: the rest follows until it is done, and nothing may be submitted in between. */
+  readonly partly?: boolean;
   done(): Promise<void>;
 }
 
@@ -28,6 +30,41 @@ export async function endsWell(batch: Batch): Promise<boolean> {
   } catch (error) {
     if (error instanceof FastPathFailure) return false;
     throw error;
+  }
+}
+
+/** Milliseconds that a submission should take of a prompt that may be aborted. */
+const PROMPT_MS = 60;
+/** Share of the time of a token that a faster submission leaves: parts of a step take unlike times. */
+const KEPT = 0.8;
+
+/**
+ * How much of a prompt that may be aborted is submitted at a time, on a device that cannot stop in the middle: a step where that is
+ * fast, else parts of one, so that an abort leaves little behind. Results do not depend on it.
+ */
+export class PromptPace {
+  readonly #fast: boolean;
+  #perToken: number | undefined;
+
+  /** For a device that is likely to be fast, or not. */
+  constructor(fast: boolean) {
+    this.#fast = fast;
+  }
+
+  /** Whether a step of `count` tokens is to be submitted in parts. */
+  inParts(count: number): boolean {
+    return this.#perToken === undefined ? !this.#fast : this.#perToken * count > PROMPT_MS;
+  }
+
+  /** How many of the `parts` of a step of `count` tokens are submitted next. */
+  parts(count: number, parts: number): number {
+    const each = this.#perToken === undefined ? Infinity : this.#perToken * count / parts;
+    return Math.max(1, Math.min(parts, Math.floor(PROMPT_MS / each)));
+  }
+
+  /** Takes the milliseconds of a submission of all work for `tokens`, or of a share of the work for more. */
+  note(tokens: number, milliseconds: number): void {
+    this.#perToken = Math.max(milliseconds / tokens, KEPT * (this.#perToken ?? 0));
   }
 }
 

@@ -4,9 +4,18 @@
  * @module
  */
 
-import { type Backend, encodeSlots, type PlanHandle, setSlot, type Slot, type SlotWords } from "../backend/backend.ts";
+import {
+  type Backend,
+  encodeSlots,
+  pickSlots,
+  type PlanHandle,
+  setSlot,
+  type Slot,
+  type SlotWords,
+} from "../backend/backend.ts";
 import type { Node, Stored } from "../graph/node.ts";
 import type { Lowered } from "./lower.ts";
+import { partsOf, type PlanPart } from "./plan/builder.ts";
 import { profiler } from "./plan/profile.ts";
 import { Storage } from "./plan/storage.ts";
 
@@ -22,12 +31,17 @@ export interface Part {
   readonly part: number;
 }
 
+/** Dispatches of a part of a Plan. */
+const PART_DISPATCHES = 2;
+
 /** A lowered graph with its compiled Plan and arena, ready to run again and again. Holds the storage that the Plan reads. */
 export class Executable implements Disposable {
   readonly lowered: Lowered;
   readonly #backend: Backend;
   #plan: PlanHandle | undefined;
   #arena: Storage | undefined;
+  /** The Plan in parts, once they were asked for. */
+  #parts: readonly (PlanPart & { readonly plan: PlanHandle })[] | undefined;
   /** The slots, those that every run shares filled in, and the numbers of the others. */
   #shared: { readonly slots: SlotWords; readonly open: readonly number[] } | undefined;
 
@@ -114,6 +128,24 @@ export class Executable implements Disposable {
     return ticket;
   }
 
+  /** How many parts {@link Executable.submitPart} takes, in their order. */
+  get parts(): number {
+    const { words } = this.lowered;
+    this.#parts ??= (words ? partsOf(words, PART_DISPATCHES) : []).map((part) => ({
+      ...part,
+      plan: this.#backend.compile(part.words),
+    }));
+    return this.#parts.length;
+  }
+
+  /** Submits a part of the Plan over bound slots: parts behind it may follow later, or never. */
+  submitPart(whole: SlotWords, part: number): number {
+    const { plan, slots, first, count } = this.#parts![part];
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, pickSlots(whole, slots)));
+    profiler.record(this.#backend, plan, ticket, this.lowered.sources.slice(first, first + count), 1);
+    return ticket;
+  }
+
   /** The storage behind each slot; results are allocated into `fresh`. */
   #bind(parameters: readonly Node[], fresh: Storage[]): Storage[] {
     return this.lowered.slots.map((_, i) => this.#storage(i, parameters, fresh));
@@ -148,6 +180,8 @@ export class Executable implements Disposable {
   [Symbol.dispose](): void {
     if (this.#plan !== undefined) this.#backend.release(this.#plan);
     this.#plan = undefined;
+    for (const { plan } of this.#parts ?? []) this.#backend.release(plan);
+    this.#parts = undefined;
     this.#arena?.release();
     this.#arena = undefined;
     for (const slot of this.lowered.slots) if (slot.kind === "storage") slot.storage.release();

@@ -108,8 +108,8 @@ export class StateTrace implements Disposable {
     );
   }
 
-  /** The step over a state. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
-  bind(state: readonly Node[]): StateLoop {
+  /** The step over a state, as a whole or to be submitted in parts. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
+  bind(state: readonly Node[], inParts: boolean = false): StateLoop {
     const misfit = this.#misfit(state);
     if (misfit >= 0) {
       const [expected, found] = [this.#state[misfit], state[misfit]].map(describe);
@@ -121,7 +121,8 @@ export class StateTrace implements Disposable {
       throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
     });
     const { arenaBytes } = this.#executable.lowered;
-    const arena = arenaBytes > 0 ? this.#scratch.take(this.#backend, arenaBytes) : undefined;
+    const scratch = inParts ? new SharedMemory() : this.#scratch; // other Plans may run between parts
+    const arena = arenaBytes > 0 ? scratch.take(this.#backend, arenaBytes) : undefined;
     const slots = this.#executable.bind(state, this.#parts, arena);
     this.#users++;
     return new StateLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
@@ -193,7 +194,21 @@ export class StateLoop implements Disposable {
 
   /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */
   run(times: number = 1): number {
-    this.#ticket = this.#executable.submit(this.#slots, times);
+    return this.#submitted(this.#executable.submit(this.#slots, times));
+  }
+
+  /** How many parts {@link StateLoop.runPart} takes. */
+  get parts(): number {
+    return this.#executable.parts;
+  }
+
+  /** Submits a part of a step; parts are taken in their order, and the state is void until the last one is done. */
+  runPart(part: number): number {
+    return this.#submitted(this.#executable.submitPart(this.#slots, part));
+  }
+
+  #submitted(ticket: number): number {
+    this.#ticket = ticket;
     for (const { stored } of this.#state) {
       const storage = stored!.storage as Storage;
       storage.ticket = this.#ticket;
@@ -211,6 +226,11 @@ export class StateLoop implements Disposable {
     if (ticket !== 0) await this.#backend.waitAsync(ticket, soon);
     const { status } = this.#executable.lowered;
     if (status) checkStatus(this.#backend, statusOf(this.#backend, status.buffer));
+  }
+
+  /** Leaves out what is left of the submission with a ticket, where the device can; then true, and the state is void. */
+  drop(ticket: number): boolean {
+    return this.#backend.drop(ticket);
   }
 
   /** Ends the loop; the state stays with its owners. */

@@ -10,6 +10,8 @@ import {
   type KernelName,
   KERNELS,
   PLAN_DISJOINT,
+  PLAN_DISPATCH_WORDS,
+  PLAN_HEADER_WORDS,
   PLAN_MAGIC,
   PLAN_NO_SLOT,
   PLAN_OPENING,
@@ -120,4 +122,52 @@ export class PlanBuilder {
     for (const at of this.#slots) words[at] = map(words[at]);
     return words;
   }
+}
+
+/** A part of a Plan, as a Plan of its own over some of the slots, and which of the dispatches it has. */
+export interface PlanPart {
+  readonly words: Uint32Array;
+  /** The numbers of its slots in the whole Plan. */
+  readonly slots: readonly number[];
+  readonly first: number;
+  readonly count: number;
+}
+
+/** Kernels by id. */
+const BY_ID = new Map(Object.values(KERNELS).map((row) => [row.id as number, row]));
+
+/** Cuts a Plan into parts of `most` dispatches at most, which together do the same in their order. */
+export function partsOf(whole: Uint32Array, most: number): PlanPart[] {
+  const dispatches = whole[2];
+  const parts: PlanPart[] = [];
+  let at = PLAN_HEADER_WORDS;
+  for (let first = 0; first < dispatches; first += most) {
+    const count = Math.min(most, dispatches - first);
+    const begin = at;
+    const bindings: number[] = []; // where words name slots
+    for (let i = 0; i < count; i++) at = walkDispatch(whole, at, bindings);
+    const words = Uint32Array.of(...whole.subarray(0, PLAN_HEADER_WORDS), ...whole.subarray(begin, at));
+    words[PLAN_HEADER_WORDS] &= ~(PLAN_DISJOINT << 16); // nothing stands in front of it here
+    const numbers = new Map<number, number>();
+    for (const binding of bindings) {
+      const slot = whole[binding];
+      if (!numbers.has(slot)) numbers.set(slot, numbers.size);
+      words[PLAN_HEADER_WORDS + binding - begin] = numbers.get(slot)!;
+    }
+    words.set([numbers.size, count, words.length], 1);
+    parts.push({ words, slots: [...numbers.keys()], first, count });
+  }
+  return parts;
+}
+
+/** Notes where the words of the dispatch at `at` name slots, and gives where the next one begins. */
+function walkDispatch(words: Uint32Array, at: number, bindings: number[]): number {
+  const columns = BY_ID.get(words[at] & 0xffff)?.columns.length ?? 0;
+  const [buffers, others] = [words[at + 1] & 0xff, (words[at + 1] >>> 8 & 0xff) + (words[at + 1] >>> 16)];
+  const bind = (from: number, count: number): number => {
+    for (let i = 0; i < count; i++) if (words[from + 2 * i] !== PLAN_NO_SLOT) bindings.push(from + 2 * i);
+    return from + 2 * count;
+  };
+  const end = bind(at + PLAN_DISPATCH_WORDS, buffers) + others;
+  return columns > 0 ? bind(end + 1, columns * words[end]) : end;
 }
