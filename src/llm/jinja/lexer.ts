@@ -7,6 +7,7 @@
  * @module
  */
 
+import { quoted } from "../../graph/error.ts";
 import { step, TemplateFault } from "./limits.ts";
 import { whole } from "./numbers.ts";
 import { SPACE } from "./text.ts";
@@ -163,7 +164,7 @@ class Lexer {
       this.#push("operator", text, at);
     } else {
       const char = String.fromCodePoint(this.#source.codePointAt(at)!);
-      throw new TemplateFault(`${JSON.stringify(char)} is not expected here`, this.#lineOf(at));
+      throw new TemplateFault(`${quoted(char)} is not expected here`, this.#lineOf(at));
     }
   }
 
