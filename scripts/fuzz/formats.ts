@@ -174,11 +174,12 @@ const CALLS: readonly mx.lm.ChatMessage[] = [
   { role: "tool", content: "2" },
 ];
 
-/** Renders and encodes conversations; what a template refuses of one may be right for the other. */
+/** Renders and encodes conversations; a template may refuse one of them, such as one with tools that it does not know. */
 function converse(reader: mx.lm.Tokenizer): void {
   if (!reader.hasChatTemplate) return;
   const refusals: unknown[] = [];
-  for (const [messages, options] of [[CHAT, {}], [CALLS, { tools: TOOLS }]] as const) {
+  const conversations = [[CHAT, {}], [CALLS, { tools: TOOLS }]] as const;
+  for (const [messages, options] of conversations) {
     try {
       reader.encodeChat(messages, options);
     } catch (error) {
@@ -186,7 +187,7 @@ function converse(reader: mx.lm.Tokenizer): void {
       refusals.push(error);
     }
   }
-  if (refusals.length > 0) throw refusals[0];
+  if (refusals.length === conversations.length) throw refusals[0];
 }
 
 let editing: readonly mx.lm.Tokenizer[] | undefined;

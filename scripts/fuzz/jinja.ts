@@ -63,8 +63,9 @@ const PIECES = [
   ..."messages message tools loop namespace range cycler dict raise_exception self caller varargs kwargs __class__ constructor"
     .split(" "),
 ];
+/** Those that published templates use, several times, beside others that Jinja has. */
 const FILTERS =
-  "trim upper lower title join split length first last list tojson replace string int float abs sort reverse map select reject selectattr unique items dictsort default batch slice indent center wordwrap truncate groupby safe escape format random sum min max round urlize xmlattr"
+  "trim trim upper lower title join join split length first last list tojson tojson replace string int items default trim upper lower title join split length first last list tojson replace string int float abs sort reverse map select reject selectattr unique items dictsort default batch slice indent center wordwrap truncate groupby safe escape format random sum min max round urlize xmlattr"
     .split(" ");
 const METHODS =
   "split strip lstrip rstrip replace upper lower title startswith endswith join items keys values get append pop extend count index find format encode constructor __class__"
@@ -81,8 +82,21 @@ const ATOMS = [
   ),
 ];
 
-/** Lists of tokens with a few taken out, doubled, swapped or put in. */
+/** What of a template can stand for a value: literals, and names but for those of statements and what is behind a dot or bar. */
+const VALUE =
+  /(?<![.|]\s*|[{%#]-?\s*|\w)(?:'[^']*'|\b(?:message|messages|tools|content|loop|ns|true|false|none|\d+)\b)/g;
+
+/** A template in which some values are other ones; its form stays. */
+function exchangeValues(text: string, random: Random): string {
+  const count = text.match(VALUE)?.length ?? 0;
+  const chosen = new Set(Array.from({ length: 1 + random.below(3) }, () => random.below(count)));
+  let i = 0;
+  return text.replace(VALUE, (value) => chosen.has(i++) ? `(${expression(random, random.below(3))})` : value);
+}
+
+/** A template with other values, or its list of tokens with a few taken out, doubled, swapped or put in. */
 export function mutateTemplate(text: string, random: Random): string {
+  if (!random.once(3)) return exchangeValues(text, random);
   let tokens: string[] = text.match(TOKEN) ?? [];
   for (let count = 1 + random.small(3); count > 0; count--) {
     const at = random.below(tokens.length + 1);
@@ -104,7 +118,9 @@ export function mutateTemplate(text: string, random: Random): string {
 
 /** A template that no one wrote: statements and expressions of the grammar, each in each other. */
 export function growTemplate(random: Random): string {
-  return Array.from({ length: 1 + random.below(4) }, () => statement(random, 4)).join("");
+  const names =
+    "{% set x = 1 %}{% set y = 'ab' %}{% set i = 0 %}{% set message = messages[0] %}{% set ns = namespace(x='') %}";
+  return names + Array.from({ length: 1 + random.below(3) }, () => statement(random, random.below(4))).join("");
 }
 
 function statement(random: Random, depth: number): string {
@@ -135,7 +151,7 @@ function statement(random: Random, depth: number): string {
 
 function expression(random: Random, depth: number): string {
   if (depth <= 0) return random.pick(ATOMS);
-  const part = (): string => expression(random, depth - 1);
+  const part = (): string => `(${expression(random, depth - 1)})`;
   const make: readonly (() => string)[] = [
     () => random.pick(ATOMS),
     () => `${part()} ${random.pick("+ - * / // % ** ~ == != < > and or in".split(" "))} ${part()}`,
