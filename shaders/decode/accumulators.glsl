@@ -55,10 +55,17 @@ uint position() { return U32s(state_position()).v[0]; }
 // assume that NaN does not occur.
 #if SUMS == 2
 void note_lost(float x) {}
+void tell_lost() {}
 #else
 const float MOST_SUM = SUMS == 1 ? 67108864.0 : 1073741824.0;
-bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < floatBitsToUint(0.5 * MOST_SUM); }
-void note_lost(float x) { if (!fits(x)) U32s(state_lost()).v[0] = 1u; }
+const uint MOST_BITS = floatBitsToUint(0.5 * MOST_SUM);
+bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < MOST_BITS; }
+
+// The largest magnitude that this thread came across, told once at the end of a kernel: a look at each number, with a store behind
+// it, would keep the compiler from moving what is around it.
+uint noted_bits = 0u;
+void note_lost(float x) { noted_bits = max(noted_bits, floatBitsToUint(x) & 0x7fffffffu); }
+void tell_lost() { if (noted_bits >= MOST_BITS) U32s(state_lost()).v[0] = 1u; }
 #endif
 
 #if SUMS == 0 || SUMS == 3

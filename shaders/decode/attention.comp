@@ -8,4 +8,7 @@ const uint STATE = 0u, O = 1u, O_AFFINE = 2u, KEYS = 3u, VALUES = 4u;
 
 #include "attention.glsl"
 
-void main() { attend(); }
+void main() {
+    attend();
+    tell_lost();
+}

@@ -60,4 +60,5 @@ void main() {
         if ((pc.p.phases & 2u) != 0u) attend();
         if ((pc.p.phases & 4u) != 0u) mlp();
     }
+    tell_lost();
 }

@@ -9,4 +9,7 @@ const uint STATE = 0u, MLP_NORM = 1u, GATE = 2u, UP = 3u, MLP_AFFINE = 4u, DOWN 
 
 #include "mlp.glsl"
 
-void main() { mlp(); }
+void main() {
+    mlp();
+    tell_lost();
+}

@@ -9,4 +9,7 @@ const uint STATE = 0u, NORM = 1u, Q = 2u, K = 3u, V = 4u, QKV_AFFINE = 5u, Q_NOR
 
 #include "qkv.glsl"
 
-void main() { qkv(); }
+void main() {
+    qkv();
+    tell_lost();
+}
