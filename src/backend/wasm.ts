@@ -29,10 +29,15 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 8;
 /**
+ * Milliseconds of work between two turns that wait for a timer: an event loop that never rests looks for signals of the operating
+ * system, such as that of Ctrl-C, and for what comes through files and sockets, only now and then.
+ */
+const REST_MS = 24;
+/**
  * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
  * at once follows what the last work took.
  */
-const BUDGET = { least: 64, most: 512 } as const;
+const BUDGET = { least: 4, most: 512 } as const;
 /** Bytes in buffers from which on work is large enough to share, so that workers are started. */
 const WORKER_BYTES = 64 << 20;
 /** Entries of the queue, and bytes in it that wait to be freed or beside that a share of all in use, from which on submitting works. */
@@ -345,6 +350,7 @@ class WasmBackend implements Backend {
   /** Works, a slice at a turn of the event loop, until nobody waits. */
   async #drive(): Promise<void> {
     this.#driven = true;
+    let rested = performance.now();
     while (this.#waiters.length > 0) {
       try {
         const last = this.#waiters.reduce((most, { ticket }) => Math.max(most, ticket), 0);
@@ -352,7 +358,11 @@ class WasmBackend implements Backend {
       } catch (error) {
         for (const { reject } of this.#waiters.splice(0)) reject(error);
       }
-      await new Promise<void>((resolve) => setImmediate(resolve));
+      if (performance.now() - rested < REST_MS) await new Promise<void>((resolve) => setImmediate(resolve));
+      else {
+        await new Promise<void>((resolve) => setTimeout(resolve, 0));
+        rested = performance.now();
+      }
       const done = this.#done;
       const over = this.#waiters.filter(({ ticket }) => ticket <= done);
       this.#waiters = this.#waiters.filter(({ ticket }) => ticket > done);

@@ -66,6 +66,11 @@ const IMPROVE_AFTER = 32;
 /** When a model's device will be done with what was submitted for an aborted prompt. */
 const abandoned = new WeakMap<LanguageModel, Promise<void>>();
 
+/** Resolves when a device computes nothing of aborted prompts any more, and throws the reason of an abort meanwhile. */
+export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<void> {
+  return orAborted(abandoned.get(model) ?? Promise.resolve(), signal);
+}
+
 /** How fast prompts are read on a model's device. */
 const paces = new WeakMap<LanguageModel, PromptPace>();
 
@@ -222,7 +227,7 @@ export class Decoder implements Disposable {
     const { signal } = this.#options;
     if (!signal) return;
     await setImmediate();
-    await orAborted(abandoned.get(this.#model) ?? Promise.resolve(), signal);
+    await untilIdle(this.#model, signal);
     signal.throwIfAborted();
   }
 

@@ -12,7 +12,7 @@ import * as mx from "../array/mod.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
-import { type DecodedToken, Decoder } from "./decode.ts";
+import { type DecodedToken, Decoder, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
 import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
@@ -182,6 +182,7 @@ export async function openPrompt(
 ): Promise<Decoder> {
   const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
+  if (signal) await untilIdle(model, signal); // before memory is taken
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
   const decoder = new Decoder(model, cache, prompt, maxTokens, options);
   try {

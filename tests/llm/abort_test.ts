@@ -14,6 +14,22 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
+/** The same of several prompts together, and of one beside others. */
+async function assertBatches(
+  model: mx.lm.LanguageModel,
+  tokenizer: mx.lm.Tokenizer,
+  long: readonly number[],
+  expected: string,
+): Promise<void> {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort("enough"), 20);
+  const { signal } = controller;
+  const aborted = mx.lm.batchGenerate(model, tokenizer, [long, long], { maxTokens: 3, signal }).catch((e) => e);
+  const beside = mx.lm.generate(model, tokenizer, long, { maxTokens: 3, signal: new AbortController().signal });
+  assertEquals(await aborted, "enough");
+  assertEquals(await beside, expected);
+}
+
 for (const device of DEVICES) {
   /** A prompt that takes a while, also where parts of it do. */
   const long = Array.from({ length: device === "wasm" ? 880 : 150 }, (_, i) => GOLDEN[0].ids[i % GOLDEN[0].ids.length]);
@@ -58,23 +74,8 @@ for (const device of DEVICES) {
     cache.dispose();
     for (let i = 0; i < 200 && mx.getActiveMemory() > before; i++) await sleep(10);
     assertEquals(mx.getActiveMemory(), before);
-    await assertBatches(model, tokenizer, expected);
+    await assertBatches(model, tokenizer, long, expected);
     await model.traces.idle();
     model[Symbol.dispose]();
   });
-
-  /** The same of several prompts together, and of one beside others. */
-  async function assertBatches(
-    model: mx.lm.LanguageModel,
-    tokenizer: mx.lm.Tokenizer,
-    expected: string,
-  ): Promise<void> {
-    const controller = new AbortController();
-    setTimeout(() => controller.abort("enough"), 20);
-    const { signal } = controller;
-    const aborted = mx.lm.batchGenerate(model, tokenizer, [long, long], { maxTokens: 3, signal }).catch((e) => e);
-    const beside = mx.lm.generate(model, tokenizer, long, { maxTokens: 3, signal: new AbortController().signal });
-    assertEquals(await aborted, "enough");
-    assertEquals(await beside, expected);
-  }
 }
