@@ -8,6 +8,7 @@ import type { ResultRow } from "./results.ts";
 
 /** Tests that measure a check: all of a file, or those whose names match. */
 interface Tests {
+  /** Its path under tests. */
   readonly file: string;
   readonly name?: RegExp;
 }
@@ -33,34 +34,40 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Every op against a reference in float64: random and edge shapes (0, 1, odd, strided, broadcast)",
     asked: "NMSE ≤ 1e-7 in float32, 1e-5 in 16-bit elementwise ops; ≥ 40 cases an op",
-    tests: file("ops", "elementwise_kernel", "reduce_kernel", "movement_kernel"),
+    tests: file("ops/ops", "ops/random_programs", "kernels/elementwise", "kernels/reduce", "kernels/movement"),
   },
   {
     what: "Matrix products, attention, quantized products",
     asked: "NMSE ≤ 5e-4, bytes around buffers untouched",
     tests: file(
-      "matmul_kernel",
-      "attention_kernel",
-      "quantized_kernel",
-      "prompt_kernel",
-      "matrix_products",
-      "matrix_attention",
+      "ops/guards",
+      "ops/quantized_tolerance",
+      "kernels/matmul",
+      "kernels/attention",
+      "kernels/quantized",
+      "kernels/prefill",
+      "kernels/coopmat_matmul",
+      "kernels/coopmat_attention",
     ),
   },
   {
     what: "Whole models against a reference",
     asked: "NMSE of logits ≤ 2e-3; the likeliest token equal at ≥ 99 % of positions",
-    tests: [...file("model_shapes"), named("generate", /reference/), named("portability", /reference/)],
+    tests: [
+      ...file("llm/model_shapes", "llm/conversions"),
+      named("llm/generate", /reference/),
+      named("runtime/portability", /reference/),
+    ],
   },
   {
     what: "GPU and CPU, 64 greedy tokens",
     asked: "equal tokens in float32",
-    tests: [named("generate", /reference continuations/), named("portability", /reference tokens/)],
+    tests: [named("llm/generate", /reference continuations/), named("runtime/portability", /reference tokens/)],
   },
   {
     what: "NaN, infinities, −0, denormals; indices",
     asked: "classes equal; integers and indices exact",
-    tests: file("elementwise_kernel", "sampling_kernel", "nonfinite"),
+    tests: file("ops/ops", "kernels/elementwise", "kernels/sampling", "llm/nonfinite_logits"),
   },
   { what: "Gradients against finite differences", asked: "mean asymmetry ≤ 1e-4", later: "there are no gradients yet" },
   {
@@ -81,7 +88,15 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Native objects alive after each test file",
     asked: "0 buffers, 0 plans, 0 devices",
-    tests: file("ffi", "ffi_plan", "ffi_pipelines", "growth", "kv_buffers", "generate"),
+    tests: file(
+      "runtime/ffi",
+      "runtime/ffi_plan",
+      "runtime/ffi_pipelines",
+      "runtime/memory",
+      "llm/cache_growth",
+      "llm/kv_buffers",
+      "llm/generate",
+    ),
   },
   {
     what: "Soak: 10,000 steps on the CPU, 2,000 by Vulkan",
@@ -103,7 +118,7 @@ export const CHECKS: readonly Check[] = [
     what: "Limits of loaders",
     asked:
       "header ≤ 100 MB, ≤ 100,000 tensors, rank ≤ 8, strings ≤ 1 MB, templates ≤ 256 kB; sizes checked before allocation",
-    tests: file("io", "config", "model_files"),
+    tests: file("ops/io", "llm/config", "llm/model_files", "llm/tokenizer_limits"),
   },
   {
     what: "Damaged downloads: cut, flipped bits, full disk, two processes",
@@ -113,23 +128,23 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Injected failures: memory at each allocation, timeout, lost device",
     asked: "typed error, process alive, device can be opened again, weights loaded again",
-    tests: file("ffi_faults"),
+    tests: file("runtime/ffi_faults", "runtime/memory_faults"),
   },
   {
     what: "Memory a model needs, before loading",
     asked: "refused with numbers where it does not fit",
-    tests: [named("cli", /does not fit into memory|memory cannot grow/), named("io", /too large|memory/)],
+    tests: [named("cli", /does not fit into memory|memory cannot grow/)],
   },
   {
     what: "Latency of an abort: signal, Ctrl-C",
     asked: "≤ 1 token or 200 ms, device idle and memory free afterwards",
-    tests: [...file("responsive"), named("generate", /abort/), named("cli", /Ctrl-C/)],
+    tests: [...file("runtime/responsive", "llm/abort"), named("llm/generate", /abort/), named("cli", /Ctrl-C/)],
   },
   {
     what: "Chat templates and prompts that mean harm",
     asked: "≤ 1e6 steps, ≤ 4 MB in a value, 1 s; 0 control ids from text of users",
     task: { command: "deno task fuzz", results: "fuzz" },
-    tests: file("chat_template"),
+    tests: file("llm/chat_template", "llm/jinja"),
   },
   {
     what: "Server: limits of bodies, headers, queue and context; 500 clients at once",
@@ -139,27 +154,27 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Determinism: same seed and device",
     asked: "equal tokens, bit for bit",
-    tests: [named("generate", /seed/), named("cli", /seed/), named("batch", /seed|alone/), named("sampler", /seed/)],
+    tests: [named("llm/generate", /seed/), named("cli", /seed/), named("llm/batch_generate", /seed|company/)],
   },
   {
     what: "Cold start: closed network, no GPU, no library, no HOME, read-only cache",
     asked: "one clear line each; an error only where a GPU was asked for",
     tests: [
-      ...file("cache"),
+      ...file("runtime/disk_cache"),
       named("cli", /no GPU|another build|library/),
-      named("devices", /library|HOME|driver|cache|fallback/i),
+      named("runtime/devices", /library|driver/),
     ],
   },
   {
     what: "The least permissions",
     asked: "the scoped command runs",
-    tests: [named("devices", /--allow-ffi/), named("cli", /permission/)],
+    tests: [named("runtime/devices", /--allow-ffi/), named("cli", /permission/)],
   },
 ];
 
 /** A test that ran. */
 export interface TestCase {
-  /** Its file's name without the folder. */
+  /** Its file's path under tests. */
   readonly file: string;
   readonly name: string;
   readonly outcome: "passed" | "failed" | "skipped";
@@ -189,7 +204,7 @@ export function casesOf(report: string): TestCase[] {
     );
   const cases = report.matchAll(/<testcase name="([^"]*)" classname="([^"]*)"[^>]*?(?:\/>|>([^]*?)<\/testcase>)/g);
   return Array.from(cases, ([, name, path, inside = ""]) => ({
-    file: path.replace(/.*\//, ""),
+    file: path.replace(/^.*\btests\//, "").replace(/^\.\//, ""),
     name: text(name),
     outcome: /<(failure|error)\b/.test(inside) ? "failed" : inside.includes("<skipped") ? "skipped" : "passed",
   }));

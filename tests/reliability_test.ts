@@ -38,20 +38,32 @@ Deno.test("results reach the rows that they are about, failures in bold", async 
 Deno.test("tests count for the checks that name them", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    const tests = `Deno.test("a <b> & 'c' \\"d\\"", () => {}); Deno.test("fails", () => { throw new Error("x"); });
-      Deno.test({ name: "ignored", ignore: true, fn: () => {} });`;
-    await Deno.writeTextFile(`${folder}/ffi_faults_test.ts`, tests);
-    const args = ["test", "--no-config", "--no-check", "--junit-path=report.xml", "ffi_faults_test.ts"];
+    await Deno.mkdir(`${folder}/tests`);
+    const tests =
+      `Deno.test("seed: a <b> & 'c' \\"d\\"", () => {}); Deno.test("seed fails", () => { throw new Error("x"); });
+      Deno.test({ name: "a seed", ignore: true, fn: () => {} });`;
+    await Deno.writeTextFile(`${folder}/tests/cli_test.ts`, tests);
+    const args = ["test", "--no-config", "--no-check", "--junit-path=report.xml", "tests/cli_test.ts"];
     await new Deno.Command(Deno.execPath(), { args, cwd: folder }).output();
     const cases = casesOf(await Deno.readTextFile(`${folder}/report.xml`));
     assertEquals(cases, [
-      { file: "ffi_faults_test.ts", name: `a <b> & 'c' "d"`, outcome: "passed" },
-      { file: "ffi_faults_test.ts", name: "fails", outcome: "failed" },
-      { file: "ffi_faults_test.ts", name: "ignored", outcome: "skipped" },
+      { file: "cli_test.ts", name: `seed: a <b> & 'c' "d"`, outcome: "passed" },
+      { file: "cli_test.ts", name: "seed fails", outcome: "failed" },
+      { file: "cli_test.ts", name: "a seed", outcome: "skipped" },
     ]);
-    assertEquals(rowsOf(cases), [{ check: 16, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
+    assertEquals(rowsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
   } finally {
     await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("the tests that checks name are there", async () => {
+  for (const { file, name } of CHECKS.flatMap(({ tests = [] }) => tests)) {
+    const text = await Deno.readTextFile(`${ROOT}tests/${file}`);
+    assert(
+      name === undefined || text.split("\n").some((line) => /^\s*(Deno\.test\(|name: )/.test(line) && name.test(line)),
+      file,
+    );
   }
 });
 
