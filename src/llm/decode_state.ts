@@ -12,7 +12,7 @@ import { untrack } from "../array/tracking.ts";
 import { type Buffers, StepCache } from "./kv_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import type { LogitsProcessor, Sampler } from "./sampler.ts";
+import type { LogitsProcessor, Sampler } from "./generate_options.ts";
 
 /** How tokens are chosen. */
 export interface DecodeOptions {
