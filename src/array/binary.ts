@@ -6,13 +6,9 @@
 
 import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
 import { apply, broadcastOf } from "./elementwise.ts";
-import { all } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
-import { checkOptions } from "../graph/options.ts";
-import { sameShape } from "../graph/shape.ts";
-import { abs, isinf, isnan, logicalNot } from "./unary.ts";
 
 /**
  * Elementwise a + b.
@@ -145,7 +141,8 @@ export function rightShift(a: TensorLike, b: TensorLike): Tensor {
 
 /** Elementwise whether exactly one of a and b is not 0 (bool). */
 export function logicalXor(a: TensorLike, b: TensorLike): Tensor {
-  return scoped(() => notEqual(logicalNot(a), logicalNot(b)));
+  const isZero = (value: TensorLike): Tensor => apply("logicalNot", "logical_not", value);
+  return scoped(() => notEqual(isZero(a), isZero(b)));
 }
 
 /** Quotient and remainder: [floorDivide(a, b), remainder(a, b)]. */
@@ -175,53 +172,5 @@ export function clip(a: TensorLike, aMin: TensorLike | null, aMax: TensorLike | 
   return scoped(() => {
     const low = aMin === null ? wrap(toNode("clip", a)) : maximum(a, aMin);
     return aMax === null ? low : minimum(low, aMax);
-  });
-}
-
-/** How close `isclose` and `allclose` want values. */
-export interface CloseOptions {
-  /** Whether NaN equals NaN. */
-  readonly equalNan?: boolean;
-}
-
-const CLOSE_OPTIONS = { equalNan: true } as const satisfies Record<keyof CloseOptions, true>;
-
-/** Elementwise |a - b| <= atol + rtol * |b|; equal infinities are close. */
-export function isclose(
-  a: TensorLike,
-  b: TensorLike,
-  rtol: number = 1e-5,
-  atol: number = 1e-8,
-  options: CloseOptions = {},
-): Tensor {
-  checkOptions("isclose", options, CLOSE_OPTIONS);
-  return scoped(() => {
-    const near = lessEqual(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol));
-    const infinite = logicalOr(isinf(a), isinf(b));
-    const result = where(infinite, equal(a, b), near);
-    return options.equalNan ? logicalOr(result, logicalAnd(isnan(a), isnan(b))) : result;
-  });
-}
-
-/** Whether all elements are close: see {@link isclose}. A 0-dimensional bool. */
-export function allclose(
-  a: TensorLike,
-  b: TensorLike,
-  rtol: number = 1e-5,
-  atol: number = 1e-8,
-  options: CloseOptions = {},
-): Tensor {
-  checkOptions("allclose", options, CLOSE_OPTIONS);
-  return scoped(() => all(isclose(a, b, rtol, atol, options)));
-}
-
-/** Whether two arrays have the same shape and equal elements. A 0-dimensional bool. */
-export function arrayEqual(a: TensorLike, b: TensorLike, equalNan: boolean = false): Tensor {
-  const [x, y] = toOperands("arrayEqual", [a, b]);
-  if (!sameShape(x.shape, y.shape)) return wrap(toNode("arrayEqual", false));
-  return scoped(() => {
-    const [s, t] = [wrap(x), wrap(y)];
-    const same = equal(s, t);
-    return all(equalNan ? logicalOr(same, logicalAnd(isnan(s), isnan(t))) : same);
   });
 }

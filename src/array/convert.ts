@@ -12,20 +12,10 @@ import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } fr
 import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape } from "../graph/shape.ts";
-import { nodeOf, Tensor } from "./tensor.ts";
-import type { HostValues } from "./values.ts";
+import { nodeOf, Tensor, type TensorLike } from "./tensor.ts";
+import type { NestedList, Scalar, TypedArray } from "./values.ts";
 
-/** A JavaScript number or boolean. */
-export type Scalar = number | boolean;
-
-/** Typed arrays that become arrays of the same element type; Float64Array becomes float32. */
-export type TypedArray = HostValues | Uint8ClampedArray | Float64Array;
-
-/** Scalars in lists of lists; all lists of one depth have the same length. */
-export type NestedList = readonly (Scalar | NestedList | TypedArray)[];
-
-/** What every function takes where MLX takes an array. */
-export type TensorLike = Tensor | Scalar | NestedList | TypedArray;
+export type { NestedList, Scalar, TensorLike, TypedArray };
 
 const TYPED_DTYPES: Readonly<Record<string, Dtype>> = {
   Uint8Array: dt.uint8,

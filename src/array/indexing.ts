@@ -8,7 +8,7 @@
  */
 
 import { bool, int32 } from "../graph/dtype.ts";
-import { IndexError, quoted, ShapeError } from "../graph/error.ts";
+import { IndexError, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node, type ScatterFn } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import * as binary from "./binary.ts";
@@ -17,44 +17,9 @@ import { broadcastNode, reshapeNode, sliceNode, transposeNode } from "./movement
 import { take } from "./gather.ts";
 import { cumsum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { handOn, nodeOf, rebind, Tensor, wrap } from "./tensor.ts";
+import { type Slice, SliceIndex } from "./slice.ts";
+import { handOn, type Index, nodeOf, rebind, Tensor, type Update, wrap } from "./tensor.ts";
 import { negative, reciprocal } from "./unary.ts";
-
-/** A range of indices: start, stop (excluded) and step; null leaves one open. */
-export interface Slice {
-  /** First index; negative counts from the end. */
-  readonly start: number | null;
-  /** Index to stop before; negative counts from the end. */
-  readonly stop: number | null;
-  /** Distance between indices; negative walks backwards. */
-  readonly step: number | null;
-}
-
-class SliceIndex implements Slice {
-  constructor(readonly start: number | null, readonly stop: number | null, readonly step: number | null) {}
-}
-
-/**
- * A range of indices for `x.index()`: Python's `start:stop:step`. With one argument it is `start:`.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * mx.arange(6).index(mx.Slice(1, null, 2)).tolist(); // [1, 3, 5]
- * ```
- */
-export function Slice(start: number | null = null, stop: number | null = null, step: number | null = null): Slice {
-  for (const v of [start, stop, step]) {
-    if (v === null || (typeof v === "number" && v === (v | 0))) continue;
-    throw new IndexError(`Slice() expected whole numbers of 32 bits or null: found ${quoted(v)}`);
-  }
-  if (step === 0) throw new IndexError("Slice() expected a step that is not 0");
-  return new SliceIndex(start, stop, step);
-}
-
-/** One part of an index: a whole number, a `Slice`, null (a new axis), "..." (all axes between), or an array of integers. */
-export type Index = number | Slice | null | "..." | Tensor | NestedList | Int32Array | Uint32Array;
 
 /** What an index does to one axis of the array (new axes are in place already). */
 interface AxisPlan {
@@ -374,64 +339,22 @@ function maskedAssign(base: Node, mask: Node, value: Node): Node {
   return select(reshapeNode(handOn(picked), base.shape));
 }
 
-/**
- * Updates at an index in which repeated indices count each time: made by `x.at(...)`. Each returns a new array.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * mx.zeros([3]).at([0, 0, 2]).add([1, 2, 3]).tolist(); // [3, 0, 3]
- * ```
- */
-export class At {
-  readonly #array: Tensor;
-  readonly #index: readonly Index[];
+/** How the updates of `x.at(...)` combine old and new values, and what is made of the new ones before. */
+const UPDATES: Readonly<Record<Update, readonly [fn: ScatterFn, change?: (value: Tensor) => Tensor]>> = {
+  add: ["sum"],
+  subtract: ["sum", negative],
+  multiply: ["prod"],
+  divide: ["prod", reciprocal],
+  maximum: ["max"],
+  minimum: ["min"],
+};
 
-  /** Use `x.at(...index)`. */
-  constructor(array: Tensor, index: readonly Index[]) {
-    this.#array = array;
-    this.#index = index;
-  }
-
-  /** The array with `value` added. */
-  add(value: TensorLike): Tensor {
-    return this.#apply("add", value, "sum");
-  }
-
-  /** The array with `value` subtracted. */
-  subtract(value: TensorLike): Tensor {
-    return scoped(() => this.#apply("subtract", negative(this.#cast("subtract", value)), "sum"));
-  }
-
-  /** The array multiplied by `value`. */
-  multiply(value: TensorLike): Tensor {
-    return this.#apply("multiply", value, "prod");
-  }
-
-  /** The array divided by `value`; for floats: the reciprocal of a whole number other than 1 is rounded to 0, as in MLX. */
-  divide(value: TensorLike): Tensor {
-    return scoped(() => this.#apply("divide", reciprocal(this.#cast("divide", value)), "prod"));
-  }
-
-  /** The larger of the array and `value`. */
-  maximum(value: TensorLike): Tensor {
-    return this.#apply("maximum", value, "max");
-  }
-
-  /** The smaller of the array and `value`. */
-  minimum(value: TensorLike): Tensor {
-    return this.#apply("minimum", value, "min");
-  }
-
-  #cast(op: string, value: TensorLike): Tensor {
-    const { dtype } = this.#array;
-    return wrap(castNode(toNode(`at().${op}`, value, dtype), dtype));
-  }
-
-  #apply(op: string, value: TensorLike, fn: ScatterFn): Tensor {
-    const base = nodeOf(this.#array);
-    const node = castNode(toNode(`at().${op}`, value, base.dtype), base.dtype);
-    return wrap(update(`at().${op}`, base, this.#index, node, fn, false));
-  }
+/** The array with `value` combined into an index, at which repeated indices count each time: see {@link At}. */
+export function updateAt(a: Tensor, index: readonly Index[], by: Update, value: TensorLike): Tensor {
+  const op = `at().${by}`;
+  const base = nodeOf(a);
+  const [fn, change] = UPDATES[by];
+  const given = castNode(toNode(op, value, base.dtype), base.dtype);
+  if (!change) return wrap(update(op, base, index, given, fn, false));
+  return scoped(() => wrap(update(op, base, index, castNode(nodeOf(change(wrap(given))), base.dtype), fn, false)));
 }

@@ -4,6 +4,8 @@
  * @module
  */
 
+import "./methods.ts";
+
 export {
   bfloat16,
   bool,
@@ -22,7 +24,7 @@ export {
 export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
-export { type Axis, Tensor } from "./tensor.ts";
+export { At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
@@ -47,6 +49,7 @@ export {
 } from "./creation.ts";
 export * from "./unary.ts";
 export * from "./binary.ts";
+export * from "./comparison.ts";
 export {
   asStrided,
   astype,
@@ -70,7 +73,7 @@ export {
   transpose,
   unflatten,
 } from "./movement.ts";
-export { At, type Index, Slice } from "./indexing.ts";
+export { Slice } from "./slice.ts";
 export * from "./gather.ts";
 export * from "./join.ts";
 export * from "./reduce.ts";

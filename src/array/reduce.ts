@@ -14,9 +14,12 @@ import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { divide, notEqual, subtract } from "./binary.ts";
 import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
 import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
+import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } from "./scan_options.ts";
 import { scoped } from "./scope.ts";
 import { type Axis, type Tensor, wrap } from "./tensor.ts";
 import { sqrt, square } from "./unary.ts";
+
+export type { CumsumOptions, ScanOptions };
 
 function reducedShape(shape: Shape, axes: readonly number[], keepdims: boolean): number[] {
   return shape.flatMap((d, i) => axes.includes(i) ? (keepdims ? [1] : []) : [d]);
@@ -165,23 +168,6 @@ export function std(a: TensorLike, axis?: Axis, keepdims: boolean = false, ddof:
 export function countNonzero(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
   return scoped(() => sum(notEqual(a, 0), axis, keepdims));
 }
-
-/** Direction of a running reduction. */
-export interface ScanOptions {
-  /** From the end instead of the start. */
-  readonly reverse?: boolean;
-  /** Whether an element counts in its own result (default true). */
-  readonly inclusive?: boolean;
-}
-
-/** Options of `cumsum`. */
-export interface CumsumOptions extends ScanOptions {
-  /** Element type to sum in; unless given that of the array, int32 for bool. */
-  readonly dtype?: Dtype;
-}
-
-const SCAN_OPTIONS = { reverse: true, inclusive: true } as const satisfies Record<keyof ScanOptions, true>;
-const CUMSUM_OPTIONS = { ...SCAN_OPTIONS, dtype: true } as const satisfies Record<keyof CumsumOptions, true>;
 
 /** Applies `build` to the array with axes moved last and flattened into one, and undoes the move. */
 function onLastAxis(node: Node, axes: readonly number[], build: (last: Node) => Node): Node {

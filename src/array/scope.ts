@@ -8,55 +8,27 @@
  * @module
  */
 
-import { AsyncLocalStorage } from "node:async_hooks";
 import { Tensor } from "./tensor.ts";
-
-interface Scope {
-  readonly parent: Scope | undefined;
-  readonly made: Set<Tensor>;
-  open: boolean;
-}
-
-const context = new AsyncLocalStorage<Scope>();
-let synchronous: Scope | undefined;
-
-function current(): Scope | undefined {
-  let scope = synchronous ?? context.getStore();
-  while (scope && !scope.open) scope = scope.parent; // a task that outlives the tidy() it was started in
-  return scope;
-}
-
-/** Notes a new Tensor in the innermost scope. */
-export function track(tensor: Tensor): void {
-  current()?.made.add(tensor);
-}
-
-/** Takes a Tensor out of the innermost scope: it was disposed, or somebody else keeps it. */
-export function untrack(tensor: Tensor): void {
-  current()?.made.delete(tensor);
-}
+import { current, openScope, runAsyncIn, runIn, type Scope } from "./tracking.ts";
 
 /** Ends a scope: what the result reaches moves to the scope around it, the rest is disposed. */
 function close(scope: Scope, result: unknown): void {
   scope.open = false;
-  const keep = new Set(tensorsOf(result));
+  const keep = new Set<Disposable>(tensorsOf(result));
   const outer = current();
   for (const tensor of scope.made) {
-    if (!keep.has(tensor)) tensor.dispose();
+    if (!keep.has(tensor)) tensor[Symbol.dispose]();
     else outer?.made.add(tensor);
   }
 }
 
 /** Runs a synchronous function; Tensors it makes go at the end, those its result reaches stay. */
 export function scoped<T>(fn: () => T): T {
-  const outer = synchronous;
-  const scope: Scope = { parent: current(), made: new Set(), open: true };
-  synchronous = scope;
+  const scope = openScope();
   let result: T | undefined;
   try {
-    return result = fn();
+    return result = runIn(scope, fn);
   } finally {
-    synchronous = outer;
     close(scope, result);
   }
 }
@@ -74,17 +46,13 @@ export function scoped<T>(fn: () => T): T {
  * ```
  */
 export function tidy<T>(fn: () => T): T {
-  const scope: Scope = { parent: current(), made: new Set(), open: true };
-  const outer = synchronous;
-  synchronous = undefined;
+  const scope = openScope();
   let result: T;
   try {
-    result = context.run(scope, fn);
+    result = runAsyncIn(scope, fn);
   } catch (error) {
     close(scope, undefined);
     throw error;
-  } finally {
-    synchronous = outer;
   }
   if (!(result instanceof Promise)) {
     close(scope, result);

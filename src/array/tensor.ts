@@ -1,8 +1,8 @@
 /**
  * The array: a Tensor shows one node of the lazy graph and owns one reference of it.
  *
- * Methods are the free functions of the other files of this folder with `this` as first argument, in MLX's order. They and
- * this class need each other: the imports between them are cycles of function bodies, nothing runs at import.
+ * Methods are the free functions of the other files of this folder with `this` as first argument, in MLX's order. Those files
+ * are written in terms of this class, so it does not import them: methods.ts hands it their functions.
  *
  * A Tensor that was not evaluated owns no memory. An evaluated one holds device memory until it is disposed: by `using`,
  * `mx.dispose()` or `mx.tidy()`, and otherwise by the garbage collector, some time.
@@ -17,21 +17,65 @@ import { type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/devices.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
-import type { Scalar, TensorLike } from "./convert.ts";
-import * as binary from "./binary.ts";
-import * as indexing from "./indexing.ts";
-import * as join from "./join.ts";
-import * as linalg from "./products.ts";
-import * as movement from "./movement.ts";
 import { formatArray } from "./print.ts";
-import * as reduce from "./reduce.ts";
-import { track, untrack } from "./scope.ts";
-import * as sort from "./sort.ts";
-import * as unary from "./unary.ts";
+import type { CumsumOptions, ScanOptions } from "./scan_options.ts";
+import type { Slice } from "./slice.ts";
+import { track, untrack } from "./tracking.ts";
 import * as values from "./values.ts";
 
 /** One axis, several, or null for all. */
 export type Axis = number | readonly number[] | null;
+
+/** What every function takes where MLX takes an array. */
+export type TensorLike = Tensor | values.Scalar | values.NestedList | values.TypedArray;
+
+/** One part of an index: a whole number, a `Slice`, null (a new axis), "..." (all axes between), or an array of integers. */
+export type Index = number | Slice | null | "..." | Tensor | values.NestedList | Int32Array | Uint32Array;
+
+/** The updates of {@link At}. */
+export type Update = "add" | "subtract" | "multiply" | "divide" | "maximum" | "minimum";
+
+type Unary = (a: Tensor) => Tensor;
+type Binary = (a: Tensor, b: TensorLike) => Tensor;
+type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => Tensor;
+type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => Tensor;
+type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => Tensor;
+type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => Tensor;
+
+/** The functions that methods call. */
+export interface Operations
+  extends
+    Readonly<Record<"negative" | "abs" | "exp" | "log" | "log2" | "log10" | "log1p" | "reciprocal", Unary>>,
+    Readonly<Record<"sqrt" | "rsqrt" | "square" | "sin" | "cos", Unary>>,
+    Readonly<Record<"add" | "subtract" | "multiply" | "divide" | "power" | "matmul", Binary>>,
+    Readonly<Record<"sum" | "prod" | "min" | "max" | "all" | "any" | "mean" | "logsumexp", Reduction>>,
+    Readonly<Record<"argmin" | "argmax", ArgReduction>>,
+    Readonly<Record<"variance" | "std", Deviation>>,
+    Readonly<Record<"cumprod" | "cummax" | "cummin", Scan>> {
+  readonly round: (a: Tensor, decimals?: number) => Tensor;
+  readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => Tensor;
+  readonly sort: (a: Tensor, axis?: number | null) => Tensor;
+  readonly index: (a: Tensor, ...index: readonly Index[]) => Tensor;
+  readonly indexPut_: (a: Tensor, index: Index | readonly Index[], value: TensorLike) => Tensor;
+  readonly updateAt: (a: Tensor, index: readonly Index[], by: Update, value: TensorLike) => Tensor;
+  readonly astype: (a: Tensor, dtype: Dtype) => Tensor;
+  readonly reshape: (a: Tensor, shape: readonly number[]) => Tensor;
+  readonly flatten: (a: Tensor, startAxis?: number, endAxis?: number) => Tensor;
+  readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => Tensor;
+  readonly squeeze: (a: Tensor, axis?: Axis) => Tensor;
+  readonly transpose: (a: Tensor, axes?: readonly number[] | null) => Tensor;
+  readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => Tensor;
+  readonly moveaxis: (a: Tensor, source: number, destination: number) => Tensor;
+  readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => Tensor[];
+  readonly diagonal: (a: Tensor, offset?: number, axis1?: number, axis2?: number) => Tensor;
+}
+
+let ops: Operations;
+
+/** Gives methods the functions that they call; methods.ts does it, once. */
+export function installOperations(operations: Operations): void {
+  ops = operations;
+}
 
 // What only this library may do with a Tensor; set where the private field is in reach.
 
@@ -143,11 +187,11 @@ export class Tensor {
 
   /** The array with its axes reversed. */
   get T(): Tensor {
-    return movement.transpose(this);
+    return ops.transpose(this);
   }
 
   /** The value of an array of one element; evaluates it. */
-  item(): Scalar {
+  item(): values.Scalar {
     return values.item(this.#live());
   }
 
@@ -197,51 +241,51 @@ export class Tensor {
 
   // ---- indexing ----
 
-  /** Reads elements: see {@link indexing.index}. */
-  index(...index: readonly indexing.Index[]): Tensor {
-    return indexing.index(this, ...index);
+  /** Elements at an index of whole numbers, slices, null, "..." and integer arrays: see {@link Index}. */
+  index(...index: readonly Index[]): Tensor {
+    return ops.index(this, ...index);
   }
 
   /** Assigns elements; this array then shows the new values, arrays made from it before keep the old ones. */
-  indexPut_(index: indexing.Index | readonly indexing.Index[], value: TensorLike): Tensor {
-    return indexing.indexPut_(this, index, value);
+  indexPut_(index: Index | readonly Index[], value: TensorLike): Tensor {
+    return ops.indexPut_(this, index, value);
   }
 
   /** Updates at an index that count every occurrence of repeated indices: `x.at(index).add(1)`. */
-  at(...index: readonly indexing.Index[]): indexing.At {
-    return new indexing.At(this, index);
+  at(...index: readonly Index[]): At {
+    return new At(this, index);
   }
 
   // ---- movement ----
 
   /** The values cast to another element type. */
   astype(dtype: Dtype): Tensor {
-    return movement.astype(this, dtype);
+    return ops.astype(this, dtype);
   }
 
   /** The same elements in another shape; one size may be -1. Takes sizes or one list. */
   reshape(...shape: readonly number[] | readonly [readonly number[]]): Tensor {
-    return movement.reshape(this, (typeof shape[0] === "object" ? shape[0] : shape) as readonly number[]);
+    return ops.reshape(this, (typeof shape[0] === "object" ? shape[0] : shape) as readonly number[]);
   }
 
   /** Axes `startAxis` to `endAxis` as one. */
   flatten(startAxis: number = 0, endAxis: number = -1): Tensor {
-    return movement.flatten(this, startAxis, endAxis);
+    return ops.flatten(this, startAxis, endAxis);
   }
 
   /** One axis as several. */
   unflatten(axis: number, shape: readonly number[]): Tensor {
-    return movement.unflatten(this, axis, shape);
+    return ops.unflatten(this, axis, shape);
   }
 
   /** Without axes of size 1. */
   squeeze(axis?: Axis): Tensor {
-    return movement.squeeze(this, axis);
+    return ops.squeeze(this, axis);
   }
 
   /** Axes in another order; reversed without arguments. Takes axes or one list. */
   transpose(...axes: readonly number[] | readonly [readonly number[]]): Tensor {
-    return movement.transpose(
+    return ops.transpose(
       this,
       axes.length === 0 ? null : (typeof axes[0] === "object" ? axes[0] : axes) as readonly number[],
     );
@@ -249,211 +293,262 @@ export class Tensor {
 
   /** With two axes exchanged. */
   swapaxes(axis1: number, axis2: number): Tensor {
-    return movement.swapaxes(this, axis1, axis2);
+    return ops.swapaxes(this, axis1, axis2);
   }
 
   /** With one axis at another place. */
   moveaxis(source: number, destination: number): Tensor {
-    return movement.moveaxis(this, source, destination);
+    return ops.moveaxis(this, source, destination);
   }
 
   /** Pieces along an axis. */
   split(indicesOrSections: number | readonly number[], axis: number = 0): Tensor[] {
-    return join.split(this, indicesOrSections, axis);
+    return ops.split(this, indicesOrSections, axis);
   }
 
   /** The elements of a diagonal. */
   diagonal(offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
-    return movement.diagonal(this, offset, axis1, axis2);
+    return ops.diagonal(this, offset, axis1, axis2);
   }
 
   // ---- arithmetic ----
 
   /** this + b */
   add(b: TensorLike): Tensor {
-    return binary.add(this, b);
+    return ops.add(this, b);
   }
 
   /** this - b */
   subtract(b: TensorLike): Tensor {
-    return binary.subtract(this, b);
+    return ops.subtract(this, b);
   }
 
   /** this * b */
   multiply(b: TensorLike): Tensor {
-    return binary.multiply(this, b);
+    return ops.multiply(this, b);
   }
 
   /** this / b; integers give float32. */
   divide(b: TensorLike): Tensor {
-    return binary.divide(this, b);
+    return ops.divide(this, b);
   }
 
   /** this raised to b */
   power(b: TensorLike): Tensor {
-    return binary.power(this, b);
+    return ops.power(this, b);
   }
 
   /** Matrix product with b. */
   matmul(b: TensorLike): Tensor {
-    return linalg.matmul(this, b);
+    return ops.matmul(this, b);
   }
 
   /** -this */
   negative(): Tensor {
-    return unary.negative(this);
+    return ops.negative(this);
   }
 
   /** Absolute values. */
   abs(): Tensor {
-    return unary.abs(this);
+    return ops.abs(this);
   }
 
   /** Exponential. */
   exp(): Tensor {
-    return unary.exp(this);
+    return ops.exp(this);
   }
 
   /** Natural logarithm. */
   log(): Tensor {
-    return unary.log(this);
+    return ops.log(this);
   }
 
   /** Logarithm to base 2. */
   log2(): Tensor {
-    return unary.log2(this);
+    return ops.log2(this);
   }
 
   /** Logarithm to base 10. */
   log10(): Tensor {
-    return unary.log10(this);
+    return ops.log10(this);
   }
 
   /** log(1 + this) */
   log1p(): Tensor {
-    return unary.log1p(this);
+    return ops.log1p(this);
   }
 
   /** 1 / this */
   reciprocal(): Tensor {
-    return unary.reciprocal(this);
+    return ops.reciprocal(this);
   }
 
   /** Rounded to a number of decimals, halves to even. */
   round(decimals: number = 0): Tensor {
-    return unary.round(this, decimals);
+    return ops.round(this, decimals);
   }
 
   /** Square root. */
   sqrt(): Tensor {
-    return unary.sqrt(this);
+    return ops.sqrt(this);
   }
 
   /** 1 / sqrt(this) */
   rsqrt(): Tensor {
-    return unary.rsqrt(this);
+    return ops.rsqrt(this);
   }
 
   /** this * this */
   square(): Tensor {
-    return unary.square(this);
+    return ops.square(this);
   }
 
   /** Sine. */
   sin(): Tensor {
-    return unary.sin(this);
+    return ops.sin(this);
   }
 
   /** Cosine. */
   cos(): Tensor {
-    return unary.cos(this);
+    return ops.cos(this);
   }
 
   // ---- reductions ----
 
   /** Sum over an axis, several, or all. */
   sum(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.sum(this, axis, keepdims);
+    return ops.sum(this, axis, keepdims);
   }
 
   /** Product over an axis, several, or all. */
   prod(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.prod(this, axis, keepdims);
+    return ops.prod(this, axis, keepdims);
   }
 
   /** Smallest element over an axis, several, or all. */
   min(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.min(this, axis, keepdims);
+    return ops.min(this, axis, keepdims);
   }
 
   /** Largest element over an axis, several, or all. */
   max(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.max(this, axis, keepdims);
+    return ops.max(this, axis, keepdims);
   }
 
   /** Whether all elements are true. */
   all(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.all(this, axis, keepdims);
+    return ops.all(this, axis, keepdims);
   }
 
   /** Whether any element is true. */
   any(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.any(this, axis, keepdims);
+    return ops.any(this, axis, keepdims);
   }
 
   /** Index of the smallest element. */
   argmin(axis?: number | null, keepdims: boolean = false): Tensor {
-    return reduce.argmin(this, axis, keepdims);
+    return ops.argmin(this, axis, keepdims);
   }
 
   /** Index of the largest element. */
   argmax(axis?: number | null, keepdims: boolean = false): Tensor {
-    return reduce.argmax(this, axis, keepdims);
+    return ops.argmax(this, axis, keepdims);
   }
 
   /** Mean over an axis, several, or all. */
   mean(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.mean(this, axis, keepdims);
+    return ops.mean(this, axis, keepdims);
   }
 
   /** Variance over an axis, several, or all. */
   variance(axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
-    return reduce.variance(this, axis, keepdims, ddof);
+    return ops.variance(this, axis, keepdims, ddof);
   }
 
   /** Standard deviation over an axis, several, or all. */
   std(axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
-    return reduce.std(this, axis, keepdims, ddof);
+    return ops.std(this, axis, keepdims, ddof);
   }
 
   /** log(sum(exp(this))) over an axis, several, or all. */
   logsumexp(axis?: Axis, keepdims: boolean = false): Tensor {
-    return reduce.logsumexp(this, axis, keepdims);
+    return ops.logsumexp(this, axis, keepdims);
   }
 
   /** Running sum. */
-  cumsum(axis?: number | null, options: reduce.CumsumOptions = {}): Tensor {
-    return reduce.cumsum(this, axis, options);
+  cumsum(axis?: number | null, options: CumsumOptions = {}): Tensor {
+    return ops.cumsum(this, axis, options);
   }
 
   /** Running product. */
-  cumprod(axis?: number | null, options: reduce.ScanOptions = {}): Tensor {
-    return reduce.cumprod(this, axis, options);
+  cumprod(axis?: number | null, options: ScanOptions = {}): Tensor {
+    return ops.cumprod(this, axis, options);
   }
 
   /** Running maximum. */
-  cummax(axis?: number | null, options: reduce.ScanOptions = {}): Tensor {
-    return reduce.cummax(this, axis, options);
+  cummax(axis?: number | null, options: ScanOptions = {}): Tensor {
+    return ops.cummax(this, axis, options);
   }
 
   /** Running minimum. */
-  cummin(axis?: number | null, options: reduce.ScanOptions = {}): Tensor {
-    return reduce.cummin(this, axis, options);
+  cummin(axis?: number | null, options: ScanOptions = {}): Tensor {
+    return ops.cummin(this, axis, options);
   }
 
   /** Ascending along an axis. */
   sort(axis: number | null = -1): Tensor {
-    return sort.sort(this, axis);
+    return ops.sort(this, axis);
+  }
+}
+
+/**
+ * Updates at an index in which repeated indices count each time: made by `x.at(...)`. Each returns a new array.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.zeros([3]).at([0, 0, 2]).add([1, 2, 3]).tolist(); // [3, 0, 3]
+ * ```
+ */
+export class At {
+  readonly #array: Tensor;
+  readonly #index: readonly Index[];
+
+  /** Use `x.at(...index)`. */
+  constructor(array: Tensor, index: readonly Index[]) {
+    this.#array = array;
+    this.#index = index;
+  }
+
+  /** The array with `value` added. */
+  add(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "add", value);
+  }
+
+  /** The array with `value` subtracted. */
+  subtract(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "subtract", value);
+  }
+
+  /** The array multiplied by `value`. */
+  multiply(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "multiply", value);
+  }
+
+  /** The array divided by `value`; for floats: the reciprocal of a whole number other than 1 is rounded to 0, as in MLX. */
+  divide(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "divide", value);
+  }
+
+  /** The larger of the array and `value`. */
+  maximum(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "maximum", value);
+  }
+
+  /** The smaller of the array and `value`. */
+  minimum(value: TensorLike): Tensor {
+    return ops.updateAt(this.#array, this.#index, "minimum", value);
   }
 }
 

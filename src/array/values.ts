@@ -1,5 +1,5 @@
 /**
- * From arrays to JavaScript's values: numbers, nested lists, typed arrays. What is asked for is evaluated.
+ * JavaScript's values: numbers, nested lists, typed arrays, and how arrays become them. What is asked for is evaluated.
  *
  * @module
  */
@@ -9,7 +9,9 @@ import { ShapeError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { formatShape, sizeOf } from "../graph/shape.ts";
 import { readNode } from "../schedule/realize.ts";
-import type { Scalar } from "./convert.ts";
+
+/** A JavaScript number or boolean. */
+export type Scalar = number | boolean;
 
 /** What `tolist()` gives: a number or boolean, or lists of them as deep as the array has axes. */
 export type NestedValue = Scalar | NestedValue[];
@@ -24,6 +26,12 @@ export type HostValues =
   | Int32Array
   | Float16Array
   | Float32Array;
+
+/** Typed arrays that become arrays of the same element type; Float64Array becomes float32. */
+export type TypedArray = HostValues | Uint8ClampedArray | Float64Array;
+
+/** Scalars in lists of lists; all lists of one depth have the same length. */
+export type NestedList = readonly (Scalar | NestedList | TypedArray)[];
 
 /** The elements in row-major order, 16-bit floats as their bits. */
 export function elements(node: Node): HostArray {

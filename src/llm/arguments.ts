@@ -8,60 +8,16 @@ import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
 import { nearest } from "../graph/nearest.ts";
-import type { BatchGenerateOptions } from "./batch.ts";
 import { LlmError } from "./error.ts";
-import type { GenerateOptions, StepOptions } from "./generate.ts";
-import type { LoadOptions } from "./load.ts";
-import type { LanguageModel } from "./models/mod.ts";
+import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
-/** Names of options; the types see to it that none is missing. */
-type Names<T> = Readonly<Record<keyof T, true>>;
-
-const LOAD: Names<LoadOptions> = { device: true, dtype: true, onProgress: true, signal: true, verify: true };
-
-const BATCH: Names<BatchGenerateOptions> = {
-  maxTokens: true,
-  temp: true,
-  topP: true,
-  topK: true,
-  minP: true,
-  seed: true,
-  stop: true,
-  signal: true,
-  logprobs: true,
-  logitBias: true,
-  repetitionPenalty: true,
-  repetitionContextSize: true,
-  presencePenalty: true,
-  frequencyPenalty: true,
-  logitsProcessors: true,
-  enableThinking: true,
-  tools: true,
-  prefillStepSize: true,
-  onPrompt: true,
-};
-
-const GENERATE: Names<GenerateOptions> = { ...BATCH, sampler: true, cache: true, cachePrompt: true };
-
-const STEP: Names<StepOptions & GenerateOptions> = { ...GENERATE, processors: true, contextSize: true };
-
-/** Options by the call that takes them; what only chooses tokens may be given all of a generation. */
-const OPTIONS = {
-  load: LOAD,
-  generate: GENERATE,
-  generateStep: STEP,
-  batchGenerate: BATCH,
-  makeSampler: GENERATE,
-  makeLogitsProcessors: GENERATE,
-} as const;
-
-/** Throws an {@link LlmError} unless `options` is an object whose names the call knows; the message names the nearest one. */
-export function checkOptions(call: keyof typeof OPTIONS, options: unknown): void {
+/** Throws an {@link LlmError} unless `options` is an object whose names are in `table`; the message names the nearest one. */
+export function checkOptions(call: string, options: unknown, table: Readonly<Record<string, true>>): void {
   if (typeof options !== "object" || options === null || Array.isArray(options)) {
     throw new LlmError("option", `${call}() expected its options as an object: found ${quoted(options)}`);
   }
-  const known = Object.keys(OPTIONS[call]);
+  const known = Object.keys(table);
   const wrong = Object.keys(options).find((name) => !known.includes(name));
   if (wrong === undefined) return;
   const near = nearest(wrong.replaceAll("_", ""), known);

@@ -14,7 +14,6 @@ import {
   checkCount,
   encodePrompt,
   Ending,
-  type GenerateOptions,
   type GenerationResponse,
   inTurns,
   openPrompt,
@@ -22,25 +21,14 @@ import {
   processorsOf,
   type Prompt,
   roomFor,
-  type StepOptions,
   tokensFor,
 } from "./generate.ts";
+import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "./generate_options.ts";
 import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
-
-/** Options of {@link batchGenerate} and {@link streamBatchGenerate}. */
-export interface BatchGenerateOptions
-  extends Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt"> {
-  /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
-  readonly maxTokens?: number | readonly number[];
-  /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
-  readonly seed?: number | readonly number[];
-  /** Called when a prompt has been read. */
-  readonly onPrompt?: (done: number, total: number) => void;
-}
 
 /** One generated token of one sequence. */
 export interface BatchToken
@@ -91,7 +79,7 @@ export async function* streamBatchGenerate(
   options: BatchGenerateOptions = {},
 ): AsyncGenerator<BatchToken, void, void> {
   checkModel("batchGenerate", model, tokenizer);
-  checkOptions("batchGenerate", options);
+  checkOptions("batchGenerate", options, BATCH_OPTIONS);
   const { signal, onPrompt } = options;
   const { ids, endings, settings } = planOf(model, tokenizer, prompts, options);
   if (prompts.length === 0) return;
@@ -191,7 +179,7 @@ export async function batchGenerate(
   options: BatchGenerateOptions = {},
 ): Promise<BatchResponse> {
   checkModel("batchGenerate", model, tokenizer);
-  checkOptions("batchGenerate", options);
+  checkOptions("batchGenerate", options, BATCH_OPTIONS);
   checkPrompts(prompts);
   const texts = prompts.map(() => "");
   const tokens = prompts.map((): number[] => []);

@@ -44,7 +44,7 @@ import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { type Batch, endsWell, Pace, PromptPace } from "./submission_sizer.ts";
-import type { Sampler } from "./sampler.ts";
+import type { Sampler } from "./generate_options.ts";
 
 /** A generated token. */
 export interface DecodedToken {

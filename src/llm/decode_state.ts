@@ -8,11 +8,11 @@ import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { enqueue } from "../array/evaluate.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
-import { untrack } from "../array/scope.ts";
+import { untrack } from "../array/tracking.ts";
 import { type Buffers, StepCache } from "./kv_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import type { LogitsProcessor, Sampler } from "./sampler.ts";
+import type { LogitsProcessor, Sampler } from "./generate_options.ts";
 
 /** How tokens are chosen. */
 export interface DecodeOptions {

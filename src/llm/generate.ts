@@ -15,56 +15,22 @@ import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, Decoder, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
 import { LlmError } from "./error.ts";
+import {
+  GENERATE_OPTIONS,
+  type GenerateOptions,
+  type LogitsOptions,
+  type LogitsProcessor,
+  STEP_OPTIONS,
+  type StepOptions,
+} from "./generate_options.ts";
 import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import {
-  type LogitsOptions,
-  type LogitsProcessor,
-  makeLogitsProcessors,
-  makeSampler,
-  repetitionContext,
-  type Sampler,
-  type SamplerOptions,
-} from "./sampler.ts";
+import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
 export type Prompt = string | readonly number[] | readonly ChatMessage[];
-
-/** Options of {@link streamGenerate} and {@link generate}. */
-export interface GenerateOptions extends SamplerOptions {
-  /** Most tokens to generate. Default 256. */
-  readonly maxTokens?: number;
-  /** Texts that end the generation; they are not part of the result. */
-  readonly stop?: string | readonly string[];
-  /** Ends the generation within one token. While a prompt is read, that is in chunks of less than about 100 ms then. */
-  readonly signal?: AbortSignal;
-  /** For conversations: let the model think first. Default true. */
-  readonly enableThinking?: boolean;
-  /** For conversations: functions that the model may call. */
-  readonly tools?: ChatOptions["tools"];
-  /** Chooses tokens in place of what the options of sampling describe. */
-  readonly sampler?: Sampler;
-  /** Change logits behind bias and penalties. */
-  readonly logitsProcessors?: readonly LogitsProcessor[];
-  /**
-   * Tells the log probability of each token, and of so many of the likeliest tokens in its place: an integer from 0 to 20. They are
-   * the model's, behind bias and penalties but in front of temperature and filters. A step then ends op by op, which takes longer.
-   */
-  readonly logprobs?: number;
-  /** A cache to continue; it is kept. Without one, a cache is made and freed. */
-  readonly cache?: KvCache;
-  /**
-   * Whether the prompt is the whole text and not only what follows the tokens of `cache`: what the cache holds of it is not read again,
-   * and what it holds beyond that is forgotten. For conversations that go on. Default false.
-   */
-  readonly cachePrompt?: boolean;
-  /** Most prompt tokens of one forward pass. Default 2048. */
-  readonly prefillStepSize?: number;
-  /** Called while the prompt is read. */
-  readonly onPrompt?: (done: number, total: number) => void;
-}
 
 /** One generated token. */
 export interface GenerationResponse {
@@ -102,28 +68,6 @@ const busy = new WeakSet<KvCache>();
 /** When the device will be done with a cache whose prompt was aborted. */
 const closing = new WeakMap<KvCache, Promise<unknown>>();
 
-/** Options of {@link generateStep}. */
-export interface StepOptions {
-  /** Most tokens to generate. */
-  readonly maxTokens: number;
-  /** Chooses tokens. */
-  readonly sampler: Sampler;
-  /** Change logits before that. */
-  readonly processors: readonly LogitsProcessor[];
-  /** Number of recent tokens that processors see. */
-  readonly contextSize: number;
-  /** Holds the tokens before the prompt; the prompt and the generated ones are added. */
-  readonly cache: KvCache;
-  /** Log probabilities are wanted, see {@link GenerateOptions.logprobs}. */
-  readonly logprobs?: number;
-  /** Most prompt tokens of one forward pass. */
-  readonly prefillStepSize: number;
-  /** Ends the reading of the prompt, of which no more than a chunk is still computed then. */
-  readonly signal?: AbortSignal;
-  /** Called while the prompt is read. */
-  readonly onPrompt?: (done: number, total: number) => void;
-}
-
 /**
  * Yields the ids that follow a prompt, without end but for `maxTokens`. Afterwards the cache holds the prompt and all
  * yielded tokens but the last. Throws the signal's reason when it is aborted before the first token.
@@ -133,7 +77,7 @@ export async function* generateStep(
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  checkOptions("generateStep", options);
+  checkOptions("generateStep", options, STEP_OPTIONS);
   for await (const tokens of generateTokens(prompt, model, options)) {
     for (const { token } of tokens) yield token;
   }
@@ -245,7 +189,7 @@ export async function* streamGenerate(
   options: GenerateOptions = {},
 ): AsyncGenerator<GenerationResponse, void, void> {
   checkModel("generate", model, tokenizer);
-  checkOptions("generate", options);
+  checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
   if (options.cache) await closing.get(options.cache);
   const { ids, cached, offset, ending, settings } = planOf(model, tokenizer, prompt, options);

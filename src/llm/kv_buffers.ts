@@ -11,7 +11,7 @@
 import * as mx from "../array/mod.ts";
 import { joined, sideBySide, takenApart, uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import { untrack } from "../array/scope.ts";
+import { untrack } from "../array/tracking.ts";
 import { Stack } from "../array/stack.ts";
 
 /** What the buffers of a model have in common. */

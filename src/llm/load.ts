@@ -45,6 +45,14 @@ export interface LoadOptions {
   readonly signal?: AbortSignal;
 }
 
+const LOAD_OPTIONS = {
+  device: true,
+  dtype: true,
+  onProgress: true,
+  signal: true,
+  verify: true,
+} as const satisfies Record<keyof LoadOptions, true>;
+
 /** A loaded model directory. */
 export interface Loaded {
   /** The model; free it with `model[Symbol.dispose]()` or `using`. */
@@ -81,7 +89,7 @@ const LEAST_CONTEXT = 256;
  * ```
  */
 export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
-  checkOptions("load", options);
+  checkOptions("load", options, LOAD_OPTIONS);
   const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);

@@ -16,30 +16,18 @@
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export type { Verify } from "./verify.ts";
-export {
-  generate,
-  type GenerateOptions,
-  generateStep,
-  type GenerationResponse,
-  type Prompt,
-  type StepOptions,
-  streamGenerate,
-} from "./generate.ts";
-export {
-  batchGenerate,
-  type BatchGenerateOptions,
-  type BatchResponse,
-  type BatchToken,
-  streamBatchGenerate,
-} from "./batch.ts";
-export {
-  type LogitsOptions,
-  type LogitsProcessor,
-  makeLogitsProcessors,
-  makeSampler,
-  type Sampler,
-  type SamplerOptions,
-} from "./sampler.ts";
+export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
+export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
+export { makeLogitsProcessors, makeSampler } from "./sampler.ts";
+export type {
+  BatchGenerateOptions,
+  GenerateOptions,
+  LogitsOptions,
+  LogitsProcessor,
+  Sampler,
+  SamplerOptions,
+  StepOptions,
+} from "./generate_options.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";

@@ -12,51 +12,13 @@ import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
 import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
-
-/** How to choose tokens. */
-export interface SamplerOptions {
-  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0. */
-  readonly temp?: number;
-  /** Keep the likeliest tokens up to this share of probability; 0 or 1 keeps all. */
-  readonly topP?: number;
-  /** Keep this many of the likeliest tokens; 0 keeps all. */
-  readonly topK?: number;
-  /** Drop tokens less likely than this share of the likeliest. */
-  readonly minP?: number;
-  /** Makes the draws repeatable; random when absent. */
-  readonly seed?: number;
-  /** Divides positive and multiplies negative logits of recent tokens; 1 changes nothing. */
-  readonly repetitionPenalty?: number;
-  /** Is subtracted from the logits of recent tokens, once however often they occur; 0 changes nothing. */
-  readonly presencePenalty?: number;
-  /** Is subtracted from the logits of recent tokens, once for each time that they occur; 0 changes nothing. */
-  readonly frequencyPenalty?: number;
-  /** How many recent tokens the penalties look at. Default 20. */
-  readonly repetitionContextSize?: number;
-  /** Is added to the logits of tokens, by their ids; -Infinity forbids a token. */
-  readonly logitBias?: Readonly<Record<number, number>>;
-}
-
-/** (logits (B, V), key for this draw (2,) or keys (B, 2)) → (B,) uint32 token ids. */
-export interface Sampler {
-  (logits: Tensor, key: Tensor): Tensor;
-  /** uint32 (2,): the state to split keys from; `undefined` where nothing is drawn and the key is not looked at. */
-  readonly key: readonly [number, number] | undefined;
-  /** Names the graph that it builds, for steps that are traced once for all with equal names; without one each trace is its own. */
-  readonly graph?: string;
-}
-
-/**
- * (recent token ids (n,) or (B, n), logits (B, V)) → logits. Where there were fewer tokens than places, one of them stands in the
- * places that are left.
- */
-export interface LogitsProcessor {
-  (tokens: Tensor, logits: Tensor, weights?: Tensor): Tensor;
-  /** Whether it counts tokens: then it gets weights of the shape of `tokens`, 0 in the places that are left and 1 elsewhere. */
-  readonly counts?: boolean;
-  /** Names the graph that it builds, see {@link Sampler}. */
-  readonly graph?: string;
-}
+import {
+  GENERATE_OPTIONS,
+  type LogitsOptions,
+  type LogitsProcessor,
+  type Sampler,
+  type SamplerOptions,
+} from "./generate_options.ts";
 
 /**
  * Makes a sampler. Throws an {@link LlmError} that names an option out of range.
@@ -69,7 +31,7 @@ export interface LogitsProcessor {
  * ```
  */
 export function makeSampler(options: SamplerOptions = {}): Sampler {
-  checkOptions("makeSampler", options);
+  checkOptions("makeSampler", options, GENERATE_OPTIONS);
   const { temp = 0, topP = 1, topK = 0, minP = 0 } = options;
   check("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
   check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
@@ -94,15 +56,9 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
   });
 }
 
-/** Options of {@link makeLogitsProcessors}. */
-export type LogitsOptions = Pick<
-  SamplerOptions,
-  "repetitionPenalty" | "presencePenalty" | "frequencyPenalty" | "logitBias"
->;
-
 /** The processors that the options ask for, in the order in which they run: bias, repetition, presence, frequency. */
 export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcessor[] {
-  checkOptions("makeLogitsProcessors", options);
+  checkOptions("makeLogitsProcessors", options, GENERATE_OPTIONS);
   const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
   const { frequencyPenalty: frequency = 0 } = options;
   check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");

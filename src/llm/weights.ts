@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { FileError, fileNames, readFile } from "../../ffi/file.ts";
 import * as mx from "../array/mod.ts";
 import { MAX_TENSORS } from "../array/safetensors.ts";
-import { untrack } from "../array/scope.ts";
+import { untrack } from "../array/tracking.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config.ts";
 import { quoted, shownPath } from "../graph/error.ts";

@@ -16,7 +16,7 @@ const assistant = (content: string, more: Partial<ChatMessage> = {}): ChatMessag
   ...more,
 });
 /** A golden file of Python's Jinja, or what it was made from. */
-const golden = (name: string) => JSON.parse(Deno.readTextFileSync(new URL(`golden/${name}.json`, import.meta.url)));
+const golden = (name: string) => JSON.parse(Deno.readTextFileSync(new URL(`../golden/${name}.json`, import.meta.url)));
 const { tools: TOOLS, plain: PLAIN, qwen3: QWEN3 } = golden("conversations");
 const { prompts: PROMPTS } = golden("chat_templates");
 

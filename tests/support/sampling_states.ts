@@ -9,7 +9,8 @@ import type { ModelShape } from "../../scripts/synthetic.ts";
 import type { DecodeOptions, State } from "../../src/llm/decode_state.ts";
 import type { KvCache } from "../../src/llm/kv_cache.ts";
 import { logprobsWidth } from "../../src/llm/logprobs.ts";
-import { makeLogitsProcessors, makeSampler, type SamplerOptions } from "../../src/llm/sampler.ts";
+import type { SamplerOptions } from "../../src/llm/generate_options.ts";
+import { makeLogitsProcessors, makeSampler } from "../../src/llm/sampler.ts";
 
 /** A model whose steps take no time. */
 export const SHAPE: ModelShape = {

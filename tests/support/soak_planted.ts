@@ -2,7 +2,7 @@
 
 import * as mx from "../../mod.ts";
 import type { Kind } from "../../scripts/soak/kinds.ts";
-import { untrack } from "../../src/array/scope.ts";
+import { untrack } from "../../src/array/tracking.ts";
 
 const units = { wasm: 1, vulkan: 1, quick: 1 };
 const kept: unknown[] = [];

@@ -5,9 +5,11 @@
  */
 
 import { quoted } from "../../graph/error.ts";
+import { type Access, formatBraces } from "./format.ts";
 import { step, TemplateFault, touch } from "./limits.ts";
 import { DICT_METHODS, LIST_METHODS, type Method, NUMBER_METHODS, STR_METHODS, UNSAFE } from "./methods.ts";
 import { indexOf, integerOf } from "./numbers.ts";
+import { textOf } from "./strings.ts";
 import { EMPTY, join, Str } from "./text.ts";
 import {
   type Args,
@@ -86,8 +88,24 @@ function methodOf(of: Value, name: string): Value | undefined {
     : undefined;
 }
 
+/** How values are read in the fields of a text. */
+export const ACCESS: Access = { attributeOf, itemOf };
+
+/** Methods of strings. format() takes any arguments. */
+const TEXT_METHODS: Readonly<Record<string, Method>> = {
+  ...STR_METHODS,
+  format: (self, args) => formatBraces(self as Str, args, ACCESS),
+  format_map: (self, { positional: [fields] }) => {
+    if (!(fields instanceof Dict)) throw new TemplateFault("format_map() needs a dict");
+    const named = new Map(
+      [...fields.entries()].map(([key, value]) => [textOf(key, "a key of format_map()").text, value]),
+    );
+    return formatBraces(self as Str, { positional: [], named }, ACCESS);
+  },
+};
+
 function methodsOf(of: Value): Readonly<Record<string, Method>> | undefined {
-  if (of instanceof Str) return STR_METHODS;
+  if (of instanceof Str) return TEXT_METHODS;
   if (of instanceof Dict) return DICT_METHODS;
   if (of instanceof List || of instanceof Tuple || of instanceof Range) return LIST_METHODS;
   return of instanceof Float || integerOf(of) !== undefined ? NUMBER_METHODS : undefined;

@@ -1,20 +1,18 @@
 /**
  * The filters of the language, as in `x | trim`: those of Jinja that make sense for text, and `tojson` as Hugging Face has it.
- * Filters of lists are in list_filters.ts, what wraps and shortens text is in text_filters.ts.
+ * Filters of lists are in list_filters.ts, what wraps and shortens text is in text_filters.ts; registry.ts has them all.
  *
  * @module
  */
 
-import { attributeOf } from "./access.ts";
+import { ACCESS, attributeOf } from "./access.ts";
 import { formatPercent } from "./format.ts";
-import { table } from "./functions.ts";
+import { type Filter, table } from "./functions.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
-import { LIST_FILTERS } from "./list_filters.ts";
 import { capitalize, pad, replace, strip, textOf } from "./strings.ts";
 import { arithmetic, fixed, indexOf, integerOf, negated, parseFloating, parseWhole, whole } from "./numbers.ts";
 import { json, repr, str } from "./print.ts";
 import { Str } from "./text.ts";
-import { TEXT_FILTERS } from "./text_filters.ts";
 import {
   type Args,
   Dict,
@@ -29,9 +27,6 @@ import {
   Undefined,
   type Value,
 } from "./values.ts";
-
-/** A filter: the value in front of `|`, and the arguments. */
-export type Filter = (self: Value, args: Args) => Value;
 
 function length(self: Value): Value {
   const items = lengthOf(self);
@@ -109,7 +104,7 @@ function format(self: Value, { positional, named }: Args): Value {
     throw new TemplateFault("format() can't handle positional and keyword arguments at the same time");
   }
   const fields = (): Value => new Dict([...named].map(([name, value]) => [Str.template(name), value]));
-  return formatPercent(str(self), named.size > 0 ? fields() : new Tuple(positional));
+  return formatPercent(str(self), named.size > 0 ? fields() : new Tuple(positional), ACCESS);
 }
 
 function toJson(
@@ -176,10 +171,8 @@ function urlencode(self: Value): Value {
   }, Str.user(""));
 }
 
-/** Filters by name. */
-export const FILTERS: Readonly<Record<string, Filter>> = {
-  ...LIST_FILTERS,
-  ...TEXT_FILTERS,
+/** Filters of single values by name. */
+export const VALUE_FILTERS: Readonly<Record<string, Filter>> = {
   ...table({
     abs: ["", abs],
     attr: ["name", attribute],

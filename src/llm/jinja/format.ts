@@ -5,12 +5,17 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { attributeOf, itemOf } from "./access.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
 import { fixed, floatText, integerOf } from "./numbers.ts";
 import { repr, str } from "./print.ts";
 import { Builder, Str } from "./text.ts";
 import { type Args, Dict, Float, lengthOf, numberOf, Tuple, typeName, type Value } from "./values.ts";
+
+/** What `a.b` and `a[b]` give: access.ts has it, whose methods of strings format text. */
+export interface Access {
+  attributeOf(of: Value, name: string): Value;
+  itemOf(of: Value, index: Value): Value;
+}
 
 /** How one value is written. */
 interface Spec {
@@ -28,7 +33,7 @@ const PERCENT =
   /%(?:\((?<name>[^)]*)\))?(?<flags>[-+ #0]*)(?<width>\*|\d+)?(?:\.(?<precision>\*|\d*))?[hlL]?(?<type>[^])?/g;
 
 /** `format % value`. */
-export function formatPercent(format: Str, value: Value): Str {
+export function formatPercent(format: Str, value: Value, { itemOf }: Pick<Access, "itemOf">): Str {
   const out = new Builder();
   const positional = value instanceof Tuple ? value.items : [value];
   let used = 0;
@@ -100,7 +105,7 @@ const SPEC =
 const MAX_PATH = 1000;
 
 /** `format.format(...)`. */
-export function formatBraces(format: Str, { positional, named }: Args): Str {
+export function formatBraces(format: Str, { positional, named }: Args, { attributeOf, itemOf }: Access): Str {
   let count = 0;
   const valueOf = (path: string): Value => {
     if (path.length > MAX_PATH) {

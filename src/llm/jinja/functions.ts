@@ -12,6 +12,12 @@ import type { Args, Value } from "./values.ts";
 // deno-lint-ignore no-explicit-any
 type Body = (...args: any[]) => Value;
 
+/** A filter: the value in front of `|`, and the arguments. */
+export type Filter = (self: Value, args: Args) => Value;
+
+/** A test: the value in front of `is`, and the arguments. */
+export type Test = Filter;
+
 /** No arguments. */
 export const NO_ARGS: Args = { positional: [], named: new Map() };
 

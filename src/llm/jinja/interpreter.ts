@@ -8,16 +8,15 @@
  */
 
 import { compare, contains, equal } from "./compare.ts";
-import { attributeOf, call, itemOf, sliceOf } from "./access.ts";
+import { ACCESS, attributeOf, call, itemOf, sliceOf } from "./access.ts";
 import type { CallArgs, Comparison, Expr, ExprOf, Signature, Statement, StatementOf, Target } from "./ast.ts";
-import { FILTERS } from "./filters.ts";
 import { formatPercent } from "./format.ts";
 import { known, NO_ARGS } from "./functions.ts";
 import { atLine, enter, leave, step, TemplateFault } from "./limits.ts";
 import { Loop } from "./loop.ts";
 import { arithmetic, negated } from "./numbers.ts";
 import { str } from "./print.ts";
-import { TESTS } from "./tests.ts";
+import { FILTERS, TESTS } from "./registry.ts";
 import { Builder, EMPTY, Str } from "./text.ts";
 import {
   type Args,
@@ -125,7 +124,7 @@ const EXPRESSIONS: { readonly [K in Expr["kind"]]: (expr: ExprOf<K>, scope: Scop
   binary: ({ operator, left, right, line }, scope) => {
     const [a, b] = [evaluate(left, scope), evaluate(right, scope)];
     atLine(line);
-    return operator === "%" && a instanceof Str ? formatPercent(a, b) : arithmetic(operator, a, b);
+    return operator === "%" && a instanceof Str ? formatPercent(a, b, ACCESS) : arithmetic(operator, a, b);
   },
   concat: ({ items }, scope) => items.reduce((text: Str, item) => text.plus(str(evaluate(item, scope))), EMPTY),
   compare: ({ first, rest, line }, scope) => {

@@ -1,7 +1,7 @@
 /**
  * Filters of lists and dicts.
  *
- * What Python leaves to generators, such as map() and select(), is computed when it is read here too: such a value counts as
+ * What Python leaves to generators, such as batch() and unique(), is computed when it is read here too: such a value counts as
  * true, has no length and can be read once.
  *
  * @module
@@ -9,16 +9,12 @@
 
 import { compare, equal } from "./compare.ts";
 import { itemOf } from "./access.ts";
-import { FILTERS } from "./filters.ts";
-import { known, NO_ARGS, table } from "./functions.ts";
+import { type Filter, table } from "./functions.ts";
 import { checkItems, step, TemplateFault } from "./limits.ts";
-import { textOf } from "./strings.ts";
 import { arithmetic, indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
 import { join, Str } from "./text.ts";
-import { TESTS } from "./tests.ts";
 import {
-  type Args,
   Dict,
   hashOf,
   isIterable,
@@ -33,13 +29,12 @@ import {
   type Value,
   View,
 } from "./values.ts";
-import { quoted } from "../../graph/error.ts";
-import type { Filter } from "./filters.ts";
 
 /** Reads an attribute such as "function.name" or 0 of a value. */
-type Getter = (value: Value) => Value;
+export type Getter = (value: Value) => Value;
 
-function getter(attribute: Value, fallback?: Value): Getter {
+/** The {@link Getter} of an attribute; `fallback` stands in for what is undefined. */
+export function getter(attribute: Value, fallback?: Value): Getter {
   if (attribute === null) return (value) => value;
   const path: Value[] = attribute instanceof Str
     ? attribute.text.split(".").map((part) => /^\d+$/.test(part) ? Number(part) : Str.template(part))
@@ -191,77 +186,24 @@ function items(self: Value): Value {
   throw new TemplateFault("can only get item pairs from a mapping");
 }
 
-function map(self: Value, { positional, named }: Args): Value {
-  const [name, ...rest] = positional;
-  let change: Getter;
-  if (name === undefined) {
-    const attribute = named.get("attribute");
-    if (attribute === undefined) throw new TemplateFault("map() needs a filter");
-    const other = [...named.keys()].find((key) => key !== "attribute" && key !== "default");
-    if (other !== undefined) throw new TemplateFault(`map() has no argument ${quoted(other)}`);
-    change = getter(attribute, named.get("default"));
-  } else {
-    const filter = known(FILTERS, textOf(name, "the name of a filter").text, "filter");
-    change = (item) => filter(item, { positional: rest, named });
-  }
-  return new Iter(mapped(self, change));
-}
-
-function* mapped(self: Value, change: Getter): Generator<Value> {
-  if (!truthy(self)) return;
-  for (const item of iterate(self)) {
-    step();
-    yield change(item);
-  }
-}
-
-/** select() and its kin: whether those that pass are kept, and whether an attribute is looked at. */
-function selection(keep: boolean, byAttribute: boolean): Filter {
-  return (self, { positional, named }) => {
-    const [attribute, ...others] = byAttribute ? positional : [null, ...positional];
-    if (attribute === undefined) throw new TemplateFault("selectattr() and rejectattr() need an attribute");
-    const [name, ...rest] = others;
-    const get = byAttribute ? getter(attribute) : (item: Value) => item;
-    const test = name === undefined ? undefined : known(TESTS, textOf(name, "the name of a test").text, "test");
-    const args = name === undefined ? NO_ARGS : { positional: rest, named };
-    const passes = (item: Value): boolean => truthy(test === undefined ? get(item) : test(get(item), args));
-    return new Iter(filtered(self, (item) => passes(item) === keep));
-  };
-}
-
-function* filtered(self: Value, keeps: (item: Value) => boolean): Generator<Value> {
-  if (!truthy(self)) return;
-  for (const item of iterate(self)) {
-    step();
-    if (keeps(item)) yield item;
-  }
-}
-
 /** Filters of lists by name. */
-export const LIST_FILTERS: Readonly<Record<string, Filter>> = {
-  ...table({
-    batch: ["linecount fill_with?", (self, count, fill) => new Iter(batch(self, count, fill))],
-    dictsort: ["case_sensitive? by? reverse?", dictSort],
-    first: ["", first],
-    groupby: ["attribute default? case_sensitive?", groupBy],
-    items: ["", items],
-    join: ["d? attribute?", joined],
-    last: ["", last],
-    list: ["", (self) => new List(itemsOf(self))],
-    max: ["case_sensitive? attribute?", (self, sensitive, attribute) => extreme(self, sensitive, attribute, 1)],
-    min: ["case_sensitive? attribute?", (self, sensitive, attribute) => extreme(self, sensitive, attribute, -1)],
-    reverse: ["", reverse],
-    slice: ["slices fill_with?", (self, count, fill) => new Iter(slices(self, count, fill))],
-    sort: ["reverse? case_sensitive? attribute?", sort],
-    sum: ["attribute? start?", sum],
-    unique: [
-      "case_sensitive? attribute?",
-      (self, sensitive, attribute) => new Iter(unique(self, sensitive, attribute)),
-    ],
-  }),
-  map,
-  select: selection(true, false),
-  reject: selection(false, false),
-  selectattr: selection(true, true),
-  rejectattr: selection(false, true),
-};
+export const LIST_FILTERS: Readonly<Record<string, Filter>> = table({
+  batch: ["linecount fill_with?", (self, count, fill) => new Iter(batch(self, count, fill))],
+  dictsort: ["case_sensitive? by? reverse?", dictSort],
+  first: ["", first],
+  groupby: ["attribute default? case_sensitive?", groupBy],
+  items: ["", items],
+  join: ["d? attribute?", joined],
+  last: ["", last],
+  list: ["", (self) => new List(itemsOf(self))],
+  max: ["case_sensitive? attribute?", (self, sensitive, attribute) => extreme(self, sensitive, attribute, 1)],
+  min: ["case_sensitive? attribute?", (self, sensitive, attribute) => extreme(self, sensitive, attribute, -1)],
+  reverse: ["", reverse],
+  slice: ["slices fill_with?", (self, count, fill) => new Iter(slices(self, count, fill))],
+  sort: ["reverse? case_sensitive? attribute?", sort],
+  sum: ["attribute? start?", sum],
+  unique: [
+    "case_sensitive? attribute?",
+    (self, sensitive, attribute) => new Iter(unique(self, sensitive, attribute)),
+  ],
+});

@@ -21,7 +21,6 @@ import {
   type Value,
   View,
 } from "./values.ts";
-import { formatBraces } from "./format.ts";
 import { table } from "./functions.ts";
 import {
   capitalize,
@@ -62,7 +61,7 @@ export const UNSAFE: Readonly<Record<string, readonly string[]>> = {
   update: ["dict"],
 };
 
-/** Methods of strings. */
+/** Methods of strings but format(), which reads attributes of others: see access.ts. */
 export const STR_METHODS: Readonly<Record<string, Method>> = table({
   strip: ["chars?", (self: Str, chars) => strip(self, chars)],
   lstrip: ["chars?", (self: Str, chars) => strip(self, chars, "left")],
@@ -136,18 +135,6 @@ export const STR_METHODS: Readonly<Record<string, Method>> = table({
   isupper: ["", (self: Str) => isCased(self, /[\p{Ll}\p{Lt}]/u)],
   islower: ["", (self: Str) => isCased(self, /[\p{Lu}\p{Lt}]/u)],
   istitle: ["", isTitle],
-});
-
-/** format() takes any arguments. */
-Object.assign(STR_METHODS, {
-  format: (self: Str, args: Args) => formatBraces(self, args),
-  format_map: (self: Str, { positional: [fields] }: Args) => {
-    if (!(fields instanceof Dict)) throw new TemplateFault("format_map() needs a dict");
-    const named = new Map(
-      [...fields.entries()].map(([key, value]) => [textOf(key, "a key of format_map()").text, value]),
-    );
-    return formatBraces(self, { positional: [], named });
-  },
 });
 
 /** Methods of dicts. */

@@ -10,8 +10,7 @@
 import type { CallArgs, Comparison, Expr, ExprOf, Operator } from "./ast.ts";
 import { quoted } from "../../graph/error.ts";
 import { Cursor } from "./cursor.ts";
-import { FILTERS } from "./filters.ts";
-import { TESTS } from "./tests.ts";
+import { FILTERS, TESTS } from "./registry.ts";
 import { Str } from "./text.ts";
 import { Float, type Value } from "./values.ts";
 

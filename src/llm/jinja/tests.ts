@@ -1,12 +1,11 @@
 /**
- * The tests of the language, as in `x is defined`.
+ * The tests of the language, as in `x is defined`; registry.ts has them all.
  *
  * @module
  */
 
 import { compare, contains, equal } from "./compare.ts";
-import { FILTERS } from "./filters.ts";
-import { table } from "./functions.ts";
+import { table, type Test } from "./functions.ts";
 import { STR_METHODS } from "./methods.ts";
 import { arithmetic } from "./numbers.ts";
 import { str } from "./print.ts";
@@ -43,15 +42,13 @@ function sameAs(self: Value, other: Value): boolean {
   return self === other || (self instanceof Undefined && other instanceof Undefined && self.reason === other.reason);
 }
 
-/** Tests by name. */
-export const TESTS: Readonly<Record<string, (self: Value, args: Args) => Value>> = table({
+/** Tests of single values by name. */
+export const VALUE_TESTS: Readonly<Record<string, Test>> = table({
   odd: ["", (self) => leaves(self, 2, 1)],
   even: ["", (self) => leaves(self, 2, 0)],
   divisibleby: ["num", (self, by) => leaves(self, by, 0)],
   defined: ["", (self) => !(self instanceof Undefined)],
   undefined: ["", (self) => self instanceof Undefined],
-  filter: ["", (self) => Object.hasOwn(FILTERS, str(self).text)],
-  test: ["", (self) => Object.hasOwn(TESTS, str(self).text)],
   none: ["", (self) => self === null],
   boolean: ["", (self) => typeof self === "boolean"],
   false: ["", (self) => self === false],

@@ -4,8 +4,7 @@
  * @module
  */
 
-import type { Filter } from "./filters.ts";
-import { table } from "./functions.ts";
+import { type Filter, table } from "./functions.ts";
 import { checkItems, checkLength, step, TemplateFault, touch } from "./limits.ts";
 import { splitLines, strip, textOf } from "./strings.ts";
 import { indexOf } from "./numbers.ts";

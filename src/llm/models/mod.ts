@@ -4,29 +4,14 @@
  * @module
  */
 
-import type { Traces } from "../../array/loop.ts";
-import type { Tensor } from "../../array/mod.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import type { Fields, ModelConfig } from "../config.ts";
 import { LlmError } from "../error.ts";
-import type { Cache, KvCache } from "../kv_cache.ts";
 import type { Weights } from "../weights.ts";
+import type { LanguageModel } from "./language_model.ts";
 import * as qwen3 from "./qwen3.ts";
 
-/** What generation needs of a model. */
-export interface LanguageModel extends Disposable {
-  /** What config.json says. */
-  readonly config: ModelConfig;
-  /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
-  readonly traces: Traces;
-  /**
-   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). With a
-   * cache, the tokens follow those that it holds.
-   */
-  forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
-  /** An empty cache for `batch` sequences; 1 unless given. */
-  makeCache(batch?: number): KvCache;
-}
+export type { LanguageModel };
 
 /** A model that was described but not built. */
 export interface Architecture {
