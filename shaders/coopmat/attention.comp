@@ -81,8 +81,7 @@ uint row_limit(uint row) {
 }
 
 uint half_pair(vec2 x) {
-    f16vec2 h = unpackFloat2x16(packHalf2x16(x));
-    return packFloat2x16(clamp(h, f16vec2(-65504.0), f16vec2(65504.0)));
+    return packHalf2x16(within_half(x));
 }
 uvec4 halves(vec4 a, vec4 b) { return uvec4(half_pair(a.xy), half_pair(a.zw), half_pair(b.xy), half_pair(b.zw)); }
 

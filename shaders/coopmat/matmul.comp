@@ -215,7 +215,7 @@ void gate() {
 #include "qkv_epilogue.glsl"
 #else
 MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
-    [[unroll]] for (uint e = 0; e < x.length(); e++) x[e] = clamp(x[e], -65504.0, 65504.0);
+    [[unroll]] for (uint e = 0; e < x.length(); e++) x[e] = within_half(x[e]);
     return MATRIX_SUM_F16(x);
 }
 
@@ -244,7 +244,7 @@ void store_shared(uint64_t rows, uint first_column) {
 #else
             vec4 sum = shared_sum(r, quad);
 #endif
-            if (DTYPE_OUT == DTYPE_F16) sum = clamp(sum, vec4(-65504.0), vec4(65504.0));
+            if (DTYPE_OUT == DTYPE_F16) sum = within_half(sum);
             if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, DTYPE_OUT, sum);
             else for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
         }

@@ -62,8 +62,8 @@ void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 
     }
     if (is_query(q.head) || KEEP != 0) {
         uint64_t to = pc.address[4] + (uint64_t(row) * (N / HEAD_DIM) + q.head) * (HEAD_DIM * 2);
-        store_quad(to, q.i, DTYPE_F16, clamp(a, vec4(-65504.0), vec4(65504.0)));
-        store_quad(to, QUADS + q.i, DTYPE_F16, clamp(b, vec4(-65504.0), vec4(65504.0)));
+        store_quad(to, q.i, DTYPE_F16, within_half(a));
+        store_quad(to, QUADS + q.i, DTYPE_F16, within_half(b));
     }
     uint64_t cache = pc.address[value ? VALUES : KEYS];
     if (is_query(q.head) || cache == 0ul) return;

@@ -83,7 +83,7 @@ void finish_gate_up(uint unit, uint rows) {
     uint at = thread();
     if (at > 63u || row_of_pair(rows, at) >= SEQUENCES) return;
     vec2 gate = sum_of_warps(0u, at), up = sum_of_warps(1u, at);
-    vec2 h = clamp(gate / (1.0 + exp(-gate)) * up * (1.0 / GATE_SCALE), -65504.0, 65504.0);
+    vec2 h = within_half(gate / (1.0 + exp(-gate)) * up * (1.0 / GATE_SCALE));
     Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = marked(half_pair(h), mark_of_layer(), ONE_BIT);
 }
 

@@ -49,7 +49,7 @@ void main() {
         uint i = gl_LocalInvocationID.x + e * THREADS;
         if (i >= QUADS) break;
         vec4 y = quads[e] * factor * load_quad(pc.address[WEIGHT], i, DTYPE_WEIGHT);
-        if (DTYPE_OUT == DTYPE_F16) y = clamp(y, vec4(-65504.0), vec4(65504.0));
+        if (DTYPE_OUT == DTYPE_F16) y = within_half(y);
         store_quad(pc.address[OUT], first + i, DTYPE_OUT, y);
     }
 }
