@@ -23,11 +23,12 @@ async function assertBatches(
   fast: boolean,
 ): Promise<void> {
   const controller = new AbortController();
-  setTimeout(() => controller.abort("enough"), 20);
+  const timer = setTimeout(() => controller.abort("enough"), 20);
   const { signal } = controller;
   const aborted = mx.lm.batchGenerate(model, tokenizer, [long, long], { maxTokens: 3, signal }).catch((e) => e);
   const beside = mx.lm.generate(model, tokenizer, long, { maxTokens: 3, signal: new AbortController().signal });
   const outcome = await aborted;
+  clearTimeout(timer);
   if (!fast || outcome === "enough") assertEquals(outcome, "enough");
   else assertEquals(outcome.texts, [expected, expected]);
   assertEquals(await beside, expected);
@@ -59,10 +60,11 @@ for (const device of DEVICES) {
     const fast = usual < 200; // then an abort may come too late, and the answer is whole
     for (const [i, delay] of delays.entries()) {
       const controller = new AbortController();
-      setTimeout(() => controller.abort(i), delay);
+      const timer = setTimeout(() => controller.abort(i), delay);
       const signal = controller.signal;
       const own = i % 2 === 0 ? {} : { cache, cachePrompt: true };
       const outcome = await mx.lm.generate(model, tokenizer, long, { ...options, ...own, signal }).catch((r) => r);
+      clearTimeout(timer);
       assertEquals(outcome, fast && typeof outcome === "string" ? expected : i);
     }
     assert(mx.getPeakMemory() - before < 4 * each, "prompts that were aborted pile up");
