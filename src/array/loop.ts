@@ -210,7 +210,7 @@ export class Traces implements Disposable {
   readonly #scratch = new SharedMemory();
   readonly #pending = new Set<Promise<unknown>>();
   #improving: Promise<unknown> = Promise.resolve();
-  #tile: number | undefined;
+  #device: ReturnType<typeof backendOf> | undefined;
 
   /** For steps that read `weights`. */
   constructor(weights: { readonly tensors: readonly Tensor[] }) {
@@ -224,17 +224,22 @@ export class Traces implements Disposable {
 
   /** Rows that cost the device of the weights as much as one. */
   get tile(): number {
-    return this.#tile ??= leastTile(backendOf(this.#weights.tensors.map(nodeOf)));
+    return leastTile(this.#backend);
   }
 
   /** Whether the device of the weights can leave out the rest of a step that it has begun. */
   get drops(): boolean {
-    return backendOf(this.#weights.tensors.map(nodeOf)).limits.drops;
+    return this.#backend.limits.drops;
   }
 
   /** Whether the device of the weights is likely to run many workgroups at a time. */
   get concurrent(): boolean {
-    return backendOf(this.#weights.tensors.map(nodeOf)).limits.concurrent;
+    return this.#backend.limits.concurrent;
+  }
+
+  /** The device of the weights: looked for once among hundreds of them. */
+  get #backend(): ReturnType<typeof backendOf> {
+    return this.#device ??= backendOf(this.#weights.tensors.map(nodeOf));
   }
 
   /** Traces that are kept. */
