@@ -1,7 +1,7 @@
 /**
  * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
- * vkmx is measured by bench_side.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, and
+ * vkmx is measured by worker.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, and
  * llama.cpp in WebAssembly by bench_wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
  * cases and print times in milliseconds. A ratio above 1 says that vkmx is better.
  *

@@ -1,6 +1,6 @@
 /**
- * One process of a benchmark: `bench_side.ts DIR SETTINGS` times vkmx on a model directory and prints an `Answer` of
- * bench_sides.ts as one line of JSON. bench_peer.mjs does the same for native llama.cpp.
+ * One process of a benchmark: `worker.ts DIR SETTINGS` times vkmx on a model directory and prints an `Answer` of
+ * compare.ts as one line of JSON. bench_peer.mjs does the same for native llama.cpp.
  *
  * @module
  */

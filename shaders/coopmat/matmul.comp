@@ -1,7 +1,7 @@
 #version 460
 // coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w affine-quantized in fragment order (coopmat_repack).
 // coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in turns.
-// coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (coopmat_heads.glsl).
+// coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
 // A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,

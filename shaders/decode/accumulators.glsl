@@ -15,7 +15,7 @@
 // the cosine and sine of
 // each pair of features and the turns that a position adds to it, the residual before each layer, the residual after attention, and
 // for each layer sums of squares, the new key and value, scores. Layers take turns with as many places as there are.
-// schedule/decoder_emit.ts computes the same size.
+// schedule/decoder/emit_decode.ts computes the same size.
 const uint BEFORE_TURNS = SUMS == 3 ? 4u : 2u;
 const uint TURNS = SUMS == 3 ? 4u : 1u;
 const uint RESIDUAL_BYTES = HIDDEN * COPIES * SUM_BYTES * 2u; // see place()

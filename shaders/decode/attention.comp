@@ -1,5 +1,5 @@
 #version 460
-// The second phase of a layer, as decode_attend.glsl says.
+// The second phase of a layer, as attention.glsl says.
 
 #define BUFFERS 5
 #include "decode.glsl"

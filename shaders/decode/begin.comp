@@ -1,5 +1,5 @@
 #version 460
-// Opens a token: the state's residual becomes the embedding of the token, or a given vector, and the rest is what decode_open.glsl
+// Opens a token: the state's residual becomes the embedding of the token, or a given vector, and the rest is what open.glsl
 // names.
 //
 // Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the sums.

@@ -15,7 +15,7 @@
 // Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
 // workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
 //
-// With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode_layers.comp, and a workgroup waits for sums by
+// With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode/layers.comp, and a workgroup waits for sums by
 // looking at them again and again. What workgroups exchange then goes past the caches, and each layer has sums of its own,
 // four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
 //

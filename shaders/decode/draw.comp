@@ -1,5 +1,5 @@
 #version 460
-// The end of a step that looks at more than the largest logit: the token from what decode_head.comp leaves, as sample_draw.comp
+// The end of a step that looks at more than the largest logit: the token from what decode/head.comp leaves, as sampling/draw.comp
 // chooses it, the loop's new state, and the next token opened with its embedding. The grid is (slices, sequences).
 
 #define BUFFERS 12

@@ -1,6 +1,6 @@
 #version 460
-// The end of a step that takes the largest logit, all of it: the logits of decode_logits.glsl, of which none is kept, the token,
-// the loop's new state as sample_draw.comp leaves it, and the next token opened with its embedding.
+// The end of a step that takes the largest logit, all of it: the logits of logits.glsl, of which none is kept, the token,
+// the loop's new state as sampling/draw.comp leaves it, and the next token opened with its embedding.
 //
 // The workgroup that is done last does what needs all others' results. They count themselves in the state, and nobody waits.
 

@@ -1,5 +1,5 @@
 #version 460
-// The end of a decoder, as decode_logits.glsl says: `logits`, which may be absent, and best[workgroup]. Logits of `recent` tokens
+// The end of a decoder, as logits.glsl says: `logits`, which may be absent, and best[workgroup]. Logits of `recent` tokens
 // are penalised: negative ones times PENALTY, others divided by it. The scratch memory of the sampling kernels, where there are
 // any, is cleared here. With ADVANCES the next token is opened but for its embedding.
 

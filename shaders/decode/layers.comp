@@ -1,12 +1,12 @@
 #version 460
 // The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the sums of the others by
-// looking at them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/fast.ts decides
+// looking at them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/decoder/megakernel.ts decides
 // where it is tried, and a workgroup that waits for too long sets the status, after which nobody waits or works any more.
 //
 // `phases` has a bit each for qkv, attend and mlp, so that a dispatch may also be a single phase, behind a barrier, where
 // workgroups do not run together. The addresses of a layer's buffers stand in rows of a table.
 //
-// With NEAR some warps of a workgroup do nothing of that but bring weights near, as decode_near.glsl says. They meet the others in
+// With NEAR some warps of a workgroup do nothing of that but bring weights near, as prefetch.glsl says. They meet the others in
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef NEAR

@@ -1,5 +1,5 @@
 #version 460
-// The third phase of a layer, as decode_mlp.glsl says.
+// The third phase of a layer, as mlp.glsl says.
 
 #define BUFFERS 7
 #include "decode.glsl"

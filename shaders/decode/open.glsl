@@ -1,6 +1,6 @@
 // What opens a token, but for the residual before the first layer: the turns of its position, and zeros where layers add. Either
-// decode_begin.comp does that or the head of the token before, since it does not depend on what the token is; then
-// decode_begin.comp runs in front of the first of several tokens only.
+// begin.comp does that or the head of the token before, since it does not depend on what the token is; then
+// begin.comp runs in front of the first of several tokens only.
 
 #include "include/angle.h"
 

@@ -1,5 +1,5 @@
 #version 460
-// The first phase of a layer, as decode_qkv.glsl says.
+// The first phase of a layer, as qkv.glsl says.
 
 #define BUFFERS 10
 #include "decode.glsl"

@@ -7,7 +7,7 @@
 //   gate_up  norm, columns of gate and up, silu * up
 //   down     columns of the down projection, added to the residual
 //
-// Numbers are those of a prompt (coopmat_matmul.comp): activations and dequantized weights in float16, sums and the residual in
+// Numbers are those of a prompt (coopmat/matmul.comp): activations and dequantized weights in float16, sums and the residual in
 // float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
 //
 // Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written (of the residual two

@@ -52,7 +52,7 @@ uint fma_high(uint u, vec2 s) { return fma_low(u >> 4, s); }
 #define AFFINE(w) unpackHalf2x16(w)
 #endif
 
-// ---- weights, as coopmat_repack.comp lays them -----------------------------------------------------------------------------
+// ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
 
 // A lane's codes of four matrices and its scales and biases: a step of 64 along the depth of a block of 16 columns.
 struct Step { uvec4 codes, affine; };

@@ -1,6 +1,6 @@
 #version 460
 // The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w in float16, and the largest of them per workgroup and
-// sequence. What it writes and how is said in decode_head.comp.
+// sequence. What it writes and how is said in decode/head.comp.
 //
 // Each workgroup brings y of all sequences to shared memory; then each of its warps makes blocks of 16 logits by itself, without a
 // barrier, the next steps of its weights on their way.

@@ -1,7 +1,7 @@
 #version 460
 // The phases of many layers of several sequences in one dispatch: each workgroup goes through all of them, takes units of each, and
 // looks for what it needs of others until it is there. That needs all workgroups to run at the same time, which Vulkan does not
-// promise: schedule/fast.ts decides where it is tried, and a workgroup that waits for too long sets the status.
+// promise: schedule/decoder/megakernel.ts decides where it is tried, and a workgroup that waits for too long sets the status.
 //
 // PHASES has a bit for each of them, so that a dispatch may also be a single phase of a layer behind a barrier, which waits for
 // nobody and leaves the same bits. Any number of workgroups. The addresses of a layer's buffers stand in rows of a table.

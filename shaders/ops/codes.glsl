@@ -1,4 +1,4 @@
-// A matrix of affine quantized rows read in eights (eights.glsl): eight codes lie in one group and share scale and bias.
+// A matrix of affine quantized rows read in eights (vec8.glsl): eight codes lie in one group and share scale and bias.
 
 struct Matrix { uint64_t words, scales, biases; };
 

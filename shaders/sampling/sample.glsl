@@ -14,8 +14,8 @@
 //
 //   sample_best       the largest logit of each slice (the head of a fused decoder leaves the same for its workgroups)
 //   sample_histogram  counts and masses by distance from the maximum, 256 bins of 1/8; for top_p, or a large top_k
-//   sample_draw       the mass of each slice and a list of logits, as sample_slices.glsl says; of each row the workgroup that is
-//                     done last draws from them, as sample_select.glsl says; one more a row finds the number to draw with
+//   sample_draw       the mass of each slice and a list of logits, as slices.glsl says; of each row the workgroup that is
+//                     done last draws from them, as select.glsl says; one more a row finds the number to draw with
 //   logprobs          with the same mass and list: log probabilities of the token and of the likeliest ones
 //
 // With FEW, a small top_k and the largest logits of many parts, nobody counts all logits: the top_k largest are not below the
@@ -24,7 +24,7 @@
 // Masses are integers (sample.h): no order of additions matters, and so the token does not depend on the device.
 // All kernels need THREADS = 256, as many as there are bins and slices of a row at most: cols <= 262,144.
 
-#ifndef COLS // decode_draw.comp has its own
+#ifndef COLS // decode/draw.comp has its own
 #define PUSH SamplePush
 #define COLS pc.p.cols
 #include "include/common.glsl"

@@ -8,7 +8,7 @@ import { ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { CompiledGraph } from "../schedule/compile.ts";
 import { scoped, tensorsOf } from "./scope.ts";
-import { Stack } from "./stack.ts";
+import { StackedTensors } from "./stack.ts";
 import { nodeOf, Tensor, wrap } from "./tensor.ts";
 
 /** A compiled function. Dispose it to free its Plans and their scratch memory. */
@@ -17,7 +17,7 @@ export interface Compiled<A extends readonly unknown[], R> extends Disposable {
 }
 
 /**
- * A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}; that of a {@link Stack} by its
+ * A value with the Tensors that it reaches replaced by others, in the order of {@link tensorsOf}; that of a {@link StackedTensors} by its
  * parts.
  */
 export type Rebuild = (tensors: readonly (Tensor | readonly Tensor[])[]) => unknown;
@@ -33,11 +33,11 @@ export function rebuilder(op: string, tree: unknown, stacked: Set<Tensor> = new 
       const at = order.get(value)!;
       return (tensors) => tensors[at];
     }
-    if (value instanceof Stack) {
+    if (value instanceof StackedTensors) {
       const whole = value.arrays as Tensor;
       const at = order.get(whole)!;
       stacked.add(whole);
-      return (tensors) => new Stack(tensors[at]);
+      return (tensors) => new StackedTensors(tensors[at]);
     }
     if (tensorsOf(value).length === 0) return () => value;
     if (Array.isArray(value)) {

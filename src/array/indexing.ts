@@ -32,13 +32,13 @@ interface AxisPlan {
   readonly gather: Node | undefined;
 }
 
-interface Plan {
+interface IndexPlan {
   /** Shape of the array with new axes. */
   readonly shape: readonly number[];
   readonly axes: readonly AxisPlan[];
 }
 
-function planIndex(op: string, shape: Shape, index: readonly Index[]): Plan {
+function planIndex(op: string, shape: Shape, index: readonly Index[]): IndexPlan {
   const given = index.filter((i) => i !== null && i !== "...").length;
   if (given > shape.length) {
     throw new IndexError(`${op}() got ${given} indices for an array of shape ${formatShape(shape)}`);
@@ -107,7 +107,7 @@ function maskAdvice(op: string): string {
 }
 
 /** The view that the whole numbers and slices of a plan select; dropped axes stay with size 1. */
-function viewOf(node: Node, plan: Plan): Node {
+function viewOf(node: Node, plan: IndexPlan): Node {
   const { axes } = plan;
   return sliceNode(
     reshapeNode(node, plan.shape),
@@ -130,7 +130,7 @@ interface Gather {
   readonly at: number;
 }
 
-function planGather(op: string, plan: Plan): Gather | undefined {
+function planGather(op: string, plan: IndexPlan): Gather | undefined {
   const arrays = plan.axes.flatMap((a, i) => a.gather ? [i] : []);
   if (arrays.length === 0) return undefined;
   // Beside arrays, whole numbers count as arrays when it comes to where the result axes stand.
@@ -256,7 +256,7 @@ export function fitValue(op: string, value: Node, shape: Shape): Node {
 }
 
 /** Writes a region that lies as the view of the plan into base. */
-function write(base: Node, plan: Plan, region: Node, donate: boolean): Node {
+function write(base: Node, plan: IndexPlan, region: Node, donate: boolean): Node {
   if (sameShape(region.shape, plan.shape) && plan.axes.every((a) => a.start === 0 && a.step === 1)) {
     return reshapeNode(region, base.shape);
   }

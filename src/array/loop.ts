@@ -4,7 +4,7 @@
  * @module
  */
 
-import { FastPathFailure, MAX_STEPS, peekNode, pokeNode, type StateLoop, StateTrace } from "../schedule/loop.ts";
+import { type BoundLoop, LoweredStep, MAX_STEPS, MegakernelFailure, peekNode, pokeNode } from "../schedule/loop.ts";
 import { options } from "../schedule/plan/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
@@ -16,10 +16,10 @@ import { float32, int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
-export { FastPathFailure, MAX_STEPS };
+export { MAX_STEPS, MegakernelFailure };
 
 /**
- * An int32 or float32 array for the state of a {@link Loop} whose values the host may {@link peek} at while later steps run.
+ * An int32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
  * Takes `values` over, which are to be all of their buffer.
  */
 export function visible(
@@ -43,24 +43,24 @@ export function peekFloats(array: Tensor, start?: number, count?: number): Float
   return new Float32Array(peekNode(nodeOf(array), start, count).buffer);
 }
 
-/** Replaces all values of an evaluated array of a {@link Loop}'s state, behind submitted steps and before later ones. */
+/** Replaces all values of an evaluated array of a {@link DeviceLoop}'s state, behind submitted steps and before later ones. */
 export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Array): void {
   pokeNode(nodeOf(array), new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
-/** A step from state to state that was traced once; {@link Loop} runs it over a state. */
-export class Trace<S> implements Disposable {
+/** A step from state to state that was traced once; {@link DeviceLoop} runs it over a state. */
+export class TracedStep<S> implements Disposable {
   /** Milliseconds that a step took when somebody last measured it, for who decides how many to submit. */
-  pace: number | undefined;
-  readonly #make: () => StateTrace;
-  #trace: StateTrace;
+  millisecondsPerStep: number | undefined;
+  readonly #make: () => LoweredStep;
+  #trace: LoweredStep;
   #improving: Promise<boolean> | undefined;
   #ended = false;
 
-  /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
+  /** TracedSteps `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
     const stacked = new Set<Tensor>();
-    const build = rebuilder("Trace", state, stacked);
+    const build = rebuilder("TracedStep", state, stacked);
     const arrays = tensorsOf(state);
     const trace = (parameters: readonly (readonly Node[])[]): readonly Node[] =>
       traceNodes(() => {
@@ -69,7 +69,7 @@ export class Trace<S> implements Disposable {
       });
     const nodes = arrays.map(nodeOf);
     const stacks = arrays.map((array) => stacked.has(array));
-    this.#make = () => new StateTrace(nodes, trace, scratch, stacks);
+    this.#make = () => new LoweredStep(nodes, trace, scratch, stacks);
     this.#trace = this.#make();
   }
 
@@ -79,23 +79,23 @@ export class Trace<S> implements Disposable {
   }
 
   /** The traced step over the arrays of a state. */
-  bind(state: S, inParts?: boolean): StateLoop {
+  bind(state: S, inParts?: boolean): BoundLoop {
     return this.#trace.bind(tensorsOf(state).map(nodeOf), inParts);
   }
 
-  /** Whether {@link Trace.prepare} has nothing to do. */
+  /** Whether {@link TracedStep.prepare} has nothing to do. */
   get ready(): boolean {
     return this.#trace.ready;
   }
 
-  /** Does what takes time in the first {@link Trace.bind} ahead: on a GPU kernels are compiled, on another thread. */
+  /** Does what takes time in the first {@link TracedStep.bind} ahead: on a GPU kernels are compiled, on another thread. */
   prepare(): Promise<void> {
     return this.#trace.prepare();
   }
 
   /**
    * Makes the test that the trace left open, beside other work, and traces again where a faster step was found, which
-   * {@link Trace.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
+   * {@link TracedStep.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
    * still be there; otherwise this rejects.
    */
   improve(): Promise<boolean> {
@@ -124,27 +124,27 @@ export class Trace<S> implements Disposable {
 }
 
 /** State that lives on the device, and the step that advances it. */
-export class Loop<S> implements Disposable {
+export class DeviceLoop<S> implements Disposable {
   /** The arrays of the state, evaluated; each run changes their values in place. */
   readonly state: S;
-  readonly #trace: Trace<S>;
+  readonly #trace: TracedStep<S>;
   readonly #owned: boolean;
-  #loop: StateLoop;
+  #loop: BoundLoop;
   #ended = false;
 
   /**
-   * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link Trace} already.
+   * `step` returns a new state of the same structure, shapes and dtypes; it is traced now unless it is a {@link TracedStep} already.
    * The state's arrays stay their owner's; they must be contiguous, and from now on no other array may share their memory.
-   * `inParts`: for {@link Loop.runPart}.
+   * `inParts`: for {@link DeviceLoop.runPart}.
    */
-  constructor(state: S, step: ((state: S) => S) | Trace<S>, inParts: boolean = false) {
+  constructor(state: S, step: ((state: S) => S) | TracedStep<S>, inParts: boolean = false) {
     this.state = state;
-    this.#owned = !(step instanceof Trace);
-    this.#trace = step instanceof Trace ? step : new Trace(state, step);
+    this.#owned = !(step instanceof TracedStep);
+    this.#trace = step instanceof TracedStep ? step : new TracedStep(state, step);
     this.#loop = this.#trace.bind(state, inParts);
   }
 
-  /** How many parts {@link Loop.runPart} takes. */
+  /** How many parts {@link DeviceLoop.runPart} takes. */
   get parts(): number {
     return this.#loop.parts;
   }
@@ -154,14 +154,14 @@ export class Loop<S> implements Disposable {
     return this.#loop.runPart(part);
   }
 
-  /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link Loop.done}. */
+  /** Submits steps, at most {@link MAX_STEPS}, and returns at once: a ticket for {@link DeviceLoop.done}. */
   run(times: number = 1): number {
     return this.#loop.run(times);
   }
 
   /**
    * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon`: every
-   * tenth of a millisecond counts. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * tenth of a millisecond counts. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
    * new loop will not try that again.
    */
   done(ticket?: number, soon?: boolean): Promise<void> {
@@ -173,7 +173,7 @@ export class Loop<S> implements Disposable {
     return this.#loop.drop(ticket);
   }
 
-  /** Later runs take a faster step where {@link Trace.improve} finds one of the same bits. */
+  /** Later runs take a faster step where {@link TracedStep.improve} finds one of the same bits. */
   async improve(): Promise<void> {
     if (!await this.#trace.improve() || this.#ended) return;
     const worse = this.#loop;
@@ -199,11 +199,11 @@ function keyOf(name: string): string {
 
 interface Kept {
   readonly key: string;
-  readonly trace: Trace<unknown>;
+  readonly trace: TracedStep<unknown>;
 }
 
-/** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
-export class Traces implements Disposable {
+/** TracedSteps of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
+export class TracedSteps implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
   /** The most recently used one comes last. */
   readonly #kept: Kept[] = [];
@@ -242,7 +242,7 @@ export class Traces implements Disposable {
     return this.#device ??= backendOf(this.#weights.tensors.map(nodeOf));
   }
 
-  /** Traces that are kept. */
+  /** TracedSteps that are kept. */
   get size(): number {
     return this.#kept.length;
   }
@@ -251,21 +251,21 @@ export class Traces implements Disposable {
    * The trace of a step. Steps with equal keys, whose states have equal structure, shapes and dtypes, must be equal: the first one is
    * traced for all. The state is not evaluated.
    */
-  trace<S>(name: string, state: S, step: (state: S) => S): Trace<S> {
+  trace<S>(name: string, state: S, step: (state: S) => S): TracedStep<S> {
     const kept = this.#kept;
     const key = keyOf(name);
     const at = this.#find(key, state);
     const found = at >= 0
       ? kept.splice(at, 1)[0]
-      : { key, trace: new Trace(state, step, this.#scratch) as Trace<unknown> };
+      : { key, trace: new TracedStep(state, step, this.#scratch) as TracedStep<unknown> };
     kept.push(found);
     if (kept.length > MOST_TRACES) kept.shift()!.trace[Symbol.dispose]();
-    return found.trace as Trace<S>;
+    return found.trace as TracedStep<S>;
   }
 
   /** The trace of a step, where it is kept. */
-  known<S>(name: string, state: S): Trace<S> | undefined {
-    return this.#kept[this.#find(keyOf(name), state)]?.trace as Trace<S> | undefined;
+  known<S>(name: string, state: S): TracedStep<S> | undefined {
+    return this.#kept[this.#find(keyOf(name), state)]?.trace as TracedStep<S> | undefined;
   }
 
   #find(key: string, state: unknown): number {
@@ -273,12 +273,12 @@ export class Traces implements Disposable {
     return this.#kept.findIndex((kept) => kept.key === key && kept.trace.fits(nodes));
   }
 
-  /** Does ahead what takes time when a trace is first bound, see {@link Trace.prepare}. */
-  prepare(trace: Trace<unknown>): Promise<void> {
+  /** Does ahead what takes time when a trace is first bound, see {@link TracedStep.prepare}. */
+  prepare(trace: TracedStep<unknown>): Promise<void> {
     return this.#track(trace.prepare());
   }
 
-  /** Lets a loop or a trace find a faster form of its step, see {@link Trace.improve}, one after another; nobody needs to wait for it. */
+  /** Lets a loop or a trace find a faster form of its step, see {@link TracedStep.improve}, one after another; nobody needs to wait for it. */
   improve(what: { improve(): Promise<unknown> }): void {
     const ready = this.#improving.then(() => what.improve());
     this.#improving = this.#track(ready.catch(() => {})); // the weights went, or the device did: whoever needs them will say so

@@ -7,8 +7,8 @@
 
 import { Tensor } from "./tensor.ts";
 
-/** Arrays that lie in one along its first axis. In the state of a {@link Loop} they count as one; the step sees them one by one. */
-export class Stack {
+/** Arrays that lie in one along its first axis. In the state of a {@link DeviceLoop} they count as one; the step sees them one by one. */
+export class StackedTensors {
   /** The array that holds them, or in the step of a loop they themselves. */
   readonly arrays: Tensor | readonly Tensor[];
 
@@ -19,7 +19,7 @@ export class Stack {
 }
 
 /** Arrays one by one, in the step of a loop also those of stacks. */
-export function unstacked(arrays: readonly (Tensor | Stack)[]): Tensor[] {
+export function unstacked(arrays: readonly (Tensor | StackedTensors)[]): Tensor[] {
   return arrays.flatMap((array) => {
     if (array instanceof Tensor) return array;
     if (array.arrays instanceof Tensor) throw new Error("only the step of a loop sees the arrays of a stack");

@@ -8,12 +8,11 @@
 import * as mx from "../array/mod.ts";
 import { orAborted } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
-import { Decoder } from "./decode.ts";
+import { GenerationSession } from "./decode.ts";
 import { LlmError } from "./error.ts";
 import {
   checkCount,
   encodePrompt,
-  Ending,
   type GenerationResponse,
   inTurns,
   openPrompt,
@@ -21,6 +20,7 @@ import {
   processorsOf,
   type Prompt,
   roomFor,
+  StopChecker,
   tokensFor,
 } from "./generate.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "./generate_options.ts";
@@ -81,16 +81,16 @@ export async function* streamBatchGenerate(
   checkModel("batchGenerate", model, tokenizer);
   checkOptions("batchGenerate", options, BATCH_OPTIONS);
   const { signal, onPrompt } = options;
-  const { ids, endings, settings } = planOf(model, tokenizer, prompts, options);
+  const { ids, stopCheckers, settings } = requestOf(model, tokenizer, prompts, options);
   if (prompts.length === 0) return;
 
   const caches = ids.map(() => model.makeCache());
   KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
-  const opened: Decoder[] = [];
+  const opened: GenerationSession[] = [];
   const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
-    const decoder = await openPrompt(ids[i], model, { ...settings[i], cache: caches[i] });
-    opened.push(decoder);
-    return decoder.open();
+    const session = await openPrompt(ids[i], model, { ...settings[i], cache: caches[i] });
+    opened.push(session);
+    return session.open();
   };
   const reads: Promise<void>[] = [];
   let reading = true;
@@ -111,18 +111,25 @@ export async function* streamBatchGenerate(
     }
     if (ahead > 0) await end(ids.length - 1);
     reading = false;
-    using decoder = Decoder.join(opened);
-    for await (const tokens of inTurns(decoder.tokens())) {
+    using session = GenerationSession.join(opened);
+    for await (const tokens of inTurns(session.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
-        const ending = endings[sequence];
-        const { text, finishReason } = ending.push(token);
-        if (finishReason !== null) decoder.end(sequence);
-        yield { sequence, text, token, ...(logprobs && { logprobs }), generationTokens: ending.count, finishReason };
+        const stopChecker = stopCheckers[sequence];
+        const { text, finishReason } = stopChecker.push(token);
+        if (finishReason !== null) session.end(sequence);
+        yield {
+          sequence,
+          text,
+          token,
+          ...(logprobs && { logprobs }),
+          generationTokens: stopChecker.count,
+          finishReason,
+        };
       }
     }
   } finally {
     const free = (): void => {
-      for (const decoder of opened) decoder[Symbol.dispose]();
+      for (const session of opened) session[Symbol.dispose]();
       for (const cache of caches) cache.dispose();
     };
     // What the device still reads of aborted prompts keeps its memory until it is done, but nobody waits for that.
@@ -132,19 +139,19 @@ export async function* streamBatchGenerate(
 }
 
 /** What prompts and options come to; lists have an entry for each prompt. */
-interface Plan {
+interface BatchRequest {
   readonly ids: readonly (readonly number[])[];
-  readonly endings: readonly Ending[];
+  readonly stopCheckers: readonly StopChecker[];
   readonly settings: readonly Omit<StepOptions, "cache">[];
 }
 
 /** Checks everything that can be wrong before any work is done. */
-function planOf(
+function requestOf(
   model: LanguageModel,
   tokenizer: Tokenizer,
   prompts: readonly Prompt[],
   options: BatchGenerateOptions,
-): Plan {
+): BatchRequest {
   const { maxTokens = 256, seed, prefillStepSize = 2048, stop = [], signal } = options;
   checkPrompts(prompts);
   checkCount("prefillStepSize", prefillStepSize);
@@ -159,9 +166,9 @@ function planOf(
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
   const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
-  const endings = most.map((limit) => new Ending(tokenizer, stop, limit, signal));
+  const stopCheckers = most.map((limit) => new StopChecker(tokenizer, stop, limit, signal));
   const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
-  return { ids, endings, settings: samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] })) };
+  return { ids, stopCheckers, settings: samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] })) };
 }
 
 /**

@@ -17,24 +17,24 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { keyAfter } from "../array/keys.ts";
-import { Loop, poke, Trace, visible } from "../array/loop.ts";
+import { DeviceLoop, poke, TracedStep, visible } from "../array/loop.ts";
 import { orAborted } from "./abort.ts";
 import {
-  type Chunk,
   type DecodeOptions,
+  type DecodeScalars,
   decodeStep,
-  type Filled,
   fromLog,
   logOf,
   logprobsIn,
   logprobsLog,
   own,
+  type PrefillState,
+  type PromptChunk,
   promptRows,
   promptStep,
   readStep,
   ring,
   ringWeights,
-  type Small,
   stackStates,
   type State,
   takeStates,
@@ -43,7 +43,7 @@ import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { type Batch, endsWell, Pace, PromptPace } from "./submission_sizer.ts";
+import { PromptPace, type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 import type { Sampler } from "./generate_options.ts";
 
 /** A generated token. */
@@ -75,9 +75,9 @@ export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<vo
 const paces = new WeakMap<LanguageModel, PromptPace>();
 
 function paceOf(model: LanguageModel): PromptPace {
-  const pace = paces.get(model) ?? new PromptPace(model.traces.concurrent);
-  paces.set(model, pace);
-  return pace;
+  const sizer = paces.get(model) ?? new PromptPace(model.traces.concurrent);
+  paces.set(model, sizer);
+  return sizer;
 }
 
 /** A row of the state. */
@@ -96,21 +96,21 @@ interface Row {
 }
 
 /** Reads a prompt and generates the tokens behind it; of several sequences when joined. */
-export class Decoder implements Disposable {
+export class GenerationSession implements Disposable {
   readonly #model: LanguageModel;
   readonly #cache: KvCache;
   readonly #options: DecodeOptions;
   /** Names the graphs of steps, where they can be named. */
   readonly #graph: string | undefined;
-  #small: Small;
+  #scalars: DecodeScalars;
   #rows: Row[];
   /** Tokens of the prompt that were not read yet. */
   #prompt: readonly number[];
   /** The step that read the end of the prompt and chose the first token. */
-  #opening: Promise<Batch> | undefined;
-  #loop: Loop<State> | undefined;
+  #opening: Promise<Submission> | undefined;
+  #loop: DeviceLoop<State> | undefined;
   /** What the loop runs, where it is kept. */
-  #trace: Trace<State> | undefined;
+  #trace: TracedStep<State> | undefined;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
   /** Steps that the loop took. */
@@ -120,7 +120,7 @@ export class Decoder implements Disposable {
   /** Capacity whose growth was prepared. */
   #prepared = 0;
   /** The step that is to come, and when its pipelines were made. */
-  #next: Trace<State> | undefined;
+  #next: TracedStep<State> | undefined;
   #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
@@ -136,7 +136,7 @@ export class Decoder implements Disposable {
     prompt: readonly number[],
     limit: number,
     options: DecodeOptions,
-    small?: Small,
+    scalars?: DecodeScalars,
   ) {
     const { sampler, processors, contextSize, logprobs } = options;
     this.#model = model;
@@ -149,11 +149,11 @@ export class Decoder implements Disposable {
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
     this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
-    this.#small = small ?? this.#unread();
+    this.#scalars = scalars ?? this.#unread();
   }
 
   /** The state in front of the rest of the prompt. */
-  #unread(): Small {
+  #unread(): DecodeScalars {
     const [{ key }] = this.#rows;
     const recent = this.#recent();
     const weights = this.#weights();
@@ -183,18 +183,18 @@ export class Decoder implements Disposable {
   }
 
   /**
-   * One decoder of several sequences, numbered in the order of `decoders`. Those have been opened and have the same options but
+   * One session of several sequences, numbered in the order of `sessions`. Those have been opened and have the same options but
    * for the random key; they are given up and their caches emptied. The new one owns its cache.
    */
-  static join(decoders: readonly Decoder[]): Decoder {
-    const [first] = decoders;
-    const small = stackStates(decoders.map((decoder) => decoder.#small), first.#options.logprobs);
-    const cache = KvCache.stack(decoders.map((decoder) => decoder.#cache));
-    const joined = new Decoder(first.#model, cache, [], 0, first.#options, small);
-    joined.#rows = decoders.map((decoder, sequence) => ({ ...decoder.#rows[0], sequence }));
+  static join(sessions: readonly GenerationSession[]): GenerationSession {
+    const [first] = sessions;
+    const scalars = stackStates(sessions.map((session) => session.#scalars), first.#options.logprobs);
+    const cache = KvCache.stack(sessions.map((session) => session.#cache));
+    const joined = new GenerationSession(first.#model, cache, [], 0, first.#options, scalars);
+    joined.#rows = sessions.map((session, sequence) => ({ ...session.#rows[0], sequence }));
     joined.#opening = Promise.resolve({ count: 1, submitted: performance.now(), done: () => Promise.resolve() });
     joined.#ended.push(cache);
-    for (const decoder of decoders) decoder[Symbol.dispose]();
+    for (const session of sessions) session[Symbol.dispose]();
     return joined;
   }
 
@@ -207,10 +207,10 @@ export class Decoder implements Disposable {
   async read(count: number): Promise<void> {
     const chunk = this.#chunk(count);
     try {
-      const { position } = this.#small;
-      const state: Filled & Chunk = { ...chunk, position, ...this.#cache.buffers };
+      const { position } = this.#scalars;
+      const state: PrefillState & PromptChunk = { ...chunk, position, ...this.#cache.buffers };
       const traced = this.#traced("read", state, (now) => readStep(this.#model, now));
-      using loop = new Loop(state, traced, this.#inParts(count));
+      using loop = new DeviceLoop(state, traced, this.#inParts(count));
       await this.#heedAbort();
       await this.#submitPrompt(loop, count).done();
       this.#cache.trim(this.#dropped);
@@ -240,7 +240,7 @@ export class Decoder implements Disposable {
    * Submits a step over `count` tokens of the prompt: at once, or in parts of which each waits for those before, until an abort.
    * `partly` says that not all was submitted on return.
    */
-  #submitPrompt<S>(loop: Loop<S>, count: number): Pick<Batch, "done" | "partly"> {
+  #submitPrompt<S>(loop: DeviceLoop<S>, count: number): Pick<Submission, "done" | "partly"> {
     this.#cache.advance(count);
     const parts = this.#inParts(count);
     if (!parts) {
@@ -257,18 +257,18 @@ export class Decoder implements Disposable {
     return { partly: true, done: () => reading };
   }
 
-  async #runParts<S>(loop: Loop<S>, count: number): Promise<void> {
+  async #runParts<S>(loop: DeviceLoop<S>, count: number): Promise<void> {
     const { signal } = this.#options;
-    const pace = paceOf(this.#model);
+    const sizer = paceOf(this.#model);
     const { parts } = loop;
     for (let at = 0; at < parts;) {
       const begin = at;
-      const end = Math.min(parts, at + pace.parts(count, parts));
+      const end = Math.min(parts, at + sizer.parts(count, parts));
       const submitted = performance.now();
       let ticket = 0;
       while (at < end) ticket = loop.runPart(at++);
       await this.#done(loop, ticket, 0, true);
-      pace.note(count * (end - begin) / parts, performance.now() - submitted);
+      sizer.note(count * (end - begin) / parts, performance.now() - submitted);
       if (!signal?.aborted || at === parts) continue;
       this.#dropped += count;
       return;
@@ -276,7 +276,7 @@ export class Decoder implements Disposable {
   }
 
   /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
-  async #done<S>(loop: Loop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
+  async #done<S>(loop: DeviceLoop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
     const { signal } = this.#options;
     const done = loop.done(ticket, soon);
     const drop = (): void => {
@@ -299,14 +299,14 @@ export class Decoder implements Disposable {
    * comes as soon as it is there; on a fast device the tokens of later ones were computed in one submission, and the next one runs
    * while they are read, also behind the prompt where the time of a step is known. Afterwards the cache holds all tokens that were fed
    * to get those that were taken, of the longest sequence. Steps that did not end well are done again in another way, see
-   * {@link endsWell}.
+   * {@link succeeded}.
    */
   async *tokens(): AsyncGenerator<Iterable<DecodedToken>, void, void> {
     const cache = this.#cache;
-    const flight: Batch[] = [];
+    const flight: Submission[] = [];
     let submitted = 0;
     let finished = 0;
-    let pace = new Pace(undefined);
+    let sizer = new SubmissionSizer(undefined);
     try {
       while (this.#rows.some((row) => !row.ended)) {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
@@ -315,19 +315,21 @@ export class Decoder implements Disposable {
         if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        while (flight.length < pace.depth && submitted < most && goesOn()) {
-          const batch = submitted === 0 ? await this.#open() : this.#submit(Math.min(pace.size, most - submitted));
+        while (flight.length < sizer.depth && submitted < most && goesOn()) {
+          const submission = submitted === 0
+            ? await this.#open()
+            : this.#submit(Math.min(sizer.size, most - submitted));
           // What follows a prompt is submitted behind all of it.
-          if (submitted === 0) pace = new Pace(batch.partly ? undefined : this.#knownPace());
-          submitted += batch.count;
-          flight.push(batch);
+          if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#knownStepTime());
+          submitted += submission.count;
+          flight.push(submission);
         }
         if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(most - submitted);
         if (this.#steps >= IMPROVE_AFTER) this.#improve();
-        const [batch] = flight;
+        const [submission] = flight;
         const asked = performance.now();
-        if (!await endsWell(batch)) {
-          for (const later of flight.splice(0)) await endsWell(later);
+        if (!await succeeded(submission)) {
+          for (const later of flight.splice(0)) await succeeded(later);
           cache.trim(submitted - finished);
           submitted = finished;
           this.#restart(finished);
@@ -335,13 +337,13 @@ export class Decoder implements Disposable {
         }
         if (finished === 0) this.#options.signal?.throwIfAborted();
         flight.shift();
-        pace.note(finished > 0 ? batch.count : 0, batch.submitted, asked); // the first batch is the prompt
-        if (finished > 0 && this.#trace) this.#trace.pace = pace.perStep;
-        yield this.#take(finished + 1, finished += batch.count);
-        pace.grow();
+        sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
+        if (finished > 0 && this.#trace) this.#trace.millisecondsPerStep = sizer.perStep;
+        yield this.#take(finished + 1, finished += submission.count);
+        sizer.grow();
       }
     } finally {
-      for (const batch of flight) await endsWell(batch);
+      for (const submission of flight) await succeeded(submission);
       cache.trim(this.#dropped > 0 ? this.#dropped + submitted - 1 : submitted - this.#taken);
     }
   }
@@ -349,7 +351,7 @@ export class Decoder implements Disposable {
   /** The tokens of finished steps, one by one: a sequence may end between two of them. */
   *#take(from: number, to: number): Generator<DecodedToken, void, void> {
     const rows = this.#rows;
-    const { log, logprobs } = this.#small;
+    const { log, logprobs } = this.#scalars;
     const logged = rows.map(({ last }, i) => fromLog(log, i, last + from, to - from + 1));
     for (let step = from; step <= to; step++) {
       for (let i = 0; i < rows.length; i++) {
@@ -388,7 +390,7 @@ export class Decoder implements Disposable {
     const rings = (make: typeof ring, dtype: mx.Dtype): Tensor =>
       own(mx.array(rows.map(({ tokens, last }) => make(tokens, last + steps, contextSize)), dtype));
     this.#forget();
-    this.#small = {
+    this.#scalars = {
       token: own(mx.array(rows.map(({ tokens }) => tokens.slice(-1)), mx.int32)),
       position: own(mx.array(rows.map(({ last }) => last + steps), mx.int32)),
       key: sampler.key && own(mx.array(rows.map(({ key }) => [...keyAfter(key!, steps)]), mx.uint32)),
@@ -412,15 +414,15 @@ export class Decoder implements Disposable {
   }
 
   /**
-   * Submits the rest of the prompt, which chooses the first token; {@link Decoder.tokens} does it where it was not done. `read`
+   * Submits the rest of the prompt, which chooses the first token; {@link GenerationSession.tokens} does it where it was not done. `read`
    * resolves when the device has read it.
    */
   async open(): Promise<{ readonly read: Promise<void> }> {
-    const batch = await this.#open();
-    return { read: batch.done() };
+    const submission = await this.#open();
+    return { read: submission.done() };
   }
 
-  #open(): Promise<Batch> {
+  #open(): Promise<Submission> {
     const feeds = this.#prompt.length <= MOST_FED && this.#cache.fused;
     return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
   }
@@ -429,7 +431,7 @@ export class Decoder implements Disposable {
    * Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. Where they do not
    * end well, the rest is read as a whole.
    */
-  async #feedRest(): Promise<Batch> {
+  async #feedRest(): Promise<Submission> {
     const ids = this.#prompt;
     const [{ key }] = this.#rows;
     const recent = this.#recent();
@@ -437,44 +439,44 @@ export class Decoder implements Disposable {
     this.#prompt = [];
     this.#cache.reserve(ids.length);
     const traced = this.#traced("step", this.#state(), (now) => this.#step(now));
-    if (traced instanceof Trace && !traced.ready) await this.#model.traces.prepare(traced);
+    if (traced instanceof TracedStep && !traced.ready) await this.#model.traces.prepare(traced);
     await this.#heedAbort();
     this.#stepLoop(); // from now on the state is on the model's device
-    let batch: Batch | undefined;
+    let submission: Submission | undefined;
     for (const id of ids) {
-      poke(this.#small.token, Int32Array.of(id));
-      if (key) poke(this.#small.key!, Uint32Array.from(key));
-      if (recent) poke(this.#small.recent!, Int32Array.from(recent));
-      if (weights) poke(this.#small.weights!, Float32Array.from(weights));
-      batch = this.#submit(1);
+      poke(this.#scalars.token, Int32Array.of(id));
+      if (key) poke(this.#scalars.key!, Uint32Array.from(key));
+      if (recent) poke(this.#scalars.recent!, Int32Array.from(recent));
+      if (weights) poke(this.#scalars.weights!, Float32Array.from(weights));
+      submission = this.#submit(1);
     }
     const done = async (): Promise<void> => {
-      if (await endsWell(batch!)) return;
+      if (await succeeded(submission!)) return;
       this.#cache.trim(ids.length);
       this.#forget();
       this.#prompt = ids;
-      this.#small = this.#unread();
+      this.#scalars = this.#unread();
       await (await this.#readRest()).done();
     };
-    return { ...batch!, count: 1, done };
+    return { ...submission!, count: 1, done };
   }
 
   /** Submits the rest of the prompt. */
-  async #readRest(): Promise<Batch> {
+  async #readRest(): Promise<Submission> {
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
-    const state: State & Chunk = { ...this.#state(), ...chunk };
-    const step = (now: State & Chunk): State & Chunk => promptStep(this.#model, this.#options, now);
+    const state: State & PromptChunk = { ...this.#state(), ...chunk };
+    const step = (now: State & PromptChunk): State & PromptChunk => promptStep(this.#model, this.#options, now);
     const traced = this.#traced("prompt", state, step);
-    if (traced instanceof Trace && !traced.ready) await this.#prepareOpening(traced);
-    const loop = new Loop(state, traced, this.#inParts(count));
+    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new DeviceLoop(state, traced, this.#inParts(count));
     this.#ended.push(loop);
     await this.#heedAbort();
     return { count: 1, submitted: performance.now(), ...this.#submitPrompt(loop, count) };
   }
 
   /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
-  #chunk(count: number): Chunk {
+  #chunk(count: number): PromptChunk {
     const ids = this.#prompt.slice(0, count);
     this.#prompt = this.#prompt.slice(count);
     const rows = promptRows(count, this.#model.traces.tile);
@@ -487,7 +489,7 @@ export class Decoder implements Disposable {
   }
 
   /** Submits at most `most` steps: as many as the cache has room for before it grows. */
-  #submit(most: number): Batch {
+  #submit(most: number): Submission {
     const cache = this.#cache;
     const loop = this.#stepLoop();
     const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
@@ -498,7 +500,7 @@ export class Decoder implements Disposable {
   }
 
   /** The loop over the cache with room for one more token. */
-  #stepLoop(): Loop<State> {
+  #stepLoop(): DeviceLoop<State> {
     const cache = this.#cache;
     cache.reserve(1);
     if (this.#loop && this.#capacity === cache.capacity) return this.#loop;
@@ -508,19 +510,19 @@ export class Decoder implements Disposable {
     this.#improved = false;
     const state = this.#state();
     const traced = this.#traced("step", state, (now) => this.#step(now));
-    this.#trace = traced instanceof Trace ? traced : undefined;
-    return this.#loop = new Loop(state, traced);
+    this.#trace = traced instanceof TracedStep ? traced : undefined;
+    return this.#loop = new DeviceLoop(state, traced);
   }
 
   /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
-  #knownPace(): number | undefined {
+  #knownStepTime(): number | undefined {
     if (this.#graph === undefined || this.#cache.offset >= this.#cache.capacity) return undefined;
     const trace = this.#model.traces.known(`step ${this.#graph}`, this.#state());
-    return trace?.ready ? trace.pace : undefined;
+    return trace?.ready ? trace.millisecondsPerStep : undefined;
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
-  async #prepareOpening(trace: Trace<State & Chunk>): Promise<void> {
+  async #prepareOpening(trace: TracedStep<State & PromptChunk>): Promise<void> {
     const ready = this.#model.traces.prepare(trace);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
@@ -532,7 +534,7 @@ export class Decoder implements Disposable {
   /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
   #prepare(state: State): void {
     const traced = this.#traced("step", state, (now) => this.#step(now));
-    if (!(traced instanceof Trace)) return;
+    if (!(traced instanceof TracedStep)) return;
     this.#next = traced;
     const ready = this.#model.traces.prepare(traced);
     this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
@@ -553,7 +555,7 @@ export class Decoder implements Disposable {
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    this.#prepare({ ...this.#small, ...grown });
+    this.#prepare({ ...this.#scalars, ...grown });
     mx.dispose(grown);
   }
 
@@ -568,9 +570,9 @@ export class Decoder implements Disposable {
     const kept = this.#rows.flatMap((row, i) => row.ended ? [] : [i]);
     this.#rows = kept.map((i) => this.#rows[i]);
     this.#cache.keep(kept, Math.max(...this.#rows.map((row) => row.last)) + submitted);
-    const small = takeStates(this.#small, kept, this.#options.logprobs);
+    const scalars = takeStates(this.#scalars, kept, this.#options.logprobs);
     this.#release();
-    this.#small = small;
+    this.#scalars = scalars;
     this.#capacity = 0;
   }
 
@@ -583,15 +585,15 @@ export class Decoder implements Disposable {
   #release(): void {
     this.#loop?.[Symbol.dispose]();
     this.#loop = undefined;
-    mx.dispose(this.#small);
+    mx.dispose(this.#scalars);
   }
 
   #state(): State {
-    return { ...this.#small, ...this.#cache.buffers };
+    return { ...this.#scalars, ...this.#cache.buffers };
   }
 
   /** A step, or its trace where that is kept. The ends of prompts, which have any length, on devices where each row costs, are not worth keeping. */
-  #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): Trace<S> | ((state: S) => S) {
+  #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): TracedStep<S> | ((state: S) => S) {
     const { traces } = this.#model;
     const keeps = this.#graph !== undefined && (kind !== "prompt" || traces.tiled);
     return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;

@@ -47,7 +47,7 @@ export interface State {
 }
 
 /** What reading tokens of a prompt needs besides. */
-export interface Chunk {
+export interface PromptChunk {
   /** int32 (rows,): the tokens, then padding. */
   readonly ids: Tensor;
   /** int32 (1,): index of the last token. */
@@ -55,10 +55,10 @@ export interface Chunk {
 }
 
 /** The state but for the cache. */
-export type Small = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
+export type DecodeScalars = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
 
 /** A part of the state that a step of the prompt before its end changes. */
-export type Filled = Pick<State, "position" | "keys" | "values">;
+export type PrefillState = Pick<State, "position" | "keys" | "values">;
 
 /** Tokens that the log keeps: more than are ever on their way. */
 const LOG = 4 * MAX_STEPS;
@@ -81,7 +81,7 @@ export function promptRows(count: number, tile: number): number {
 }
 
 /** Reads tokens in front of the end of a prompt. */
-export function readStep(model: LanguageModel, now: Filled & Chunk): Filled & Chunk {
+export function readStep(model: LanguageModel, now: PrefillState & PromptChunk): PrefillState & PromptChunk {
   const cache = new StepCache(now.keys, now.values, now.position);
   model.forward(now.ids.reshape([1, -1]), cache, now.last);
   const { keys, values } = cache;
@@ -89,7 +89,11 @@ export function readStep(model: LanguageModel, now: Filled & Chunk): Filled & Ch
 }
 
 /** Reads the end of a prompt and chooses the first token. */
-export function promptStep(model: LanguageModel, options: DecodeOptions, now: State & Chunk): State & Chunk {
+export function promptStep(
+  model: LanguageModel,
+  options: DecodeOptions,
+  now: State & PromptChunk,
+): State & PromptChunk {
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
   return { ...now, ...choose(options, now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
@@ -147,8 +151,8 @@ export function own(array: Tensor): Tensor {
   return array;
 }
 
-function tensorsIn(small: Small): Tensor[] {
-  return Object.values(small).filter((array) => array !== undefined);
+function tensorsIn(scalars: DecodeScalars): Tensor[] {
+  return Object.values(scalars).filter((array) => array !== undefined);
 }
 
 /** A log that begins with the given tokens of each row. */
@@ -206,10 +210,10 @@ function inRing(values: readonly number[], last: number, size: number, rest: num
 }
 
 /** The states of several sequences as one, evaluated; those stay. `top` is that of {@link DecodeOptions.logprobs}. */
-export function stackStates(all: readonly Small[], top: number | undefined): Small {
+export function stackStates(all: readonly DecodeScalars[], top: number | undefined): DecodeScalars {
   const stack = (arrays: readonly (Tensor | undefined)[]): Tensor | undefined =>
     arrays.every((array) => array !== undefined) ? own(mx.concatenate([...arrays], 0)) : undefined;
-  const small: Small = {
+  const scalars: DecodeScalars = {
     token: stack(all.map((s) => s.token))!,
     position: stack(all.map((s) => s.position))!,
     key: stack(all.map((s) => s.key)),
@@ -218,19 +222,19 @@ export function stackStates(all: readonly Small[], top: number | undefined): Sma
     log: logOf(all.map((s) => [...peek(s.log)])),
     logprobs: logprobsLog(top, all.length, all.flatMap((s) => s.logprobs ? [peekFloats(s.logprobs)] : [])),
   };
-  enqueue(...tensorsIn(small));
-  return small;
+  enqueue(...tensorsIn(scalars));
+  return scalars;
 }
 
 /** The state of some sequences, evaluated, with empty logs; the other one stays. */
 export function takeStates(
-  { token, position, key, recent, weights }: Small,
+  { token, position, key, recent, weights }: DecodeScalars,
   kept: readonly number[],
   top: number | undefined,
-): Small {
+): DecodeScalars {
   const rows = mx.array([...kept], mx.int32);
   const take = (array: Tensor): Tensor => own(mx.take(array, rows, 0));
-  const small: Small = {
+  const scalars: DecodeScalars = {
     token: take(token),
     position: take(position),
     key: key && take(key),
@@ -239,7 +243,7 @@ export function takeStates(
     log: logOf(kept.map(() => [])),
     logprobs: logprobsLog(top, kept.length),
   };
-  enqueue(...tensorsIn(small));
+  enqueue(...tensorsIn(scalars));
   rows[Symbol.dispose]();
-  return small;
+  return scalars;
 }

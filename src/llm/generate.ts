@@ -12,7 +12,7 @@ import * as mx from "../array/mod.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
-import { type DecodedToken, Decoder, untilIdle } from "./decode.ts";
+import { type DecodedToken, GenerationSession, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
 import { LlmError } from "./error.ts";
 import {
@@ -93,9 +93,9 @@ async function* generateTokens(
   const known = cache.tokens.length === cache.offset;
   const held = known ? [...cache.tokens, ...prompt] : [];
   try {
-    using decoder = await openPrompt(prompt, model, options);
+    using session = await openPrompt(prompt, model, options);
     let reading = true;
-    for await (const tokens of inTurns(decoder.tokens())) {
+    for await (const tokens of inTurns(session.tokens())) {
       if (reading) onPrompt?.(prompt.length, prompt.length);
       reading = false;
       yield noted(tokens, held);
@@ -118,32 +118,32 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
   return prompt.length + Math.min(maxTokens, ROOM);
 }
 
-/** A decoder that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
+/** A session that has read its prompt but for a last chunk. Throws the signal's reason when it is aborted meanwhile. */
 export async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
   options: StepOptions,
-): Promise<Decoder> {
+): Promise<GenerationSession> {
   const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
   if (signal) await untilIdle(model, signal); // before memory is taken
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
-  const decoder = new Decoder(model, cache, prompt, maxTokens, options);
+  const session = new GenerationSession(model, cache, prompt, maxTokens, options);
   try {
     // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
     const { drops, concurrent } = model.traces;
     const count = Math.min(prefillStepSize, signal && !drops && !concurrent ? MOST_ABORTABLE : Infinity);
-    while (decoder.unread > count) {
-      await decoder.read(count);
+    while (session.unread > count) {
+      await session.read(count);
       await setImmediate();
-      onPrompt?.(prompt.length - decoder.unread, prompt.length);
+      onPrompt?.(prompt.length - session.unread, prompt.length);
       signal?.throwIfAborted();
     }
   } catch (error) {
-    decoder[Symbol.dispose]();
+    session[Symbol.dispose]();
     throw error;
   }
-  return decoder;
+  return session;
 }
 
 /** The same values; timers, signals and other tasks get their turn between them. */
@@ -192,7 +192,7 @@ export async function* streamGenerate(
   checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
   if (options.cache) await closing.get(options.cache);
-  const { ids, cached, offset, ending, settings } = planOf(model, tokenizer, prompt, options);
+  const { ids, cached, offset, stopChecker, settings } = requestOf(model, tokenizer, prompt, options);
   const unread = ids.slice(cached);
   const cache = options.cache ?? model.makeCache();
   if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
@@ -208,7 +208,7 @@ export async function* streamGenerate(
       for (const { token, logprobs } of tokens) {
         const now = performance.now();
         if (++count === 1) first = now;
-        const { text, finishReason } = ending.push(token);
+        const { text, finishReason } = stopChecker.push(token);
         yield {
           text,
           token,
@@ -236,18 +236,23 @@ export async function* streamGenerate(
 }
 
 /** What a prompt and options come to. */
-interface Plan {
+interface GenerationRequest {
   /** The tokens of the prompt. */
   readonly ids: readonly number[];
   /** How many of them the cache holds, and how many tokens it keeps. */
   readonly cached: number;
   readonly offset: number;
-  readonly ending: Ending;
+  readonly stopChecker: StopChecker;
   readonly settings: Omit<StepOptions, "cache">;
 }
 
 /** Checks everything that can be wrong before any work is done. */
-function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions): Plan {
+function requestOf(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: GenerateOptions,
+): GenerationRequest {
   const { cache, cachePrompt, maxTokens = 256, prefillStepSize = 2048, stop = [], signal } = options;
   checkCount("maxTokens", maxTokens);
   checkCount("prefillStepSize", prefillStepSize);
@@ -260,9 +265,9 @@ function planOf(model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, opti
   const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
   const offset = cachePrompt ? cached : cache?.offset ?? 0;
   const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
-  const ending = new Ending(tokenizer, stop, limit, signal);
+  const stopChecker = new StopChecker(tokenizer, stop, limit, signal);
   const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
-  return { ids, cached, offset, ending, settings };
+  return { ids, cached, offset, stopChecker, settings };
 }
 
 /** All processors that options ask for, in the order in which they run. */
@@ -273,7 +278,7 @@ export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "log
 }
 
 /** The text of a sequence as its tokens come, and why it ends when it does. */
-export class Ending {
+export class StopChecker {
   readonly #tokenizer: Tokenizer;
   readonly #decoder: StreamDecoder;
   readonly #stops: StopStrings;

@@ -2,7 +2,7 @@
  * Where the keys of all layers lie, and likewise the values: buffers whose rows are written in place.
  *
  * A layer's buffer is (B, H, D / block, rows, block): fused decoding reads a few features of all positions at once. For loops the
- * buffers of many layers are one array, a {@link Stack}, which takes one allocation and little to bind. Whoever asks for those of
+ * buffers of many layers are one array, a {@link StackedTensors}, which takes one allocation and little to bind. Whoever asks for those of
  * single layers gets them taken apart in the same memory, or in memory of their own where there are none yet.
  *
  * @module
@@ -12,7 +12,7 @@ import * as mx from "../array/mod.ts";
 import { joined, sideBySide, takenApart, uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/tracking.ts";
-import { Stack } from "../array/stack.ts";
+import { StackedTensors } from "../array/stack.ts";
 
 /** What the buffers of a model have in common. */
 export interface BufferSizes {
@@ -85,7 +85,7 @@ export class LayerBuffers {
   }
 
   /** The buffers of all layers in as few arrays as may be, for the state of a loop. */
-  get stacks(): readonly (Tensor | Stack)[] {
+  get stacks(): readonly (Tensor | StackedTensors)[] {
     return this.#made().map(asStack);
   }
 
@@ -127,7 +127,7 @@ export class LayerBuffers {
   }
 
   /** Arrays of the shapes that {@link LayerBuffers.stacks} has after {@link LayerBuffers.grow}, not evaluated. */
-  grown(rows: number): readonly (Tensor | Stack)[] {
+  grown(rows: number): readonly (Tensor | StackedTensors)[] {
     return mx.tidy(() =>
       this.#pieces(rows).map((piece) => {
         const shape = piece.shape.with(piece.ndim - ROWS_AXIS, rows);
@@ -204,8 +204,8 @@ function isStacked(array: Tensor): boolean {
 }
 
 /** An array as a part of a loop's state. */
-function asStack(array: Tensor): Tensor | Stack {
-  return isStacked(array) ? new Stack(array) : array;
+function asStack(array: Tensor): Tensor | StackedTensors {
+  return isStacked(array) ? new StackedTensors(array) : array;
 }
 
 /** Takes an array out of the scopes of tidy(): it lives until the buffers let it go. */

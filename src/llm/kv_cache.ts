@@ -12,7 +12,7 @@
 import * as mx from "../array/mod.ts";
 import { enqueue } from "../array/evaluate.ts";
 import type { Tensor } from "../array/mod.ts";
-import { type Stack, unstacked } from "../array/stack.ts";
+import { type StackedTensors, unstacked } from "../array/stack.ts";
 import { LlmError } from "./error.ts";
 import { type BufferSizes, LayerBuffers } from "./kv_buffers.ts";
 
@@ -52,8 +52,8 @@ function steps(tokens: number): number {
 
 /** Keys and values of all layers: arrays (B, H, D / block, capacity, block), or stacks of them. */
 export interface Buffers {
-  readonly keys: readonly (Tensor | Stack)[];
-  readonly values: readonly (Tensor | Stack)[];
+  readonly keys: readonly (Tensor | StackedTensors)[];
+  readonly values: readonly (Tensor | StackedTensors)[];
 }
 
 /** A key/value cache; made by `model.makeCache()`, filled by `model.forward(tokens, cache)`. */
@@ -278,7 +278,11 @@ export class StepCache implements Cache {
   #lengths: Tensor | undefined;
 
   /** `position` is int32 (B,): the number of rows that are valid before the pass, of each sequence. */
-  constructor(keys: readonly (Tensor | Stack)[], values: readonly (Tensor | Stack)[], position: Tensor) {
+  constructor(
+    keys: readonly (Tensor | StackedTensors)[],
+    values: readonly (Tensor | StackedTensors)[],
+    position: Tensor,
+  ) {
     this.keys = unstacked(keys);
     this.values = unstacked(values);
     this.#position = position;

@@ -35,5 +35,5 @@ export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detoken
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";
 export type { LanguageModel } from "./models/mod.ts";
-export type { Loop, Trace, Traces } from "../array/loop.ts";
+export type { DeviceLoop, TracedStep, TracedSteps } from "../array/loop.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

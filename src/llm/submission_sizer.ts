@@ -5,7 +5,7 @@
  * @module
  */
 
-import { FastPathFailure, MAX_STEPS } from "../array/loop.ts";
+import { MAX_STEPS, MegakernelFailure } from "../array/loop.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
@@ -13,7 +13,7 @@ const SUBMISSION_MS = 10;
 const FIRST_STEPS = 8;
 
 /** Steps on their way to the device. */
-export interface Batch {
+export interface Submission {
   readonly count: number;
   /** When they were submitted, in milliseconds. */
   readonly submitted: number;
@@ -22,13 +22,13 @@ export interface Batch {
   done(): Promise<void>;
 }
 
-/** Whether the steps of a batch ended well; a {@link FastPathFailure} says that they did not. */
-export async function endsWell(batch: Batch): Promise<boolean> {
+/** Whether the steps of a submission ended well; a {@link MegakernelFailure} says that they did not. */
+export async function succeeded(submission: Submission): Promise<boolean> {
   try {
-    await batch.done();
+    await submission.done();
     return true;
   } catch (error) {
-    if (error instanceof FastPathFailure) return false;
+    if (error instanceof MegakernelFailure) return false;
     throw error;
   }
 }
@@ -69,7 +69,7 @@ export class PromptPace {
 }
 
 /** Sizes of submissions. */
-export class Pace {
+export class SubmissionSizer {
   #perStep: number;
   #size: number;
   /** When the last submission was seen to have ended, and whether it ended just then. */

@@ -18,7 +18,7 @@ import { options } from "./plan/options.ts";
 import { backendOf, realize } from "./realize.ts";
 import { SharedMemory, type Storage } from "./plan/storage.ts";
 
-export { FastPathFailure } from "./decoder/megakernel.ts";
+export { MegakernelFailure } from "./decoder/megakernel.ts";
 
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
@@ -41,7 +41,7 @@ export function pokeNode(node: Node, bytes: Uint8Array): void {
 }
 
 /** A step over state nodes, traced and lowered once, to be bound to any nodes of the shapes and dtypes that it was traced for. */
-export class StateTrace implements Disposable {
+export class LoweredStep implements Disposable {
   readonly #backend: Backend;
   readonly #executable: Executable;
   readonly #scratch: SharedMemory;
@@ -109,7 +109,7 @@ export class StateTrace implements Disposable {
   }
 
   /** The step over a state, as a whole or to be submitted in parts. The nodes are evaluated; those that are not contiguous are refused, since their storage is shared. */
-  bind(state: readonly Node[], inParts: boolean = false): StateLoop {
+  bind(state: readonly Node[], inParts: boolean = false): BoundLoop {
     const misfit = this.#misfit(state);
     if (misfit >= 0) {
       const [expected, found] = [this.#state[misfit], state[misfit]].map(describe);
@@ -125,10 +125,10 @@ export class StateTrace implements Disposable {
     const arena = arenaBytes > 0 ? scratch.take(this.#backend, arenaBytes) : undefined;
     const slots = this.#executable.bind(state, this.#parts, arena);
     this.#users++;
-    return new StateLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
+    return new BoundLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
   }
 
-  /** Whether {@link StateTrace.prepare} has nothing to do. */
+  /** Whether {@link LoweredStep.prepare} has nothing to do. */
   get ready(): boolean {
     return this.#executable.ready;
   }
@@ -164,8 +164,8 @@ function describe({ shape, dtype }: Pick<Node, "shape" | "dtype">): string {
   return `${formatShape(shape)} ${dtype.name}`;
 }
 
-/** A step bound to state nodes: {@link StateTrace.bind}. After each run the same nodes hold the new values. */
-export class StateLoop implements Disposable {
+/** A step bound to state nodes: {@link LoweredStep.bind}. After each run the same nodes hold the new values. */
+export class BoundLoop implements Disposable {
   readonly #backend: Backend;
   readonly #executable: Executable;
   readonly #state: readonly Node[];
@@ -192,12 +192,12 @@ export class StateLoop implements Disposable {
     this.#slots = slots;
   }
 
-  /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link StateLoop.done}. */
+  /** Submits steps, as many as a submission takes, and returns at once: a ticket for {@link BoundLoop.done}. */
   run(times: number = 1): number {
     return this.#submitted(this.#executable.submit(this.#slots, times));
   }
 
-  /** How many parts {@link StateLoop.runPart} takes. */
+  /** How many parts {@link BoundLoop.runPart} takes. */
   get parts(): number {
     return this.#executable.parts;
   }
@@ -219,7 +219,7 @@ export class StateLoop implements Disposable {
 
   /**
    * Resolves when the steps up to a ticket are done, all that were submitted unless given; the event loop stays alive. `soon` is
-   * that of {@link Backend.waitAsync}. Rejects with a {@link FastPathFailure} where steps did not end well: the state is void, and a
+   * that of {@link Backend.waitAsync}. Rejects with a {@link MegakernelFailure} where steps did not end well: the state is void, and a
    * new loop will not try that again.
    */
   async done(ticket: number = this.#ticket, soon?: boolean): Promise<void> {

@@ -24,7 +24,7 @@ import { runPrepared } from "./plan/weight_layouts.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
 import type { RuleName } from "./ops/rule.ts";
 import { RULES } from "./ops/rules.ts";
-import { MOST_COLS, samples, tells } from "./ops/sampling.ts";
+import { hasLogprobsKernel, hasSampleKernel, MOST_COLS } from "./ops/sampling.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
 
 /** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
@@ -71,11 +71,11 @@ const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName
   },
   sample(node, backend) {
     const cols = node.inputs[0].shape[1];
-    return samples(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+    return hasSampleKernel(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
   },
   logprobs(node, backend) {
     const cols = node.inputs[0].shape[1];
-    return tells(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
+    return hasLogprobsKernel(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
   },
 };
 

@@ -159,7 +159,7 @@ for (const device of testDevices()) {
             options.fast = "barriers";
             // Behind the prompts: one look is never enough.
             const onPrompt = (done: number): void => {
-              if (done === 3) Object.assign(options, { fast: "whole", patience: 1 });
+              if (done === 3) Object.assign(options, { fast: "whole", spinLimit: 1 });
             };
             const { model, tokenizer } = await load(TINY_DIR, { device });
             const some = GOLDEN.slice(0, 3);

@@ -6,12 +6,12 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
-import { batchMisfit } from "../../src/schedule/decoder/emit_batched.ts";
-import type { Decoder } from "../../src/schedule/decoder/spec.ts";
+import { batchUnsupportedReason } from "../../src/schedule/decoder/emit_batched.ts";
+import type { DecoderSpec } from "../../src/schedule/decoder/spec.ts";
 import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
@@ -163,7 +163,7 @@ async function steps(
   cache.dispose();
   mx.eval(...state.keys, ...state.values);
   options.regions = regions;
-  const loop = new Loop(state, ({ token, position, keys, values }) => {
+  const loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
     const step = new StepCache(keys, values, position);
     const logits = model.forward(token, step).reshape([which.length, -1]).astype(mx.float32);
     return {
@@ -300,7 +300,7 @@ for (const device of DEVICES) {
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
       const decoder = { sizes: { ...served, ...sizes }, position: { shape: [sequences] }, layers };
-      return batchMisfit(backend, decoder as unknown as Decoder, form);
+      return batchUnsupportedReason(backend, decoder as unknown as DecoderSpec, form);
     };
     try {
       assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);

@@ -7,7 +7,7 @@
 import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { modelFolder } from "../../scripts/bench/compare.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import { testDevices } from "../support/devices.ts";
@@ -83,7 +83,7 @@ async function steps(model: mx.lm.LanguageModel, cache: mx.lm.KvCache, count: nu
   mx.eval(ids);
   const found = Array.from({ length: count }, (): number[] => []);
   {
-    using loop = new Loop(state, ({ position, keys, values }) => {
+    using loop = new DeviceLoop(state, ({ position, keys, values }) => {
       const step = new StepCache(keys, values, position);
       const logits = model.forward(mx.take(ids, position).reshape([count, 1]), step).reshape([count, -1]).astype(
         mx.float32,

@@ -7,7 +7,7 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { decodeStep } from "../../src/llm/decode_state.ts";
@@ -69,7 +69,7 @@ async function steps(
     keys: cache.keys,
     values: cache.values,
   };
-  const loop = new Loop(state, ({ token, position, keys, values }) => {
+  const loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
     const step = new StepCache(keys, values, position);
     const logits = model.forward(token, step).reshape([1, -1]).astype(mx.float32);
     return {
@@ -116,7 +116,7 @@ async function sampledSteps(model: LanguageModel, settings: ChoosingSettings, ap
   cache.reserve(count);
   const choosing = choosingOf(settings);
   const state = { ...stateOf(choosing, 11, cache), doubled: apart ? mx.zeros([1], mx.int32) : undefined };
-  using loop = new Loop(state, (now) => {
+  using loop = new DeviceLoop(state, (now) => {
     const next = decodeStep(model, choosing, now);
     return { ...next, doubled: apart ? mx.multiply(next.token.reshape([-1]), 2) : undefined };
   });
@@ -336,8 +336,8 @@ for (const device of DEVICES) {
     console.error = (line: string) => lines.push(line);
     try {
       // Workgroups of a software device do not run together, and one look is never enough on any device.
-      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
-      assertEquals(await tokens({ fast: "whole", patience: 1 }), expected);
+      assertEquals(await tokens({ fast: "whole", spinLimit: 1 }), expected);
+      assertEquals(await tokens({ fast: "whole", spinLimit: 1 }), expected);
     } finally {
       console.error = log;
       forgive(backend);

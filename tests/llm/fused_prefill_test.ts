@@ -7,7 +7,7 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
@@ -112,7 +112,7 @@ async function traced(model: LanguageModel, count: number): Promise<Found> {
     keys: cache.keys,
     values: cache.values,
   };
-  const loop = new Loop(state, ({ tokens, position, rows, keys, values }) => {
+  const loop = new DeviceLoop(state, ({ tokens, position, rows, keys, values }) => {
     const step = new StepCache(keys, values, position);
     const logits = model.forward(tokens, step, rows).reshape([2, -1]).astype(mx.float32);
     const next = mx.remainder(mx.add(tokens, 5), model.config.vocabSize).astype(mx.int32);

@@ -2,7 +2,7 @@
 
 import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { Stack } from "../../src/array/stack.ts";
+import { StackedTensors } from "../../src/array/stack.ts";
 import { type BufferSizes, LayerBuffers } from "../../src/llm/kv_buffers.ts";
 import { testDevices } from "../support/devices.ts";
 
@@ -11,7 +11,7 @@ const SIZES: BufferSizes = { layers: 5, batch: 1, heads: 8, headDim: 128, block:
 
 /** The first axes of the arrays: layers, or for arrays of one layer sequences. */
 function cuts(stacks: LayerBuffers["stacks"]): number[] {
-  return stacks.map((array) => (array instanceof Stack ? array.arrays as mx.Tensor : array).shape[0]);
+  return stacks.map((array) => (array instanceof StackedTensors ? array.arrays as mx.Tensor : array).shape[0]);
 }
 
 Deno.test("LayerBuffers puts as many layers into an array as 1 GiB holds, also when they grow", () => {
@@ -32,7 +32,7 @@ Deno.test("LayerBuffers puts as many layers into an array as 1 GiB holds, also w
   const grown = buffers.grown(rows);
   buffers.grow(rows);
   assertEquals([cuts(grown), cuts(buffers.stacks)], [[2, 2, 1], [2, 2, 1]]);
-  const [stack] = buffers.stacks as Stack[];
+  const [stack] = buffers.stacks as StackedTensors[];
   assertEquals((stack.arrays as mx.Tensor).shape, [2, 1, 8, 4, rows, 32]);
   mx.dispose(grown);
   buffers.dispose();
@@ -47,7 +47,7 @@ Deno.test("LayerBuffers gives the buffer of a single layer as it is, however man
   for (const [layers, rows] of [[1, 256], [3, 2 ** 20]]) {
     const buffers = new LayerBuffers({ ...SIZES, layers });
     buffers.grow(rows);
-    assertEquals(buffers.stacks.map((array) => array instanceof Stack), new Array(layers).fill(true));
+    assertEquals(buffers.stacks.map((array) => array instanceof StackedTensors), new Array(layers).fill(true));
     assertEquals(buffers.apart.map(({ shape }) => shape), new Array(layers).fill([1, 8, 4, rows, 32]));
     buffers.dispose();
   }
@@ -62,7 +62,7 @@ for (const device of testDevices()) {
       LayerBuffers.sideBySide(all, 8);
       const valueOf = (cache: number, layer: number): number => 10 * cache + layer;
       for (const [i, buffers] of all.entries()) {
-        mx.eval(...buffers.stacks.flatMap((s) => s instanceof Stack ? s.arrays : s) as mx.Tensor[]);
+        mx.eval(...buffers.stacks.flatMap((s) => s instanceof StackedTensors ? s.arrays : s) as mx.Tensor[]);
         const shared = mx.getActiveMemory();
         const { apart } = buffers;
         assertEquals(mx.getActiveMemory(), shared, "taking apart copied");

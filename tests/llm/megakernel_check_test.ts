@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import * as mx from "../../mod.ts";
 import { ROOT } from "../../scripts/tools.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { forgive } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
@@ -135,22 +135,22 @@ for (const device of DEVICES) {
     Deno.test(`a loop of ${count} goes on where its test fails, and the next one runs ${kernel} on ${device}`, async () => {
       const { model } = await mx.lm.load(TINY_DIR, { device });
       await trying(device, async (folder) => {
-        Object.assign(options, { batch: pairs ? "auto" : "on", patience: 1 }); // one look is never enough
+        Object.assign(options, { batch: pairs ? "auto" : "on", spinLimit: 1 }); // one look is never enough
         await withSteps(model, count, async (trace, state) => {
-          const runs = async (loop: Loop<typeof state>, kernel: string): Promise<void> => {
+          const runs = async (loop: DeviceLoop<typeof state>, kernel: string): Promise<void> => {
             const kernels = await kernelsOf(device, async () => {
               loop.run();
               await loop.done();
             });
             assert(kernels.has(kernel), [...kernels].join(" "));
           };
-          using loop = new Loop(state, trace);
+          using loop = new DeviceLoop(state, trace);
           await runs(loop, "batch_begin");
           options.batch = "auto";
           await loop.improve();
           assertEquals(verdicts(folder).map(({ answer }) => answer), ["fails"]);
           await runs(loop, "batch_begin");
-          using next = new Loop(state, trace);
+          using next = new DeviceLoop(state, trace);
           await runs(next, kernel);
         });
         // A program that finds the verdict does so for that reason.

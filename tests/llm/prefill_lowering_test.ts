@@ -1,6 +1,6 @@
 /**
  * Lowering of prompts for a device with matrix units, on any machine: a backend that says it has every kernel and runs none. What
- * the kernels compute is tested where they run (`prompt_layers_test.ts`); here it is that every graph finds its way, also those of
+ * the kernels compute is tested where they run (`fused_prefill_test.ts`); here it is that every graph finds its way, also those of
  * passes that nobody evaluated before the next one, and how much of it is fused.
  */
 

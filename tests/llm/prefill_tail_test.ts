@@ -7,7 +7,7 @@
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { promptStep } from "../../src/llm/decode_state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
@@ -64,7 +64,7 @@ async function promptState(
     last: mx.array([TOKENS - 1], mx.int32),
   };
   try {
-    using loop = new Loop(state, (now) => {
+    using loop = new DeviceLoop(state, (now) => {
       let logits!: mx.Tensor;
       const { sampler } = choosing;
       const seen = Object.assign((row: mx.Tensor, key: mx.Tensor) => sampler(logits = row, key), { key: sampler.key });
@@ -164,7 +164,7 @@ for (const device of DEVICES) {
         assertEquals(await tokens({ regions: "on", fast: "barriers" }, prefix, settings), expected, how);
         if (prefix !== 7 || settings.temp === undefined) continue;
         // Steps that do not end well: one look at a sum is never enough.
-        assertEquals(await tokens({ regions: "on", fast: "whole", patience: 1 }, prefix, settings), expected, how);
+        assertEquals(await tokens({ regions: "on", fast: "whole", spinLimit: 1 }, prefix, settings), expected, how);
         forgive(backend);
       }
     }

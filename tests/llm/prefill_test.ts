@@ -6,7 +6,7 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { promptRows } from "../../src/llm/decode_state.ts";
 import type { KvCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
@@ -49,7 +49,7 @@ async function poison(cache: KvCache): Promise<void> {
       const held = mx.less(mx.arange(0, buffer.shape[3], 1, mx.int32).reshape([-1, 1]), cache.offset);
       return mx.where(held, buffer, NaN).astype(buffer.dtype);
     });
-  using loop = new Loop(state, ({ keys, values }) => ({ keys: nan(keys), values: nan(values) }));
+  using loop = new DeviceLoop(state, ({ keys, values }) => ({ keys: nan(keys), values: nan(values) }));
   loop.run();
   await loop.done();
 }

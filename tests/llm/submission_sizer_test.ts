@@ -3,10 +3,10 @@
  */
 
 import { assertAlmostEquals, assertEquals } from "@std/assert";
-import { Pace } from "../../src/llm/submission_sizer.ts";
+import { SubmissionSizer } from "../../src/llm/submission_sizer.ts";
 
 Deno.test("a pace begins with single steps, doubles, and ends at ten milliseconds", () => {
-  const pace = new Pace(undefined);
+  const pace = new SubmissionSizer(undefined);
   assertEquals([pace.size, pace.depth, pace.perStep], [1, 1, Infinity]);
   pace.note(0, 0, 1, 5); // a prompt
   assertEquals([pace.depth, pace.perStep], [1, Infinity]);
@@ -20,12 +20,12 @@ Deno.test("a pace begins with single steps, doubles, and ends at ten millisecond
 });
 
 Deno.test("a pace that is known begins with eight steps, and steps that take long come one by one", () => {
-  assertEquals([0.1, 0.3, 2, 20].map((known) => new Pace(known).size), [8, 8, 5, 1]);
-  assertEquals([0.1, 0.3, 2, 20].map((known) => new Pace(known).depth), [2, 2, 2, 1]);
+  assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).size), [8, 8, 5, 1]);
+  assertEquals([0.1, 0.3, 2, 20].map((known) => new SubmissionSizer(known).depth), [2, 2, 2, 1]);
 });
 
 Deno.test("a pace follows a device that runs ahead, and not a host that comes late", () => {
-  const pace = new Pace(1);
+  const pace = new SubmissionSizer(1);
   pace.note(0, 0, 0.1, 2); // a prompt; the next submission has been waiting behind it
   pace.note(8, 0.2, 2.1, 6);
   assertAlmostEquals(pace.perStep, 0.5);

@@ -5,8 +5,8 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { Loop, peek, Trace, Traces, visible } from "../../src/array/loop.ts";
-import { Stack, unstacked } from "../../src/array/stack.ts";
+import { DeviceLoop, peek, TracedStep, TracedSteps, visible } from "../../src/array/loop.ts";
+import { StackedTensors, unstacked } from "../../src/array/stack.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { SharedMemory } from "../../src/schedule/plan/storage.ts";
 import { testDevices } from "../support/devices.ts";
@@ -32,9 +32,9 @@ const stored = (values: mx.NestedList, dtype: mx.Dtype = mx.float32): mx.Tensor 
 
 // ---- loops --------------------------------------------------------------------------------------------------------------
 
-deviceTest("Loop runs several steps of one submission, and peek() sees what finished ones wrote", async () => {
+deviceTest("DeviceLoop runs several steps of one submission, and peek() sees what finished ones wrote", async () => {
   const state = { count: stored([0], mx.int32), log: visible(new Int32Array(8)) };
-  using loop = new Loop(state, ({ count, log }) => {
+  using loop = new DeviceLoop(state, ({ count, log }) => {
     const next = mx.add(count, 1);
     return { count: next, log: mx.sliceUpdate(log, next, mx.remainder(next, 8), [0], { donate: true }) };
   });
@@ -48,10 +48,10 @@ deviceTest("Loop runs several steps of one submission, and peek() sees what fini
   mx.dispose(state);
 });
 
-deviceTest("Loop advances a state of several arrays in place", async () => {
+deviceTest("DeviceLoop advances a state of several arrays in place", async () => {
   const state = { count: stored([0], mx.int32), sum: stored([1, 2, 3]), last: [stored([[0.5]], mx.float16)] };
   const weight = stored([1, 10, 100]);
-  using loop = new Loop(state, ({ count, sum, last: [last] }) => ({
+  using loop = new DeviceLoop(state, ({ count, sum, last: [last] }) => ({
     count: mx.add(count, 1),
     sum: mx.add(sum, mx.multiply(weight, count)), // reads the old count
     last: [mx.multiply(last, 2)],
@@ -65,29 +65,29 @@ deviceTest("Loop advances a state of several arrays in place", async () => {
   assertEquals(state.sum.tolist(), [7, 62, 603]); // reading waits
 });
 
-deviceTest("Loop swaps arrays of its state", () => {
+deviceTest("DeviceLoop swaps arrays of its state", () => {
   const state = { a: stored([1, 2]), b: stored([3, 4]), c: stored([5, 6]) };
-  using loop = new Loop(state, ({ a, b, c }) => ({ a: b, b: c, c: mx.add(a, 10) }));
+  using loop = new DeviceLoop(state, ({ a, b, c }) => ({ a: b, b: c, c: mx.add(a, 10) }));
   loop.run();
   assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[3, 4], [5, 6], [11, 12]]);
   loop.run();
   assertEquals([state.a.tolist(), state.b.tolist(), state.c.tolist()], [[5, 6], [11, 12], [13, 14]]);
 });
 
-deviceTest("Loop shows the parts of a stack one by one, and writes them in place", () => {
+deviceTest("DeviceLoop shows the parts of a stack one by one, and writes them in place", () => {
   const rows = Array.from({ length: 6 }, (_, i) => [i, i + 0.25, i + 0.5, i + 0.75]);
   const all = stored(rows);
   const spaced = all.index(mx.Slice(1, null, 2)); // rows 1, 3 and 5, with gaps between them
   mx.eval(spaced);
-  const step = ({ parts: [stack], sum }: { parts: Stack[]; sum: mx.Tensor }) => {
+  const step = ({ parts: [stack], sum }: { parts: StackedTensors[]; sum: mx.Tensor }) => {
     const [a, b, c] = unstacked([stack]);
     const moved = mx.sliceUpdate(c, mx.add(b.index(mx.Slice(0, 1)), 100), mx.array([1], mx.int32), [0], {
       donate: true,
     });
-    return { parts: [new Stack([b, a, moved])], sum: mx.add(sum, mx.sum(a)) };
+    return { parts: [new StackedTensors([b, a, moved])], sum: mx.add(sum, mx.sum(a)) };
   };
-  const state = { parts: [new Stack(spaced)], sum: stored([0]) };
-  using loop = new Loop(state, step);
+  const state = { parts: [new StackedTensors(spaced)], sum: stored([0]) };
+  using loop = new DeviceLoop(state, step);
   loop.run();
   const [, one, , three, , five] = rows;
   const expected = [...rows];
@@ -98,38 +98,42 @@ deviceTest("Loop shows the parts of a stack one by one, and writes them in place
   assertEquals(spaced.tolist(), [one, three, [five[0], 101, five[2], five[3]]]);
   assertEquals(all.index(0).tolist(), rows[0]);
   assertEquals(state.sum.tolist(), [19]);
-  const other = new Stack(stored([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]));
-  using trace = new Trace(state, step);
-  using again = new Loop({ parts: [other], sum: stored([0]) }, trace); // of other strides
+  const other = new StackedTensors(stored([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]));
+  using trace = new TracedStep(state, step);
+  using again = new DeviceLoop({ parts: [other], sum: stored([0]) }, trace); // of other strides
   again.run();
   assertEquals((other.arrays as mx.Tensor).tolist(), [[5, 6, 7, 8], [1, 2, 3, 4], [9, 105, 11, 12]]);
 });
 
-deviceTest("Loop refuses stacks of parts that are not contiguous, and steps that return other arrays", () => {
+deviceTest("DeviceLoop refuses stacks of parts that are not contiguous, and steps that return other arrays", () => {
   const turned = stored([[1, 2, 3, 4], [5, 6, 7, 8]]).reshape([2, 2, 2]).transpose(0, 2, 1);
   mx.eval(turned);
-  assertThrows(() => new Loop({ x: new Stack(turned) }, (now) => now), mx.ValueError, "contiguous state");
-  const x = new Stack(stored([[1, 2, 3, 4], [5, 6, 7, 8]]));
   assertThrows(
-    () => new Loop({ x }, ({ x }) => ({ x: new Stack(unstacked([x]).slice(1)) })),
+    () => new DeviceLoop({ x: new StackedTensors(turned) }, (now) => now),
+    mx.ValueError,
+    "contiguous state",
+  );
+  const x = new StackedTensors(stored([[1, 2, 3, 4], [5, 6, 7, 8]]));
+  assertThrows(
+    () => new DeviceLoop({ x }, ({ x }) => ({ x: new StackedTensors(unstacked([x]).slice(1)) })),
     mx.ValueError,
     "2 arrays",
   );
   assertThrows(() => unstacked([x]), Error, "only the step");
 });
 
-deviceTest("Loop takes views of its own state as new values", () => {
+deviceTest("DeviceLoop takes views of its own state as new values", () => {
   const state = { x: stored([[1, 2], [3, 4]]), y: stored([1, 2, 3]) };
-  using loop = new Loop(state, ({ x, y }) => ({ x: x.T, y: y.index(mx.Slice(null, null, -1)) }));
+  using loop = new DeviceLoop(state, ({ x, y }) => ({ x: x.T, y: y.index(mx.Slice(null, null, -1)) }));
   loop.run();
   assertEquals([state.x.tolist(), state.y.tolist()], [[[1, 3], [2, 4]], [3, 2, 1]]);
   loop.run();
   assertEquals([state.x.tolist(), state.y.tolist()], [[[1, 2], [3, 4]], [1, 2, 3]]);
 });
 
-deviceTest("Loop writes donated updates where the state lies", () => {
+deviceTest("DeviceLoop writes donated updates where the state lies", () => {
   const state = { at: stored([0], mx.int32), ring: stored([0, 0, 0, 0]) };
-  using loop = new Loop(state, ({ at, ring }) => ({
+  using loop = new DeviceLoop(state, ({ at, ring }) => ({
     at: mx.remainder(mx.add(at, 1), 4),
     ring: mx.sliceUpdate(ring, mx.add(at.astype(mx.float32), 1), at, [0], { donate: true }),
   }));
@@ -137,9 +141,9 @@ deviceTest("Loop writes donated updates where the state lies", () => {
   assertEquals([state.at.tolist(), state.ring.tolist()], [[2], [1, 2, 3, 4]]);
 });
 
-deviceTest("Loop updates an array in place and keeps its old value where that is asked for", () => {
+deviceTest("DeviceLoop updates an array in place and keeps its old value where that is asked for", () => {
   const state = { now: stored([1, 2]), before: stored([0, 0]) };
-  using loop = new Loop(state, ({ now }) => ({
+  using loop = new DeviceLoop(state, ({ now }) => ({
     now: mx.sliceUpdate(now, mx.add(now.index(mx.Slice(0, 1)), 5), mx.array([0], mx.int32), [0], { donate: true }),
     before: now,
   }));
@@ -149,20 +153,20 @@ deviceTest("Loop updates an array in place and keeps its old value where that is
   assertEquals([state.now.tolist(), state.before.tolist()], [[11, 2], [6, 2]]);
 });
 
-deviceTest("Loop keeps state that its step passes on", () => {
+deviceTest("DeviceLoop keeps state that its step passes on", () => {
   const state = { x: stored([1]), constant: stored([7]) };
-  using loop = new Loop(state, ({ x, constant }) => ({ x: mx.add(x, constant), constant }));
+  using loop = new DeviceLoop(state, ({ x, constant }) => ({ x: mx.add(x, constant), constant }));
   loop.run();
   loop.run();
   assertEquals([state.x.tolist(), state.constant.tolist()], [[15], [7]]);
 });
 
-deviceTest("Loop changes what others make of the state", () => {
+deviceTest("DeviceLoop changes what others make of the state", () => {
   const x = mx.random.normal([64, 64], mx.float32, 0, 1, mx.random.key(1));
   const row = stored([new Array(64).fill(1)]);
   mx.eval(x);
   const rows = mx.array(mx.ones([40, 64]).tolist() as number[][]);
-  using loop = new Loop({ x }, ({ x }) => ({ x: mx.multiply(x, 2) }));
+  using loop = new DeviceLoop({ x }, ({ x }) => ({ x: mx.multiply(x, 2) }));
   const products = (): number[] =>
     [mx.matmul(row, x).index(0, 0).item(), mx.matmul(rows, x).index(9, 0).item()] as number[];
   const before = products(); // may keep the matrix in another layout
@@ -171,31 +175,35 @@ deviceTest("Loop changes what others make of the state", () => {
   before.forEach((v, i) => assert(Math.abs(after[i] - 2 * v) <= 1e-2 * Math.abs(v), `${after[i]} after ${v}`));
 });
 
-deviceTest("Loop refuses views, other shapes and other dtypes, and leaks nothing", () => {
+deviceTest("DeviceLoop refuses views, other shapes and other dtypes, and leaks nothing", () => {
   const x = stored([[1, 2], [3, 4]]);
-  assertThrows(() => new Loop({ x: x.T }, (s) => s), mx.ValueError, "contiguous state: found a view of shape (2, 2)");
+  assertThrows(
+    () => new DeviceLoop({ x: x.T }, (s) => s),
+    mx.ValueError,
+    "contiguous state: found a view of shape (2, 2)",
+  );
   const grown = (s: { x: mx.Tensor }) => ({ x: mx.concatenate([s.x, s.x]) });
-  assertThrows(() => new Loop({ x }, grown), mx.ValueError, "(2, 2) float32 became (4, 2) float32");
+  assertThrows(() => new DeviceLoop({ x }, grown), mx.ValueError, "(2, 2) float32 became (4, 2) float32");
   const cast = (s: { x: mx.Tensor }) => ({ x: s.x.astype(mx.float16) });
-  assertThrows(() => new Loop({ x }, cast), mx.ValueError, "(2, 2) float32 became (2, 2) float16");
+  assertThrows(() => new DeviceLoop({ x }, cast), mx.ValueError, "(2, 2) float32 became (2, 2) float16");
   const fails = (): never => {
     throw new Error("no step");
   };
-  assertThrows(() => new Loop({ x }, fails), Error, "no step");
+  assertThrows(() => new DeviceLoop({ x }, fails), Error, "no step");
   assertEquals(x.tolist(), [[1, 2], [3, 4]]);
 });
 
 deviceTest("a step that evaluates is refused", () => {
   const x = stored([1]);
   const step = (s: { x: mx.Tensor }) => (mx.add(s.x, 1).item(), s);
-  assertThrows(() => new Loop({ x }, step), mx.ValueError, "cannot evaluate or read its arrays");
+  assertThrows(() => new DeviceLoop({ x }, step), mx.ValueError, "cannot evaluate or read its arrays");
   using f = mx.compile((y: mx.Tensor) => (mx.eval(mx.add(y, 1)), y));
   assertThrows(() => f(x), mx.ValueError, "cannot evaluate or read its arrays");
 });
 
-deviceTest("Loop.dispose frees the step and leaves the state", () => {
+deviceTest("DeviceLoop.dispose frees the step and leaves the state", () => {
   const x = stored([1]);
-  const loop = new Loop(
+  const loop = new DeviceLoop(
     { x },
     (s) => ({ x: mx.exp(mx.matmul(mx.exp(s.x).reshape(1, 1), mx.ones([1, 1]))).reshape(1) }),
   );
@@ -205,15 +213,15 @@ deviceTest("Loop.dispose frees the step and leaves the state", () => {
 
 // ---- traces -----------------------------------------------------------------------------------------------------------------
 
-deviceTest("Trace runs over states of its shapes, and loops outlive it", () => {
+deviceTest("TracedStep runs over states of its shapes, and loops outlive it", () => {
   type Two = { x: mx.Tensor; y: mx.Tensor };
   const make = (a: number): Two => ({ x: stored([a, a]), y: stored([1, 2]) });
   const step = ({ x, y }: Two): Two => ({ x: mx.matmul(mx.stack([x, y]), x), y: mx.add(y, mx.sum(x)) });
   const [first, second] = [make(1), make(10)];
-  const trace = new Trace(first, step);
-  const loops = [new Loop(first, trace), new Loop(second, trace)];
+  const trace = new TracedStep(first, step);
+  const loops = [new DeviceLoop(first, trace), new DeviceLoop(second, trace)];
   assertThrows(
-    () => new Loop({ ...first, y: stored([1]) }, trace),
+    () => new DeviceLoop({ ...first, y: stored([1]) }, trace),
     mx.ValueError,
     "traced for (2,) float32: found (1,)",
   );
@@ -224,10 +232,10 @@ deviceTest("Trace runs over states of its shapes, and loops outlive it", () => {
   assertEquals([second.x.tolist(), second.y.tolist()], [[40900, 4860], [251, 252]]);
 });
 
-deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be there", async () => {
+deviceTest("TracedSteps.prepare() traces ahead of a loop, whose state need not be there", async () => {
   const weights = { tensors: [stored([3])] };
   let traced = 0;
-  using traces = new Traces(weights);
+  using traces = new TracedSteps(weights);
   const step = ({ x }: { x: mx.Tensor }): { x: mx.Tensor } => {
     traced++;
     return { x: mx.add(mx.multiply(x, weights.tensors[0]), 1) };
@@ -235,7 +243,7 @@ deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be the
   const shape = { x: mx.zeros([2]) };
   await Promise.all([1, 2].map(() => traces.prepare(traces.trace("step", shape, step))));
   const state = { x: stored([1, 2]) };
-  using loop = new Loop(state, traces.trace("step", state, step));
+  using loop = new DeviceLoop(state, traces.trace("step", state, step));
   loop.run(2);
   await traces.prepare(traces.trace("step", shape, step)); // beside steps that run
   assertEquals(state.x.tolist(), [13, 22]);
@@ -243,17 +251,17 @@ deviceTest("Traces.prepare() traces ahead of a loop, whose state need not be the
   traces[Symbol.dispose]();
 });
 
-deviceTest("Traces keeps what was used last, and loops with one key share a trace", () => {
+deviceTest("TracedSteps keeps what was used last, and loops with one key share a trace", () => {
   const weights = { tensors: [stored([2])] };
   const state = { x: stored([1]) };
   let traced = 0;
-  using traces = new Traces(weights);
+  using traces = new TracedSteps(weights);
   const run = (key: string): void => {
     const trace = traces.trace(key, state, ({ x }) => {
       traced++;
       return { x: mx.multiply(x, weights.tensors[0]) };
     });
-    using loop = new Loop(state, trace);
+    using loop = new DeviceLoop(state, trace);
     loop.run();
   };
   for (let i = 0; i < 6; i++) run("same");

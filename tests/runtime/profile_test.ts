@@ -4,7 +4,7 @@
 
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { Loop } from "../../src/array/loop.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
@@ -50,7 +50,7 @@ deviceTest("profile() counts dispatches and bytes by op, and times them when ask
 
 deviceTest("profile() counts every step of a submission", async () => {
   using count = stored([1]);
-  using loop = new Loop({ count }, (state) => ({ count: mx.add(state.count, 1) }));
+  using loop = new DeviceLoop({ count }, (state) => ({ count: mx.add(state.count, 1) }));
   const found = await mx.profile(async () => {
     loop.run(3);
     loop.run(4);

@@ -1,5 +1,5 @@
 /**
- * A program of its own for trial_test.ts: `trial_process.ts DEVICE MODEL [kill|exit|"" [SEQUENCES]]` has a loop over a model find
+ * A program of its own for megakernel_check_test.ts: `megakernel_check_process.ts DEVICE MODEL [kill|exit|"" [SEQUENCES]]` has a loop over a model find
  * out whether its layers run in one dispatch, and prints "done". With "kill" it is gone as soon as it notes that the test has
  * begun, with "exit" it ends there by itself.
  *
@@ -7,7 +7,7 @@
  */
 
 import * as mx from "../../mod.ts";
-import { Loop, Trace } from "../../src/array/loop.ts";
+import { DeviceLoop, TracedStep } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
@@ -17,7 +17,7 @@ import { options } from "../../src/schedule/plan/options.ts";
 export function tryOn(device: string): void {
   const { concurrent } = getBackend(device).limits;
   mx.setDefaultDevice(device);
-  Object.assign(options, { regions: "on", fast: "try", patience: concurrent ? undefined : 256 });
+  Object.assign(options, { regions: "on", fast: "try", spinLimit: concurrent ? undefined : 256 });
 }
 
 /** State of greedy steps. */
@@ -32,7 +32,7 @@ interface Greedy {
 export async function withSteps(
   model: LanguageModel,
   sequences: number,
-  use: (trace: Trace<Greedy>, state: Greedy) => Promise<void>,
+  use: (trace: TracedStep<Greedy>, state: Greedy) => Promise<void>,
 ): Promise<void> {
   using cache = mx.lm.KvCache.stack(Array.from({ length: sequences }, () => {
     const cache = model.makeCache();
@@ -43,7 +43,7 @@ export async function withSteps(
   using token = mx.full([sequences, 1], 11, mx.int32);
   using position = mx.zeros([sequences], mx.int32);
   const state: Greedy = { token, position, keys, values };
-  using trace = new Trace(state, ({ token, position, keys, values }): Greedy => {
+  using trace = new TracedStep(state, ({ token, position, keys, values }): Greedy => {
     const step = new StepCache(keys, values, position);
     const logits = model.forward(token, step).reshape([sequences, -1]);
     const next = mx.argmax(logits, -1).astype(mx.int32).reshape([sequences, 1]);
@@ -55,7 +55,7 @@ export async function withSteps(
 /** Has the test of the layers of a model made for some sequences, where it is open. */
 export function tryLayers(model: LanguageModel, sequences: number = 1): Promise<void> {
   return withSteps(model, sequences, async (trace, state) => {
-    using loop = new Loop(state, trace);
+    using loop = new DeviceLoop(state, trace);
     await loop.improve();
   });
 }

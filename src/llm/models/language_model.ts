@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Traces } from "../../array/loop.ts";
+import type { TracedSteps } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import type { ModelConfig } from "../config.ts";
 import type { Cache, KvCache } from "../kv_cache.ts";
@@ -14,7 +14,7 @@ export interface LanguageModel extends Disposable {
   /** What config.json says. */
   readonly config: ModelConfig;
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
-  readonly traces: Traces;
+  readonly traces: TracedSteps;
   /**
    * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). With a
    * cache, the tokens follow those that it holds.

@@ -9,7 +9,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
-import { Traces } from "../../array/loop.ts";
+import { TracedSteps } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted } from "../../graph/error.ts";
 import { checkTokens } from "../arguments.ts";
@@ -164,7 +164,7 @@ export class Model {
   /** What config.json says. */
   readonly config: Args;
   /** Steps of this model that were traced. */
-  readonly traces: Traces;
+  readonly traces: TracedSteps;
   readonly #weights: Weights;
   readonly #embedding: Embedding;
   readonly #blocks: readonly Block[];
@@ -175,7 +175,7 @@ export class Model {
   constructor(args: Args, weights: Weights) {
     this.config = args;
     this.#weights = weights;
-    this.traces = new Traces(weights);
+    this.traces = new TracedSteps(weights);
     const rope = new Rope(weights, args.headDim, args.ropeTheta, args.ropeScaling);
     this.#embedding = new Embedding(weights, "model.embed_tokens", args.vocabSize, args.hiddenSize);
     this.#blocks = Array.from(

@@ -8,14 +8,14 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { type Decoder, type DecoderSizes, LANES, THREADS } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
 import type { ReadyDecoder } from "./weights.ts";
 
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `fast.ts` says so. */
+/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `megakernel.ts` says so. */
 export type DecoderForm = "barriers" | "whole" | "steps";
 
 /** Looks at what is not complete before a dispatch is given up: some milliseconds. */
-export const PATIENCE = 16384;
+export const SPIN_LIMIT = 16384;
 
 /** What emits the dispatches of a decoder, of one sequence or of several. */
 export interface Emission {
@@ -46,22 +46,24 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
 }
 
 /** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
-const HELPERS = 64;
+const PREFETCH_THREADS = 64;
 const MOST_NEAR = 1 << 17;
 /** Positions that a thread has in flight at most where a workgroup has helpers. */
-const MOST_WITH_HELPERS = 6;
+const MOST_WITH_PREFETCH = 6;
 
 /**
  * Helpers in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay near are
  * better read once; and helpers stand at barriers of their own, which not every device counts as the same.
  */
-export function helpersOf({ sizes: s }: Decoder, unroll: number, backend: Backend): number {
+export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backend: Backend): number {
   const { limits } = backend;
   const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
   const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
   const fits = backend.has("decode_layers_near") && limits.concurrent && limits.subgroup === LANES &&
-    limits.maxThreads >= THREADS + HELPERS;
-  return fits && unroll <= MOST_WITH_HELPERS && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR ? HELPERS : 0;
+    limits.maxThreads >= THREADS + PREFETCH_THREADS;
+  return fits && unroll <= MOST_WITH_PREFETCH && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR
+    ? PREFETCH_THREADS
+    : 0;
 }
 
 /** Workgroups of qkv, attend and mlp. */
@@ -70,7 +72,7 @@ export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
 }
 
 /** Specialisation of all kernels of a decoder but for how they walk a cache. */
-export function specOf(d: Decoder, backend: Backend): Readonly<Record<string, number>> {
+export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
   return {
     HIDDEN: hidden,
@@ -86,7 +88,7 @@ export function specOf(d: Decoder, backend: Backend): Readonly<Record<string, nu
 }
 
 /** Push constants of all kernels of a decoder over caches of `capacity` rows. */
-export function pushOf(d: Decoder, capacity: number): Readonly<Record<string, number>> {
+export function decodePush(d: DecoderSpec, capacity: number): Readonly<Record<string, number>> {
   return {
     capacity,
     vocabulary: d.vocabulary,

@@ -9,13 +9,13 @@
  * @module
  */
 
-import { type Caches, type DecoderForm, type Emission, normsOf, PATIENCE, pushOf, specOf } from "./emission.ts";
+import { type Caches, decodePush, type DecoderForm, type Emission, normsOf, specOf, SPIN_LIMIT } from "./emission.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { type Decoder, type DecoderSizes, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
-import { emitEnd, type HeadResults, headResults } from "./emit_sampling_tail.ts";
+import { type DecoderSizes, type DecoderSpec, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
+import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import type { ReadyDecoder } from "./weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -35,7 +35,7 @@ const BEGIN_WORKGROUPS = 4;
 const LEAST_SEQUENCES = { whole: 3, barriers: 6 } as const;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
-/** Phases of a layer, in the order of their bits in batch_layers.comp. */
+/** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
 const PHASE_COUNT = 5;
 /** Depth of a step of the products. */
 const STEP = 64;
@@ -68,9 +68,9 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
  * Why a decoder of several sequences takes a grid of the kernels of one; undefined where the kernels of several serve it. `form`
  * is how those would wait, "whole" also where a test is still to tell.
  */
-export function batchMisfit(
+export function batchUnsupportedReason(
   backend: Backend,
-  d: Decoder,
+  d: DecoderSpec,
   form: keyof typeof LEAST_SEQUENCES,
 ): string | undefined {
   const { sizes: s } = d;
@@ -126,11 +126,11 @@ export class BatchEmitter {
     const { l, ready: { decoder: d }, capacity } = emission;
     this.#e = emission;
     this.#spec = { ...specOf(d, l.backend), SEQUENCES: sequencesOf(d) };
-    this.#push = pushOf(d, capacity);
+    this.#push = decodePush(d, capacity);
   }
 
   /** The residual of each sequence before the first layer, and all else that opens a token. */
-  begin(x: Decoder["x"], position: Value, freqs: Value | undefined): void {
+  begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined): void {
     const table = "table" in x
       ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
       : [undefined, undefined, undefined, undefined];
@@ -155,7 +155,7 @@ export class BatchEmitter {
       this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
         threads,
         spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
-        push: { ...this.#push, layer, layers: count, phases, patience: options.patience ?? PATIENCE },
+        push: { ...this.#push, layer, layers: count, phases, patience: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + count),
         workgroups: WORKGROUPS,
       });
@@ -217,5 +217,5 @@ export function emitBatch(
   emitter.layers(caches);
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);
-  emitEnd(l, results, sequences, d.vocabulary, d.token, d.end, value, done);
+  emitSamplingTail(l, results, sequences, d.vocabulary, d.token, d.end, value, done);
 }

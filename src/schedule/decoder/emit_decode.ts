@@ -7,13 +7,13 @@
 import type { QuantizedMatrix } from "../plan/pattern.ts";
 import {
   type Caches,
+  decodePush,
   type DecoderForm,
   type Emission,
-  helpersOf,
   normsOf,
-  PATIENCE,
-  pushOf,
+  prefetchThreads,
   specOf,
+  SPIN_LIMIT,
   walkOf,
   workgroupsOf,
 } from "./emission.ts";
@@ -21,28 +21,28 @@ import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import {
-  type Decoder,
+  type Accumulators,
   type DecoderSizes,
+  type DecoderSpec,
   kernel,
   type Phase,
   sequencesOf,
-  type Sums,
   THREADS,
   type TokenRow,
 } from "./spec.ts";
-import { emitEnd, emitEndLogprobs, endsInHead, type HeadResults, headResults, replaced } from "./emit_sampling_tail.ts";
+import {
+  emitSamplingTail,
+  emitTailLogprobs,
+  endsInHead,
+  type HeadResults,
+  headResults,
+  replaced,
+} from "./emit_sampling_tail.ts";
 import { all, type ReadyDecoder } from "./weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
-import {
-  checkedSpec,
-  type Choice,
-  type DrawBuffers,
-  emitCounts,
-  pushOf as pushOfChoice,
-  ringSize,
-} from "../ops/sampling.ts";
+import { checkedSpec, type Choice, type DrawBuffers, emitCounts, ringSize, samplingPush } from "../ops/sampling.ts";
 
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
@@ -50,18 +50,18 @@ const COPIES = 2;
 const HEAD_WORKGROUPS = 528;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
-/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode_layers.comp and batch_layers.comp. */
+/** Layers of the largest decoder that runs in one dispatch: rows of the table in decode/layers.comp and decode_batched/layers.comp. */
 export const MOST_LAYERS = 64;
 /** Workgroups of the largest one: a sum counts its additions in 8 bits. */
 export const MOST_WORKGROUPS = 255;
-/** Bits of the phases in decode_layers.comp. */
+/** Bits of the phases in decode/layers.comp. */
 const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
 
 /**
  * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
  * which takes turns with `turns` places of `residual` bytes.
  */
-export function stateOf(s: DecoderSizes, capacity: number, sums: Sums, form: DecoderForm): {
+export function stateOf(s: DecoderSizes, capacity: number, sums: Accumulators, form: DecoderForm): {
   readonly bytes: number;
   readonly before: number;
   readonly residual: number;
@@ -95,14 +95,14 @@ export class DecoderEmitter {
     this.#sequences = sequencesOf(d);
     this.#spec = { ...specOf(d, l.backend), COPIES, UNROLL: 1, ROUNDS: 1, BITS: d.sizes.bits };
     this.#walk = { UNROLL: unroll, ROUNDS: rounds };
-    this.#push = pushOf(d, capacity);
+    this.#push = decodePush(d, capacity);
   }
 
   /**
    * The residual before the first layer: a vector, or the embedding of a token; and all else that opens it. What goes in front of
    * the first of several tokens only is `opening`.
    */
-  begin(x: Decoder["x"], position: Value, freqs: Value | undefined, opening: boolean = false): void {
+  begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined, opening: boolean = false): void {
     const table = "table" in x ? [this.#plain(x.ids), ...this.#table(x.table)] : NONE;
     const vector = "table" in x ? undefined : this.#plain(x);
     const buffers = [this.#e.state, position, vector, ...table, freqs];
@@ -137,13 +137,13 @@ export class DecoderEmitter {
     const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
       this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + helpers,
-        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { HELPERS: helpers } : {}) },
-        push: { ...this.#push, layer, layers, phases, patience: options.patience ?? PATIENCE },
+        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { PREFETCH_THREADS: helpers } : {}) },
+        push: { ...this.#push, layer, layers, phases, patience: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
     if (this.#e.form === "whole") {
-      const helpers = helpersOf(d, this.#walk.UNROLL, this.#e.l.backend);
+      const helpers = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
       return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
     }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
@@ -210,7 +210,7 @@ export class DecoderEmitter {
         ...checkedSpec(choice),
       },
       {
-        ...pushOfChoice(choice, this.#sequences, vocabulary, head.best.shape[1]),
+        ...samplingPush(choice, this.#sequences, vocabulary, head.best.shape[1]),
         layer: layers.length,
       },
     );
@@ -298,12 +298,12 @@ export function emitDecoder(
   if (looped && d.end) {
     const buffers = replaced(d.end, value, done);
     emitter.draw(looped, d.end.choice, results, buffers);
-    emitEndLogprobs(l, results, sequencesOf(d), d.vocabulary, d.end, buffers, value, done);
-  } else emitEnd(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
+    emitTailLogprobs(l, results, sequencesOf(d), d.vocabulary, d.end, buffers, value, done);
+  } else emitSamplingTail(l, results, sequencesOf(d), d.vocabulary, d.token, d.end, value, done);
 }
 
 /** The token that a decoder reads, where it is the one that the step before chose, at the position behind it. */
-function loopedToken({ x, position, end }: Decoder, value: (node: Node) => Value): TokenRow | undefined {
+function loopedToken({ x, position, end }: DecoderSpec, value: (node: Node) => Value): TokenRow | undefined {
   if (!end || !("table" in x)) return undefined;
   const same = (a: Node, b: Node): boolean => value(a).slot === value(b).slot && value(a).offset === value(b).offset;
   return same(x.ids, end.next.parameter) && same(position, end.position.parameter) ? x : undefined;

@@ -9,7 +9,7 @@
  *   product    gate and up as one, silu(gate) * up
  *   product    down projection, in parts
  *
- * The residual is float32 from the first addition on. `region_prompt.ts` finds the regions; here are their weights and dispatches.
+ * The residual is float32 from the first addition on. `match/prefill.ts` finds the regions; here are their weights and dispatches.
  *
  * @module
  */
@@ -31,7 +31,13 @@ import {
   PRODUCTS,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import { type Closing, findPrompt, type Joint, type Opening, type Turns } from "./match/prefill.ts";
+import {
+  type AttentionEpilogue,
+  type AttentionPrologue,
+  findPrompt,
+  type Joint,
+  type RopeAngles,
+} from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 
@@ -40,13 +46,13 @@ const SHRINK = 16;
 /** Threads of a workgroup of add_norm. */
 const THREADS = 256;
 
-interface ReadyOpening {
-  readonly region: Opening;
+interface ReadyPrologue {
+  readonly region: AttentionPrologue;
   readonly qkv: Fragments;
 }
 
-interface ReadyClosing {
-  readonly region: Closing;
+interface ReadyEpilogue {
+  readonly region: AttentionEpilogue;
   readonly o: Fragments;
   readonly gateUp: Fragments;
   readonly down: Fragments;
@@ -72,18 +78,18 @@ export class Prompt {
   readonly #l: Lowering;
   readonly #value: (node: Node) => Value;
   readonly #done: (node: Node, value: Value) => void;
-  readonly #openings = new Map<Node, ReadyOpening>();
-  readonly #byResidual = new Map<Node, ReadyOpening>();
-  readonly #closings = new Map<Node, ReadyClosing>();
+  readonly #prologues = new Map<Node, ReadyPrologue>();
+  readonly #byResidual = new Map<Node, ReadyPrologue>();
+  readonly #epilogues = new Map<Node, ReadyEpilogue>();
   readonly #residuals = new Map<Node, Residual>();
   readonly #tables = new Map<string, Value>();
-  readonly #emitted = new Set<ReadyOpening | ReadyClosing>();
+  readonly #emitted = new Set<ReadyPrologue | ReadyEpilogue>();
 
   /** `value` gives the value of a node outside, whether its turn has come or not; `done` takes those of results. */
   constructor(
     l: Lowering,
-    openings: readonly ReadyOpening[],
-    closings: readonly ReadyClosing[],
+    prologues: readonly ReadyPrologue[],
+    epilogues: readonly ReadyEpilogue[],
     explanation: string,
     value: (node: Node) => Value,
     done: (node: Node, value: Value) => void,
@@ -92,24 +98,24 @@ export class Prompt {
     this.#value = value;
     this.#done = done;
     this.explanation = explanation;
-    for (const opening of openings) {
-      this.#byResidual.set(opening.region.x, opening);
-      for (const node of opening.region.results) this.#openings.set(node, opening);
+    for (const prologue of prologues) {
+      this.#byResidual.set(prologue.region.x, prologue);
+      for (const node of prologue.region.results) this.#prologues.set(node, prologue);
     }
-    for (const closing of closings) {
-      this.#closings.set(closing.region.out, closing);
-      l.asHalf.add(closing.region.attention);
+    for (const epilogue of epilogues) {
+      this.#epilogues.set(epilogue.region.out, epilogue);
+      l.asHalf.add(epilogue.region.attention);
     }
-    this.inside = new Set([...openings, ...closings].flatMap(({ region }) => [...region.inside]));
+    this.inside = new Set([...prologues, ...epilogues].flatMap(({ region }) => [...region.inside]));
   }
 
   /** Emits what gives a node inside its value, unless that was done before or another node will do it. */
   emit(node: Node): void {
-    const opening = this.#openings.get(node);
-    const closing = this.#closings.get(node);
-    if (opening) this.#open(opening);
-    else if (closing && !closing.linked) {
-      this.#close(closing);
+    const prologue = this.#prologues.get(node);
+    const epilogue = this.#epilogues.get(node);
+    if (prologue) this.#open(prologue);
+    else if (epilogue && !epilogue.linked) {
+      this.#close(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
       this.#addNorm(this.#residual(node), out, undefined);
       this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
@@ -117,7 +123,7 @@ export class Prompt {
     }
   }
 
-  #once(region: ReadyOpening | ReadyClosing): boolean {
+  #once(region: ReadyPrologue | ReadyEpilogue): boolean {
     const first = !this.#emitted.has(region);
     this.#emitted.add(region);
     return first;
@@ -128,14 +134,14 @@ export class Prompt {
   }
 
   #residual(node: Node): Residual {
-    const closing = this.#closings.get(node);
-    if (closing?.linked) this.#close(closing);
+    const epilogue = this.#epilogues.get(node);
+    if (epilogue?.linked) this.#close(epilogue);
     return this.#residuals.get(node) ?? { value: this.#plain(node), own: false };
   }
 
-  #open(opening: ReadyOpening): void {
-    if (!this.#once(opening)) return;
-    const { region: r, qkv } = opening;
+  #open(prologue: ReadyPrologue): void {
+    if (!this.#once(prologue)) return;
+    const { region: r, qkv } = prologue;
     const l = this.#l;
     const rows = r.batch * r.rows;
     const normed = this.#norm(r.x, rows, r.norm, r.eps);
@@ -181,12 +187,12 @@ export class Prompt {
     this.#done(r.values, { ...heads, offset: (r.heads + r.kvHeads) * r.headDim, shape, strides });
   }
 
-  #close(closing: ReadyClosing): void {
-    if (!this.#once(closing)) return;
-    const { region: r, o, gateUp, down } = closing;
+  #close(epilogue: ReadyEpilogue): void {
+    if (!this.#once(epilogue)) return;
+    const { region: r, o, gateUp, down } = epilogue;
     const l = this.#l;
-    const opening = this.#byResidual.get(r.x);
-    if (opening) this.#open(opening); // it reads the residual that is changed here
+    const prologue = this.#byResidual.get(r.x);
+    if (prologue) this.#open(prologue); // it reads the residual that is changed here
     const [batch, heads, seq, dim] = r.attention.shape;
     const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
     const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
@@ -250,7 +256,7 @@ export class Prompt {
   }
 
   /** Cosines and sines of `rows` positions, made once for all layers. */
-  #table({ dims, base, scale, offset, position, freqs }: Turns, rows: number): Value {
+  #table({ dims, base, scale, offset, position, freqs }: RopeAngles, rows: number): Value {
     const key = [dims, base, scale, offset, position?.id, freqs?.id, rows].join(" ");
     let table = this.#tables.get(key);
     if (!table) {
@@ -279,42 +285,42 @@ export function openPrompt(
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): Prompt | string | undefined {
-  const { openings, closings, ...found } = findPrompt(graph, wanted);
+  const { prologues, epilogues, ...found } = findPrompt(graph, wanted);
   const reasons = new Set(found.reasons);
-  if (openings.length + closings.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
+  if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
   if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
-  const rows = openings[0]?.rows ?? closings[0].rows;
-  const [{ columns, k }] = [...openings.map((o) => o.qkv), ...closings.map((c) => c.gateUp)];
+  const rows = prologues[0]?.rows ?? epilogues[0].rows;
+  const [{ columns, k }] = [...prologues.map((o) => o.qkv), ...epilogues.map((c) => c.gateUp)];
   if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
 
   const packed = (joint: Joint, gated = false): Fragments | undefined => {
-    const misfit = misfitOf(l, joint);
+    const reason = unsupportedReason(l, joint);
     const parts = joint.matrices.map((m) => [m.codes, m.scales, m.biases].map(leaf));
     const matrix = { ...joint, parts: parts as Value[][], gated };
-    const values = misfit === undefined && parts.flat().every((v) => v !== undefined)
+    const values = reason === undefined && parts.flat().every((v) => v !== undefined)
       ? fragments(l, matrix)
       : undefined;
-    if (!values) reasons.add(misfit ?? NO_ROOM);
+    if (!values) reasons.add(reason ?? NO_ROOM);
     return values && { matrix, packed: values };
   };
-  const opened: ReadyOpening[] = [];
-  for (const region of openings) {
+  const opened: ReadyPrologue[] = [];
+  for (const region of prologues) {
     const qkv = packed(region.qkv);
     if (qkv) opened.push({ region, qkv });
   }
-  const closed: Omit<ReadyClosing, "linked">[] = [];
-  for (const region of closings) {
+  const closed: Omit<ReadyEpilogue, "linked">[] = [];
+  for (const region of epilogues) {
     const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
     if (o && gateUp && down) closed.push({ region, o, gateUp, down });
   }
   const regions = new Set([...opened, ...closed].flatMap(({ region }) => [...region.inside]));
-  const linked = closed.map((closing) => {
-    const { out } = closing.region;
+  const linked = closed.map((epilogue) => {
+    const { out } = epilogue.region;
     const read = graph.readers.get(out) ?? [];
-    const of = (list: readonly { readonly region: Opening | Closing }[]): number =>
+    const of = (list: readonly { readonly region: AttentionPrologue | AttentionEpilogue }[]): number =>
       list.filter(({ region }) => region.x === out).length;
     const linked = !wanted.has(out) && read.every((r) => regions.has(r)) && of(opened) === 1 && of(closed) <= 1;
-    return { ...closing, linked };
+    return { ...epilogue, linked };
   });
   const explanation =
     `prompt of ${rows} rows: ${opened.length} layers fused before attention, ${closed.length} behind it` +
@@ -325,7 +331,7 @@ export function openPrompt(
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
 /** Why the kernels cannot serve a matrix on this device. */
-function misfitOf(l: Lowering, { bits, groupSize }: Joint): string | undefined {
+function unsupportedReason(l: Lowering, { bits, groupSize }: Joint): string | undefined {
   const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
   const served = kernels.every((row) => runsOn(l.backend, { threads: PRODUCT_THREADS, ...row }));
   if (kernels.length === 0 || !served) {

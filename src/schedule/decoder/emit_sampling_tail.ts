@@ -9,12 +9,12 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
-import type { StepEnd } from "./spec.ts";
+import type { SamplingTail } from "./spec.ts";
 import type { Value } from "../plan/value.ts";
-import { type DrawBuffers, emitDraw, emitTelling, LARGEST, looksAtAll, scratchFor } from "../ops/sampling.ts";
+import { type DrawBuffers, emitDraw, emitTailLogprobsOf, LARGEST, looksAtAll, scratchFor } from "../ops/sampling.ts";
 
 /** Whether a step's end needs all logits, not just the largest one. */
-function needsAll({ choice, logprobs }: StepEnd): boolean {
+function needsAll({ choice, logprobs }: SamplingTail): boolean {
   return looksAtAll(choice) || logprobs !== undefined;
 }
 
@@ -39,7 +39,7 @@ export function headResults(
   rows: number,
   vocabulary: number,
   workgroups: number,
-  end: StepEnd | undefined,
+  end: SamplingTail | undefined,
   value: (node: Node) => Value,
 ): HeadResults {
   const recent = end?.penalty && value(end.penalty.recent);
@@ -60,13 +60,13 @@ export function headResults(
 }
 
 /** Whether the head can end a step alone: nothing but the largest logit matters. */
-export function endsInHead(end: StepEnd): boolean {
+export function endsInHead(end: SamplingTail): boolean {
   return !needsAll(end) && !end.penalty;
 }
 
 /** What a step's end writes, where the old values of the state are. `value` and `done` are those of the decoder. */
 export function replaced(
-  end: StepEnd,
+  end: SamplingTail,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): DrawBuffers {
@@ -87,13 +87,13 @@ export function replaced(
  * Emits the choice of a token from the head's results: into `token`, or with `end` to where the state's new values replace the
  * old ones. `value` and `done` are those of the decoder.
  */
-export function emitEnd(
+export function emitSamplingTail(
   l: Lowering,
   head: HeadResults,
   rows: number,
   vocabulary: number,
   token: Node | undefined,
-  end: StepEnd | undefined,
+  end: SamplingTail | undefined,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
 ): void {
@@ -102,7 +102,7 @@ export function emitEnd(
     const buffers = replaced(end, value, done);
     if (end.fed) l.copy(value(end.fed), buffers.position!);
     emit(buffers);
-    emitEndLogprobs(l, head, rows, vocabulary, end, buffers, value, done);
+    emitTailLogprobs(l, head, rows, vocabulary, end, buffers, value, done);
   } else if (token) {
     const out = l.temporary(token.shape, token.dtype);
     emit({ out });
@@ -111,12 +111,12 @@ export function emitEnd(
 }
 
 /** Emits what a step's end tells of its token, if anything, once `buffers` have it. `value` and `done` are those of the decoder. */
-export function emitEndLogprobs(
+export function emitTailLogprobs(
   l: Lowering,
   head: HeadResults,
   rows: number,
   vocabulary: number,
-  { logprobs }: StepEnd,
+  { logprobs }: SamplingTail,
   { next, position }: DrawBuffers,
   value: (node: Node) => Value,
   done: (node: Node, value: Value) => void,
@@ -124,7 +124,7 @@ export function emitEndLogprobs(
   if (!logprobs) return;
   const ring = value(logprobs.parameter);
   done(logprobs.value, ring);
-  emitTelling(l, logprobs.top, rows, vocabulary, head, next!, position, {
+  emitTailLogprobsOf(l, logprobs.top, rows, vocabulary, head, next!, position, {
     ...ring,
     shape: [rows, ...ring.shape.slice(-2)],
   });

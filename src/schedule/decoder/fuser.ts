@@ -6,7 +6,7 @@
 
 import { explain, explainFallback } from "../../backend/explain.ts";
 import type { Fuser } from "../plan/fusion.ts";
-import { batchMisfit } from "./emit_batched.ts";
+import { batchUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { openPrompt } from "./emit_prefill.ts";
 import { findDecoder } from "./match/decode_step.ts";
@@ -21,7 +21,7 @@ export const decodeFuser: Fuser = {
     if (found === undefined) return undefined;
     const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leaf, (decoder) => {
       const form = knownForm(l, decoder, true);
-      return batchMisfit(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+      return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
     });
     if (typeof found === "string" || typeof ready === "string") {
       explainFallback(`decoder step: op by op, because ${ready}`);

@@ -37,7 +37,7 @@ function words(...shape: number[]): { readonly shape: readonly number[]; readonl
   return { shape, dtype: uint32 };
 }
 
-/** [workgroup][task][group][row]: see decode_qkv.comp. */
+/** [workgroup][task][group][row]: see decode/qkv.comp. */
 export function qkvAffine({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
   const per = heads / kvHeads;
   const groups = hidden / groupSize;

@@ -2,10 +2,10 @@
  * Decoding beyond what Vulkan promises: all layers in one dispatch, whose workgroups wait for each other.
  *
  * That ends only where all workgroups run at the same time. So it is tried only in loops, on devices that are likely to do so,
- * and after a test (`trial.ts`), which runs while decoding already goes on with barriers. The verdict is kept on disk for
+ * and after a test (`megakernel_check.ts`), which runs while decoding already goes on with barriers. The result is kept on disk for
  * device, driver, build and sizes. Every wait is bounded besides; one that runs out is seen when the loop's steps are awaited,
- * with {@link FastPathFailure}, and from then on decoders of that device wait by barriers. `VKMX_FAST=0` switches all this off,
- * `VKMX_FAST=1` tests every device. What is known also decides which kernels serve a few sequences (`batch.ts`).
+ * with {@link MegakernelFailure}, and from then on decoders of that device wait by barriers. `VKMX_FAST=0` switches all this off,
+ * `VKMX_FAST=1` tests every device. What is known also decides which kernels serve a few sequences (`emit_batched.ts`).
  *
  * @module
  */
@@ -13,10 +13,10 @@
 import { type DecoderForm, walkOf, workgroupsOf } from "./emission.ts";
 import type { Backend } from "../../backend/backend.ts";
 import { recall, remember } from "../../backend/devices.ts";
-import { type Decoder, sequencesOf, sumsOf } from "./spec.ts";
+import { accumulatorsOf, type DecoderSpec, sequencesOf } from "./spec.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
 import type { ReadyDecoder } from "./weights.ts";
-import { batchMisfit, isOneRound } from "./emit_batched.ts";
+import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { explain } from "../../backend/explain.ts";
 import type { Lowering } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
@@ -26,8 +26,8 @@ import { type Leaf, sameBits } from "./megakernel_check.ts";
 const MOST_ATTEMPTS = 3;
 
 /** Thrown where the steps of a loop are awaited that did not end well; their results are void. */
-export class FastPathFailure extends Error {
-  override name = "FastPathFailure";
+export class MegakernelFailure extends Error {
+  override name = "MegakernelFailure";
 }
 
 /** What a status word says. */
@@ -38,27 +38,27 @@ const REASONS: Readonly<Record<number, string>> = {
 };
 
 /** Verdicts of this process, by what was asked; promises while a test runs. */
-const verdicts = new WeakMap<Backend, Map<string, boolean | Promise<boolean>>>();
+const probeResults = new WeakMap<Backend, Map<string, boolean | Promise<boolean>>>();
 /** Devices where a loop failed. */
 const failed = new WeakSet<Backend>();
 
 /** How a decoder waits, by itself or, as a `batch`, in the kernels of several sequences; undefined where only a test can tell. */
-export function knownForm(l: Lowering, decoder: Decoder, batch: boolean): DecoderForm | undefined {
+export function knownForm(l: Lowering, decoder: DecoderSpec, batch: boolean): DecoderForm | undefined {
   const { sizes, layers, x } = decoder;
   const { backend } = l;
   const single = (): boolean =>
-    backend.has("decode_layers") && sumsOf(backend) === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
+    backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
     workgroupsOf(sizes) <= MOST_WORKGROUPS;
   const fits = layers.length <= MOST_LAYERS && (batch || single());
   if (!l.repeats || !fits || failed.has(backend)) return "barriers";
   if (options.fast !== "auto" && options.fast !== "try") return options.fast;
   if (options.fast === "auto" && !backend.limits.concurrent) return "barriers";
-  const table = verdictsOf(backend);
-  const question = questionOf(backend, decoder, batch);
-  const verdict = table.get(question) ?? recalled(backend, question);
-  if (typeof verdict !== "boolean") return undefined;
-  table.set(question, verdict);
-  return verdict ? "whole" : "barriers";
+  const table = probeResultsOf(backend);
+  const key = probeKey(backend, decoder, batch);
+  const result = table.get(key) ?? recalled(backend, key);
+  if (typeof result !== "boolean") return undefined;
+  table.set(key, result);
+  return result ? "whole" : "barriers";
 }
 
 /** How a decoder waits. Where only a test can tell, it is by barriers for now, and the lowering gets a {@link Trial}. */
@@ -67,26 +67,26 @@ export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): Decod
   const known = knownForm(l, decoder, batch);
   if (known) return known;
   const { backend } = l;
-  const table = verdictsOf(backend);
-  const question = questionOf(backend, decoder, batch);
+  const table = probeResultsOf(backend);
+  const key = probeKey(backend, decoder, batch);
   l.trial = async () => {
-    const verdict = table.get(question) ?? judge(l, ready, leaf, question, table);
-    table.set(question, verdict);
-    if (await verdict) return "now";
-    return batch && batchMisfit(backend, decoder, "barriers") !== undefined ? "next" : undefined;
+    const result = table.get(key) ?? runCheck(l, ready, leaf, key, table);
+    table.set(key, result);
+    if (await result) return "now";
+    return batch && batchUnsupportedReason(backend, decoder, "barriers") !== undefined ? "next" : undefined;
   };
   return "barriers";
 }
 
-function verdictsOf(backend: Backend): Map<string, boolean | Promise<boolean>> {
-  const table = verdicts.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
-  verdicts.set(backend, table);
+function probeResultsOf(backend: Backend): Map<string, boolean | Promise<boolean>> {
+  const table = probeResults.get(backend) ?? new Map<string, boolean | Promise<boolean>>();
+  probeResults.set(backend, table);
   return table;
 }
 
 /** What a process before found; undefined where none ended a test, unless too many began one. */
-function recalled(backend: Backend, question: string): boolean | undefined {
-  const answer = recall(backend.description, question);
+function recalled(backend: Backend, key: string): boolean | undefined {
+  const answer = recall(backend.description, key);
   const attempts = attemptsIn(answer);
   if (answer !== "works" && answer !== "fails" && attempts < MOST_ATTEMPTS) return undefined;
   const what = attempts > 0 ? `was tested ${attempts} times without an end` : `${answer} (known)`;
@@ -99,24 +99,24 @@ function attemptsIn(answer: string | undefined): number {
   return Number(/^trying (\d+)$/.exec(answer ?? "")?.[1] ?? 0);
 }
 
-/** Tests, and keeps the verdict in `table` and on disk. Where no test can be made, nothing is kept on disk. */
-async function judge(
+/** Tests, and keeps the result in `table` and on disk. Where no test can be made, nothing is kept on disk. */
+async function runCheck(
   l: Lowering,
   ready: ReadyDecoder,
   leaf: Leaf,
-  question: string,
+  key: string,
   table: Map<string, boolean | Promise<boolean>>,
 ): Promise<boolean> {
   const { backend } = l;
-  const before = attemptsIn(recall(backend.description, question));
-  const note = (answer: string): void => remember(backend.description, question, answer);
+  const before = attemptsIn(recall(backend.description, key));
+  const note = (answer: string): void => remember(backend.description, key, answer);
   // A program that ends by itself while it tests was not taken with the test.
   const ends = (): void => note(`trying ${before}`);
   globalThis.addEventListener("unload", ends);
   let works = false;
   try {
     works = await sameBits(l, ready, leaf, () => note(`trying ${before + 1}`));
-    if (works) await backend.saveAsync(); // whoever knows the verdict finds the pipelines
+    if (works) await backend.saveAsync(); // whoever knows the result finds the pipelines
     note(works ? "works" : "fails");
     explain(`one dispatch for all layers ${works ? "works" : "fails"} (tested)`);
   } catch (error) {
@@ -125,7 +125,7 @@ async function judge(
   } finally {
     globalThis.removeEventListener("unload", ends);
   }
-  table.set(question, works);
+  table.set(key, works);
   return works;
 }
 
@@ -138,19 +138,19 @@ export function checkStatus(backend: Backend, status: number): void {
   }
   failed.add(backend);
   if (status === WAITED) {
-    for (const question of verdicts.get(backend)?.keys() ?? []) remember(backend.description, question, "fails");
+    for (const key of probeResults.get(backend)?.keys() ?? []) remember(backend.description, key, "fails");
   }
-  throw new FastPathFailure(`decoding in one dispatch failed on ${backend.name}: ${reason}`);
+  throw new MegakernelFailure(`decoding in one dispatch failed on ${backend.name}: ${reason}`);
 }
 
 /** Forgets that a loop failed on a device: for tests. */
 export function forgive(backend: Backend): void {
   failed.delete(backend);
-  verdicts.delete(backend);
+  probeResults.delete(backend);
 }
 
-/** What the verdict depends on besides device, driver and build. */
-function questionOf(backend: Backend, decoder: Decoder, batch: boolean): string {
+/** What the result depends on besides device, driver and build. */
+function probeKey(backend: Backend, decoder: DecoderSpec, batch: boolean): string {
   const { sizes, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
   const walk = batch

@@ -157,7 +157,7 @@ function addedUp(words: BigInt64Array, hidden: number): BigInt64Array {
   return sums;
 }
 
-/** Sums that are waited for inside of a dispatch lie beside their counts. */
+/** Accumulators that are waited for inside of a dispatch lie beside their counts. */
 function withoutCounts(sums: BigInt64Array, form: DecoderForm): BigInt64Array {
   return form === "barriers" ? sums : sums.map((sum) => sum >> 8n);
 }

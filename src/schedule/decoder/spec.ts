@@ -1,6 +1,6 @@
 /**
- * A decoder of one token of a sequence, or of several: what `regions.ts` finds in a graph, the sizes that it may have, and what all
- * kernels that run it share. `decoder_ready.ts` brings its weights into place, `decoder_emit.ts` and `batch.ts` run it.
+ * A decoder of one token of a sequence, or of several: what `match/decode_step.ts` finds in a graph, the sizes that it may have, and what all
+ * kernels that run it share. `weights.ts` brings its weights into place, `emit_decode.ts` and `emit_batched.ts` run it.
  *
  * @module
  */
@@ -65,7 +65,7 @@ export interface TokenRow {
 }
 
 /** New values of a loop's state, by the parameter that they replace. */
-export interface StepEnd {
+export interface SamplingTail {
   /** How the token is chosen. */
   readonly choice: Choice;
   /** Recent tokens (n,) whose logits are multiplied by `factor` where negative and divided by it elsewhere. */
@@ -85,7 +85,7 @@ export interface StepEnd {
 }
 
 /** All state that a step's end updates. */
-export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): readonly StateUpdate[] {
+export function updatesOf({ next, position, key, rings, logprobs }: SamplingTail): readonly StateUpdate[] {
   return [next, position, ...(key ? [key] : []), ...rings, ...(logprobs ? [logprobs] : [])];
 }
 
@@ -93,7 +93,7 @@ export function updatesOf({ next, position, key, rings, logprobs }: StepEnd): re
 export const MOST_RINGS = 2;
 
 /** A decoder of one token of each sequence, found in a graph. */
-export interface Decoder extends DecoderStep {
+export interface DecoderSpec extends DecoderStep {
   /** The token's embedding, or the parts to look it up with. */
   readonly x: Node | TokenRow;
   readonly layers: readonly DecoderLayer[];
@@ -107,7 +107,7 @@ export interface Decoder extends DecoderStep {
   /** Whether anything but the argmax reads the logits. */
   readonly keepsLogits: boolean;
   /** The end of a step of a loop, where the token is all that the state's rest needs. */
-  readonly end: StepEnd | undefined;
+  readonly end: SamplingTail | undefined;
 }
 
 /** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
@@ -117,26 +117,26 @@ export const THREADS = 256;
 /** Threads that the kernels want to exchange values by shuffles. */
 export const LANES = 32;
 /** Kinds of sums, the best first; a device takes the first one whose kernels it has. */
-const SUMS = ["u64", "i32", "f32"] as const;
-export type Sums = typeof SUMS[number];
+const ACCUMULATORS = ["u64", "i32", "f32"] as const;
+export type Accumulators = typeof ACCUMULATORS[number];
 
 /** A kernel of a token. */
 export type Phase = "begin" | "qkv" | "attend" | "mlp" | "head" | "greedy" | "draw";
 
 /** The kernel of a phase for a kind of sums. */
-export function kernel(phase: Phase, sums: Sums): KernelName {
+export function kernel(phase: Phase, sums: Accumulators): KernelName {
   return `decode_${phase}_${sums}`;
 }
 
 /** The kind of sums that decoders run with; undefined where the device has no kernels for them. */
-export function sumsOf(backend: Backend): Sums | undefined {
-  const order = options.sums === undefined ? SUMS : [options.sums, ...SUMS];
+export function accumulatorsOf(backend: Backend): Accumulators | undefined {
+  const order = options.sums === undefined ? ACCUMULATORS : [options.sums, ...ACCUMULATORS];
   return order.find((sums) => backend.has(kernel("qkv", sums)));
 }
 
 /** Why the kernels cannot serve these sizes on this device; undefined when they can. */
-export function decoderMisfit(backend: Backend, s: DecoderSizes): string | undefined {
-  if (!sumsOf(backend)) return `${backend.name} has no decode kernels`;
+export function decoderUnsupportedReason(backend: Backend, s: DecoderSizes): string | undefined {
+  if (!accumulatorsOf(backend)) return `${backend.name} has no decode kernels`;
   const { maxThreads, subgroup } = backend.limits;
   if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
@@ -161,11 +161,11 @@ export function decoderMisfit(backend: Backend, s: DecoderSizes): string | undef
  * that is the plain layout (B, H, capacity, D).
  */
 export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly keys: number; readonly values: number } {
-  const fits = options.fuse && options.regions !== "off" && decoderMisfit(backend, sizes) === undefined;
+  const fits = options.fuse && options.regions !== "off" && decoderUnsupportedReason(backend, sizes) === undefined;
   return fits ? { keys: 4, values: 8 } : { keys: sizes.headDim, values: sizes.headDim };
 }
 
 /** Sequences that a decoder advances by a token. */
-export function sequencesOf({ position }: Pick<Decoder, "position">): number {
+export function sequencesOf({ position }: Pick<DecoderSpec, "position">): number {
   return sizeOf(position.shape);
 }

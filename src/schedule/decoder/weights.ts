@@ -7,7 +7,14 @@
 import type { QuantizedMatrix } from "../plan/pattern.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
-import { type Decoder, decoderMisfit, MOST_SEQUENCES, sequencesOf, type Sums, sumsOf } from "./spec.ts";
+import {
+  type Accumulators,
+  accumulatorsOf,
+  type DecoderSpec,
+  decoderUnsupportedReason,
+  MOST_SEQUENCES,
+  sequencesOf,
+} from "./spec.ts";
 import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./layouts.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -31,26 +38,26 @@ interface Weights {
 
 /** A decoder whose weights are in place. */
 export interface ReadyDecoder extends Weights {
-  readonly decoder: Decoder;
+  readonly decoder: DecoderSpec;
   /** Whether the kernels of several sequences run it. */
   readonly batch: boolean;
-  readonly sums: Sums;
+  readonly sums: Accumulators;
   /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
   readonly norms: Value;
 }
 
 /**
  * Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves,
- * `batchMisfit` why the kernels of several sequences do not serve.
+ * `batchUnsupportedReason` why the kernels of several sequences do not serve.
  */
 export function readyDecoder(
   l: Lowering,
-  d: Decoder,
+  d: DecoderSpec,
   leaf: (node: Node) => Value | undefined,
-  batchMisfit: (d: Decoder) => string | undefined,
+  batchUnsupportedReason: (d: DecoderSpec) => string | undefined,
 ): ReadyDecoder | string {
-  const misfit = decoderMisfit(l.backend, d.sizes);
-  if (misfit !== undefined) return misfit;
+  const reason = decoderUnsupportedReason(l.backend, d.sizes);
+  if (reason !== undefined) return reason;
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   for (const { keys, values } of d.layers) {
     for (const update of [keys, values]) {
@@ -66,9 +73,9 @@ export function readyDecoder(
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
-    weights && { decoder: d, batch, sums: sumsOf(l.backend)!, ...weights, norms: norms[0] };
+    weights && { decoder: d, batch, sums: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
   if (sequencesOf(d) > 1) {
-    const why = batchMisfit(d);
+    const why = batchUnsupportedReason(d);
     const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
@@ -78,7 +85,7 @@ export function readyDecoder(
 
 /** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
 function besideCodes(
-  d: Decoder,
+  d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
 ): Weights | undefined {
   const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
@@ -96,7 +103,7 @@ function besideCodes(
 }
 
 /** Weights where several sequences share them: fragments, which are those of prompts but for the head. */
-function fragmentsOf(l: Lowering, d: Decoder, leaf: (node: Node) => Value | undefined): Weights | undefined {
+function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (
     matrices: readonly QuantizedMatrix[],

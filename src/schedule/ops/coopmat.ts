@@ -2,7 +2,7 @@
  * Cooperative matrices: in which form a device has them, and whether that is the form that the kernels know.
  *
  * The driver decides which elements of a matrix each lane holds. A kernel asks it once per device; weights are repacked into
- * that order when they are first multiplied by many rows (`matrix_products.ts`). A device with an unknown order is told once on
+ * that order when they are first multiplied by many rows (`coopmat_matmul.ts`). A device with an unknown order is told once on
  * stderr and served by the portable kernels, as are shapes that the tables of products and attention do not name.
  *
  * @module

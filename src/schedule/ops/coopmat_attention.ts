@@ -1,6 +1,6 @@
 /**
  * Attention of many queries on cooperative matrices: which kernel serves, and its dispatch. What the driver must answer about
- * its matrices is asked in matrices.ts.
+ * its matrices is asked in coopmat.ts.
  *
  * @module
  */

@@ -2,7 +2,7 @@
  * One lowering rule per op: how a node becomes views and dispatches.
  *
  * Grids and workgroup sizes follow the header comments of the shaders. The record is exhaustive: a new op without a rule
- * does not compile. Families of ops have files of their own: indexed.ts, products.ts, reductions.ts.
+ * does not compile. Families of ops have files of their own: indexing.ts, matmul.ts, reduce.ts.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { dequantized } from "./embedding.ts";
 import { attention, matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
-import { emitLogprobs, emitSample, pushOf, samples } from "./sampling.ts";
+import { emitLogprobs, emitSample, hasSampleKernel, samplingPush } from "./sampling.ts";
 
 const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
 
@@ -173,13 +173,13 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     const out = l.temporary(node.shape, node.dtype);
     const [rows, cols] = logits.shape;
     const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
-    if (samples(l.backend, cols)) {
+    if (hasSampleKernel(l.backend, cols)) {
       emitSample(l, choice, ...inputs, out);
       return out;
     }
     l.emit("sample", [...inputs, out], {
       spec: { DTYPE_IN: logits.dtype.code },
-      push: pushOf(choice, rows, cols, 0),
+      push: samplingPush(choice, rows, cols, 0),
       workgroups: rows,
     });
     return out;

@@ -35,12 +35,12 @@ const PARTS_TO_ONE = 4;
 const MOST_TOLD = 64;
 
 /** Whether a kernel tells log probabilities of tokens and of the `top` likeliest on a device. */
-export function tells(backend: Backend, cols: number, top: number): boolean {
-  return samples(backend, cols) && top <= MOST_TOLD && top < cols;
+export function hasLogprobsKernel(backend: Backend, cols: number, top: number): boolean {
+  return hasSampleKernel(backend, cols) && top <= MOST_TOLD && top < cols;
 }
 
 /** Whether the kernels serve rows of that many logits on a device. */
-export function samples(backend: Backend, cols: number): boolean {
+export function hasSampleKernel(backend: Backend, cols: number): boolean {
   return backend.has("sample_draw") && backend.limits.maxThreads >= THREADS && cols <= MOST_COLS;
 }
 
@@ -111,7 +111,7 @@ export function emitCounts(l: Lowering, choice: Choice, rows: number, cols: numb
     l.emit("sample_histogram", [logits, best, scratch], {
       threads: THREADS,
       spec: { DTYPE_IN: logits.dtype.code },
-      push: pushOf(choice, rows, cols, best.shape[1]),
+      push: samplingPush(choice, rows, cols, best.shape[1]),
       workgroups: [slices, rows, 1],
     });
   }
@@ -138,7 +138,7 @@ export function emitDraw(
     threads: THREADS,
     spec: { DTYPE_IN: logits?.dtype.code ?? 0, FEW: Number(few), ...checkedSpec(choice) },
     push: {
-      ...pushOf(choice, rows, cols, best.shape[1]),
+      ...samplingPush(choice, rows, cols, best.shape[1]),
       log_size: ringSize(rings[0]),
       recent_size: ringSize(rings[1]),
     },
@@ -156,7 +156,7 @@ export function emitSample(l: Lowering, choice: Choice, logits: Value, uniforms:
 /** Emits op `logprobs`: logits (rows, cols) and tokens (rows,) to (rows, 1 + 2 top), some rows at a time. */
 export function emitLogprobs(l: Lowering, top: number, logits: Value, tokens: Value, out: Value): void {
   inTurns(l, logits, true, (source, rows, cols, part) => {
-    emitTelling(l, top, rows, cols, source, part(tokens), undefined, part(out));
+    emitTailLogprobsOf(l, top, rows, cols, source, part(tokens), undefined, part(out));
   });
 }
 
@@ -164,7 +164,7 @@ export function emitLogprobs(l: Lowering, top: number, logits: Value, tokens: Va
  * Emits log probabilities of tokens (rows,) and of the `top` likeliest, in `out`: (rows, 1 + 2 top), or where there are positions
  * (rows,) a ring for each row (rows, size, 1 + 2 top), written at position modulo its size.
  */
-export function emitTelling(
+export function emitTailLogprobsOf(
   l: Lowering,
   top: number,
   rows: number,
@@ -178,7 +178,7 @@ export function emitTelling(
   l.emit("logprobs", [logits, best, scratch, tokens, positions, out], {
     threads: THREADS,
     spec: { DTYPE_IN: logits!.dtype.code },
-    push: { ...pushOf(choice, rows, cols, best.shape[1]), log_size: positions ? out.shape[1] : 1 },
+    push: { ...samplingPush(choice, rows, cols, best.shape[1]), log_size: positions ? out.shape[1] : 1 },
     workgroups: [Math.ceil(cols / SLICE), rows, 1],
   });
 }
@@ -204,7 +204,7 @@ function inTurns(
     l.emit("sample_best", [part(logits), best, scratch], {
       threads: THREADS,
       spec: { DTYPE_IN: logits.dtype.code },
-      push: pushOf(LARGEST, rows, cols, slices),
+      push: samplingPush(LARGEST, rows, cols, slices),
       workgroups: [slices, rows, 1],
     });
     emit({ logits: part(logits), best, scratch }, rows, cols, part);
@@ -212,7 +212,7 @@ function inTurns(
 }
 
 /** The push fields of a choice from rows of which the largest logits of `bests` parts are known; rings are left out. */
-export function pushOf(choice: Choice, rows: number, cols: number, bests: number): Record<string, number> {
+export function samplingPush(choice: Choice, rows: number, cols: number, bests: number): Record<string, number> {
   const { temperature, topP, minP, topK } = choice;
   return { rows, cols, temperature, top_p: topP, min_p: minP, top_k: topK, bests, log_size: 1, recent_size: 1 };
 }

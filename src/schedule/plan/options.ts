@@ -28,21 +28,21 @@ export const options: {
   /** How decode kernels add, where the device can; else the best deterministic way. */
   sums: "u64" | "i32" | "f32" | undefined;
   /**
-   * How decoders wait inside of a loop: "auto" as `fast.ts` finds, "try" with its test on every device; else always in one
+   * How decoders wait inside of a loop: "auto" as `decoder/megakernel.ts` finds, "try" with its test on every device; else always in one
    * dispatch ("whole"), in the same kernels with a dispatch for each phase ("steps"), or by barriers.
    */
   fast: "auto" | "try" | "whole" | "steps" | "barriers";
   /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */
   batch: "auto" | "on" | "off";
   /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
-  patience: number | undefined;
+  spinLimit: number | undefined;
 } = {
   fuse: true,
   regions: "auto",
   sums: undefined,
   fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
   batch: "auto",
-  patience: undefined,
+  spinLimit: undefined,
 };
 
 /**

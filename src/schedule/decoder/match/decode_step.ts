@@ -14,15 +14,15 @@ import type { StateUpdate } from "../../plan/fusion.ts";
 import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { type Decoder, type DecoderSizes, updatesOf } from "../spec.ts";
+import { type DecoderSizes, type DecoderSpec, updatesOf } from "../spec.ts";
 
-import { findEnd } from "./sampling_tail.ts";
+import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
-  readonly decoder: Decoder;
+  readonly decoder: DecoderSpec;
   /** Where it stands in the order: its logits. */
   readonly last: Node;
   /** Nodes that need no lowering of their own. */
@@ -77,7 +77,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   const logits = walk.upward(product);
   // The caches hold the row of a prompt already; one of many rows is only the last layer's.
   const late = first.cached;
-  const ending = findEnd(walk, logits, first.position, state, late);
+  const ending = findSamplingTail(walk, logits, first.position, state, late);
   const found = late || !ending?.end.fed ? ending : undefined;
   const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
   const readers = walk.readers(logits);
@@ -90,7 +90,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   if (token) walk.inside.delete(token);
   for (const node of end ? found!.inside : []) walk.inside.add(node);
 
-  const decoder: Decoder = {
+  const decoder: DecoderSpec = {
     sizes,
     x: embedding(walk, x, sizes),
     layers,
@@ -146,7 +146,7 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 }
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
-function takeDead(walk: Walk, decoder: Decoder): void {
+function takeDead(walk: Walk, decoder: DecoderSpec): void {
   const needed = new Set<unknown>([decoder.position, decoder.freqs, decoder.norm, ...Object.values(decoder.head)]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
@@ -167,7 +167,7 @@ function takeDead(walk: Walk, decoder: Decoder): void {
 }
 
 /** The embedding of tokens in a quantized table, or the rows as they are. */
-function embedding(walk: Walk, node: Node, sizes: DecoderSizes): Decoder["x"] {
+function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"] {
   const row = walk.peek(node);
   if (
     row.op !== "dequantize" || attrsOf(row, "dequantize").bits !== sizes.bits ||
@@ -228,7 +228,7 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
 }
 
-function checkDtypes(d: Decoder): void {
+function checkDtypes(d: DecoderSpec): void {
   const weights = [d.norm, d.head.scales, d.head.biases];
   for (const l of d.layers) {
     weights.push(l.norm, l.qNorm, l.kNorm, l.mlpNorm);

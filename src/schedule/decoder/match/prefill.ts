@@ -1,8 +1,8 @@
 /**
  * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows go through it.
  *
- * A layer falls into two of them. Its {@link Opening} is everything before attention: norm, q, k and v, the norms and turns of
- * their heads, the rows that go into the cache. Its {@link Closing} is everything behind it: output projection, residual, norm,
+ * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and turns of
+ * their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything behind it: output projection, residual, norm,
  * gate and up, silu, down projection, residual. Each is found by itself, so whatever does not match runs op by op between those
  * that do. Attention itself stays an op.
  *
@@ -32,7 +32,7 @@ export interface Joint {
 }
 
 /** Rotation by positions from `offset` on. */
-export interface Turns {
+export interface RopeAngles {
   readonly dims: number;
   readonly base: number;
   readonly scale: number;
@@ -43,7 +43,7 @@ export interface Turns {
 }
 
 /** What comes before attention. */
-export interface Opening {
+export interface AttentionPrologue {
   /** The residual (…, T, hidden). */
   readonly x: Node;
   readonly norm: Node;
@@ -58,7 +58,7 @@ export interface Opening {
   readonly qNorm: Node | undefined;
   readonly kNorm: Node;
   readonly headEps: number;
-  readonly turns: Turns;
+  readonly turns: RopeAngles;
   /** Turned heads (B, H, T, D). */
   readonly queries: Node | undefined;
   readonly keys: Node;
@@ -74,7 +74,7 @@ export interface Opening {
 }
 
 /** What comes behind attention. */
-export interface Closing {
+export interface AttentionEpilogue {
   readonly attention: Node;
   /** The residual before attention. */
   readonly x: Node;
@@ -93,15 +93,15 @@ export interface Closing {
 
 /** What was found in a graph, in its order, and why other parts that look like it do not match. */
 export interface PromptRegions {
-  readonly openings: readonly Opening[];
-  readonly closings: readonly Closing[];
+  readonly prologues: readonly AttentionPrologue[];
+  readonly epilogues: readonly AttentionEpilogue[];
   readonly reasons: ReadonlySet<string>;
 }
 
 /** The regions of a prompt in a graph. */
 export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptRegions {
-  const openings: Opening[] = [];
-  const closings: Closing[] = [];
+  const prologues: AttentionPrologue[] = [];
+  const epilogues: AttentionEpilogue[] = [];
   const reasons = new Set<string>();
   const attempt = <T>(find: (walk: Walk) => T | undefined, found: T[]): void => {
     try {
@@ -120,12 +120,12 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
     const append = node.op === "dynamicSliceUpdate" ? appendOf(node) : undefined;
     if (append) written.set(append.source, append);
   }
-  for (const [norm, ropes] of turned) attempt((walk) => findOpening(walk, norm, ropes, written), openings);
+  for (const [norm, ropes] of turned) attempt((walk) => findOpening(walk, norm, ropes, written), prologues);
   for (const node of graph.order) {
     if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || rowsOf(node) < LEAST_ROWS) continue;
-    attempt((walk) => findClosing(walk, node), closings);
+    attempt((walk) => findClosing(walk, node), epilogues);
   }
-  return { openings, closings, reasons };
+  return { prologues, epilogues, reasons };
 }
 
 function rowsOf({ shape }: Node): number {
@@ -166,7 +166,7 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 
 // ---- behind attention -----------------------------------------------------------------------------------------------
 
-function findClosing(walk: Walk, node: Node): Closing | undefined {
+function findClosing(walk: Walk, node: Node): AttentionEpilogue | undefined {
   const isMultiply = (n: Node): boolean => n.op === "elementwise" && attrsOf(n, "elementwise").fn === "multiply";
   const mlp = residual(walk, node, isMultiply);
   if (!mlp) return undefined;
@@ -207,7 +207,7 @@ function findClosing(walk: Walk, node: Node): Closing | undefined {
 }
 
 /** The rows of the last layer that the head wants: only they need to go through what follows attention. */
-function taken(walk: Walk, node: Node): Pick<Closing, "out" | "taken"> {
+function taken(walk: Walk, node: Node): Pick<AttentionEpilogue, "out" | "taken"> {
   const [gather, ...more] = walk.readers(node);
   const fits = more.length === 0 && gather?.op === "gather" && !walk.wanted.has(node) && gather.inputs[0] === node &&
     gather.inputs[1] !== node && attrsOf(gather, "gather").axis === 1 && node.shape.length === 3 && node.shape[0] === 1;
@@ -229,7 +229,7 @@ function normBehind(rope: Node): Node | undefined {
   return node;
 }
 
-function turnsOf(walk: Walk, rope: Node): Turns {
+function turnsOf(walk: Walk, rope: Node): RopeAngles {
   const { dims, traditional, base, scale, offset, offsetInput, hasFreqs } = attrsOf(rope, "rope");
   expect(!traditional && offsetInput !== "batch", "heads are not turned half by half from one position on");
   expect(dims === rope.shape[3], "the heads are not turned whole");
@@ -243,7 +243,7 @@ function findOpening(
   norm: Node,
   ropes: readonly Node[],
   written: ReadonlyMap<Node, Written>,
-): Opening {
+): AttentionPrologue {
   const isQuery = (rope: Node): boolean =>
     walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
   const queries = ropes.find(isQuery);

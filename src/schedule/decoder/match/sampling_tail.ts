@@ -9,7 +9,7 @@
  */
 
 import type { StateUpdate } from "../../plan/fusion.ts";
-import { MOST_RINGS, type StepEnd, updatesOf } from "../spec.ts";
+import { MOST_RINGS, type SamplingTail, updatesOf } from "../spec.ts";
 import { type Dtype, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
@@ -19,8 +19,8 @@ import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
 import type { Walk } from "../../plan/pattern.ts";
 
 /** The end of a step, and the nodes between the logits and the new state. */
-export interface FoundEnd {
-  readonly end: StepEnd;
+export interface FoundTail {
+  readonly end: SamplingTail;
   readonly inside: ReadonlySet<Node>;
 }
 
@@ -30,7 +30,7 @@ interface Chosen {
   /** What it is chosen from. */
   readonly row: Node;
   readonly choice: Choice;
-  readonly penalty: StepEnd["penalty"];
+  readonly penalty: SamplingTail["penalty"];
   /** The node (rows, 2, 2) of the split keys whose second halves are drawn from, and the keys. */
   readonly split: { readonly halves: Node; readonly key: Node } | undefined;
 }
@@ -40,13 +40,13 @@ interface Chosen {
  * that was fed: state, or state plus how many other tokens were fed before it. With `late` the end comes behind everything that
  * reads the position.
  */
-export function findEnd(
+export function findSamplingTail(
   walk: Walk,
   logits: Node,
   position: Node,
   state: readonly StateUpdate[],
   late: boolean = false,
-): FoundEnd | undefined {
+): FoundTail | undefined {
   const rows = sizeOf(position.shape);
   const chosen = findChoice(walk, logits, rows);
   if (!chosen) return undefined;
@@ -143,7 +143,7 @@ function findChoice(walk: Walk, logits: Node, rows: number): Chosen | undefined 
 }
 
 /** logits with where(seen < 0, seen * factor, seen / factor) written at the recent tokens, seen being what stood there. */
-function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): StepEnd["penalty"] {
+function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): SamplingTail["penalty"] {
   const [, indices, lowered] = scatter.inputs;
   const recent = viewed(indices);
   if (
