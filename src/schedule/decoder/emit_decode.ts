@@ -137,7 +137,7 @@ export class DecoderEmitter {
     const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
       this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + helpers,
-        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { PREFETCH_THREADS: helpers } : {}) },
+        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { HELPERS: helpers } : {}) },
         push: { ...this.#push, layer, layers, phases, patience: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + layers),
         workgroups,
