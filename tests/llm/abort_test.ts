@@ -30,7 +30,7 @@ async function assertBatches(
   const outcome = await aborted;
   clearTimeout(timer);
   if (!fast || outcome === "enough") assertEquals(outcome, "enough");
-  else assertEquals(outcome.texts, [expected, expected]);
+  else for (const text of outcome.texts) assert(expected.startsWith(text), text);
   assertEquals(await beside, expected);
 }
 
@@ -65,7 +65,8 @@ for (const device of DEVICES) {
       const own = i % 2 === 0 ? {} : { cache, cachePrompt: true };
       const outcome = await mx.lm.generate(model, tokenizer, long, { ...options, ...own, signal }).catch((r) => r);
       clearTimeout(timer);
-      assertEquals(outcome, fast && typeof outcome === "string" ? expected : i);
+      if (fast && typeof outcome === "string") assert(expected.startsWith(outcome), outcome);
+      else assertEquals(outcome, i);
     }
     assert(mx.getPeakMemory() - before < 4 * each, "prompts that were aborted pile up");
 

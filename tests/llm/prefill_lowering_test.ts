@@ -133,3 +133,20 @@ Deno.test("prompts on a device whose workgroups are small take no kernel with mo
       assert(size < 300 || matrices, `${size} rows take no matrices at all`);
     }
   }));
+
+Deno.test("a step in one dispatch for all layers lowers with and without prefetch warps", () =>
+  lowering({}, mx.float16, 1024, async (model) => {
+    options.fast = "whole";
+    const backend = getBackend("wasm");
+    for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_near"]] as const) {
+      Object.assign(backend, { limits: { ...backend.limits, concurrent } });
+      const { kernels } = await mx.profile(async () => {
+        using cache = model.makeCache();
+        const settings = { maxTokens: 3, processors: [], contextSize: 0, cache, prefillStepSize: 2048 };
+        await Array.fromAsync(mx.lm.generateStep([1, 2], model, { ...settings, sampler: mx.lm.makeSampler() }));
+      }, { timed: false });
+      assert(kernels.some((row) => row.kernel === kernel), `no ${kernel}: ${kernels.map((row) => row.kernel)}`);
+      await model.traces.idle();
+      model.traces[Symbol.dispose]();
+    }
+  }));
