@@ -67,7 +67,10 @@ async function promptState(
     using loop = new DeviceLoop(state, (now) => {
       let logits!: mx.Tensor;
       const { sampler } = choosing;
-      const seen = Object.assign((row: mx.Tensor, key: mx.Tensor) => sampler(logits = row, key), { key: sampler.key });
+      const seen = Object.assign((row: mx.Tensor, key: mx.Tensor) => sampler(logits = row, key), {
+        key: sampler.key,
+        graph: sampler.graph,
+      });
       const next = promptStep(model, { ...choosing, sampler: seen }, now);
       return { ...next, other: other && other(logits, next.token.reshape([-1]), next.position) };
     });
