@@ -108,9 +108,11 @@ uint64_t element_address(uint64_t address, int i, uint bytes) { return address +
 uint flat_workgroup() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 uint flat_thread() { return flat_workgroup() * THREADS + gl_LocalInvocationID.x; }
 
-// x within float16's range; NaN and infinities stay, which clamp() may turn into numbers. They are told by their bits, since
-// compilers may assume that they do not occur.
-float within_half(float x) { return (floatBitsToUint(x) & 0x7f800000u) == 0x7f800000u ? x : clamp(x, -65504.0, 65504.0); }
+// x within float16's range; NaN where it is NaN or infinite, which clamp() may turn into numbers. That is told by its bits, since
+// compilers may assume that it does not occur.
+float within_half(float x) {
+    return (floatBitsToUint(x) & 0x7f800000u) == 0x7f800000u ? uintBitsToFloat(0x7fc00000u) : clamp(x, -65504.0, 65504.0);
+}
 vec2 within_half(vec2 x) { return vec2(within_half(x.x), within_half(x.y)); }
 vec4 within_half(vec4 x) { return vec4(within_half(x.xy), within_half(x.zw)); }
 
