@@ -96,8 +96,8 @@ fn portableHost(b: *Build) std.Target.Query {
 /// Passes what the generator reads, in the order of tables.Sources.
 fn addTableArgs(b: *Build, run: *Build.Step.Run) void {
     for ([_][]const u8{
-        "shaders/kernels.zon", "shaders/include/push.h",        "shaders/include/plan.h",
-        "shaders/include/dtype.h",     "shaders/include/elementwise.h", "runtime-c/vk_runtime.h",
+        "shaders/kernels.zon",     "shaders/include/push.h",        "shaders/include/plan.h",
+        "shaders/include/dtype.h", "shaders/include/elementwise.h", "runtime-c/vk_runtime.h",
     }) |path| run.addFileArg(b.path(path));
 }
 

@@ -24,7 +24,7 @@ AddressSanitizer and UndefinedBehaviorSanitizer. Needs gcc with libasan and libu
 const LIBRARY = `${ROOT}zig-out/sanitize/libvk_runtime.so`;
 
 /** The tests of the library below the backends. */
-const FFI_TESTS = ["ffi_test.ts", "ffi_plan_test.ts", "ffi_pipelines_test.ts", "ffi_faults_test.ts"];
+const FFI_TESTS = ["ffi", "ffi_plan", "ffi_pipelines", "ffi_faults"].map((name) => `tests/runtime/${name}_test.ts`);
 
 /** What vkrt_test_plant() does by number, and what a report calls it. */
 const PLANTED = [
@@ -125,12 +125,12 @@ await runMain(PROGRAM, async ({ calls = 100_000, seed = 1 }, files) => {
       tell(result.ok && silent, name, `${texts.join("\n")}${result.stdout}\n${result.stderr}`);
       return result;
     };
-    for (const file of files.length > 0 ? files : FFI_TESTS.map((name) => `tests/${name}`)) {
+    for (const file of files.length > 0 ? files : FFI_TESTS) {
       const { stdout } = await work(file, ["test", "-A", "--no-check", ...imports, file]);
       if (!/^ok \| [1-9]/m.test(stdout)) tell(false, `${file} ran no test`);
     }
     if (files.length === 0) {
-      const program = (name: string): string[] => ["run", "-A", "--no-check", ...imports, `tests/${name}`];
+      const program = (name: string): string[] => ["run", "-A", "--no-check", ...imports, `tests/support/${name}`];
       await work(`${calls} forged, stale and NULL calls, seed ${seed}`, [
         ...program("forged_calls.ts"),
         `${calls}`,

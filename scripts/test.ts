@@ -14,7 +14,7 @@ import { importArguments } from "./imports.ts";
 import { casesOf, rowsOf } from "./reliability_checks.ts";
 import { writeResult } from "./results.ts";
 import { setup } from "./setup.ts";
-import { exists, ROOT, run, TOOLS } from "./tools.ts";
+import { exists, run, testFiles, TOOLS } from "./tools.ts";
 
 const LAYER = "VkLayer_khronos_validation.json";
 const LAYER_FOLDERS = ["/usr/share", "/usr/local/share", "/etc", "/opt/homebrew/share"];
@@ -74,14 +74,13 @@ export async function test(
 async function testDevice(device: string, args: readonly string[]): Promise<Counts> {
   const flags = args.filter((arg) => arg.startsWith("-"));
   const named = args.filter((arg) => !arg.startsWith("-"));
-  const all = Array.from(Deno.readDirSync(`${ROOT}tests`), ({ name }) => `tests/${name}`);
-  const files = named.length > 0 ? named : all.filter((name) => name.endsWith("_test.ts")).sort();
+  const files = named.length > 0 ? named : testFiles();
   const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device };
   const total = { passed: 0, failed: 0, skipped: [] as string[] };
   const work = async (): Promise<void> => {
     for (let file = files.shift(); file; file = files.shift()) {
       const start = performance.now();
-      const name = file.replaceAll(/.*\/|_test\.ts$/g, "");
+      const name = file.replaceAll(/^tests\/|_test\.ts$/g, "").replaceAll("/", "-");
       const { passed, failed, skipped } = await test(name, [...flags, file], env, false);
       const seconds = ((performance.now() - start) / 1000).toFixed(1);
       console.log(`${file}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds} s)`);

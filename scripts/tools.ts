@@ -15,6 +15,13 @@ export const ROOT: string = fileURLToPath(new URL("../", import.meta.url));
 /** Folder for tools that setup provides; git ignores it. */
 export const TOOLS: string = `${ROOT}.tools`;
 
+/** All test files, from the root on, sorted. */
+export function testFiles(folder: string = "tests"): string[] {
+  return Array.from(Deno.readDirSync(ROOT + folder)).flatMap(({ name, isDirectory }) =>
+    isDirectory ? testFiles(`${folder}/${name}`) : name.endsWith("_test.ts") ? [`${folder}/${name}`] : []
+  ).sort();
+}
+
 /** What a finished program left. */
 export interface Finished {
   /** Whether it exited with 0. */

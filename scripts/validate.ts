@@ -11,7 +11,7 @@
 
 import { print, runMain } from "../examples/cli.ts";
 import { importArguments } from "./imports.ts";
-import { ROOT, run, TOOLS } from "./tools.ts";
+import { run, testFiles, TOOLS } from "./tools.ts";
 import { test } from "./test.ts";
 
 const LAYER = { VK_INSTANCE_LAYERS: "VK_LAYER_KHRONOS_validation" };
@@ -28,7 +28,7 @@ const PASSES = [
     name: "GPU-assisted checks",
     env: { VK_LAYER_ENABLES: "VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT", VKMX_QUEUE_IDLE: "1" },
     planted: { bounds: "out of bounds" },
-    tests: /^(ops|views|lookup|\w+_kernel)_test\.ts$/,
+    tests: /\/(ops\/(ops|views|embedding_lookup)|kernels\/\w+)_test\.ts$/,
   },
 ] as const;
 
@@ -63,12 +63,10 @@ async function deviceOf(name: string | undefined): Promise<string> {
 const PROGRAM = { name: "test:validate", operand: "[test files]", about: ABOUT, flags: FLAGS };
 
 await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
-  const names = chosen.map((path) => path.replace(/^.*\//, ""));
-  const all = Array.from(Deno.readDirSync(`${ROOT}tests`), ({ name }) => name).filter((name) =>
-    name.endsWith("_test.ts")
-  );
-  const filesOf = (tests: RegExp): string[] =>
-    all.filter((name) => tests.test(name) && (names.length === 0 || names.includes(name))).sort();
+  const filesOf = (tests: RegExp): string[] => {
+    const all = testFiles().filter((path) => tests.test(path));
+    return chosen.length === 0 ? all : all.filter((path) => chosen.some((name) => path.endsWith(name)));
+  };
   if (list) {
     for (const { name, tests } of PASSES) print(`${name}:\n  ${filesOf(tests).join("\n  ")}\n`);
     return 0;
@@ -100,13 +98,13 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
     const sum = { tests: 0, instances: 0, messages: 0, idle: [] as string[] };
     for (const file of filesOf(tests)) {
       const start = performance.now();
-      const { passed, failed, skipped } = await test("validate", [`tests/${file}`], env, false);
+      const { passed, failed, skipped } = await test("validate", [file], env, false);
       const { instances, messages } = await takeLog(log);
       const seconds = ((performance.now() - start) / 1000).toFixed(0);
       const counts = `${passed} passed, ${failed} failed, ${skipped.length} skipped`;
       tell(
         failed === 0 && messages.length === 0,
-        `tests/${file}: ${counts}; ${messages.length} messages in ${instances} processes (${seconds} s)`,
+        `${file}: ${counts}; ${messages.length} messages in ${instances} processes (${seconds} s)`,
         messages,
       );
       total.passed += passed;
