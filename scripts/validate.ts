@@ -11,21 +11,24 @@
 
 import { print, runMain } from "../examples/cli.ts";
 import { importArguments } from "./imports.ts";
+import { type ResultRow, writeResult } from "./results.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";
 import { test } from "./test.ts";
 
 const LAYER = { VK_INSTANCE_LAYERS: "VK_LAYER_KHRONOS_validation" };
 
-/** Which checks there are, what each must notice, and the tests that run under it. */
+/** Which checks there are, their rows in docs/reliability.md, what each must notice, and the tests that run under it. */
 const PASSES = [
   {
     name: "core and synchronization checks",
+    row: 7,
     env: { VK_LAYER_ENABLES: "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT" },
     planted: { memory: "VUID-", barrier: "SYNC-HAZARD-" },
     tests: /_test\.ts$/,
   },
   {
     name: "GPU-assisted checks",
+    row: 8,
     env: { VK_LAYER_ENABLES: "VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT", VKMX_QUEUE_IDLE: "1" },
     planted: { bounds: "out of bounds" },
     tests: /\/(ops\/(ops|views|embedding_lookup)|kernels\/\w+)_test\.ts$/,
@@ -76,11 +79,12 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
   const log = `${await Deno.makeTempDir({ prefix: "vkmx-validate-" })}/log`;
   const imports = await importArguments();
   const total = { passed: 0, failed: 0 };
+  const rows: ResultRow[] = [];
   const tell = (ok: boolean, line: string, messages: readonly string[] = []): void => {
     print(`${ok ? "ok    " : "FAILED"} ${line}\n`);
     for (const message of messages.slice(0, 5)) print(`       ${message.slice(0, 400)}\n`);
   };
-  for (const { name, env: checks, planted, tests } of PASSES) {
+  for (const { name, row, env: checks, planted, tests } of PASSES) {
     const env = { ...LAYER, ...checks, VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_VALIDATION_LOG: log };
     print(`${name} on ${device}\n`);
     for (const [mistake, id] of Object.entries(planted)) {
@@ -115,9 +119,12 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
       if (instances === 0) sum.idle.push(file);
     }
     print(`${name}: ${sum.tests} tests, ${sum.instances} processes used Vulkan, ${sum.messages} messages\n`);
+    const measured = `${sum.tests} tests in ${sum.instances} processes that used Vulkan: ${sum.messages} messages`;
+    rows.push({ check: row, measured, ok: sum.messages === 0 });
     if (sum.idle.length > 0) print(`without Vulkan: ${sum.idle.join(", ")}\n`);
   }
   await Deno.remove(log.replace(/\/log$/, ""), { recursive: true });
+  if (chosen.length === 0) await writeResult("test-validate", "deno task test:validate", rows);
   print(`${total.passed} passed, ${total.failed} failed\n`);
   return total.failed > 0 ? 1 : 0;
 });
