@@ -57,7 +57,7 @@ export class TracedStep<S> implements Disposable {
   #improving: Promise<boolean> | undefined;
   #ended = false;
 
-  /** TracedSteps `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
+  /** Traces `step`, which returns a new state of the same structure, shapes and dtypes as `state`. */
   constructor(state: S, step: (state: S) => S, scratch?: SharedMemory) {
     const stacked = new Set<Tensor>();
     const build = rebuilder("TracedStep", state, stacked);
@@ -202,7 +202,7 @@ interface Kept {
   readonly trace: TracedStep<unknown>;
 }
 
-/** TracedSteps of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
+/** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
 export class TracedSteps implements Disposable {
   readonly #weights: { readonly tensors: readonly Tensor[] };
   /** The most recently used one comes last. */
@@ -242,7 +242,7 @@ export class TracedSteps implements Disposable {
     return this.#device ??= backendOf(this.#weights.tensors.map(nodeOf));
   }
 
-  /** TracedSteps that are kept. */
+  /** Traces that are kept. */
   get size(): number {
     return this.#kept.length;
   }
