@@ -7,14 +7,15 @@
 //!   zig build table       the kernel table with its shaders as an object, for a build of the C files by another compiler
 //!   zig build cross       the library for every platform that releases are made for, into zig-out/cross
 //!
-//! shaders/kernels.zon decides what there is: a row is a shader here, a function in the WASM module, and an id in TypeScript.
+//! shaders/kernels.zon decides what there is: a kernel is a shader here, a function in the WASM module, and an id in TypeScript.
 
 const std = @import("std");
 const Build = std.Build;
 const LazyPath = Build.LazyPath;
-const Kernel = @import("runtime-c/gen/tables.zig").Kernel;
+const kernel_rows = @import("runtime-c/gen/kernel_rows.zig");
+const Kernel = kernel_rows.Kernel;
 
-const kernels: []const Kernel = @import("shaders/kernels.zon");
+const kernel_table: kernel_rows.Table = @import("shaders/kernels.zon");
 
 const cross_targets = [_][]const u8{ "x86_64-linux-gnu.2.28", "aarch64-linux-gnu.2.28", "x86_64-windows-gnu", "aarch64-macos" };
 
@@ -148,13 +149,14 @@ const Shader = struct { kernel: Kernel, source: LazyPath, spirv: ?LazyPath };
 /// One glslc run per row. glslc writes which files a shader includes, so an edit recompiles exactly those that see it.
 fn compileShaders(b: *Build, generator: *Build.Step.Compile) []const Shader {
     const glslc = findGlslc(b);
+    const kernels = kernel_rows.flatten(b.allocator, kernel_table) catch |err| std.debug.panic("kernels.zon: {t}", .{err});
     const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
         if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*);
-            if (kernel.exact) shader.spirv = forbidContraction(b, generator, shader.*);
+            if (kernel.no_contraction) shader.spirv = forbidContraction(b, generator, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
         }
@@ -179,10 +181,10 @@ fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader) LazyPath {
 /// Behind glslc's optimiser, which loses GLSL's `precise`.
 fn forbidContraction(b: *Build, generator: *Build.Step.Compile, shader: Shader) LazyPath {
     const run = b.addRunArtifact(generator);
-    run.setName(b.fmt("exact {s}", .{shader.kernel.name}));
-    run.addArg("exact");
+    run.setName(b.fmt("no_contraction {s}", .{shader.kernel.name}));
+    run.addArg("no_contraction");
     run.addFileArg(shader.spirv.?);
-    return run.addOutputFileArg("exact.spv");
+    return run.addOutputFileArg("no_contraction.spv");
 }
 
 /// -Dglslc, then $GLSLC, then what `deno task setup` provided, then the PATH.

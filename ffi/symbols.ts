@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x4c2a318c;
+export const ABI_HASH = 0xa78e01c0;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

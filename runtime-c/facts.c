@@ -40,7 +40,6 @@ static const FeatureRow REQUIRED[] = {
 static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_FLOAT16] = {"float16", AT(v12.shaderFloat16)},
     [FEATURE_INT64_ATOMICS] = {"int64Atomics", AT(v12.shaderBufferInt64Atomics)},
-    [FEATURE_FLOAT_ATOMIC_ADD] = {"floatAtomicAdd", AT(atomic_float.shaderBufferFloat32AtomicAdd)},
     [FEATURE_COOPMAT] = {"coopmat", AT(coopmat.cooperativeMatrix)},
     [FEATURE_COOPMAT2] = {"coopmat2", AT(coopmat2.cooperativeMatrixWorkgroupScope)},
     [FEATURE_BFLOAT16] = {"bfloat16", AT(bfloat16.shaderBFloat16Type)},
@@ -68,7 +67,6 @@ static const struct { const char *name; size_t offset; } LIMITS[] = {
 // Members that go with an optional feature and are enabled beside it where present.
 static const struct { uint32_t feature; size_t offset; } COMPANIONS[] = {
     {FEATURE_INT64_ATOMICS, AT(v12.shaderSharedInt64Atomics)},
-    {FEATURE_FLOAT_ATOMIC_ADD, AT(atomic_float.shaderBufferFloat32Atomics)},
     {FEATURE_COOPMAT2, AT(coopmat2.cooperativeMatrixFlexibleDimensions)},
     {FEATURE_COOPMAT2, AT(coopmat2.cooperativeMatrixReductions)},
     {FEATURE_COOPMAT2, AT(coopmat2.cooperativeMatrixConversions)},
@@ -79,7 +77,6 @@ static const struct { uint32_t feature; size_t offset; } COMPANIONS[] = {
 
 // Extensions that bring a struct of the chain, with its place.
 static const struct { const char *name; size_t offset; uint32_t feature; VkStructureType type; } EXTENSIONS[] = {
-    {VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME, AT(atomic_float), FEATURE_FLOAT_ATOMIC_ADD, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT},
     {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, AT(coopmat), FEATURE_COOPMAT, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR},
     {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, AT(coopmat2), FEATURE_COOPMAT2, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV},
     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, AT(bfloat16), FEATURE_BFLOAT16, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR},

@@ -12,7 +12,6 @@
 enum {
     FEATURE_FLOAT16,
     FEATURE_INT64_ATOMICS,
-    FEATURE_FLOAT_ATOMIC_ADD,
     FEATURE_COOPMAT,
     FEATURE_COOPMAT2,
     FEATURE_BFLOAT16,
@@ -29,7 +28,6 @@ typedef struct FeatureChain {
     VkPhysicalDeviceVulkan11Features v11;
     VkPhysicalDeviceVulkan12Features v12;
     VkPhysicalDeviceVulkan13Features v13;
-    VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR coopmat;
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV coopmat2;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;

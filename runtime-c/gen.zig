@@ -2,7 +2,7 @@
 //!
 //!   gen sources SOURCES kernels.ts symbols.ts wasm_table.c
 //!   gen spirv   SOURCES kernel_table.c {name shader.comp shader.spv | name - -}…
-//!   gen exact   shader.spv exact.spv
+//!   gen no_contraction shader.spv no_contraction.spv
 //!   gen module  kernels.wasm wasm_module.ts {alone | threads}
 //!
 //! SOURCES is the list of tables.Sources. It fails, naming kernel and place, when a shader disagrees with its row.
@@ -21,7 +21,7 @@ pub fn main(init: std.process.Init) !void {
     const arena = init.arena.allocator();
     const args = (try init.minimal.args.toSlice(arena))[1..];
     if (std.mem.eql(u8, args[0], "module")) return save(init.io, args[2], try module(arena, init.io, args[1], std.mem.eql(u8, args[3], "threads")));
-    if (std.mem.eql(u8, args[0], "exact")) return save(init.io, args[2], try contraction.forbid(arena, @alignCast(try tables.readFile(arena, init.io, args[1]))));
+    if (std.mem.eql(u8, args[0], "no_contraction")) return save(init.io, args[2], try contraction.forbid(arena, @alignCast(try tables.readFile(arena, init.io, args[1]))));
     const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .runtime = args[6] });
     const rest = args[7..];
     if (std.mem.eql(u8, args[0], "sources")) {
@@ -88,6 +88,15 @@ const kernels_head =
     \\  readonly count: number;
     \\}
     \\
+    \\/** Each "name:rw?" taken apart: r read, w written, ? optional. */
+    \\function buffers(...texts: string[]): readonly KernelBuffer[] {
+    \\  return texts.map((text) => {
+    \\    const [name, access] = text.split(":");
+    \\    const has = (letter: string): boolean => access.includes(letter);
+    \\    return { name, read: has("r"), write: has("w"), optional: has("?") };
+    \\  });
+    \\}
+    \\
     \\/** What an elementwise function computes in and gives. */
     \\export type Domain = "float" | "int" | "uint";
     \\
@@ -111,17 +120,13 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     try w.print("/** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */\nexport const ABI_HASH = 0x{x:0>8};\n\n", .{t.hash});
     try w.writeAll("/** Every kernel by name. */\nexport const KERNELS = {\n");
     for (t.kernels, 0..) |kernel, id| {
-        try w.print("  {s}: {{\n    id: {d},\n    buffers: [\n", .{ kernel.name, id });
-        try bufferRows(w, kernel.buffers);
-        try w.writeAll("    ],\n    columns: [");
-        if (kernel.columns.len > 0) {
-            try w.writeAll("\n");
-            try bufferRows(w, kernel.columns);
-            try w.writeAll("    ");
-        }
-        try w.print("],\n    push: \"{s}\",\n    spec: [", .{kernel.push});
-        for (kernel.spec, 0..) |name, i| try w.print("{s}\"{s}\"", .{ if (i > 0) ", " else "", name });
-        try w.print("],\n    needs: \"{s}\",\n    wasm: {},\n  }},\n", .{ kernel.needs, kernel.wasm });
+        try w.print("  {s}: {{\n    id: {d}, push: \"{s}\", needs: \"{s}\", wasm: {},\n    buffers: buffers(", .{ kernel.name, id, kernel.push, kernel.needs, kernel.wasm });
+        try quoted(w, kernel.buffers);
+        try w.writeAll("),\n    columns: buffers(");
+        try quoted(w, kernel.columns);
+        try w.writeAll("),\n    spec: [");
+        try quoted(w, kernel.spec);
+        try w.writeAll("],\n  },\n");
     }
     try w.writeAll("} as const satisfies Readonly<Record<string, KernelRow>>;\n\n/** Name of a kernel. */\nexport type KernelName = keyof typeof KERNELS;\n\n");
     try w.writeAll("/** Push blocks of shaders/include/push.h: fields in order. */\nexport const PUSH = {\n");
@@ -147,11 +152,8 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     return out.written();
 }
 
-fn bufferRows(w: *Writer, list: []const []const u8) !void {
-    for (list) |text| {
-        const b = tables.Buffer.parse(text).?;
-        try w.print("      {{ name: \"{s}\", read: {}, write: {}, optional: {} }},\n", .{ b.name, b.read, b.write, b.optional });
-    }
+fn quoted(w: *Writer, list: []const []const u8) !void {
+    for (list, 0..) |text, i| try w.print("{s}\"{s}\"", .{ if (i > 0) ", " else "", text });
 }
 
 const symbols_head =

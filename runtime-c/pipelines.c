@@ -124,7 +124,6 @@ const char *kernel_missing(const KernelRow *row, const Facts *facts) {
     if (row->needs & NEEDS_WASM) return "only the CPU path has it";
     if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
     if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
-    if ((row->needs & NEEDS_FLOAT_ATOMICS) && !(facts->features >> FEATURE_FLOAT_ATOMIC_ADD & 1)) return "the device has no float atomics";
     if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
         return "the device has no 16x16x16 float16 cooperative matrices in subgroups of 32";
     return row->spirv ? NULL : "it was left out of this build";

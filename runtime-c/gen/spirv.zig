@@ -1,6 +1,6 @@
 //! Compares a compiled shader with its row of kernels.zon: ids of spec constants, the push constant block (addresses first,
 //! then the struct of push.h, equally large), the capabilities, which must be those of every device or what `needs` names, and
-//! whether products and sums of an `exact` kernel stay apart.
+//! whether products and sums of a kernel without contraction stay apart.
 //!
 //! Reads the SPIR-V words directly; names are not in an optimised module, so those are compared in the shader's text.
 
@@ -38,7 +38,6 @@ const capabilities = [_]struct { u32, []const u8 }{
     .{ 9, "coopmat" }, // Float16
     .{ 6022, "coopmat" }, // CooperativeMatrixKHR
     .{ 12, "int64_atomics" }, // Int64Atomics
-    .{ 6033, "float_atomics" }, // AtomicFloat32AddEXT
 };
 
 fn granted(kernel: tables.Kernel, capability: u32) bool {
@@ -110,8 +109,8 @@ pub fn check(arena: std.mem.Allocator, t: tables.Tables, kernel: tables.Kernel, 
     while (m.next(&at, .capability)) |i| if (!granted(kernel, i[1]))
         fail("{s}: the shader uses SPIR-V capability {d}, which not every device has and \"{s}\" in needs does not ask for", .{ kernel.name, i[1], kernel.needs });
 
-    if (kernel.exact and (try contraction.undecorated(arena, words)).len > 0)
-        fail("{s}: kernels.zon says exact, and a compiler may join or split its products and sums: build.zig has to pass it through gen exact", .{kernel.name});
+    if (kernel.no_contraction and (try contraction.undecorated(arena, words)).len > 0)
+        fail("{s}: kernels.zon says no_contraction, and a compiler may join or split its products and sums: build.zig has to pass it through gen no_contraction", .{kernel.name});
 
     at = 5;
     while (m.next(&at, .decorate)) |i| if (i[2] == decoration_spec_id and i[3] >= kernel.spec.len)

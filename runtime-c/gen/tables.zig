@@ -4,29 +4,10 @@
 //! enough. Whatever does not fit the grammar stops the build with file, line and what was expected.
 
 const std = @import("std");
+const kernel_rows = @import("kernel_rows.zig");
 const Allocator = std.mem.Allocator;
 
-/// A row of kernels.zon.
-pub const Kernel = struct {
-    name: []const u8,
-    file: []const u8,
-    defines: []const []const u8,
-    buffers: []const []const u8,
-    push: []const u8,
-    spec: []const []const u8,
-    needs: []const u8,
-    wasm: bool,
-    chunks: u8 = 0,
-    /// Products and sums are never joined by a compiler (contraction.zig).
-    exact: bool = false,
-    /// Buffers that a dispatch has many of: rows of a table of addresses, which stands behind `buffers`.
-    columns: []const []const u8 = &.{},
-
-    /// Addresses in the push constants.
-    pub fn addresses(kernel: Kernel) usize {
-        return kernel.buffers.len + @intFromBool(kernel.columns.len > 0);
-    }
-};
+pub const Kernel = kernel_rows.Kernel;
 
 /// A buffer of a kernel: "name:rw?" taken apart.
 pub const Buffer = struct {
@@ -133,8 +114,9 @@ fn stripComment(line: []const u8) []const u8 {
 
 fn parseKernels(arena: Allocator, text: [:0]const u8) []const Kernel {
     var diagnostics: std.zon.parse.Diagnostics = .{};
-    return std.zon.parse.fromSliceAlloc([]const Kernel, arena, text, &diagnostics, .{}) catch
+    const table = std.zon.parse.fromSliceAlloc(kernel_rows.Table, arena, text, &diagnostics, .{}) catch
         fail("kernels.zon: {f}", .{diagnostics});
+    return kernel_rows.flatten(arena, table) catch |err| fail("kernels.zon: {t}", .{err});
 }
 
 /// Limits that every device grants (128 bytes of push constants) and that plan.h sets.
@@ -154,7 +136,7 @@ fn checkKernels(t: Tables) void {
 }
 
 /// What `needs` may name; position i is bit i of KernelRow.needs.
-const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "float_atomics", "wasm" };
+const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "wasm" };
 
 pub fn needBits(kernel: Kernel) u32 {
     var bits: u32 = 0;

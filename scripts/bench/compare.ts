@@ -89,8 +89,6 @@ export interface Details {
   readonly profiles: readonly { readonly name: string; readonly tokens: number; readonly profile: Profile }[];
   /** GB/s of a copy of an array, bytes read and written. */
   readonly copyRate: number;
-  /** TFLOP/s of the matrix units by themselves; 0 where there are none. */
-  readonly matrixRate: number;
 }
 
 /** A row of the result. */

@@ -225,8 +225,8 @@ function productWork(shape: ModelShape, tokens: number): number {
 }
 
 /** Time, bytes and shares of what the device can do, of one token or one prompt. */
-function describeDetails({ profiles, copyRate, matrixRate }: Details, shape: ModelShape): string {
-  const lines = [`\na copy moves ${copyRate.toFixed(0)} GB/s, the matrix units do ${matrixRate.toFixed(0)} TFLOP/s`];
+function describeDetails({ profiles, copyRate }: Details, shape: ModelShape): string {
+  const lines = [`\na copy moves ${copyRate.toFixed(0)} GB/s`];
   for (const { name, tokens, profile } of profiles) {
     const perToken = name.startsWith("token");
     const steps = perToken ? tokens : 1;
@@ -251,8 +251,7 @@ function describeDetails({ profiles, copyRate, matrixRate }: Details, shape: Mod
     const time = products.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0);
     if (!perToken && time > 0) {
       const rate = productWork(shape, tokens) / time / 1000;
-      const share = matrixRate > 0 ? `, ${(100 * rate / matrixRate).toFixed(1)} % of the matrix units` : "";
-      lines.push(`  products: ${(time / 1000).toFixed(1)} us, ${rate.toFixed(1)} TFLOP/s${share}`);
+      lines.push(`  products: ${(time / 1000).toFixed(1)} us, ${rate.toFixed(1)} TFLOP/s`);
     }
     lines.push(`  ${mx.describeProfile({ ...profile, kernels: [] }).split("\n").slice(-3).join("\n  ")}`);
   }

@@ -81,7 +81,7 @@ function benchProduct(
   line(`${name} ${n}x${k}, ${m} rows, ${kernel.slice(8)}, split ${splits}`, us, 2 * m * n * k);
 }
 
-/** What coopmat_heads takes besides: norms, turns and a cache in the blocks that decoding wants. */
+/** What coopmat_qkv takes besides: norms, turns and a cache in the blocks that decoding wants. */
 function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduct>[4], "buffers" | "spec" | "push"> {
   const norm = bench.array([HEAD_DIM], float16, HALVES);
   const [keys, values] = [0, 1].map(() => bench.array([KV_HEADS * HEAD_DIM, m], float16, 0));

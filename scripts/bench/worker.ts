@@ -140,7 +140,6 @@ async function detail(): Promise<Details> {
     submissions: perToken((p) => p.submissions),
     profiles,
     copyRate: await copyRate(),
-    matrixRate: matrixRate(),
   };
 }
 
@@ -229,30 +228,6 @@ async function copyRate(): Promise<number> {
     );
     best = Math.max(best, bytes / nanoseconds);
   }
-  return best;
-}
-
-/** TFLOP/s of the matrix units by themselves; 0 where there are none. */
-function matrixRate(): number {
-  const backend = getBackend(device);
-  if (!backend.has("coopmat_peak")) return 0;
-  const [workgroups, subgroups, steps, count] = [4096, 4, 4096, 4];
-  const l = new Lowering(backend, () => false, false);
-  const out = l.temporary([count, 256], mx.float32);
-  const threads = 32 * subgroups;
-  l.emit("coopmat_peak", [out], { spec: {}, threads, push: { steps, count }, workgroups });
-  const plan = backend.compile(l.builder.finish(1, (slot) => slot));
-  const buffer = backend.alloc(4 * 256 * count);
-  let best = 0;
-  backend.profile(true);
-  for (let i = 0; i < 5; i++) {
-    backend.wait(backend.run(plan, encodeSlots([{ buffer, byteOffset: 0 }])));
-    const [nanoseconds] = backend.profileRead(plan);
-    best = Math.max(best, workgroups * subgroups * steps * 8 * 2 * 16 ** 3 / nanoseconds / 1000);
-  }
-  backend.profile(false);
-  backend.release(plan);
-  backend.free(buffer);
   return best;
 }
 

@@ -1,7 +1,7 @@
 #version 460
-// coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w affine-quantized in fragment order (coopmat_repack).
+// coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w scales_biases-quantized in fragment order (coopmat_repack).
 // coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in turns.
-// coopmat_heads: the columns are heads of q, k and v, which are normalised, turned and cached (qkv_epilogue.glsl).
+// coopmat_qkv: the columns are heads of q, k and v, which are normalised, turned and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
 // A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
@@ -17,9 +17,9 @@
 
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
-#ifdef WITH_HEADS
+#ifdef QKV_EPILOGUE
 #define BUFFERS 11
-#define PUSH CoopmatHeadsPush
+#define PUSH CoopmatQkvPush
 #else
 #define BUFFERS 5
 #define PUSH CoopmatMatmulPush
@@ -49,7 +49,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { f
 #define CODE_LOADS (BITS / 4)   // uvec4 a lane, column block and step
 #define STRIDE (EIGHTS + 1)     // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
-#if defined(WITH_HEADS) && ALONG == 1
+#if defined(QKV_EPILOGUE) && ALONG == 1
 #define SUM_BLOCKS 2            // blocks of 16 rows whose sums go through shared memory at once
 #else
 #define SUM_BLOCKS 1
@@ -76,9 +76,9 @@ const uint GROUPS = STEPS * 64u / GROUP;
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
 MATRIX_SUM sums[ROW_BLOCKS * 2];
 uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
-uvec2 affine[4 * EACH], affine_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
+uvec2 scales_biases[4 * EACH], scales_biases_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
 // Where the first of them is: where GROUP is 128, two steps share one.
-#define AFFINE(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
+#define SCALES_BIASES(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
 uint row0, column0, column_block, across, along;
 #if ALONG == 1
 #define FIRST_STEP 0            // of a round
@@ -86,7 +86,7 @@ uint row0, column0, column_block, across, along;
 #define FIRST_STEP (along * EACH)
 #endif
 // Bytes from what all threads share to a thread's own: the loop adds to the former only, which costs no vector instruction.
-uint x_place[X_LOADS], codes_place, affine_place;
+uint x_place[X_LOADS], codes_place, scales_biases_place;
 
 void find_places() {
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
@@ -94,7 +94,7 @@ void find_places() {
         x_place[i] = min(f / EIGHTS, pc.p.m - 1 - row0) * (K * 2) + f % EIGHTS * 16;
     }
     codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + gl_SubgroupInvocationID) * 16;
-    affine_place = (column_block * GROUPS * 32 + gl_SubgroupInvocationID) * 8;
+    scales_biases_place = (column_block * GROUPS * 32 + gl_SubgroupInvocationID) * 8;
 }
 
 void load_x(uint round) {
@@ -121,20 +121,20 @@ void load_w(uint round) {
         [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
             codes_next[part * CODE_LOADS + h] = U32x4s(at + (codes_place + (block * STEPS * CODE_LOADS + h) * 512)).v[0];
         }
-        if (AFFINE(part) != part * 2) continue;
-        affine_next[part * 2] = U32x2s(group + (affine_place + block * GROUPS * 256)).v[0];
-        if (GROUP == 32) affine_next[part * 2 + 1] = U32x2s(group + (affine_place + block * GROUPS * 256 + 256)).v[0];
+        if (SCALES_BIASES(part) != part * 2) continue;
+        scales_biases_next[part * 2] = U32x2s(group + (scales_biases_place + block * GROUPS * 256)).v[0];
+        if (GROUP == 32) scales_biases_next[part * 2 + 1] = U32x2s(group + (scales_biases_place + block * GROUPS * 256 + 256)).v[0];
     }
 }
 
 void use_w() {
     codes = codes_next;
-    affine = affine_next;
+    scales_biases = scales_biases_next;
 }
 
 // The lane's part of matrix `depth` < 4 of a column block and step.
 MATRIX_B weights(uint part, uint depth) {
-    uvec2 pair = affine[GROUP == 32 && depth >= 2 ? part * 2 + 1 : AFFINE(part)];
+    uvec2 pair = scales_biases[GROUP == 32 && depth >= 2 ? part * 2 + 1 : SCALES_BIASES(part)];
     f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
 #if BITS == 4
     uint u = codes[part][depth];
@@ -211,7 +211,7 @@ void gate() {
 }
 #endif
 
-#ifdef WITH_HEADS
+#ifdef QKV_EPILOGUE
 #include "qkv_epilogue.glsl"
 #else
 MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
@@ -263,7 +263,7 @@ void main() {
     find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
 
-#if defined(GATED) || defined(WITH_HEADS)
+#if defined(GATED) || defined(QKV_EPILOGUE)
     uint round = 0, end = ROUNDS;
 #else
     uint splits = gl_NumWorkGroups.z, round = ROUNDS * split / splits, end = ROUNDS * (split + 1) / splits;
@@ -288,7 +288,7 @@ void main() {
             [[unroll]] for (uint j = 0; j < 2; j++) sums[i * 2 + j] *= power;
         }
     }
-#ifdef WITH_HEADS
+#ifdef QKV_EPILOGUE
     finish_heads();
 #else
     uint column = column0 * WIDE / 2;

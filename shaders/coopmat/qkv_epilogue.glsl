@@ -1,4 +1,4 @@
-// What coopmat_heads does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
+// What coopmat_qkv does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
 // Heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight, and turned half by half by the angles of rope_table. All go to
 // out (m, all heads) in float16, within its range; k and v also into the cache, and without KEEP there alone.
 //

@@ -1,11 +1,11 @@
 #version 460
-// coopmat_repack: affine-quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
+// coopmat_repack: scales_biases-quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
 //
 // `map` says which (row of k, column of n) element i of lane l of a 16x16 matrix is (coopmat_map). k counts in steps of 64 = 4 matrices;
 // the columns are padded to a multiple of 128, k to one of 64; padding has code, scale and bias 0.
 //   codes   [n / 16][k / 64][lane] a uvec4 (two where BITS is 8) with the lane's 8 codes of each of the 4 matrices, laid out so that
 //           a mask gives two neighbouring elements in the low bits of two halves
-//   affine  [n / 16][k / GROUP][lane] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements 4-7
+//   scales_biases  [n / 16][k / GROUP][lane] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements 4-7
 // The block of 16 columns that [n / 16] counts is where the push block puts it. A thread packs 8 codes: blocks * 16 * padded k / 8 threads.
 
 #extension GL_GOOGLE_include_directive : require
@@ -23,7 +23,7 @@ uint code(uint n, uint k) {
     return U32s(pc.address[0]).v[n * (pc.p.k / each) + k / each] >> (k % each * BITS) & ((1u << BITS) - 1u);
 }
 
-uint affine(uint n, uint group) {
+uint scales_biases(uint n, uint group) {
     if (n >= pc.p.n || group >= pc.p.k / GROUP) return 0;
     uint at = n * (pc.p.k / GROUP) + group;
     return f16_bits(load_float(pc.address[1], at, DTYPE_SCALES)) | f16_bits(load_float(pc.address[2], at, DTYPE_SCALES)) << 16;
@@ -57,6 +57,6 @@ void main() {
     to = place(block) * groups + i / 32 % groups;
     [[unroll]] for (uint half_lane = 0; half_lane < 2; half_lane++) {
         uint column = map.v[lane * 8 + half_lane * 4] % 16;
-        U32s(pc.address[5]).v[(to * 32 + lane) * 2 + half_lane] = affine(block * 16 + column, i / 32 % groups);
+        U32s(pc.address[5]).v[(to * 32 + lane) * 2 + half_lane] = scales_biases(block * 16 + column, i / 32 % groups);
     }
 }

@@ -4,11 +4,11 @@
 #define BUFFERS 5
 #include "decode.glsl"
 
-const uint STATE = 0u, O = 1u, O_AFFINE = 2u, KEYS = 3u, VALUES = 4u;
+const uint STATE = 0u, O = 1u, O_SCALES_BIASES = 2u, KEYS = 3u, VALUES = 4u;
 
 #include "attention.glsl"
 
 void main() {
-    attend();
+    attention();
     tell_lost();
 }

@@ -27,60 +27,60 @@ void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
 }
 
 // 4 rows of the output projection for the features of two heads.
-struct Output { Codes32 codes[2]; uvec4 affine[2]; };
+struct Output { Codes32 codes[2]; uvec4 scales_biases[2]; };
 
 Output load_output(uint pair, uint quad) {
     Output w;
     [[unroll]] for (uint i = 0; i < 2u; i++) {
         uint block = (kv_head() * HEADS + min(2u * pair + i, HEADS - 1u)) * SLICES + slice();
         w.codes[i] = load_columns(ADDRESS(O), block, quad);
-        w.affine[i] = Weights4(ADDRESS(O_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
+        w.scales_biases[i] = Weights4(ADDRESS(O_SCALES_BIASES)).v[block * 8u / GROUP * QUADS + quad];
     }
     return w;
 }
 
-// What a pair of heads needs first besides sums. With POLL the phase before asks for that of the first pair, once it has its sums.
+// What a pair of heads loads first besides accumulators. With POLL the phase before does it for the first pair, behind its own polls.
 Values values;
 Output first_rows;
 
-void attend_ahead(uint pair, uint now) {
+void prefetch_attention(uint pair, uint now) {
     first_rows = load_output(pair, min(thread(), QUADS - 1u));
     load_values(0u, REACH(now), values);
 }
 
 // Of two heads and the new key.
-struct Squares { Sum v[3]; };
+struct Squares { Accumulator v[3]; };
 
 void load_squares(uint pair, inout Squares q) {
     uint first = kv_head() * (HEADS + 1u);
-    q.v[0] = sum_load(state_squares(LAYER), first + 2u * pair);
-    q.v[1] = sum_load(state_squares(LAYER), first + min(2u * pair + 1u, HEADS - 1u));
-    q.v[2] = sum_load(state_squares(LAYER), first + HEADS);
+    q.v[0] = accumulator_load(state_squares(LAYER), first + 2u * pair);
+    q.v[1] = accumulator_load(state_squares(LAYER), first + min(2u * pair + 1u, HEADS - 1u));
+    q.v[2] = accumulator_load(state_squares(LAYER), first + HEADS);
 }
 
 #ifdef POLL
 void wait_scores(uint64_t scores, uint round, uint now, inout Scores s) {
-    uint looks = 0u;
+    uint spins = 0u;
     for (;;) {
         bool complete = true;
         [[unroll]] for (uint u = 0; u < UNROLL; u++) complete = complete && score_complete(s.v[u]);
-        if (complete || give_up(looks)) return;
+        if (complete || give_up(spins)) return;
         load_scores(scores, round, now, s);
     }
 }
 
 void wait_squares(uint pair, inout Squares q) {
-    uint looks = 0u;
+    uint spins = 0u;
     for (;;) {
         uint missing = 0u;
-        [[unroll]] for (uint i = 0; i < 3u; i++) missing |= sum_missing(q.v[i], 2u * SLICES);
-        if (missing == 0u || give_up(looks)) return;
+        [[unroll]] for (uint i = 0; i < 3u; i++) missing |= accumulator_missing(q.v[i], 2u * SLICES);
+        if (missing == 0u || give_up(spins)) return;
         load_squares(pair, q);
     }
 }
 #endif
 
-float inverse_rms(Sum squares) { return inversesqrt(fma(sum_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
+float inverse_rms(Accumulator squares) { return inversesqrt(fma(accumulator_value(squares), 1.0 / SQUARE_STEPS, pc.p.head_eps)); }
 
 const float LEAST = -1e7; // of scores: behind the last position
 
@@ -100,14 +100,14 @@ void weigh(inout float o[16], vec2 by) {
 }
 
 // Softmax and values of two heads: lane l gets feature l & 7 of head (l >> 3) & 1.
-float attend_pair(uint pair, uint now, out float key_scale) {
+float attention_pair(uint pair, uint now, out float key_scale) {
     uint last = REACH(now);
     uint64_t scores = scores_of(LAYER, kv_head(), pair);
     Scores parts_of;
     Squares squares;
 #ifdef POLL
-    uint looks = 0u, one = min((thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
-    while (!score_complete(Shared2(scores).v[one]) && !give_up(looks));
+    uint spins = 0u, one = min((thread() & ~31u) + (gl_WorkGroupID.x & 31u), now);
+    while (!score_complete(Shared2(scores).v[one]) && !give_up(spins));
 #endif
     load_scores(scores, 0u, last, parts_of);
     load_squares(pair, squares);
@@ -217,23 +217,23 @@ float attend_pair(uint pair, uint now, out float key_scale) {
     return x / sum;
 }
 
-void attend() {
+void attention() {
     uint now = position();
     Carry carry;
-    POLLED(load_carry(state_before(LAYER), carry));
+    IF_POLLING(load_carry(state_before(LAYER), carry));
     // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
     uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
     uint key_bits;
-    PLAIN(key_bits = Shared1(new_key).v[0]);
-    PLAIN(attend_ahead(0u, now));
+    IF_BARRIERS(key_bits = Shared1(new_key).v[0]);
+    IF_BARRIERS(prefetch_attention(0u, now));
     vec4 rows[QUAD_ROUNDS];
     float key_scale;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
     for (uint pair = 0; pair < PAIRS; pair++) {
-        if (pair > 0u) attend_ahead(pair, now);
-        float attended = attend_pair(pair, now, key_scale);
+        if (pair > 0u) prefetch_attention(pair, now);
+        float attended = attention_pair(pair, now, key_scale);
         // A few threads would hold up the others where all still ask for what is needed first.
-        PLAIN(if (pair == 0u) load_carry(state_before(LAYER), carry));
+        IF_BARRIERS(if (pair == 0u) load_carry(state_before(LAYER), carry));
         Blocks q = blocks_make(attended);
         Block block[2];
         block[0] = block_get(q, 0u);
@@ -244,11 +244,11 @@ void attend() {
             Output w = first_rows;
             if (n > 0u) w = load_output(pair, quad);
             [[unroll]] for (uint i = 0; i < 2u; i++)
-                if (2u * pair + i < HEADS) rows[n] += columns_dot(w.codes[i], w.affine[i], block[i]);
+                if (2u * pair + i < HEADS) rows[n] += columns_dot(w.codes[i], w.scales_biases[i], block[i]);
         }
     }
     residual_add(state_after(LAYER), rows, carry);
-    POLLED(key_bits = Shared1(new_key).v[0]);
+    IF_POLLING(key_bits = Shared1(new_key).v[0]);
     if (thread() < 8u) {
         uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
         float key = uintBitsToFloat(key_bits) * key_scale;

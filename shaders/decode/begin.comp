@@ -2,10 +2,10 @@
 // Opens a token: the state's residual becomes the embedding of the token, or a given vector, and the rest is what open.glsl
 // names.
 //
-// Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the sums.
+// Any grid along x, a sequence each along y; thread t handles every so many quads of features and words of the accumulators.
 
 #define BUFFERS 8
-#define SUMS_ANY
+#define ANY_ACCUMULATORS
 #include "decode.glsl"
 
 layout(constant_id = 14) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
@@ -35,9 +35,9 @@ void main() {
     }
     for (uint quad = first; quad < QUADS; quad += step)
         open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
-    clear_sums(0u, now, first, step);
+    clear_accumulators(0u, now, first, step);
     if (gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x) { // which has the least to do otherwise
         open_frequencies(); // by the threads that read them
-        open_turns(now);
+        open_rope_angles(now);
     }
 }

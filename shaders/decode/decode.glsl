@@ -1,22 +1,21 @@
 // What the decode kernels share: one token through a whole decoder in three dispatches a layer.
 //
 //   qkv     norm, q, k and v of a slice of a head, rotary positions, the slice's part of every score
-//   attend  softmax, the slice of the values, its columns of the output projection
+//   attention  softmax, the slice of the values, its columns of the output projection
 //   mlp     norm, some gate and up rows, silu * up, their columns of the down projection
 //
-// A workgroup of qkv and attend is (key/value head, slice): 8 of its HEAD_DIM features. Its results are parts of sums that
-// all workgroups add to with atomics, so no dispatch has to wait for another reduction: the residual stream of HIDDEN sums,
-// the scores, the sums of squares that q and k are normalised by. SUMS says what a sum is:
+// A workgroup of qkv and attention is (key/value head, slice): 8 of its HEAD_DIM features. Its results are partial
+// sums that all workgroups add to accumulators with atomics, so no dispatch waits for another reduction: the residual stream of
+// HIDDEN accumulators, the scores, the sums of squares that q and k are normalised by. ACCUMULATORS says what one is:
 //
 //   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
-//   2  float32; the order of additions, and so the last bits, may differ from run to run
-//   3  as 0 with equal results, and the low bits count the additions: a reader sees whether a sum is complete
+//   2  as 0 with equal results, and the low bits count the additions: a reader sees whether it is complete
 //
 // Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
 // workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
 //
-// With POLL (and SUMS 3) the phases of many layers run in one dispatch, decode/layers.comp, and a workgroup waits for sums by
-// looking at them again and again. What workgroups exchange then goes past the caches, and each layer has sums of its own,
+// With POLL (and ACCUMULATORS 2) the phases of many layers run in one dispatch, decode/layers.comp, and a workgroup
+// spins until the accumulators that it reads are complete. What workgroups exchange is device-coherent, and each layer has its own,
 // four layers in a ring. Without POLL a dispatch is one phase of one layer, and pipeline barriers stand between them.
 //
 // Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
@@ -28,17 +27,15 @@
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_spirv_intrinsics : require
-#if SUMS == 0 || SUMS == 3
+#if ACCUMULATORS == 0 || ACCUMULATORS == 2
 #extension GL_EXT_shader_atomic_int64 : require
-#elif SUMS == 2
-#extension GL_EXT_shader_atomic_float : require
 #endif
 #ifdef POLL
 #extension GL_KHR_memory_scope_semantics : require
 #pragma use_vulkan_memory_model
-#define EXCHANGED volatile devicecoherent
+#define COHERENT volatile devicecoherent
 #else
-#define EXCHANGED
+#define COHERENT
 #ifndef PUSH
 #define PUSH DecodePush
 #endif
@@ -55,7 +52,7 @@ layout(constant_id = 5) const uint HEAD_DIM = 128;
 layout(constant_id = 6) const uint GROUP = 128;
 layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // scales, biases, norm weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
-layout(constant_id = 9) const uint COPIES = 2;           // of the residual sums: fewer workgroups to an address
+layout(constant_id = 9) const uint COPIES = 2;           // of the residual: fewer workgroups to an address
 layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes are known to be neighbours, at most 32
 layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
 layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
@@ -66,10 +63,10 @@ layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer We
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) EXCHANGED buffer Shared1 { uint v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 8) EXCHANGED buffer Shared2 { uvec2 v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) EXCHANGED buffer Shared4 { uvec4 v[]; };
-#if SUMS == 0 || SUMS == 3
+layout(buffer_reference, std430, buffer_reference_align = 4) COHERENT buffer Shared1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) COHERENT buffer Shared2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) COHERENT buffer Shared4 { uvec4 v[]; };
+#if ACCUMULATORS == 0 || ACCUMULATORS == 2
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 #endif
 
@@ -83,7 +80,7 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 int dot4(uint a, uint b, spirv_literal int packed_format);
 
 const uint SLICES = HEAD_DIM / 8;
-const uint WORKGROUPS = KV_HEADS * SLICES; // of qkv, attend and mlp
+const uint WORKGROUPS = KV_HEADS * SLICES; // of qkv, attention and mlp
 const uint QUADS = HIDDEN / 4;             // a thread handles 4 features of the residual at once
 const uint QUAD_ROUNDS = (QUADS + THREADS - 1) / THREADS;
 const uint CHUNKS = HIDDEN / 32;           // a lane handles 32 weights at once
@@ -190,13 +187,13 @@ vec4 quad_value(uvec2 w, uvec2 next) {
     return vec4(pair_value(w.x, DTYPE_KV), pair_value(w.y, DTYPE_KV));
 }
 
-// Where sums have to be waited for, all else is asked for before them; without POLL what is needed late comes after them.
+// Where accumulators are polled, all else is loaded before them; without POLL what is needed late comes after them.
 #ifdef POLL
-#define PLAIN(call)
-#define POLLED(call) call
+#define IF_BARRIERS(call)
+#define IF_POLLING(call) call
 #else
-#define PLAIN(call) call
-#define POLLED(call)
+#define IF_BARRIERS(call) call
+#define IF_POLLING(call)
 #endif
 
 // The last position whose first loads are worth their way: without POLL the token's own is not known in time.
@@ -240,8 +237,8 @@ uvec2 code_bytes(uint first, uint second) {
 }
 
 // Scale and bias of codes as code_bytes() gives them.
-vec2 affine_value(uint affine) {
-    vec2 sb = pair_value(affine, DTYPE_W);
+vec2 scales_biases_value(uint scales_biases) {
+    vec2 sb = pair_value(scales_biases, DTYPE_W);
     return BITS == 8u ? vec2(sb.x, fma(sb.x, 128.0, sb.y)) : sb;
 }
 
@@ -287,14 +284,14 @@ Block block_get(Blocks q, uint b) {
     return r;
 }
 
-float block_dot(uvec2 codes, uint affine, Block b) {
-    vec2 sb = affine_value(affine);
+float block_dot(uvec2 codes, uint scales_biases, Block b) {
+    vec2 sb = scales_biases_value(scales_biases);
     int high = dot4(codes.x, b.high[0], 0) + dot4(codes.y, b.high[1], 0);
     int low = dot4(codes.x, b.low[0], 0) + dot4(codes.y, b.low[1], 0);
     return fma(sb.x * b.scale, float(high * 256 + low), sb.y * b.sum);
 }
-vec4 columns_dot(Codes32 codes, uvec4 affine, Block b) {
+vec4 columns_dot(Codes32 codes, uvec4 scales_biases, Block b) {
     vec4 sums;
-    [[unroll]] for (uint r = 0; r < 4u; r++) sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), affine[r], b);
+    [[unroll]] for (uint r = 0; r < 4u; r++) sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), scales_biases[r], b);
     return sums;
 }

@@ -3,7 +3,7 @@
 // chooses it, the loop's new state, and the next token opened with its embedding. The grid is (slices, sequences).
 
 #define BUFFERS 12
-#define SUMS_ANY
+#define ANY_ACCUMULATORS
 #define PUSH DecodeDrawPush
 #define COLS pc.p.vocabulary
 #include "decode.glsl"

@@ -14,7 +14,7 @@ vec4 embedding(uint token, uint quad) {
 
 // The residual before the first layer: x, and nothing in the other copies.
 void open_residual(uint quad, vec4 x) {
-    [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), place(4u * quad + i), sum_whole(x[i]));
+    [[unroll]] for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(4u * quad + i), accumulator_whole(x[i]));
     [[unroll]] for (uint c = 1; c < COPIES; c++)
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum_store(state_before(0u), place(c * HIDDEN + 4u * quad + i), NO_SUM);
+        [[unroll]] for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(c * HIDDEN + 4u * quad + i), ZERO_ACCUMULATOR);
 }

@@ -5,7 +5,7 @@
 // The workgroup that is done last does what needs all others' results. They count themselves in the state, and nobody waits.
 
 #define BUFFERS 12
-#define SUMS_ANY
+#define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
 #include "rows.glsl"
@@ -17,7 +17,7 @@ layout(constant_id = 16) const uint LOG_SIZE = 1; // tokens of the rings
 layout(constant_id = 17) const uint RECENT_SIZE = 1;
 layout(constant_id = 18) const uint CHECKED = 0; // whether the token is NO_TOKEN where no logit is the largest finite one
 
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
 
 #include "embed.glsl"
 #include "logits.glsl"
@@ -31,9 +31,9 @@ shared bool is_last;
 void meanwhile() { open_next(); }
 float take_logit(uint row, uint round, float x) { return x; }
 
-// The best of all workgroups: in one word of the state that they raise, the key above the index upside down; or without atomics of
+// Argmax over workgroups: a 64-bit atomicMax of (ordered logit, ~index) in the state; or without atomics of
 // 64 bits in a list.
-#if SUMS == 0 || SUMS == 3
+#if ACCUMULATORS == 0 || ACCUMULATORS == 2
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left64s { uint64_t v[]; };
 
 shared uvec2 last_best;
@@ -57,7 +57,7 @@ uvec2 best_left() {
         [[unroll]] for (uint n = 0; n < 3u; n++) if (better(left[n], best)) best = left[n];
     }
     [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) best = better_of_lanes(best, m);
-    return best_of_eights(best);
+    return best_of_8_lanes(best);
 }
 #endif
 

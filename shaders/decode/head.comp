@@ -4,7 +4,7 @@
 // any, is cleared here. With ADVANCES the next token is opened but for its embedding.
 
 #define BUFFERS 8
-#define SUMS_ANY
+#define ANY_ACCUMULATORS
 #define SEQUENCE gl_WorkGroupID.x
 #include "decode.glsl"
 #include "rows.glsl"
@@ -17,7 +17,7 @@ layout(constant_id = 16) const uint PENALTY = 0; // float bits
 layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
 layout(constant_id = 18) const uint ADVANCES = 0;
 
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, AFFINE = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 
 #include "logits.glsl"
 

@@ -1,16 +1,16 @@
 #version 460
-// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the sums of the others by
+// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the accumulators of the others by
 // looking at them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/decoder/megakernel.ts decides
 // where it is tried, and a workgroup that waits for too long sets the status, after which nobody waits or works any more.
 //
-// `phases` has a bit each for qkv, attend and mlp, so that a dispatch may also be a single phase, behind a barrier, where
+// `phases` has a bit each for qkv, attention and mlp, so that a dispatch may also be a single phase, behind a barrier, where
 // workgroups do not run together. The addresses of a layer's buffers stand in rows of a table.
 //
-// With NEAR some warps of a workgroup do nothing of that but bring weights near, as prefetch.glsl says. They meet the others in
+// With PREFETCH some warps of a workgroup only prefetch weights into L2, as prefetch.glsl says. They meet the others in
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
-#ifdef NEAR
-#define HELPERS_ID 14
+#ifdef PREFETCH
+#define PREFETCH_THREADS_ID 14
 #endif
 #define BUFFERS 3
 #define POLL
@@ -19,8 +19,8 @@
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
 // Columns of the table.
-const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_AFFINE = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u, O_AFFINE = 10u,
-           MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_AFFINE = 14u, DOWN = 15u, DOWN_AFFINE = 16u, COLUMNS = 17u;
+const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u, O_SCALES_BIASES = 10u,
+           MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_SCALES_BIASES = 14u, DOWN = 15u, DOWN_SCALES_BIASES = 16u, COLUMNS = 17u;
 
 #define LAYER layer
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
@@ -34,11 +34,11 @@ const uint MOST_LAYERS = 64u;
 shared uvec2 addresses[MOST_LAYERS * COLUMNS];
 shared bool failed;
 
-void attend_ahead(uint pair, uint now); // which qkv calls
+void prefetch_attention(uint pair, uint now); // which qkv calls
 #include "qkv.glsl"
 #include "attention.glsl"
 #include "mlp.glsl"
-#ifdef NEAR
+#ifdef PREFETCH
 #include "prefetch.glsl"
 #endif
 
@@ -48,16 +48,16 @@ void main() {
     barrier();
     if (failed) return;
     the_position = U32s(state_position()).v[0];
-#ifdef NEAR
+#ifdef PREFETCH
     if (thread() >= THREADS) {
-        help();
+        prefetch_layers();
         return;
     }
 #endif
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((pc.p.phases & 1u) != 0u) qkv();
-        else if ((pc.p.phases & 2u) != 0u) attend_ahead(0u, the_position);
-        if ((pc.p.phases & 2u) != 0u) attend();
+        else if ((pc.p.phases & 2u) != 0u) prefetch_attention(0u, the_position);
+        if ((pc.p.phases & 2u) != 0u) attention();
         if ((pc.p.phases & 4u) != 0u) mlp();
     }
     tell_lost();

@@ -10,13 +10,13 @@
 
 shared uvec2 warp_best[WARPS];
 
-struct Weights { Codes32 codes[4]; uvec4 affine; };
+struct Weights { Codes32 codes[4]; uvec4 scales_biases; };
 
 Weights load_weights(uint row, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u);
     Weights w;
     [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = load_codes(pc.address[HEAD], min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at);
-    w.affine = Weights4(pc.address[AFFINE]).v[row / 4u * GROUPS + at * 32u / GROUP];
+    w.scales_biases = Weights4(pc.address[SCALES_BIASES]).v[row / 4u * GROUPS + at * 32u / GROUP];
     return w;
 }
 
@@ -30,7 +30,7 @@ uvec2 better_of_lanes(uvec2 best, uint distance) {
 }
 
 // The best of all threads, where 8 neighbours have the same; for every thread.
-uvec2 best_of_eights(uvec2 best) {
+uvec2 best_of_8_lanes(uvec2 best) {
     [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) best = better_of_lanes(best, m);
     barrier(); // all have read what stood there
     if (lane() == 0u) warp_best[warp()] = best;
@@ -46,10 +46,10 @@ const uvec2 NONE = uvec2(0xffffffffu, 0u);
 // stand between layers, those have cleared all behind them.
 void open_next() {
     uint now = position();
-#if SUMS == 3
-    clear_sums(LAYER, now, gl_WorkGroupID.y * THREADS + thread(), gl_NumWorkGroups.y * THREADS);
+#if ACCUMULATORS == 2
+    clear_accumulators(LAYER, now, gl_WorkGroupID.y * THREADS + thread(), gl_NumWorkGroups.y * THREADS);
 #endif
-    if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_turns(min(now + 1u, pc.p.capacity - 1u));
+    if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_rope_angles(min(now + 1u, pc.p.capacity - 1u));
 }
 
 // For the kernel that includes this: what it does while the first weights are on their way, and with a logit, which 8 lanes have
@@ -82,7 +82,7 @@ uvec2 best_logit() {
             if (chunk < CHUNKS) {
                 Chunk c = kept;
                 if (round > 0u) c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(w.codes[i], w.affine[i], c);
+                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(w.codes[i], w.scales_biases[i], c);
             }
         }
         float x = rounded(lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale);
@@ -96,5 +96,5 @@ uvec2 best_logit() {
         row += step;
         round_++;
     }
-    return best_of_eights(best);
+    return best_of_8_lanes(best);
 }

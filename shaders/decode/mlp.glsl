@@ -16,7 +16,7 @@ shared float hidden[BLOCK_ROUNDS * 32u];
 
 bool together(uint round, uint i) { return i < TOGETHER && TOGETHER * round + i < BLOCKS; }
 
-struct Pairs { Codes32 codes[8]; uvec2 affine[4]; }; // gate and up of one row of four blocks
+struct Pairs { Codes32 codes[8]; uvec2 scales_biases[4]; }; // gate and up of one row of four blocks
 
 // Rows of the blocks of a round.
 Pairs load_pairs(uint round, uint chunk) {
@@ -28,7 +28,7 @@ Pairs load_pairs(uint round, uint chunk) {
         uint feature = block * 8u + warp();
         w.codes[2u * i] = load_codes(ADDRESS(GATE), feature * CHUNKS + at);
         w.codes[2u * i + 1u] = load_codes(ADDRESS(UP), feature * CHUNKS + at);
-        w.affine[i] = Weights2(ADDRESS(MLP_AFFINE)).v[feature * GROUPS + at * 32u / GROUP];
+        w.scales_biases[i] = Weights2(ADDRESS(MLP_SCALES_BIASES)).v[feature * GROUPS + at * 32u / GROUP];
     }
     return w;
 }
@@ -38,17 +38,17 @@ void mlp() {
     Pairs w = load_pairs(0u, lane());
     Rows rows;
     load_norm(ADDRESS(MLP_NORM), rows);
-    PLAIN(load_residual(state_after(LAYER), rows));
+    IF_BARRIERS(load_residual(state_after(LAYER), rows));
     Codes32 codes[AHEAD];
-    uvec4 affine[AHEAD];
+    uvec4 scales_biases[AHEAD];
     [[unroll]] for (uint b = 0; b < AHEAD; b++) {
         uint block = min(first + b, ALL_BLOCKS - 1u), quad = min(thread(), QUADS - 1u);
         codes[b] = load_columns(ADDRESS(DOWN), block, quad);
-        affine[b] = Weights4(ADDRESS(DOWN_AFFINE)).v[block * 8u / GROUP * QUADS + quad];
+        scales_biases[b] = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[block * 8u / GROUP * QUADS + quad];
     }
     uint now = position();
 
-    POLLED(load_residual(state_after(LAYER), rows));
+    IF_POLLING(load_residual(state_after(LAYER), rows));
     norm_to_shared(rows);
     Carry carry;
     load_carry(state_after(LAYER), carry); // complete, since all threads have read their part
@@ -65,8 +65,8 @@ void mlp() {
                 Chunk c = chunk_get(chunk);
                 [[unroll]] for (uint i = 0; i < 4u; i++) {
                     if (!together(round, i)) continue;
-                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.affine[i].x, c);
-                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.affine[i].y, c);
+                    sums[2u * i] += chunk_dot(w.codes[2u * i], w.scales_biases[i].x, c);
+                    sums[2u * i + 1u] += chunk_dot(w.codes[2u * i + 1u], w.scales_biases[i].y, c);
                 }
             }
             if (chunks + 1u < CHUNK_ROUNDS) w = next;
@@ -95,10 +95,10 @@ void mlp() {
                 uvec4 a;
                 if (n == 0u && b < AHEAD) {
                     c = codes[b];
-                    a = affine[b];
+                    a = scales_biases[b];
                 } else {
                     c = load_columns(ADDRESS(DOWN), at, quad);
-                    a = Weights4(ADDRESS(DOWN_AFFINE)).v[at * 8u / GROUP * QUADS + quad];
+                    a = Weights4(ADDRESS(DOWN_SCALES_BIASES)).v[at * 8u / GROUP * QUADS + quad];
                 }
                 out_rows[n] += columns_dot(c, a, block);
             }
@@ -107,6 +107,6 @@ void mlp() {
     residual_add(state_before(LAYER + 1u), out_rows, carry);
 
 #ifndef POLL
-    clear_behind(LAYER, now);
+    clear_layer(LAYER, now);
 #endif
 }

@@ -6,31 +6,31 @@
 
 // Zeroes the residual before a layer.
 void clear_before(uint layer, uint first, uint step) {
-    for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_before(layer), place(i), NO_SUM);
+    for (uint i = first; i < HIDDEN * COPIES; i += step) accumulator_store(state_before(layer), place(i), ZERO_ACCUMULATOR);
 }
 
 // Zeroes all that layers add to but the residual before the first one, and the one before layer `kept`, which is still read.
-// The sums of other layers than the last one are zero: each layer clears behind the one before, and at first all memory is zero.
-void clear_sums(uint kept, uint now, uint first, uint step) {
+// Accumulators of other layers than the last one are zero: each layer clears behind the one before, and at first all memory is zero.
+void clear_accumulators(uint kept, uint now, uint first, uint step) {
     uint last = LAYER - 1u;
-    [[unroll]] for (uint n = 1; n < BEFORE_TURNS; n++) if (n != kept % BEFORE_TURNS) clear_before(n, first, step);
-    [[unroll]] for (uint n = 0; n < TURNS; n++)
-        for (uint i = first; i < HIDDEN * COPIES; i += step) sum_store(state_after(n), place(i), NO_SUM);
-    for (uint i = first; i < SQUARES; i += step) sum_store(state_squares(last), i, NO_SUM);
+    [[unroll]] for (uint n = 1; n < RESIDUAL_RING; n++) if (n != kept % RESIDUAL_RING) clear_before(n, first, step);
+    [[unroll]] for (uint n = 0; n < LAYER_RING; n++)
+        for (uint i = first; i < HIDDEN * COPIES; i += step) accumulator_store(state_after(n), place(i), ZERO_ACCUMULATOR);
+    for (uint i = first; i < SQUARES; i += step) accumulator_store(state_squares(last), i, ZERO_ACCUMULATOR);
     for (uint row = 0; row < KV_HEADS * PAIRS; row++)
         for (uint i = first; i <= now; i += step) U32x2s(state_scores(last)).v[row * pc.p.capacity + i] = uvec2(0);
 }
 
 // Zeroes the residual that the head has read, unless it is the place of the embedding.
 void clear_read(uint first, uint step) {
-    if (LAYER % BEFORE_TURNS != 0u) clear_before(LAYER, first, step);
+    if (LAYER % RESIDUAL_RING != 0u) clear_before(LAYER, first, step);
 }
 
 // Cosine and sine of each pair of features, from the turns that a position adds.
-void open_turns(uint position) {
+void open_rope_angles(uint position) {
     for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
         uvec2 f = U32x2s(state_frequencies()).v[pair];
         uint turn = turn_at(int(position), scaled(f.x, int(f.y) >> 1, f.y & 1u));
-        F32x2s(state_turns()).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+        F32x2s(state_rope_angles()).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
     }
 }

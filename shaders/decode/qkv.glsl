@@ -1,6 +1,6 @@
-// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y, q and k turned by their position;
+// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y, q and k rotated by their position;
 // v goes to the cache, and the slice's part of q . k of every position to the scores. q and k are scaled by their own norm
-// weights here and by 1 / rms where their sums are read, which is later.
+// weights here and by 1 / rms where their scores are read, which is later.
 //
 // Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head further,
 // that of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time: a task is half of the slice of one of HEADS + 2 heads,
@@ -16,19 +16,19 @@ shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query
 // Feature of row r of half a slice.
 uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
 
-struct Fours { Codes32 codes[4]; uvec4 affine; }; // four rows
+struct TaskWeights { Codes32 codes[4]; uvec4 scales_biases; }; // four rows
 
-Fours load_task(uint task, uint chunk) {
+TaskWeights load_task(uint task, uint chunk) {
     uint type = task >> 1, half_ = task & 1u;
     uint64_t codes = ADDRESS((type < HEADS ? Q : type == HEADS ? K : V));
     uint head = type < HEADS ? kv_head() * HEADS + type : kv_head();
     uint at = min(chunk, CHUNKS - 1u);
-    Fours w;
+    TaskWeights w;
     [[unroll]] for (uint r = 0; r < 4u; r++) {
         uint feature = type <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
         w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature) * CHUNKS + at);
     }
-    w.affine = Weights4(ADDRESS(QKV_AFFINE)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
+    w.scales_biases = Weights4(ADDRESS(QKV_SCALES_BIASES)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
     return w;
 }
 
@@ -51,42 +51,42 @@ void load_keys(uint round, uint last, inout Keys k) {
 
 void qkv() {
     // All that does not depend on the dispatch before is asked for first.
-    Fours w[TASK_ROUNDS];
+    TaskWeights w[TASK_ROUNDS];
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
     load_norm(ADDRESS(NORM), rows);
-    PLAIN(load_residual(state_before(LAYER), rows));
+    IF_BARRIERS(load_residual(state_before(LAYER), rows));
     uint now = position();
     Keys keys;
-    POLLED(if (ROUNDS == 1u) load_keys(0u, now, keys));
+    IF_POLLING(if (ROUNDS == 1u) load_keys(0u, now, keys));
 
     // The turn of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
     uint feature = feature_of(warp() & 1u, r);
-    vec2 turn = F32x2s(state_turns()).v[feature % (HEAD_DIM / 2u)];
+    vec2 rope_angle = F32x2s(state_rope_angles()).v[feature % (HEAD_DIM / 2u)];
     float q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W), k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
 
 #ifdef POLL
-    if (LAYER > 0u) clear_behind(LAYER - 1u, now); // while others are still adding
+    if (LAYER > 0u) clear_layer(LAYER - 1u, now); // while others are still adding
 #endif
-    POLLED(load_residual(state_before(LAYER), rows));
-    POLLED(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the looks at sums
-    POLLED(if (ROUNDS == 1u) attend_ahead(0u, now));
+    IF_POLLING(load_residual(state_before(LAYER), rows));
+    IF_POLLING(if (ROUNDS > 1u) load_keys(0u, now, keys)); // so many that they would hold up the polls
+    IF_POLLING(if (ROUNDS == 1u) prefetch_attention(0u, now));
     norm_to_shared(rows);
-    PLAIN(load_keys(0u, now, keys));
+    IF_BARRIERS(load_keys(0u, now, keys));
     float scale = norm_scale();
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) {
         uint task = warp() + n * WARPS;
         bool there = task < TASKS;
         vec4 sums = vec4(0);
-        Fours now_w = w[n];
+        TaskWeights now_w = w[n];
         [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
             uint chunk = lane() + 32u * round;
-            Fours next;
+            TaskWeights next;
             if (round + 1u < CHUNK_ROUNDS) next = load_task(min(task, TASKS - 1u), chunk + 32u);
             if (chunk < CHUNKS) {
                 Chunk c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(now_w.codes[i], now_w.affine[i], c);
+                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(now_w.codes[i], now_w.scales_biases[i], c);
             }
             if (round + 1u < CHUNK_ROUNDS) now_w = next;
         }
@@ -94,10 +94,10 @@ void qkv() {
         uint type = task >> 1;
         float square = fma(x, x, lane_xor(x * x, 8u));
         square += lane_xor(square, 16u);
-        if (there && type <= HEADS && lane() == 0u) sum_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type, sum_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
+        if (there && type <= HEADS && lane() == 0u) accumulator_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type, accumulator_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
         float y = x * (type < HEADS ? q_weight : k_weight);
         float partner = lane_xor(y, 8u);
-        y = fma(y, turn.x, partner * ((r & 1u) != 0u ? turn.y : -turn.y));
+        y = fma(y, rope_angle.x, partner * ((r & 1u) != 0u ? rope_angle.y : -rope_angle.y));
         if (there && (lane() & 7u) == 0u) {
             if (type <= HEADS) {
                 uint partner_ = r & 1u, at = 2u * (task & 1u) + (r >> 1);
@@ -143,8 +143,8 @@ void qkv() {
             keys.partner[u] = next.partner[u];
         }
     }
-    POLLED(if (ROUNDS > 1u) attend_ahead(0u, now)); // behind the keys, which would have to share
-#if SUMS != 3
+    IF_POLLING(if (ROUNDS > 1u) prefetch_attention(0u, now)); // behind the keys, which would have to share
+#if ACCUMULATORS != 2
     residual_clear(state_after(LAYER)); // of the layer before
 #endif
 }

@@ -33,7 +33,7 @@ void load_residual(uint64_t residual, inout Rows r) {
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
         [[unroll]] for (uint i = 0; i < 4u; i++) note_lost(r.x[n][i]);
     }
-    POLLED(subgroupBarrier()); // lanes that waited, each for its own, meet again
+    IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
 
 // Brings x * w to shared memory in 16 bits; the factor 1 / rms(x) is left to norm_scale().
@@ -87,9 +87,9 @@ Chunk chunk_get(uint chunk) {
     return c;
 }
 
-// 32 weights times the chunk; `affine` is their scale (low half) and bias.
-float chunk_dot(Codes32 codes, uint affine, Chunk c) {
-    vec2 sb = affine_value(affine);
+// 32 weights times the chunk; `scales_biases` is their scale (low half) and bias.
+float chunk_dot(Codes32 codes, uint scales_biases, Chunk c) {
+    vec2 sb = scales_biases_value(scales_biases);
     int high = 0, low = 0;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
         uint half_ = i >> 1, at = 2u * (i & 1u);

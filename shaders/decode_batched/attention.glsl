@@ -1,4 +1,4 @@
-// Attention of a sequence over a key/value head. The unit's q and k are normalised and turned first; then each warp takes blocks of 16
+// Attention of a sequence over a key/value head. The unit's q and k are normalised and rotated first; then each warp takes blocks of 16
 // positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and the warps meet at the end.
 //
 // Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights: what leaves one
@@ -15,13 +15,13 @@ const float NOTHING = -1e30;
 
 shared vec4 raw[(HEADS + 1u) * FOURS];        // q of each head and k
 shared float raw_squares[(HEADS + 1u) * FOURS / 4u];
-shared uvec2 turned[(HEADS + 1u) * FOURS];    // the same in float16
+shared uvec2 rotated[(HEADS + 1u) * FOURS];    // the same in float16
 shared uvec2 own_value[FOURS];
 shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
 
-uint attended_sequence, attended_head, first_eight; // of the unit
+uint attention_sequence, attention_head, first_eight; // of the unit
 const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
-uint64_t cache(uint which) { return ADDRESS(which) + uint64_t(attended_sequence * KV_HEADS + attended_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity; }
+uint64_t cache(uint which) { return ADDRESS(which) + uint64_t(attention_sequence * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity; }
 
 struct Keys { uvec2 first[KEY_STEPS], second[KEY_STEPS]; };
 struct Values { uvec4 v[VALUE_STEPS]; };
@@ -69,11 +69,11 @@ const uint RAW = (HEADS + 1u) * FOURS, ALL_RAW = RAW + FOURS; // v behind them
 
 uint fresh_at(uint four) { // in columns
     uint type = four / FOURS, feature = four % FOURS * 4u;
-    uint head = type < HEADS ? attended_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS)) + attended_head;
+    uint head = type < HEADS ? attention_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS)) + attention_head;
     return head * HEAD_DIM + feature;
 }
 
-struct Turn { vec4 turns[2], weight, partner_weight; }; // what a four of q or k needs, asked for before it is there
+struct Rotation { vec4 rope_angles[2], weight, partner_weight; }; // what a four of q or k needs, asked for before it is there
 
 vec4 norm_four(uint64_t norm, uint four) {
     if (DTYPE_W == DTYPE_F32) return uintBitsToFloat(Weights4(norm).v[four]);
@@ -81,25 +81,25 @@ vec4 norm_four(uint64_t norm, uint four) {
     return vec4(pair_value(w.x, DTYPE_W), pair_value(w.y, DTYPE_W));
 }
 
-void load_turn(uint four, inout Turn t) {
+void load_rotation(uint four, inout Rotation t) {
     uint feature = four % FOURS;
-    uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm(), turns = in_state(AT_TURNS + attended_sequence * HEAD_DIM * 4u);
+    uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm(), rope_angles = in_state(AT_ROPE_ANGLES + attention_sequence * HEAD_DIM * 4u);
     t.weight = norm_four(norm, feature);
     t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
-    [[unroll]] for (uint i = 0; i < 2u; i++) t.turns[i] = uintBitsToFloat(Weights4(turns).v[feature % (FOURS / 2u) * 2u + i]);
+    [[unroll]] for (uint i = 0; i < 2u; i++) t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[feature % (FOURS / 2u) * 2u + i]);
 }
 
 void take_fresh() {
     const uint rounds = (ALL_RAW + THREADS - 1u) / THREADS;
-    Turn turn[rounds];
-    [[unroll]] for (uint i = 0; i < rounds; i++) load_turn(min(thread() + i * THREADS, RAW - 1u), turn[i]);
+    Rotation turn[rounds];
+    [[unroll]] for (uint i = 0; i < rounds; i++) load_rotation(min(thread() + i * THREADS, RAW - 1u), turn[i]);
     [[unroll]] for (uint i = 0; i < rounds; i++) {
-        uint four = thread() + i * THREADS, looks = 0u;
+        uint four = thread() + i * THREADS, spins = 0u;
         if (four >= ALL_RAW) continue;
         uvec4 words;
         do {
-            words = Shared4(in_state(AT_FRESH + (attended_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
-        } while (again(is_fresh(words, mark_of_layer(), ONE_BIT), looks));
+            words = Shared4(in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
+        } while (keep_spinning(is_fresh(words, tag_of_layer(), ONE_BIT), spins));
         vec4 x = uintBitsToFloat(words);
         float square = four_sum(dot(x, x));
         if (four < RAW) {
@@ -118,9 +118,9 @@ void take_fresh() {
         [[unroll]] for (uint j = 0; j < FOURS / 4u; j++) square += raw_squares[type * (FOURS / 4u) + j];
         bool second = feature >= FOURS / 2u;
         vec4 x = raw[four] * turn[i].weight, y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS] * turn[i].partner_weight;
-        vec4 cosine = vec4(turn[i].turns[0].xz, turn[i].turns[1].xz), sine = vec4(turn[i].turns[0].yw, turn[i].turns[1].yw);
+        vec4 cosine = vec4(turn[i].rope_angles[0].xz, turn[i].rope_angles[1].xz), sine = vec4(turn[i].rope_angles[0].yw, turn[i].rope_angles[1].yw);
         x = (x * cosine + y * (second ? sine : -sine)) * inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
-        turned[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
+        rotated[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
     }
     barrier();
 }
@@ -131,7 +131,7 @@ void take_fresh() {
 void put_own_key(uint base, uint now, inout Keys k) {
     uint p = key_position(base);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        uvec2 own = turned[HEADS * FOURS + 4u * m + lane_column()];
+        uvec2 own = rotated[HEADS * FOURS + 4u * m + lane_column()];
         if (p >= now) k.first[m] = own;
         if (p + 8u >= now) k.second[m] = own;
     }
@@ -147,7 +147,7 @@ vec4 scores(inout Keys k) {
     sums[0] = no_sum();
     sums[1] = no_sum();
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        uvec2 q = lane_row() < HEADS ? turned[min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()] : uvec2(0);
+        uvec2 q = lane_row() < HEADS ? rotated[min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()] : uvec2(0);
         uvec4 key = uvec4(halves(k.first[m].x), halves(k.first[m].y), halves(k.second[m].x), halves(k.second[m].y));
         sums[m % 2u] = multiply(uvec4(q, 0u, 0u), key, sums[m % 2u]);
     }
@@ -190,17 +190,17 @@ void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
             sum += pool[(i * 2u + h) * (VALUE_STEPS * 8u) + at];
             total += warp_mass[(first + h) * WARPS + i];
         }
-        uint column = (attended_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u, a_lane = attended_sequence % 8u * 4u + column % 8u / 2u;
-        Shared1(in_state(AT_ATTENDED + word_at(Q_COLUMNS, attended_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
-            marked(half_pair(sum / total), mark_of_layer(), ONE_BIT);
+        uint column = (attention_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u, a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
+        Shared1(in_state(AT_ATTENTION + word_at(Q_COLUMNS, attention_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
+            tagged(half_pair(sum / total), tag_of_layer(), ONE_BIT);
     }
 }
 
-void attend(uint unit) {
-    attended_sequence = unit / SHARES / KV_HEADS;
-    attended_head = unit / SHARES % KV_HEADS;
+void attention(uint unit) {
+    attention_sequence = unit / SHARES / KV_HEADS;
+    attention_head = unit / SHARES % KV_HEADS;
     first_eight = unit % SHARES * SHARE_EIGHTS;
-    uint now = position_of(attended_sequence), base = warp() * 16u;
+    uint now = position_of(attention_sequence), base = warp() * 16u;
     Keys k;
     Values v;
     load_keys(base, now, k);
@@ -237,6 +237,6 @@ void attend(uint unit) {
     merge(most, four_sum(mass), sums);
     // Nobody in this dispatch reads what enters the cache.
     if (thread() >= FOURS || thread() / (2u * SHARE_EIGHTS) != unit % SHARES) return;
-    keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), turned[HEADS * FOURS + thread()]);
+    keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), rotated[HEADS * FOURS + thread()]);
     keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES), own_value[thread()]);
 }

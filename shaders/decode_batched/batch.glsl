@@ -2,7 +2,7 @@
 // so that weights are read once for all of them. A layer has five phases, and every sum is made by one workgroup:
 //
 //   qkv      norm, columns of q, k and v
-//   attend   norms and turns of a sequence's heads that share a key/value head, softmax, values
+//   attention   norms and rope angles of a sequence's heads that share a key/value head, softmax, values
 //   o        columns of the output projection, added to the residual
 //   gate_up  norm, columns of gate and up, silu * up
 //   down     columns of the down projection, added to the residual
@@ -11,7 +11,7 @@
 // float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
 //
 // Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written (of the residual two
-// bits: by which phase of which layer), and a reader in the dispatch of all layers looks until its words have the right ones. So
+// bits: by which phase of which layer), and a reader in the dispatch of all layers spins until its words have the right ones. So
 // there are no counters and no fences, and a warp waits for those values only that it multiplies. Nothing is overwritten
 // before all its readers are done, since what takes its place comes from what all of them made. batch_begin writes what the first
 // layer finds.
@@ -73,15 +73,15 @@ float four_max(float x) {
 }
 
 // ---- the state -------------------------------------------------------------------------------------------------------------
-// Positions, turns of each sequence, the residual, q, k and v of each sequence, attended values, gated values. The residual lies as
+// Positions, rope angles of each sequence, the residual, q, k and v of each sequence, attended values, gated values. The residual lies as
 // float32 in the order of sums, [8 rows][16 columns][lane][4], attended and gated values as float16 in the order of A,
 // [8 rows][64 columns][half][lane][2 matrices][4]. schedule/batch.ts computes the same size.
 
-const uint AT_TURNS = 256u;
-const uint AT_X = AT_TURNS + SEQUENCES * HEAD_DIM * 4u;
+const uint AT_ROPE_ANGLES = 256u;
+const uint AT_X = AT_ROPE_ANGLES + SEQUENCES * HEAD_DIM * 4u;
 const uint AT_FRESH = AT_X + ROW_BLOCKS * HIDDEN * 32u;
-const uint AT_ATTENDED = AT_FRESH + SEQUENCES * QKV_COLUMNS * 4u;
-const uint AT_GATED = AT_ATTENDED + ROW_BLOCKS * Q_COLUMNS * 16u;
+const uint AT_ATTENTION = AT_FRESH + SEQUENCES * QKV_COLUMNS * 4u;
+const uint AT_GATED = AT_ATTENTION + ROW_BLOCKS * Q_COLUMNS * 16u;
 const uint AT_END = AT_GATED + ROW_BLOCKS * INTERMEDIATE * 16u;
 
 uint64_t in_state(uint at) { return pc.address[0] + at; }

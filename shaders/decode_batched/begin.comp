@@ -1,5 +1,5 @@
 #version 460
-// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, the turns of its position are
+// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, the rope angles of its position are
 // computed once for all layers, and what the layers hand over is marked as not there yet. Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
@@ -40,8 +40,8 @@ void main() {
         Scaled frequency;
         if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));
         else frequency = rope_frequency(pair, HEAD_DIM, pc.p.log2_base);
-        uint turn = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
-        Floats2(in_state(AT_TURNS + sequence * HEAD_DIM * 4u)).v[pair] = vec2(turn_cos(turn), turn_sin(turn));
+        uint rope_angle = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
+        Floats2(in_state(AT_ROPE_ANGLES + sequence * HEAD_DIM * 4u)).v[pair] = vec2(turn_cos(rope_angle), turn_sin(rope_angle));
     }
     for (uint i = first; i < HIDDEN / 4u; i += step) {
         uint block = i / 4u, c = i & 3u;

@@ -19,7 +19,7 @@ SUM multiply(uvec4 a, uvec4 b, SUM sum) {
 
 uint fma_low(uint u, f16vec2 s) { return packFloat2x16(fma(low_nibbles(u), s.xx, s.yy)); }
 uint fma_high(uint u, f16vec2 s) { return packFloat2x16(fma(high_nibbles(u), s.xx, s.yy)); }
-#define AFFINE(w) unpackFloat2x16(w)
+#define SCALES_BIASES(w) unpackFloat2x16(w)
 #else
 #define SUM float[8]
 void find_bases(uint zero) {}
@@ -49,26 +49,26 @@ SUM multiply(uvec4 a, uvec4 b, SUM sum) {
 
 uint fma_low(uint u, vec2 s) { return half_pair(fma(vec2(u & 15u, u >> 16 & 15u), s.xx, s.yy)); }
 uint fma_high(uint u, vec2 s) { return fma_low(u >> 4, s); }
-#define AFFINE(w) unpackHalf2x16(w)
+#define SCALES_BIASES(w) unpackHalf2x16(w)
 #endif
 
 // ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
 
 // A lane's codes of four matrices and its scales and biases: a step of 64 along the depth of a block of 16 columns.
-struct Step { uvec4 codes, affine; };
+struct Step { uvec4 codes, scales_biases; };
 
-Step load_step(uint64_t codes, uint64_t affine, uint steps, uint block, uint step) {
+Step load_step(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint step) {
     Step w;
     step = min(step, steps - 1u);
     w.codes = Weights4(codes + ((block * steps + step) * 32u + lane()) * 16u).v[0];
-    uint64_t group = affine + ((block * (steps * 64u / GROUP) + step * 64u / GROUP) * 32u + lane()) * 8u;
-    w.affine.xy = Weights2(group).v[0];
-    w.affine.zw = GROUP == 32u ? Weights2(group + 256u).v[0] : w.affine.xy;
+    uint64_t group = scales_biases + ((block * (steps * 64u / GROUP) + step * 64u / GROUP) * 32u + lane()) * 8u;
+    w.scales_biases.xy = Weights2(group).v[0];
+    w.scales_biases.zw = GROUP == 32u ? Weights2(group + 256u).v[0] : w.scales_biases.xy;
     return w;
 }
 
 uvec4 weights(Step w, uint m) {
-    uvec2 affine = m < 2u ? w.affine.xy : w.affine.zw;
+    uvec2 scales_biases = m < 2u ? w.scales_biases.xy : w.scales_biases.zw;
     uint u = w.codes[m];
-    return uvec4(fma_low(u, AFFINE(affine.x)), fma_high(u, AFFINE(affine.x)), fma_low(u >> 8, AFFINE(affine.y)), fma_high(u >> 8, AFFINE(affine.y)));
+    return uvec4(fma_low(u, SCALES_BIASES(scales_biases.x)), fma_high(u, SCALES_BIASES(scales_biases.x)), fma_low(u >> 8, SCALES_BIASES(scales_biases.y)), fma_high(u >> 8, SCALES_BIASES(scales_biases.y)));
 }

@@ -8,29 +8,29 @@ bool waits() { return PHASES == ALL_PHASES; }
 // Marks in the lowest bits. What a layer writes once has a bit that changes from layer to layer: its readers have seen the one before.
 // The residual is written twice a layer, and some workgroups read it only behind o or only behind down: writes are counted in two bits.
 const uint ONE_BIT = 1u, TWO_BITS = 3u;
-uint mark_of_layer() { return ~layer & ONE_BIT; }
+uint tag_of_layer() { return ~layer & ONE_BIT; }
 uint mark_of_residual(uint writes) { return (2u * layer + writes) & TWO_BITS; } // writes of this layer
-uint marked(uint word, uint mark, uint bits) { return (word & ~bits) | mark; }
-bool is_fresh(uvec4 w, uint mark, uint bits) { return (((w.x ^ mark) | (w.y ^ mark) | (w.z ^ mark) | (w.w ^ mark)) & bits) == 0u; }
+uint tagged(uint word, uint tag, uint bits) { return (word & ~bits) | tag; }
+bool is_fresh(uvec4 w, uint tag, uint bits) { return (((w.x ^ tag) | (w.y ^ tag) | (w.z ^ tag) | (w.w ^ tag)) & bits) == 0u; }
 
-// Counts a look that came too early. After too many of them something is wrong: the status says so, and everybody leaves.
-bool give_up(inout uint looks) {
-    if (++looks >= pc.p.patience) Shared1(pc.address[STATUS]).v[0] = 1u;
-    else if ((looks & 63u) != 0u) return false;
+// Counts a poll that came too early. Beyond the spin limit something is wrong: the status says so, and all workgroups leave.
+bool give_up(inout uint spins) {
+    if (++spins >= pc.p.spin_limit) Shared1(pc.address[STATUS]).v[0] = 1u;
+    else if ((spins & 63u) != 0u) return false;
     return Shared1(pc.address[STATUS]).v[0] != 0u;
 }
 
 // Looks at a word for each lane until they are there: the readings that follow are many, and most of them would come too early.
-void look(uint at, uint mark, uint bits) {
-    uint looks = 0u;
-    if (waits()) while (!ALL_LANES((Shared1(in_state(at)).v[0] & bits) == mark) && !ANY_LANE(give_up(looks)));
+void wait_for_tag(uint at, uint tag, uint bits) {
+    uint spins = 0u;
+    if (waits()) while (!ALL_LANES((Shared1(in_state(at)).v[0] & bits) == tag) && !ANY_LANE(give_up(spins)));
 }
 // Whether what was read has to be read again.
-bool again(bool whole, inout uint looks) { return waits() && !ALL_LANES(whole) && !ANY_LANE(give_up(looks)); }
+bool keep_spinning(bool whole, inout uint spins) { return waits() && !ALL_LANES(whole) && !ANY_LANE(give_up(spins)); }
 
 // ---- sums of warps ---------------------------------------------------------------------------------------------------------
 
-// Eight rows of a sum go to shared memory; to be called between barriers.
+// Vec8 rows of a sum go to shared memory; to be called between barriers.
 void share(uint place, uint rows, SUM sum) {
     uint at = (warp() * POOL_PLACES + place) * POOL_STRIDE + lane();
     pool[at] = rows == 0u ? vec2(sum[0], sum[1]) : vec2(sum[4], sum[5]);

@@ -1,5 +1,5 @@
 // Products with the normalised residual, y = x / rms(x) * w in float16: columns of q, k and v; gate and up, as h = silu(g) * u / 16
-// within the range of float16. A unit is two blocks of 16 columns, those of gate and of up in turns.
+// within the range of float16. A unit is two blocks of 16 columns, gate and up interleaved.
 
 const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
 
@@ -16,21 +16,21 @@ void load_norm(uint64_t norm, inout NormWords n) {
 }
 vec2 norm_value(uvec2 w) { return DTYPE_W == DTYPE_F32 ? uintBitsToFloat(w) : pair_value(w.x, DTYPE_W); }
 
-// Waits for the residual with this mark; to be called by all.
-void normalise(inout NormWords n, uint mark) {
+// Waits for the residual with this tag; to be called by all.
+void normalise(inout NormWords n, uint tag) {
     uvec4 x[HIDDEN_SLOTS * ROW_BLOCKS * 4u];
-    look(x_at(0u, min(warp() * 4u + lane_column(), HIDDEN / 16u - 1u), 0u), mark, TWO_BITS);
-    uint looks = 0u;
+    wait_for_tag(x_at(0u, min(warp() * 4u + lane_column(), HIDDEN / 16u - 1u), 0u), tag, TWO_BITS);
+    uint spins = 0u;
     bool whole;
     do {
         whole = true;
         [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) {
             uint step = warp() + i / 4u / ROW_BLOCKS * WARPS, rows = i / 4u % ROW_BLOCKS;
-            x[i] = uvec4(mark); // next to 0
+            x[i] = uvec4(tag); // next to 0
             if (has_row(rows) && step < HIDDEN_STEPS) x[i] = Shared4(in_state(x_at(rows, step * 4u + i % 4u, lane()))).v[0];
         }
-        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) whole = whole && is_fresh(x[i], mark, TWO_BITS);
-    } while (again(whole, looks));
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) whole = whole && is_fresh(x[i], tag, TWO_BITS);
+    } while (keep_spinning(whole, spins));
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         float square = 0.0;
         [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
@@ -56,9 +56,9 @@ void normalise(inout NormWords n, uint mark) {
 
 struct Unit { Step w[2u * HIDDEN_SLOTS]; };
 
-void load_unit(uint64_t codes, uint64_t affine, uint unit, inout Unit u) {
+void load_unit(uint64_t codes, uint64_t scales_biases, uint unit, inout Unit u) {
     [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
-        u.w[i] = load_step(codes, affine, HIDDEN_STEPS, 2u * unit + i % 2u, warp() + i / 2u * WARPS);
+        u.w[i] = load_step(codes, scales_biases, HIDDEN_STEPS, 2u * unit + i % 2u, warp() + i / 2u * WARPS);
 }
 
 void multiply_unit(inout Unit u, inout SUM sums[2]) {
@@ -76,7 +76,7 @@ void finish_qkv(uint unit, uint rows) {
     uint at = thread() & 63u, place = thread() >> 6, row = row_of_pair(rows, at), column = (2u * unit + place) * 16u + column_of_pair(at);
     if (place > 1u || row >= SEQUENCES || column >= QKV_COLUMNS) return;
     uvec2 words = floatBitsToUint(sum_of_warps(place, at));
-    Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] = uvec2(marked(words.x, mark_of_layer(), ONE_BIT), marked(words.y, mark_of_layer(), ONE_BIT));
+    Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] = uvec2(tagged(words.x, tag_of_layer(), ONE_BIT), tagged(words.y, tag_of_layer(), ONE_BIT));
 }
 
 void finish_gate_up(uint unit, uint rows) {
@@ -84,15 +84,15 @@ void finish_gate_up(uint unit, uint rows) {
     if (at > 63u || row_of_pair(rows, at) >= SEQUENCES) return;
     vec2 gate = sum_of_warps(0u, at), up = sum_of_warps(1u, at);
     vec2 h = within_half(gate / (1.0 + exp(-gate)) * up * (1.0 / GATE_SCALE));
-    Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = marked(half_pair(h), mark_of_layer(), ONE_BIT);
+    Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = tagged(half_pair(h), tag_of_layer(), ONE_BIT);
 }
 
 // All units of this workgroup from its first one on.
-void normed_product(uint64_t norm, uint64_t codes, uint64_t affine, uint first, uint units, bool gated) {
+void normed_product(uint64_t norm, uint64_t codes, uint64_t scales_biases, uint first, uint units, bool gated) {
     if (first >= units) return;
     Unit u, ahead;
-    load_unit(codes, affine, first, u);
-    if (first + gl_NumWorkGroups.x < units) load_unit(codes, affine, first + gl_NumWorkGroups.x, ahead);
+    load_unit(codes, scales_biases, first, u);
+    if (first + gl_NumWorkGroups.x < units) load_unit(codes, scales_biases, first + gl_NumWorkGroups.x, ahead);
     NormWords n;
     load_norm(norm, n);
     normalise(n, mark_of_residual(gated ? 1u : 0u));
@@ -100,7 +100,7 @@ void normed_product(uint64_t norm, uint64_t codes, uint64_t affine, uint first, 
         SUM sums[2];
         multiply_unit(u, sums);
         [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++) u.w[i] = ahead.w[i];
-        if (unit + 2u * gl_NumWorkGroups.x < units) load_unit(codes, affine, unit + 2u * gl_NumWorkGroups.x, ahead);
+        if (unit + 2u * gl_NumWorkGroups.x < units) load_unit(codes, scales_biases, unit + 2u * gl_NumWorkGroups.x, ahead);
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
             share(0u, rows, sums[0]);
             share(1u, rows, sums[1]);

@@ -6,21 +6,21 @@ const uint AT_ONCE = 4u; // steps of a warp
 struct Steps { Step w[AT_ONCE]; };
 struct Rows { uvec4 a[AT_ONCE * ROW_BLOCKS * 2u]; };
 
-void load_steps(uint64_t codes, uint64_t affine, uint steps, uint block, uint first, inout Steps s) {
+void load_steps(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint first, inout Steps s) {
     [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
-        if (first + i * WARPS < steps) s.w[i] = load_step(codes, affine, steps, block, first + i * WARPS + warp());
+        if (first + i * WARPS < steps) s.w[i] = load_step(codes, scales_biases, steps, block, first + i * WARPS + warp());
 }
 
 // Looks at a word of each block of 16 columns, one row of a step.
-void look_at_rows(uint from, uint columns) {
+void wait_for_rows(uint from, uint columns) {
     uint slots = min((columns / 64u + WARPS - 1u) / WARPS, AT_ONCE), row = min(lane_row(), SEQUENCES - 1u);
     uint block = min((warp() + lane_row() % slots * WARPS) * 4u + lane_column(), columns / 16u - 1u);
-    look(from + word_at(columns, 0u, block, row * 4u, 0u), mark_of_layer(), ONE_BIT);
+    wait_for_tag(from + word_at(columns, 0u, block, row * 4u, 0u), tag_of_layer(), ONE_BIT);
 }
 
 // Waits for them.
 void load_rows(uint from, uint columns, uint first, inout Rows r) {
-    uint looks = 0u, steps = columns / 64u;
+    uint spins = 0u, steps = columns / 64u;
     bool whole;
     do {
         whole = true;
@@ -29,10 +29,10 @@ void load_rows(uint from, uint columns, uint first, inout Rows r) {
             r.a[i] = uvec4(0);
             if (step < steps && step + warp() < steps && has_row(rows)) {
                 r.a[i] = Shared4(in_state(from + half_at(columns, rows, step + warp(), i % 2u, lane()))).v[0];
-                whole = whole && is_fresh(r.a[i], mark_of_layer(), ONE_BIT);
+                whole = whole && is_fresh(r.a[i], tag_of_layer(), ONE_BIT);
             }
         }
-    } while (again(whole, looks));
+    } while (keep_spinning(whole, spins));
 }
 
 SUM multiply_steps(inout Steps s, inout Rows r, uint steps, uint first, SUM sum) {
@@ -45,22 +45,22 @@ SUM multiply_steps(inout Steps s, inout Rows r, uint steps, uint first, SUM sum)
     return sum;
 }
 
-// `writes`: of the residual in this layer, this one included. `looks`: where what it waits for is long in coming, readings in vain
+// `writes`: of the residual in this layer, this one included. `wait_first`: where what it waits for is long in coming, readings in vain
 // would hinder those who make it.
-void project(uint from, uint columns, uint64_t codes, uint64_t affine, float scale, uint writes, bool looks) {
+void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, float scale, uint writes, bool wait_first) {
     uint steps = columns / 64u;
     [[dont_unroll]] for (uint unit = gl_WorkGroupID.x; unit < HIDDEN / 16u; unit += gl_NumWorkGroups.x) {
         Steps s;
         Rows r;
-        load_steps(codes, affine, steps, unit, 0u, s);
+        load_steps(codes, scales_biases, steps, unit, 0u, s);
         uint rows = thread() >> 6, at = thread() & 63u;
         bool owns = rows < ROW_BLOCKS && row_of_pair(rows, at) < SEQUENCES;
         uint64_t own = in_state(x_at(min(rows, ROW_BLOCKS - 1u), unit, 0u) + at * 8u);
         vec2 x = uintBitsToFloat(Shared2(own).v[0]);
-        if (looks) look_at_rows(from, columns);
+        if (wait_first) wait_for_rows(from, columns);
         SUM sum = no_sum();
         [[dont_unroll]] for (uint first = 0; first < steps; first += AT_ONCE * WARPS) {
-            if (first > 0u) load_steps(codes, affine, steps, unit, first, s);
+            if (first > 0u) load_steps(codes, scales_biases, steps, unit, first, s);
             load_rows(from, columns, first, r);
             sum = multiply_steps(s, r, steps, first, sum);
         }
@@ -70,6 +70,6 @@ void project(uint from, uint columns, uint64_t codes, uint64_t affine, float sca
         barrier();
         if (!owns) continue;
         uvec2 words = floatBitsToUint(x + scale * sum_of_warps(rows, at));
-        Shared2(own).v[0] = uvec2(marked(words.x, mark_of_residual(writes), TWO_BITS), marked(words.y, mark_of_residual(writes), TWO_BITS));
+        Shared2(own).v[0] = uvec2(tagged(words.x, mark_of_residual(writes), TWO_BITS), tagged(words.y, mark_of_residual(writes), TWO_BITS));
     }
 }

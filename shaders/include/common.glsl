@@ -19,10 +19,10 @@
 #include "push.h"
 
 layout(local_size_x_id = 0) in;
-#ifdef HELPERS_ID
+#ifdef PREFETCH_THREADS_ID
 layout(constant_id = 0) const uint ALL_THREADS = 64;
-layout(constant_id = HELPERS_ID) const uint HELPERS = 32; // of them, which do something else
-const uint THREADS = ALL_THREADS - HELPERS;
+layout(constant_id = PREFETCH_THREADS_ID) const uint PREFETCH_THREADS = 32; // of them, which do something else
+const uint THREADS = ALL_THREADS - PREFETCH_THREADS;
 #else
 layout(constant_id = 0) const uint THREADS = 64;
 #endif

@@ -182,12 +182,6 @@ struct CoopmatMapPush {
     uint capacity;
 };
 
-// Multiplications of each sum, and subgroups that write theirs.
-struct CoopmatPeakPush {
-    uint steps;
-    uint count;
-};
-
 // Quantized w (n, k) to fragment order. Block i < blocks of 16 columns becomes block first + i * step, so that several matrices lie side by
 // side or in turns; blocks past n are padding.
 struct CoopmatRepackPush {
@@ -205,7 +199,7 @@ struct CoopmatMatmulPush {
 };
 
 // Rows of x, batch * seq of them; rows that a cache of keys and values has room for.
-struct CoopmatHeadsPush {
+struct CoopmatQkvPush {
     uint m;
     uint seq;
     uint capacity;
@@ -289,7 +283,7 @@ struct DecodeLayersPush {
     float log2_base;
     uint layers;
     uint phases;      // a bit for each
-    uint patience;    // looks at a sum that is not complete before the dispatch is given up
+    uint spin_limit;    // looks at a sum that is not complete before the dispatch is given up
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.

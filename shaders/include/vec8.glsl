@@ -4,7 +4,7 @@
 #include "vector.glsl"
 
 // As they lie in memory: 16-bit floats in the four words of `first`, others as the bits of registers.
-struct Eight { uvec4 first, second; };
+struct Vec8 { uvec4 first, second; };
 
 bool in_pairs(uint dtype) { return dtype == DTYPE_F16 || dtype == DTYPE_BF16; }
 
@@ -18,14 +18,14 @@ Operand operand_of(uint64_t address, uint dtype, int line_stride, int depth_stri
 }
 
 // The eight at (line, depth) of a wide operand, all of it inside.
-Eight load_eight(Operand o, uint dtype, uint line, uint depth) {
+Vec8 load_eight(Operand o, uint dtype, uint line, uint depth) {
     uint64_t address = element_address(o.address, int(line) * o.line_stride + int(depth) * o.depth_stride, DTYPE_BYTES(dtype));
-    return Eight(U32x4s(address).v[0], in_pairs(dtype) ? uvec4(0) : U32x4s(address).v[1]);
+    return Vec8(U32x4s(address).v[0], in_pairs(dtype) ? uvec4(0) : U32x4s(address).v[1]);
 }
 
 // The eight at (line, depth) of any operand; zeros outside of the matrix.
-Eight fetch_eight(Operand o, uint dtype, uint line, uint depth) {
-    Eight e = Eight(uvec4(0), uvec4(0));
+Vec8 fetch_vec8(Operand o, uint dtype, uint line, uint depth) {
+    Vec8 e = Vec8(uvec4(0), uvec4(0));
     if (line >= o.lines || depth >= o.depths) return e;
     uint inside = o.along_depth ? o.depths - depth : o.lines - line;
     if (o.wide && inside >= 8u) return load_eight(o, dtype, line, depth);
@@ -40,7 +40,7 @@ Eight fetch_eight(Operand o, uint dtype, uint line, uint depth) {
     return e;
 }
 
-Eight unpacked(Eight e, uint dtype) {
+Vec8 unpacked(Vec8 e, uint dtype) {
     if (!in_pairs(dtype)) return e;
-    return Eight(floatBitsToUint(pair_values(e.first.xy, dtype)), floatBitsToUint(pair_values(e.first.zw, dtype)));
+    return Vec8(floatBitsToUint(pair_values(e.first.xy, dtype)), floatBitsToUint(pair_values(e.first.zw, dtype)));
 }

@@ -1,4 +1,4 @@
-// Eight consecutive floats of a float dtype in 16-byte loads; the address of the run is a multiple of 16.
+// Vec8 consecutive floats of a float dtype in 16-byte loads; the address of the run is a multiple of 16.
 
 bool aligned16(uint64_t address) { return (uint(address) & 15u) == 0u; }
 

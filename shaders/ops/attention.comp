@@ -127,7 +127,7 @@ void soften(uint queries) {
     }
 }
 
-void attend(uint queries) {
+void attention(uint queries) {
     float outputs[QUERIES * FEATURES];
     [[unroll]] for (uint i = 0; i < queries * FEATURES; i++) outputs[i] = 0.0;
     uint slice = gl_LocalInvocationID.x / SLICE, feature = gl_LocalInvocationID.x % SLICE;
@@ -205,6 +205,6 @@ void main() {
     v_address = row_address(pc.address[2], pc.p.v_strides, kv_head, 0, DTYPE_KV);
     k_wide = HEAD_DIM % 8 == 0 && aligned16(k_address) && (uint(pc.p.k_strides[2]) * DTYPE_BYTES(DTYPE_KV)) % 16 == 0;
     // One query, the shape of decoding, needs an eighth of the registers and of the work.
-    if (pc.p.q_len == 1) attend(1);
-    else attend(QUERIES);
+    if (pc.p.q_len == 1) attention(1);
+    else attention(QUERIES);
 }

@@ -2,7 +2,7 @@
 
 struct Matrix { uint64_t words, scales, biases; };
 
-// Eight codes, not yet shifted to the lowest bit, with their scale and bias as they lie in memory.
+// Vec8 codes, not yet shifted to the lowest bit, with their scale and bias as they lie in memory.
 struct Codes { uvec2 words; uint shift, scale, bias; };
 
 const Codes NO_CODES = Codes(uvec2(0), 0, 0, 0); // zeros
@@ -21,10 +21,10 @@ Codes codes_at(Matrix w, uint row, uint columns, uint first) {
                  load_raw(w.biases, group, DTYPE_SCALES));
 }
 
-Eight dequantized(Codes c) {
+Vec8 dequantized(Codes c) {
     uvec2 codes = shifted8(c.words, c.shift);
     float s = raw_float(c.scale, DTYPE_SCALES), scale = code_scale(s), bias = code_bias(s, raw_float(c.bias, DTYPE_SCALES));
-    Eight e;
+    Vec8 e;
     [[unroll]] for (uint j = 0; j < 4u; j++) {
         e.first[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j)), bias));
         e.second[j] = floatBitsToUint(fma(scale, code_value(code_at(codes, j + 4u)), bias));

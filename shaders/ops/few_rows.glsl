@@ -18,7 +18,7 @@ uint multiply_add(uint a, uint b, uint sum) {
 }
 
 // Adds eight products each of the rows of x and one column.
-void add_eights(const Eight x[ROWS], Eight w, uint column) {
+void add_vec8s(const Vec8 x[ROWS], Vec8 w, uint column) {
     [[unroll]] for (uint row = 0; row < ROWS; row++) {
         uint sum = sums[row * COLUMNS + column];
         [[unroll]] for (uint i = 0; i < 4u; i++) sum = multiply_add(x[row].first[i], w.first[i], sum);

@@ -26,27 +26,27 @@ layout(constant_id = 9) const uint SPLITS = 1;
 
 Tile tile;
 Operand a, b;
-Eight a_eights[A_EIGHTS], b_eights[B_EIGHTS];
+Vec8 a_vec8s[A_VEC8S], b_vec8s[B_VEC8S];
 
 void tile_fetch(uint depth0) {
-    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < A_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
-        a_eights[i] = fetch_eight(a, DTYPE_A, tile.row0 + place.x, depth0 + place.y);
+        a_vec8s[i] = fetch_vec8(a, DTYPE_A, tile.row0 + place.x, depth0 + place.y);
     }
-    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < B_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
-        b_eights[i] = fetch_eight(b, DTYPE_B, tile.column0 + place.x, depth0 + place.y);
+        b_vec8s[i] = fetch_vec8(b, DTYPE_B, tile.column0 + place.x, depth0 + place.y);
     }
 }
 
 void tile_fill() {
-    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < A_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, a.along_depth);
-        put_eight(0, TILE_ROWS, place, a.along_depth, unpacked(a_eights[i], DTYPE_A));
+        put_vec8(0, TILE_ROWS, place, a.along_depth, unpacked(a_vec8s[i], DTYPE_A));
     }
-    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < B_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, b.along_depth);
-        put_eight(SLICE_B, TILE_COLUMNS, place, b.along_depth, unpacked(b_eights[i], DTYPE_B));
+        put_vec8(SLICE_B, TILE_COLUMNS, place, b.along_depth, unpacked(b_vec8s[i], DTYPE_B));
     }
 }
 

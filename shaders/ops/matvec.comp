@@ -26,11 +26,11 @@ layout(constant_id = 6) const uint ALONG_K = 1;
 void add_along_k(Operand a, Operand b, uint row0, uint column0) {
     uint last_row = pc.p.m - 1u, last_column = pc.p.n - 1u, whole = a.wide && b.wide ? pc.p.k / 8u * 8u : 0u;
     for (uint depth = gl_LocalInvocationID.x * 8u; depth < whole; depth += THREADS * 8u) {
-        Eight rows[ROWS], columns[COLUMNS];
+        Vec8 rows[ROWS], columns[COLUMNS];
         [[unroll]] for (uint j = 0; j < COLUMNS; j++) columns[j] = load_eight(b, DTYPE_B, min(column0 + j, last_column), depth);
         [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = load_eight(a, DTYPE_A, min(row0 + i, last_row), depth);
         [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = unpacked(rows[i], DTYPE_A);
-        [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_eights(rows, unpacked(columns[j], DTYPE_B), j);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_vec8s(rows, unpacked(columns[j], DTYPE_B), j);
     }
     for (uint depth = whole + gl_LocalInvocationID.x; depth < pc.p.k; depth += THREADS) {
         uint x[ROWS];
@@ -44,7 +44,7 @@ void add_along_k(Operand a, Operand b, uint row0, uint column0) {
 
 void add_along_n(Operand b, uint row0, uint column0) {
     for (uint depth = gl_LocalInvocationID.x; depth < pc.p.k; depth += THREADS) {
-        Eight w = unpacked(fetch_eight(b, DTYPE_B, column0, depth), DTYPE_B);
+        Vec8 w = unpacked(fetch_vec8(b, DTYPE_B, column0, depth), DTYPE_B);
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
             uint x = a_bits(min(row0 + i, pc.p.m - 1u), depth);
             [[unroll]] for (uint j = 0; j < COLUMNS; j++) {

@@ -1,5 +1,5 @@
 // Affine quantized rows as MLX stores them: each row is a little-endian bitstream of codes, lowest bits first, with one
-// scale and one bias per group. Eight codes fill BITS bytes and lie within two neighbouring words of any 32 codes (BITS
+// scale and one bias per group. Vec8 codes fill BITS bytes and lie within two neighbouring words of any 32 codes (BITS
 // words).
 //
 // Multiplying shaders use code_value(n) = 1 + n / 2^BITS, which costs no integer to float conversion: the code goes

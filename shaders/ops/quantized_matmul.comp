@@ -32,8 +32,8 @@ layout(constant_id = 12) const uint SPLITS = 1;
 Tile tile;
 Operand x;
 Matrix w;
-Eight x_eights[A_EIGHTS];
-Codes w_codes[B_EIGHTS];
+Vec8 x_vec8s[A_VEC8S];
+Codes w_codes[B_VEC8S];
 
 // Of the packed dimension, eight neighbours are inside or outside together.
 Codes fetch_codes(uint column, uint depth) {
@@ -42,24 +42,24 @@ Codes fetch_codes(uint column, uint depth) {
 }
 
 void tile_fetch(uint depth0) {
-    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < A_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, true);
-        x_eights[i] = fetch_eight(x, DTYPE_X, tile.row0 + place.x, depth0 + place.y);
+        x_vec8s[i] = fetch_vec8(x, DTYPE_X, tile.row0 + place.x, depth0 + place.y);
     }
-    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < B_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, TRANSPOSE == 1);
         w_codes[i] = fetch_codes(tile.column0 + place.x, depth0 + place.y);
     }
 }
 
 void tile_fill() {
-    [[unroll]] for (uint i = 0; i < A_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < A_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_ROWS, true);
-        put_eight(0, TILE_ROWS, place, true, unpacked(x_eights[i], DTYPE_X));
+        put_vec8(0, TILE_ROWS, place, true, unpacked(x_vec8s[i], DTYPE_X));
     }
-    [[unroll]] for (uint i = 0; i < B_EIGHTS; i++) {
+    [[unroll]] for (uint i = 0; i < B_VEC8S; i++) {
         uvec2 place = eight_place(gl_LocalInvocationID.x + i * THREADS, TILE_COLUMNS, TRANSPOSE == 1);
-        put_eight(SLICE_B, TILE_COLUMNS, place, TRANSPOSE == 1, dequantized(w_codes[i]));
+        put_vec8(SLICE_B, TILE_COLUMNS, place, TRANSPOSE == 1, dequantized(w_codes[i]));
     }
 }
 

@@ -35,11 +35,11 @@ void main() {
         [[unroll]] for (uint i = 0; i < VALUES; i++) sums[i] = 0;
         for (uint depth = gl_LocalInvocationID.x * 8u; depth < pc.p.k; depth += THREADS * 8u) {
             Codes codes[COLUMNS];
-            Eight rows[ROWS];
+            Vec8 rows[ROWS];
             [[unroll]] for (uint j = 0; j < COLUMNS; j++) codes[j] = codes_at(w, min(column0 + j, pc.p.n - 1u), pc.p.k, depth);
             [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = load_eight(x, DTYPE_X, min(row0 + i, pc.p.m - 1u), depth);
             [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = unpacked(rows[i], DTYPE_X);
-            [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_eights(rows, dequantized(codes[j]), j);
+            [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_vec8s(rows, dequantized(codes[j]), j);
         }
         store_sums(result, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);
     }

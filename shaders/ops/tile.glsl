@@ -16,8 +16,8 @@
 const uint ROW_SIDE = THREADS / SIDE;
 const uint TILE_ROWS = 4u * ROW_QUADS * ROW_SIDE;
 const uint TILE_COLUMNS = 4u * COLUMN_QUADS * SIDE;
-const uint A_EIGHTS = (TILE_ROWS * DEPTH / 8u + THREADS - 1u) / THREADS; // a thread's, of a slice
-const uint B_EIGHTS = (TILE_COLUMNS * DEPTH / 8u + THREADS - 1u) / THREADS;
+const uint A_VEC8S = (TILE_ROWS * DEPTH / 8u + THREADS - 1u) / THREADS; // a thread's, of a slice
+const uint B_VEC8S = (TILE_COLUMNS * DEPTH / 8u + THREADS - 1u) / THREADS;
 const uint SLICE_B = DEPTH * TILE_ROWS / 4u;
 
 shared uvec4 slices[DEPTH * (TILE_ROWS + TILE_COLUMNS) / 4u]; // a: [depth][row / 4], then b: [depth][column / 4]
@@ -57,7 +57,7 @@ uvec2 eight_place(uint i, uint lines, bool along_depth) {
 }
 
 // Puts an unpacked eight into the slice of `lines` that begins at `slice`.
-void put_eight(uint slice, uint lines, uvec2 place, bool along_depth, Eight e) {
+void put_vec8(uint slice, uint lines, uvec2 place, bool along_depth, Vec8 e) {
     if (place.y >= DEPTH) return;
     uint quads = lines / 4u, at = slice + place.y * quads + place.x / 4u;
     if (along_depth) {

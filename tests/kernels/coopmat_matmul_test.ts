@@ -39,7 +39,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
   const { m, n, k, group = 64, splits = 1, x: dtype = float16, out: outDtype = float16, scale = 1 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, x: dtype.name, out: outDtype.name })}`;
   const w = quantized(n, k, bits, group);
-  const { codes, affine } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
   const x = unpack(dtype, pack(dtype, random(m * k, scale)));
   let half = new Uint16Array(pack(float16, x).buffer);
   const powers = new Float32Array(Math.ceil(m / 16));
@@ -63,7 +63,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
       DTYPE_OUT: outDtype.code,
     },
     push: { m, scale: 1 },
-    buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, affine, out },
+    buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, scales_biases, out },
     grid: [Math.ceil(m / rows), Math.ceil(n / 128), splits],
   });
   const expected = new Float64Array(m * n);
@@ -131,7 +131,7 @@ interface GatedCase {
 function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
   const { m, n, k, group, scale = 1 / 16, size = 1 } = c;
   const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
-  const { codes, affine } = interleave(backend, gate, up, matrixMap(backend).weights!);
+  const { codes, scales_biases } = interleave(backend, gate, up, matrixMap(backend).weights!);
   const x = unpack(float16, pack(float16, random(m * k, size)));
   const out = pack(float16, new Array(m * n).fill(0));
   runKernel(backend, kernel, {
@@ -144,7 +144,7 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
       DTYPE_OUT: float16.code,
     },
     push: { m, scale },
-    buffers: { x: pack(float16, x), codes, affine, out },
+    buffers: { x: pack(float16, x), codes, scales_biases, out },
     grid: [Math.ceil(m / rows), Math.ceil(2 * n / 128), 1],
   });
   const dot = (w: Weights, i: number, j: number): number => {

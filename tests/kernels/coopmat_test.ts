@@ -50,25 +50,13 @@ kernelTest("coopmat_map() tells where every element of a matrix is", (backend) =
   for (const words of map.weights ? [map.weights] : []) assertEquals(new Set(words).size, 256);
 }, ["coopmat_map"]);
 
-kernelTest("coopmat_peak() adds up what it says", (backend) => {
-  const [subgroups, steps] = [6, 37]; // the second workgroup is not whole
-  const out = new Float32Array(256 * subgroups);
-  runKernel(backend, "coopmat_peak", {
-    spec: { THREADS: 128 },
-    push: { steps, count: subgroups },
-    buffers: { out },
-    grid: 2,
-  });
-  assertEquals(new Set(out), new Set([480 * steps]));
-}, ["coopmat_peak"]);
-
 // ---- quantized weights ----------------------------------------------------------------------------------------------
 
 kernelTest("coopmat_repack() puts every code, scale and bias where its lane reads it", (backend) => {
   const { weights: map } = readMap(knownAnswer());
   for (const [n, k, bits, group] of [[40, 96, 4, 32], [130, 64, 4, 64], [16, 256, 8, 128], [24, 160, 8, 32]]) {
     const w = quantized(n, k, bits, group);
-    const { codes, affine } = repack(backend, w, map!, float32);
+    const { codes, scales_biases } = repack(backend, w, map!, float32);
     const [steps, columns] = [Math.ceil(k / 64), Math.ceil(n / 128) * 128];
     const groups = steps * 64 / group;
     for (let block = 0; block < columns / 16; block++) {
@@ -91,7 +79,7 @@ kernelTest("coopmat_repack() puts every code, scale and bias where its lane read
             const column = block * 16 + map![lane * 8 + half * 4] % 16;
             const real = column < n && g < k / group;
             const pair = real ? [w.scales, w.biases].map((list) => list[column * (k / group) + g]) : [0, 0];
-            const word = affine[((block * groups + g) * 32 + lane) * 2 + half];
+            const word = scales_biases[((block * groups + g) * 32 + lane) * 2 + half];
             assertEquals(unpack(float16, Uint16Array.of(word & 0xffff, word >>> 16) as never), pair);
           }
         }
@@ -106,7 +94,7 @@ kernelTest("coopmat_repack() puts two matrices in turns", (backend) => {
     const both = [0, 1].map(() => quantized(n, k, bits, group));
     const found = interleave(backend, both[0], both[1], map!);
     const single = both.map((w) => repack(backend, w, map!, float16));
-    for (const part of ["codes", "affine"] as const) {
+    for (const part of ["codes", "scales_biases"] as const) {
       const each = found[part].length / (2 * n / 16);
       for (let block = 0; block < 2 * n / 16; block++) {
         const at = (block >> 1) * each;

@@ -43,7 +43,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const [rows, all, eps] = [batch * seq, heads + 2 * kvHeads, 1e-5];
   const n = all * dim;
   const w = quantized(n, depth, bits, group);
-  const { codes, affine } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
   const x = values(float16, rows * depth, size);
   const [qNorm, kNorm] = [0, 1].map(() => values(wType, dim, 2));
   const angles = random(seq * dim / 2, 3);
@@ -72,7 +72,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
       buffers: {
         x: pack(float16, x),
         codes,
-        affine,
+        scales_biases,
         table: Float32Array.from(angles.flatMap((a) => [Math.cos(a), Math.sin(a)])),
         ...(heads > 0 ? { q_norm: pack(wType, qNorm) } : {}),
         k_norm: pack(wType, kNorm),
@@ -130,7 +130,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
 
 for (const bits of [4, 8]) {
   for (const rows of [16, 32, 64]) {
-    const kernel = `coopmat_heads_${rows}${bits === 8 ? "_8bit" : ""}` as KernelName;
+    const kernel = `coopmat_qkv_${rows}${bits === 8 ? "_8bit" : ""}` as KernelName;
     const run = (backend: Backend, c: HeadsCase): void => check(backend, kernel, rows, bits, c);
     const needs: KernelName[] = ["coopmat_map", kernel];
     kernelTest(`${kernel}() takes heads of 16 to 128 features`, (backend) => {

@@ -105,7 +105,7 @@ for (const device of testDevices()) {
 
     Deno.test(`sequences share the kernels of one where there are none for several on ${device}`, async () => {
       const kernels = await fused(device, async () => {
-        options.sums = "i32";
+        options.accumulators = "i32";
         const { model, tokenizer } = await load(TINY_DIR, { device });
         const { tokens } = await batchGenerate(model, tokenizer, prompts.slice(0, 3), { maxTokens: 3 });
         assertEquals(tokens, GOLDEN.slice(0, 3).map(({ greedy }) => greedy.slice(0, 3)));

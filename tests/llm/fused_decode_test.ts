@@ -1,5 +1,5 @@
 /**
- * Fused decoding against the same graph op by op: tokens, logits and the cache must agree for every kind of sums, other sizes
+ * Fused decoding against the same graph op by op: tokens, logits and the cache must agree for every kind of accumulators, other sizes
  * than the embedded model's, and caches that threads walk in several rounds; and what does not fit must say so and still be
  * right. On software devices the regions are off by default, so they are switched on here.
  */
@@ -22,12 +22,11 @@ import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
-/** How sums are made and waited for: with barriers, and in the kernels that wait by themselves, one phase to a dispatch. */
+/** How accumulators are made and waited for: with barriers, and in the kernels that wait by themselves, one phase to a dispatch. */
 const FORMS = [
-  { sums: "u64", fast: "barriers" },
-  { sums: "i32", fast: "barriers" },
-  { sums: "f32", fast: "barriers" },
-  { sums: "u64", fast: "steps" },
+  { accumulators: "u64", fast: "barriers" },
+  { accumulators: "i32", fast: "barriers" },
+  { accumulators: "u64", fast: "steps" },
 ] as const;
 /** Tokens of a golden continuation that a test compares. */
 const SOME = 12;
@@ -153,7 +152,7 @@ for (const device of DEVICES) {
       const shape = {
         hidden: 128,
         intermediate: 64,
-        layers: 3, // sums of layers take turns with 2 or 4 places
+        layers: 3, // accumulators of layers take turns with 2 or 4 places
         heads: 2,
         kvHeads: 1,
         headDim: 32,
@@ -163,7 +162,7 @@ for (const device of DEVICES) {
       await writeModel(`${folder}/model`, shape, { groupSize: 32 });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype });
       mx.setDefaultDevice(device);
-      await decoding({ sums: "u64", fast: "barriers" }, async () => {
+      await decoding({ accumulators: "u64", fast: "barriers" }, async () => {
         for (const settings of SETTINGS) {
           let expected: number[] = [];
           const apart = await kernelsOf(device, async () => {
@@ -180,12 +179,12 @@ for (const device of DEVICES) {
           }
         }
       });
-      await decoding({ sums: "u64", fast: "barriers" }, async () => {
+      await decoding({ accumulators: "u64", fast: "barriers" }, async () => {
         const { kernels } = await mx.profile(() => sampledSteps(model, {}, false), { timed: false });
         const calls = (name: string): number | undefined => kernels.find(({ kernel }) => kernel === name)?.calls;
         assertEquals([calls("decode_begin_u64"), calls("decode_greedy_u64")], [5, 6]); // submissions, steps
       });
-      // A token opens the next one, whatever the sums are.
+      // A token opens the next one, whatever the accumulators are.
       for (const form of FORMS) {
         for (const settings of dtype === mx.float32 ? [{}, SETTINGS[1]] : []) {
           const [expected, found] = await decoding(form, async () => {
@@ -204,14 +203,14 @@ for (const device of DEVICES) {
     await writeModel(`${folder}/model`, SHAPE, { bits: 8, groupSize: 64 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
-    for (const sums of ["u64", "i32"] as const) {
-      await decoding({ sums, fast: "barriers" }, async () => {
+    for (const accumulators of ["u64", "i32"] as const) {
+      await decoding({ accumulators, fast: "barriers" }, async () => {
         for (const [end, settings] of [["greedy", {}], ["draw", SETTINGS[1]]] as const) {
           const expected = await sampledSteps(model, settings, true);
           const kernels = await kernelsOf(device, async () => {
             assertEquals(await sampledSteps(model, settings, false), expected);
           });
-          assert(kernels.has(`decode_${end}_${sums}`), [...kernels].join());
+          assert(kernels.has(`decode_${end}_${accumulators}`), [...kernels].join());
         }
       });
     }
@@ -219,12 +218,14 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
-  for (const { sums, fast } of FORMS) {
-    Deno.test(`fused decoding with ${sums} sums and ${fast} gives the reference continuations on ${device}`, async () => {
+  for (const { accumulators, fast } of FORMS) {
+    Deno.test(`fused decoding with ${accumulators} accumulators and ${fast} gives the reference continuations on ${device}`, async () => {
       const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-      await decoding({ sums, fast }, async () => {
+      await decoding({ accumulators, fast }, async () => {
         const kernels = await kernelsOf(device, async () => {
-          for (const { prompt, greedy } of sums === "u64" && fast === "barriers" ? GOLDEN : GOLDEN.slice(0, 1)) {
+          for (
+            const { prompt, greedy } of accumulators === "u64" && fast === "barriers" ? GOLDEN : GOLDEN.slice(0, 1)
+          ) {
             const found: number[] = [];
             const most = Math.min(SOME, greedy.length);
             for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens: most })) {
@@ -233,7 +234,7 @@ for (const device of DEVICES) {
             assertEquals(found, greedy.slice(0, most));
           }
         });
-        const phases = ["qkv", "attend", "mlp", "greedy"].map((phase) => `decode_${phase}_${sums}`);
+        const phases = ["qkv", "attend", "mlp", "greedy"].map((phase) => `decode_${phase}_${accumulators}`);
         for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_greedy_poll"]) {
           assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }
@@ -304,14 +305,14 @@ for (const device of DEVICES) {
       let exact: number[] | undefined;
       // Compiling the kernel of all layers takes a software device long: the shape with the most paths in it must do.
       const forms = FORMS.filter(({ fast }) => fast === "barriers" || context > 1000);
-      for (const { sums, fast } of forms) {
-        const found = await decoding({ sums, fast }, () => steps(model, shape, context, 2));
+      for (const { accumulators, fast } of forms) {
+        const found = await decoding({ accumulators, fast }, () => steps(model, shape, context, 2));
         const limit = activations === mx.float32 ? 1e-6 : activations === mx.float16 ? 1e-5 : 5e-4;
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= limit, `${sums} ${fast} ${what}: NMSE ${error}`);
+          assert(error <= limit, `${accumulators} ${fast} ${what}: NMSE ${error}`);
         }
-        if (sums === "u64") assertEquals(found.logits, exact ??= found.logits);
+        if (accumulators === "u64") assertEquals(found.logits, exact ??= found.logits);
       }
       model[Symbol.dispose]();
       await Deno.remove(folder, { recursive: true });
@@ -366,7 +367,7 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await mx.lm.load(concurrent ? `${folder}/model` : TINY_DIR, { device });
     mx.setDefaultDevice(device);
     const run = (fast: typeof options.fast, context: number = 300, count: number = 24): Promise<number[]> =>
-      decoding({ sums: "u64", fast }, async () => {
+      decoding({ accumulators: "u64", fast }, async () => {
         if (concurrent) return (await steps(model, shape, context, count, false)).logits;
         const found: number[] = [];
         for await (const r of mx.lm.streamGenerate(model, tokenizer, "Once", { maxTokens: 3 })) found.push(r.token);
@@ -393,7 +394,7 @@ for (const device of DEVICES) {
     mx.setDefaultDevice(device);
     const expected = await decoding({ regions: "off" }, () => steps(model, shape, 2, 2));
     const kernels = await kernelsOf(device, async () => {
-      const found = await decoding({ sums: "u64" }, () => steps(model, shape, 2, 2));
+      const found = await decoding({ accumulators: "u64" }, () => steps(model, shape, 2, 2));
       assertEquals(found, expected);
     });
     assert(![...kernels].some((k) => k.startsWith("decode_")));

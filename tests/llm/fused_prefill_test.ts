@@ -71,7 +71,7 @@ function rowsOf(cache: KvCache): number[] {
 
 /** Regions before attention that ran. */
 function openings(calls: ReadonlyMap<string, number>): number {
-  return [...calls].reduce((sum, [kernel, count]) => kernel.startsWith("coopmat_heads") ? sum + count : sum, 0);
+  return [...calls].reduce((sum, [kernel, count]) => kernel.startsWith("coopmat_qkv") ? sum + count : sum, 0);
 }
 
 interface Found {

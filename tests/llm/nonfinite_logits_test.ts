@@ -1,6 +1,6 @@
 /**
  * NaN and infinity in a model's weights end a generation with an error that names the step, and the tokens before it stay: on every
- * device, however tokens are chosen, op by op and in the kernels of a decoder, whose sums are integers.
+ * device, however tokens are chosen, op by op and in the kernels of a decoder, whose accumulators are integers.
  */
 
 import { assertEquals } from "@std/assert";
@@ -83,9 +83,9 @@ const WAYS: Readonly<Record<string, mx.lm.GenerateOptions>> = {
 const forms = (device: string): readonly (readonly [Partial<typeof options>, ...(keyof typeof WAYS)[]])[] =>
   device === "wasm" ? [[{}, ...Object.keys(WAYS)]] : [
     [{ regions: "off" }, "greedy", "sampled"],
-    [{ regions: "on", sums: "u64", fast: "barriers" }, "greedy", "sampled", "with a sampler of one's own"],
-    [{ regions: "on", sums: "i32", fast: "barriers" }, "greedy"],
-    [{ regions: "on", sums: "u64", fast: "steps" }, "greedy"],
+    [{ regions: "on", accumulators: "u64", fast: "barriers" }, "greedy", "sampled", "with a sampler of one's own"],
+    [{ regions: "on", accumulators: "i32", fast: "barriers" }, "greedy"],
+    [{ regions: "on", accumulators: "u64", fast: "steps" }, "greedy"],
   ];
 
 async function within<T>(change: Partial<typeof options>, body: () => Promise<T>): Promise<T> {
@@ -127,7 +127,7 @@ for (const device of DEVICES) {
           assertEquals(tokens, greedy.slice(0, 3), way);
           assertEquals(error, "logits: The logits of step 4", way);
         }
-        if (form.fast === "steps" || form.sums === "i32") return;
+        if (form.fast === "steps" || form.accumulators === "i32") return;
         const texts: string[] = ["", ""];
         let message = "";
         try {

@@ -112,7 +112,7 @@ for (const scales of ["BF16", "F16"] as const) {
               });
               // Where a pass waits for the next one's, or computes what one before left, how often it runs is not the point.
               if (sizes.length > 1 && !(each && what.includes("values"))) continue;
-              const calls = kernels.reduce((sum, k) => k.kernel.startsWith("coopmat_heads") ? sum + k.calls : sum, 0);
+              const calls = kernels.reduce((sum, k) => k.kernel.startsWith("coopmat_qkv") ? sum + k.calls : sum, 0);
               assertEquals(calls, fused * prompts, `${what} of ${sizes}`);
             }
           }
@@ -138,7 +138,7 @@ Deno.test("a step in one dispatch for all layers lowers with and without prefetc
   lowering({}, mx.float16, 1024, async (model) => {
     options.fast = "whole";
     const backend = getBackend("wasm");
-    for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_near"]] as const) {
+    for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_prefetch"]] as const) {
       Object.assign(backend, { limits: { ...backend.limits, concurrent } });
       const { kernels } = await mx.profile(async () => {
         using cache = model.makeCache();

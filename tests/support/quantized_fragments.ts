@@ -47,21 +47,21 @@ export function quantized(n: number, k: number, bits: number, group: number): We
 
 export interface Fragments {
   readonly codes: Uint32Array;
-  readonly affine: Uint32Array;
+  readonly scales_biases: Uint32Array;
 }
 
 export function repack(backend: Backend, w: Weights, map: Uint32Array, dtype: Dtype): Fragments {
   const steps = Math.ceil(w.k / 64);
   const columns = Math.ceil(w.n / 128) * 128;
   const codes = new Uint32Array(columns * steps * 64 * w.bits / 32);
-  const affine = new Uint32Array(columns / 16 * steps * 64 / w.group * 64);
+  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / w.group * 64);
   runKernel(backend, "coopmat_repack", {
     spec: { THREADS, BITS: w.bits, GROUP: w.group, DTYPE_SCALES: dtype.code },
     push: { n: w.n, k: w.k, blocks: columns / 16, first: 0, step: 1 },
-    buffers: { w: w.words, scales: pack(dtype, w.scales), biases: pack(dtype, w.biases), map, codes, affine },
+    buffers: { w: w.words, scales: pack(dtype, w.scales), biases: pack(dtype, w.biases), map, codes, scales_biases },
     grid: [11, Math.ceil(columns * steps * 8 / THREADS / 11), 1],
   });
-  return { codes, affine };
+  return { codes, scales_biases };
 }
 
 /** Gate and up (n, k) in turns of 16 columns. */
@@ -70,14 +70,21 @@ export function interleave(backend: Backend, gate: Weights, up: Weights, map: Ui
   const steps = Math.ceil(k / 64);
   const columns = Math.ceil(2 * n / 128) * 128;
   const codes = new Uint32Array(columns * steps * 64 * bits / 32);
-  const affine = new Uint32Array(columns / 16 * steps * 64 / group * 64);
+  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / group * 64);
   [gate, up].forEach((w, first) =>
     runKernel(backend, "coopmat_repack", {
       spec: { THREADS, BITS: bits, GROUP: group, DTYPE_SCALES: float16.code },
       push: { n, k, blocks: n / 16, first, step: 2 },
-      buffers: { w: w.words, scales: pack(float16, w.scales), biases: pack(float16, w.biases), map, codes, affine },
+      buffers: {
+        w: w.words,
+        scales: pack(float16, w.scales),
+        biases: pack(float16, w.biases),
+        map,
+        codes,
+        scales_biases,
+      },
       items: n * steps * 8,
     })
   );
-  return { codes, affine };
+  return { codes, scales_biases };
 }

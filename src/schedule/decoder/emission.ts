@@ -47,7 +47,7 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
 
 /** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
 const PREFETCH_THREADS = 64;
-const MOST_NEAR = 1 << 17;
+const MOST_PREFETCHED = 1 << 17;
 /** Positions that a thread has in flight at most where a workgroup has helpers. */
 const MOST_WITH_PREFETCH = 6;
 
@@ -59,9 +59,9 @@ export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backe
   const { limits } = backend;
   const rowsOfHidden = (s.heads + 2 * s.kvHeads) * s.headDim + 2 * s.intermediate;
   const weights = s.hidden * (rowsOfHidden + s.heads * s.headDim + s.intermediate);
-  const fits = backend.has("decode_layers_near") && limits.concurrent && limits.subgroup === LANES &&
+  const fits = backend.has("decode_layers_prefetch") && limits.concurrent && limits.subgroup === LANES &&
     limits.maxThreads >= THREADS + PREFETCH_THREADS;
-  return fits && unroll <= MOST_WITH_PREFETCH && weights * s.bits / 8 / workgroupsOf(s) <= MOST_NEAR
+  return fits && unroll <= MOST_WITH_PREFETCH && weights * s.bits / 8 / workgroupsOf(s) <= MOST_PREFETCHED
     ? PREFETCH_THREADS
     : 0;
 }

@@ -155,7 +155,7 @@ export class BatchEmitter {
       this.#e.l.emit(kernel, [this.#e.state, this.#e.status], {
         threads,
         spec: { ...this.#spec, PHASES: phases, ROUNDS: Number(isOneRound(this.#e.l.backend, this.#push.capacity)) },
-        push: { ...this.#push, layer, layers: count, phases, patience: options.spinLimit ?? SPIN_LIMIT },
+        push: { ...this.#push, layer, layers: count, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + count),
         workgroups: WORKGROUPS,
       });

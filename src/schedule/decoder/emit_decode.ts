@@ -55,27 +55,27 @@ export const MOST_LAYERS = 64;
 /** Workgroups of the largest one: a sum counts its additions in 8 bits. */
 export const MOST_WORKGROUPS = 255;
 /** Bits of the phases in decode/layers.comp. */
-const PHASES = { qkv: 1, attend: 2, mlp: 4 } as const;
+const PHASES = { qkv: 1, attention: 2, mlp: 4 } as const;
 
 /**
  * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
- * which takes turns with `turns` places of `residual` bytes.
+ * which lies in a ring of `ring` places of `residual` bytes.
  */
-export function stateOf(s: DecoderSizes, capacity: number, sums: Accumulators, form: DecoderForm): {
+export function stateOf(s: DecoderSizes, capacity: number, form: DecoderForm): {
   readonly bytes: number;
   readonly before: number;
   readonly residual: number;
-  readonly turns: number;
+  readonly ring: number;
 } {
   const per = s.heads / s.kvHeads;
-  const residual = s.hidden * COPIES * (sums === "f32" ? 4 : 8) * 2; // with gaps
+  const residual = s.hidden * COPIES * 8 * 2; // with gaps
   const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
   const fresh = s.kvHeads * s.headDim * 8;
   const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
-  const [turns, others] = form === "barriers" ? [2, 1] : [4, 4];
+  const [ring, others] = form === "barriers" ? [2, 1] : [4, 4];
   const before = 256 + s.headDim * 8;
-  const bytes = before + (turns + others) * residual + others * (squares + fresh + scores);
-  return { bytes, before, residual, turns };
+  const bytes = before + (ring + others) * residual + others * (squares + fresh + scores);
+  return { bytes, before, residual, ring };
 }
 
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */
@@ -128,23 +128,23 @@ export class DecoderEmitter {
     if (this.#e.form === "barriers") {
       rows.forEach(({ qkv, cache, o, mlp }, layer) => {
         this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, this.#walk, { layer });
-        this.#run("attend", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
+        this.#run("attention", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
         this.#run("mlp", [this.#e.state, ...mlp], workgroups, {}, { layer });
       });
       return;
     }
     const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
-    const run = (layer: number, layers: number, phases: number, helpers: number = 0): void =>
-      this.#e.l.emit(helpers > 0 ? "decode_layers_near" : "decode_layers", [this.#e.state, this.#e.status], {
-        threads: THREADS + helpers,
-        spec: { ...this.#spec, ...this.#walk, ...(helpers > 0 ? { HELPERS: helpers } : {}) },
-        push: { ...this.#push, layer, layers, phases, patience: options.spinLimit ?? SPIN_LIMIT },
+    const run = (layer: number, layers: number, phases: number, prefetch: number = 0): void =>
+      this.#e.l.emit(prefetch > 0 ? "decode_layers_prefetch" : "decode_layers", [this.#e.state, this.#e.status], {
+        threads: THREADS + prefetch,
+        spec: { ...this.#spec, ...this.#walk, ...(prefetch > 0 ? { PREFETCH_THREADS: prefetch } : {}) },
+        push: { ...this.#push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
         table: table.slice(layer, layer + layers),
         workgroups,
       });
     if (this.#e.form === "whole") {
-      const helpers = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
-      return run(0, rows.length, PHASES.qkv | PHASES.attend | PHASES.mlp, helpers);
+      const prefetch = prefetchThreads(d, this.#walk.UNROLL, this.#e.l.backend);
+      return run(0, rows.length, PHASES.qkv | PHASES.attention | PHASES.mlp, prefetch);
     }
     rows.forEach((_, layer) => Object.values(PHASES).forEach((phase) => run(layer, 1, phase)));
   }
@@ -173,9 +173,9 @@ export class DecoderEmitter {
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
   greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
-    const { sums, decoder: { logits } } = this.#e.ready;
+    const { accumulators, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const best = sums === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
+    const best = accumulators === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
     this.#run("greedy", buffers, count, {
       DTYPE_OUT: logits.dtype.code,
@@ -241,10 +241,10 @@ export class DecoderEmitter {
     push: Readonly<Record<string, number>> = { layer: this.#e.ready.decoder.layers.length },
     opening: boolean = false,
   ): void {
-    const inLayers = phase === "qkv" || phase === "attend" || phase === "mlp";
+    const inLayers = phase === "qkv" || phase === "attention" || phase === "mlp";
     const name = !inLayers && this.#e.form !== "barriers"
       ? `decode_${phase}_poll` as const
-      : kernel(phase, this.#e.ready.sums);
+      : kernel(phase, this.#e.ready.accumulators);
     this.#e.l.emit(name, buffers, {
       threads: THREADS,
       spec: { ...this.#spec, ...spec },
@@ -279,7 +279,7 @@ export function emitDecoder(
     return { keys, values };
   });
   if (ready.batch) return emitBatch(l, ready, form, caches, value, done);
-  const { bytes } = stateOf(d.sizes, d.capacity, ready.sums, form);
+  const { bytes } = stateOf(d.sizes, d.capacity, form);
   const looped = loopedToken(d, value);
   const state = form === "barriers" && !looped
     ? l.temporary([sequencesOf(d), bytes / 4], uint32)

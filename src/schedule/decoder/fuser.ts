@@ -30,7 +30,7 @@ export const decodeFuser: Fuser = {
     const { decoder: { sizes, layers, end }, late, inside, last } = found;
     const name = late ? "prompt end" : "decoder step";
     const form = late ? "barriers" : decoderForm(l, ready, leaf);
-    const sums = ready.batch ? "float32" : ready.sums;
+    const sums = ready.batch ? "float32" : ready.accumulators;
     explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
     if (state.length > 0 && !end) {
       explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);

@@ -38,7 +38,7 @@ function words(...shape: number[]): { readonly shape: readonly number[]; readonl
 }
 
 /** [workgroup][task][group][row]: see decode/qkv.comp. */
-export function qkvAffine({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
+export function qkvScalesBiases({ hidden, heads, kvHeads, headDim, groupSize }: DecoderSizes): Layout {
   const per = heads / kvHeads;
   const groups = hidden / groupSize;
   const slices = headDim / 8;
@@ -66,7 +66,7 @@ export function qkvAffine({ hidden, heads, kvHeads, headDim, groupSize }: Decode
 }
 
 /** [row][group][gate, up]. */
-export function gateUpAffine({ hidden, intermediate, groupSize }: DecoderSizes): Layout {
+export function gateUpScalesBiases({ hidden, intermediate, groupSize }: DecoderSizes): Layout {
   const groups = hidden / groupSize;
   return {
     key: "decode gate up",
@@ -89,7 +89,7 @@ export function transposed(rows: number, columns: number, { groupSize, bits }: D
   return {
     key: "decode transposed",
     results: [words(per, rows), words(groups, rows)],
-    emit(l, [codes, scales, biases], [out, affine]) {
+    emit(l, [codes, scales, biases], [out, scalesBiases]) {
       const walk = (outer: number, inner: number): number[] => [outer, 128 * inner, inner, 32 * inner];
       const order = [rows, 128, 4, 1];
       const shape = [rows / 128, 32, 4];
@@ -98,13 +98,13 @@ export function transposed(rows: number, columns: number, { groupSize, bits }: D
         shape: [per, ...shape],
         strides: order,
       });
-      pack(l, scales, biases, affine, [groups, ...shape], [0, walk(1, groups)], [0, order]);
+      pack(l, scales, biases, scalesBiases, [groups, ...shape], [0, walk(1, groups)], [0, order]);
     },
   };
 }
 
 /** [row / 4][group][row % 4]. */
-export function headAffine(rows: number, hidden: number, groupSize: number): Layout {
+export function headScalesBiases(rows: number, hidden: number, groupSize: number): Layout {
   const groups = hidden / groupSize;
   const fours = Math.floor(rows / 4);
   return {

@@ -54,7 +54,7 @@ class Layers implements Disposable {
   #plan: PlanHandle | undefined;
 
   constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
-    const { decoder: d, sums, batch } = ready;
+    const { decoder: d, batch } = ready;
     const { capacity, sizes } = d;
     const { dtype } = d.layers[0].keys;
     const sequences = sequencesOf(d);
@@ -77,7 +77,7 @@ class Layers implements Disposable {
       const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
       const token = indices((sequence) => sequence + 1);
       const ofBatch = batchState(sizes, sequences);
-      const { bytes, before, residual, turns } = stateOf(sizes, capacity, sums, form);
+      const { bytes, before, residual, ring } = stateOf(sizes, capacity, form);
       const state = own.keep(batch ? ofBatch.bytes : bytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
@@ -107,7 +107,7 @@ class Layers implements Disposable {
         this.#seen = see(ofBatch.residual, ofBatch.residualBytes);
         this.#sums = (words) => words;
       } else {
-        this.#seen = see(before + d.layers.length % turns * residual, residual);
+        this.#seen = see(before + d.layers.length % ring * residual, residual);
         this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
       }
       this.#slots = encodeSlots(own.slots.map((source) => {

@@ -117,21 +117,21 @@ export const THREADS = 256;
 /** Threads that the kernels want to exchange values by shuffles. */
 export const LANES = 32;
 /** Kinds of sums, the best first; a device takes the first one whose kernels it has. */
-const ACCUMULATORS = ["u64", "i32", "f32"] as const;
+const ACCUMULATORS = ["u64", "i32"] as const;
 export type Accumulators = typeof ACCUMULATORS[number];
 
 /** A kernel of a token. */
-export type Phase = "begin" | "qkv" | "attend" | "mlp" | "head" | "greedy" | "draw";
+export type Phase = "begin" | "qkv" | "attention" | "mlp" | "head" | "greedy" | "draw";
 
 /** The kernel of a phase for a kind of sums. */
-export function kernel(phase: Phase, sums: Accumulators): KernelName {
-  return `decode_${phase}_${sums}`;
+export function kernel(phase: Phase, accumulators: Accumulators): KernelName {
+  return `decode_${phase}_${accumulators}`;
 }
 
 /** The kind of sums that decoders run with; undefined where the device has no kernels for them. */
 export function accumulatorsOf(backend: Backend): Accumulators | undefined {
-  const order = options.sums === undefined ? ACCUMULATORS : [options.sums, ...ACCUMULATORS];
-  return order.find((sums) => backend.has(kernel("qkv", sums)));
+  const order = options.accumulators === undefined ? ACCUMULATORS : [options.accumulators, ...ACCUMULATORS];
+  return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
 /** Why the kernels cannot serve these sizes on this device; undefined when they can. */

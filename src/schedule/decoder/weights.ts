@@ -15,14 +15,14 @@ import {
   MOST_SEQUENCES,
   sequencesOf,
 } from "./spec.ts";
-import { gateUpAffine, headAffine, normWeights, qkvAffine, transposed } from "./layouts.ts";
+import { gateUpScalesBiases, headScalesBiases, normWeights, qkvScalesBiases, transposed } from "./layouts.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/coopmat.ts";
 import { fragments } from "../ops/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
 
-/** The weights of a layer in the layouts of the kernels: codes and affine parameters, or what the kernels need beside codes in place. */
+/** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
 interface Prepared {
   readonly qkv: readonly Value[];
   readonly o: readonly Value[];
@@ -41,7 +41,7 @@ export interface ReadyDecoder extends Weights {
   readonly decoder: DecoderSpec;
   /** Whether the kernels of several sequences run it. */
   readonly batch: boolean;
-  readonly sums: Accumulators;
+  readonly accumulators: Accumulators;
   /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
   readonly norms: Value;
 }
@@ -73,7 +73,7 @@ export function readyDecoder(
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
-    weights && { decoder: d, batch, sums: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
+    weights && { decoder: d, batch, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
   if (sequencesOf(d) > 1) {
     const why = batchUnsupportedReason(d);
     const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
@@ -91,14 +91,14 @@ function besideCodes(
   const { hidden, intermediate, heads, headDim, groupSize } = d.sizes;
   const layers: Prepared[] = [];
   for (const layer of d.layers) {
-    const qkv = stored([layer.q, layer.k, layer.v].flatMap(affine), qkvAffine(d.sizes));
+    const qkv = stored([layer.q, layer.k, layer.v].flatMap(scalesBiases), qkvScalesBiases(d.sizes));
     const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
-    const gateUp = stored([layer.gate, layer.up].flatMap(affine), gateUpAffine(d.sizes));
+    const gateUp = stored([layer.gate, layer.up].flatMap(scalesBiases), gateUpScalesBiases(d.sizes));
     const down = stored(all(layer.down), transposed(hidden, intermediate, d.sizes));
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = stored(affine(d.head), headAffine(d.vocabulary, hidden, groupSize));
+  const head = stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
   return head && { layers, head };
 }
 
@@ -131,7 +131,7 @@ function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | 
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-function affine(m: QuantizedMatrix): readonly Node[] {
+function scalesBiases(m: QuantizedMatrix): readonly Node[] {
   return [m.scales, m.biases];
 }
 

@@ -60,14 +60,14 @@ export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, read
   },
   heads: {
     4: [
-      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16" },
-      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64" },
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_qkv_16" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_qkv_32" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_qkv_64" },
     ],
     8: [
-      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_heads_16_8bit" },
-      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_heads_32_8bit" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_heads_64_8bit" },
+      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit" },
+      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_qkv_64_8bit" },
     ],
   },
 };
@@ -108,7 +108,7 @@ export interface JointMatrix extends Quantization {
   readonly gated: boolean;
 }
 
-/** Codes and affine parameters of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
+/** Codes and scales and biases of a matrix in fragment order; undefined where there is no room for them. `map` says which order. */
 export function fragments(
   l: Lowering,
   m: JointMatrix,
@@ -221,7 +221,7 @@ function emitProduct(
   });
 }
 
-/** x (m, k) times q, k and v as one, through the rest of coopmat_heads: (m, n) in float16. */
+/** x (m, k) times q, k and v as one, through the rest of coopmat_qkv: (m, n) in float16. */
 export function headsProduct(l: Lowering, x: Value, w: Fragments, m: number, extras: ProductExtras): Value {
   const n = sum(w.matrix.columns);
   const out = l.temporary([m, n], float16);

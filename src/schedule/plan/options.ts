@@ -26,7 +26,7 @@ export const options: {
   /** Whether sequences of ops become regions: "auto" where that is faster, "on" wherever it is possible. */
   regions: "auto" | "on" | "off";
   /** How decode kernels add, where the device can; else the best deterministic way. */
-  sums: "u64" | "i32" | "f32" | undefined;
+  accumulators: "u64" | "i32" | undefined;
   /**
    * How decoders wait inside of a loop: "auto" as `decoder/megakernel.ts` finds, "try" with its test on every device; else always in one
    * dispatch ("whole"), in the same kernels with a dispatch for each phase ("steps"), or by barriers.
@@ -39,7 +39,7 @@ export const options: {
 } = {
   fuse: true,
   regions: "auto",
-  sums: undefined,
+  accumulators: undefined,
   fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
   batch: "auto",
   spinLimit: undefined,
