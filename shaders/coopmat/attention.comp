@@ -43,11 +43,11 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec
 #define KEYS_EACH (KEYS / KEY_GROUPS)
 #define SCORES (KEYS_EACH / 16)
 #define EIGHTS (HEAD_DIM / 8)
-#define STRIDE (EIGHTS + 1)              // uvec4 from row to row in shared memory
+#define STRIDE (EIGHTS + 1) // uvec4 from row to row in shared memory
 #define BLOCKS (HEAD_DIM / 16)
-#define LOADS (KEYS * EIGHTS / WORKERS)  // uvec4 a thread of KEYS keys, and of as many values
-#define VALUES (KEYS * STRIDE)           // where values begin
-#define PART_STRIDE (EIGHTS + 1)         // from row to row of half of the outputs, float32
+#define LOADS (KEYS * EIGHTS / WORKERS) // uvec4 a thread of KEYS keys, and of as many values
+#define VALUES (KEYS * STRIDE)          // where values begin
+#define PART_STRIDE (EIGHTS + 1)        // from row to row of half of the outputs, float32
 const float LOWEST = -1e30;
 const uint KV_BYTES = DTYPE_BYTES(DTYPE_KV);
 
@@ -76,9 +76,7 @@ uvec2 row_place(uint row) {
 }
 
 // Keys that a row sees.
-uint row_limit(uint row) {
-    return CAUSAL != 0 ? uint(max(int(row_place(row).y + kv_length) - int(pc.p.q_len) + 1, 0)) : kv_length;
-}
+uint row_limit(uint row) { return CAUSAL != 0 ? uint(max(int(row_place(row).y + kv_length) - int(pc.p.q_len) + 1, 0)) : kv_length; }
 
 // Two numbers as float16: what is too large becomes the largest one, NaN stays. In words, since this runs for every key.
 uint half_pair(vec2 x) {
@@ -107,7 +105,8 @@ uvec4 load_eight(uint64_t address, int position, uint d, uint block, int block_s
 void load_keys(uint first) {
     uint last = pc.p.kv_len - 1; // those that do not count are left out later: loads need not wait for the length
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
-        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
+        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
+              v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
         keys_next[i] = load_eight(k_address, int(min(first + k.x, last)) * pc.p.k_strides[2], k.y * 8, K_BLOCK, pc.p.k_block_stride);
         values_next[i] = load_eight(v_address, int(min(first + v.x, last)) * pc.p.v_strides[2], v.y * 8, V_BLOCK, pc.p.v_block_stride);
     }
@@ -122,7 +121,8 @@ uvec4 loaded(uvec4 x) {
 // Behind the end a cache holds anything. Scores of such keys are replaced, but their values are multiplied by 0 and must be finite.
 void store_keys(uint first) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
-        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK), v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
+        uvec2 k = load_place(gl_LocalInvocationIndex + i * WORKERS, K_BLOCK),
+              v = load_place(gl_LocalInvocationIndex + i * WORKERS, V_BLOCK);
         tile[k.x * STRIDE + k.y] = loaded(keys_next[i]);
         tile[VALUES + v.x * STRIDE + v.y] = first + v.x < kv_length ? loaded(values_next[i]) : uvec4(0);
     }
@@ -145,10 +145,13 @@ void load_queries(out uvec4 raw[QUERY_LOADS]) {
 
 // Makes matrices of them, and gives the lane's elements of a sum matrix: x, y its two rows, z the columns of elements 0-3 as four bytes.
 uvec3 spread_queries(uvec4 raw[QUERY_LOADS]) {
-    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++) tile[QUERY(i) / EIGHTS * STRIDE + QUERY(i) % EIGHTS] = raw[i];
-    if (gl_LocalInvocationIndex < 64) beside[gl_LocalInvocationIndex] = floatBitsToUint(vec4(gl_LocalInvocationIndex * 4) + vec4(0, 1, 2, 3));
+    [[unroll]] for (uint i = 0; i < QUERY_LOADS; i++)
+        tile[QUERY(i) / EIGHTS * STRIDE + QUERY(i) % EIGHTS] = raw[i];
+    if (gl_LocalInvocationIndex < 64)
+        beside[gl_LocalInvocationIndex] = floatBitsToUint(vec4(gl_LocalInvocationIndex * 4) + vec4(0, 1, 2, 3));
     barrier();
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++) coopMatLoad(queries[i], tile, row_group * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+        coopMatLoad(queries[i], tile, row_group * 16 * STRIDE + i * 2, STRIDE, ROW_MAJOR);
     MATRIX_SUM index;
     coopMatLoad(index, beside, 0, 4, ROW_MAJOR);
     uint columns = uint(index[0]) % 16 | uint(index[1]) % 16 << 8 | uint(index[2]) % 16 << 16 | uint(index[3]) % 16 << 24;
@@ -168,7 +171,8 @@ float row_sum(float x) {
 // A matrix with a number for each row.
 MATRIX_SUM by_row(vec2 x) {
     MATRIX_SUM m;
-    [[unroll]] for (uint e = 0; e < 8; e++) m[e] = x[e / 4];
+    [[unroll]] for (uint e = 0; e < 8; e++)
+        m[e] = x[e / 4];
     return m;
 }
 
@@ -183,26 +187,36 @@ vec4 four(MATRIX_SUM m, uint part) { return vec4(m[part * 4], m[part * 4 + 1], m
 
 // Passes on the outputs of features that the other group of keys ends, `theirs`, lane by lane.
 #define PASS(theirs) \
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++) tile[PASSED(theirs, i)] = floatBitsToUint(four(outputs[(theirs) * HALF_BLOCKS + i / 2], i % 2));
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++) \
+        tile[PASSED(theirs, i)] = floatBitsToUint(four(outputs[(theirs) * HALF_BLOCKS + i / 2], i % 2));
 #define TAKE(own) \
     [[unroll]] for (uint i = 0; i < BLOCKS; i++) { \
         vec4 x = uintBitsToFloat(tile[PASSED(own, i)]); \
         [[unroll]] for (uint e = 0; e < 4; e++) { \
-            outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] = outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] * mine[i % 2] + x[e] * other[i % 2]; \
+            outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] = \
+                outputs[(own) * HALF_BLOCKS + i / 2][i % 2 * 4 + e] * mine[i % 2] + x[e] * other[i % 2]; \
         } \
     }
 
 // Each group of keys ends half of the features of its rows with what the other one has of them.
 void merge(inout vec2 most, inout vec2 sum) {
     barrier();
-    if (key_group == 0) { PASS(1) } else { PASS(0) }
+    if (key_group == 0) {
+        PASS(1)
+    } else {
+        PASS(0)
+    }
     beside[gl_SubgroupID * 32 + gl_SubgroupInvocationID] = floatBitsToUint(vec4(most, sum));
     barrier();
     vec4 m = uintBitsToFloat(beside[(gl_SubgroupID + ROW_GROUPS) % SUBGROUPS * 32 + gl_SubgroupInvocationID]);
     vec2 peak = max(most, m.xy), mine = exp2(most - peak), other = exp2(m.xy - peak);
     sum = sum * mine + m.zw * other;
     most = peak;
-    if (key_group == 0) { TAKE(0) } else { TAKE(1) }
+    if (key_group == 0) {
+        TAKE(0)
+    } else {
+        TAKE(1)
+    }
 }
 #endif
 
@@ -215,7 +229,8 @@ void store_four(uint64_t row, uint d, vec4 x) {
 // 16 rows of the subgroup, a half of their features.
 void store_half(uint part) {
     uint place = gl_SubgroupID * 16 * PART_STRIDE;
-    [[unroll]] for (uint i = 0; i < BLOCKS / 2; i++) coopMatStore(outputs[part * (BLOCKS / 2) + i], tile, place + i * 4, PART_STRIDE, ROW_MAJOR);
+    [[unroll]] for (uint i = 0; i < BLOCKS / 2; i++)
+        coopMatStore(outputs[part * (BLOCKS / 2) + i], tile, place + i * 4, PART_STRIDE, ROW_MAJOR);
     subgroupBarrier();
     [[unroll]] for (uint i = 0; i < EIGHTS / 2; i++) {
         uint f = gl_SubgroupInvocationID + i * 32, row = row0 + row_group * 16 + f / EIGHTS;
@@ -261,7 +276,8 @@ void main() {
     uint least = row_limit(first_row);
     uvec2 limit = uvec2(row_limit(first_row + own.x), row_limit(first_row + own.y));
     vec2 most = vec2(LOWEST), sum = vec2(0.0);
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+        outputs[i] = MATRIX_SUM(0.0);
 
     [[dont_unroll]] for (; first < end; first += KEYS) {
         barrier();
@@ -271,7 +287,8 @@ void main() {
         uint from = first + key_group * KEYS_EACH, place = key_group * KEYS_EACH * STRIDE;
 
         MATRIX_SUM scores[SCORES];
-        [[unroll]] for (uint j = 0; j < SCORES; j++) scores[j] = MATRIX_SUM(0.0);
+        [[unroll]] for (uint j = 0; j < SCORES; j++)
+            scores[j] = MATRIX_SUM(0.0);
         [[unroll]] for (uint i = 0; i < BLOCKS; i++) {
             [[unroll]] for (uint j = 0; j < SCORES; j++) {
                 MATRIX_B key;
@@ -289,14 +306,16 @@ void main() {
         }
         vec2 now = most;
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
-            [[unroll]] for (uint e = 0; e < 8; e++) now[e / 4] = max(now[e / 4], scores[j][e]);
+            [[unroll]] for (uint e = 0; e < 8; e++)
+                now[e / 4] = max(now[e / 4], scores[j][e]);
         }
         now = vec2(row_max(now.x), row_max(now.y));
         vec2 shrink = exp2(most - now);
         most = now;
         sum *= shrink;
         MATRIX_SUM factor = by_row(shrink);
-        [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
+        [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+            outputs[i] = outputs[i] * factor;
         [[unroll]] for (uint j = 0; j < SCORES; j++) {
             MATRIX_A weights;
             [[unroll]] for (uint e = 0; e < 8; e++) {
@@ -325,7 +344,8 @@ void main() {
     }
     // A row that saw no key has none.
     MATRIX_SUM factor = by_row(vec2(limit.x > 0 && sum.x > 0.0 ? 1.0 / sum.x : 0.0, limit.y > 0 && sum.y > 0.0 ? 1.0 / sum.y : 0.0));
-    [[unroll]] for (uint i = 0; i < BLOCKS; i++) outputs[i] = outputs[i] * factor;
+    [[unroll]] for (uint i = 0; i < BLOCKS; i++)
+        outputs[i] = outputs[i] * factor;
     barrier(); // all are done with the keys, or with what they were passed
 #if KEY_GROUPS > 1
     if (key_group == 0) store_half(0);

@@ -40,17 +40,17 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { f
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
 
 #define TILE_COLUMNS 128
-#define ACROSS 4                // subgroups beside each other
+#define ACROSS 4 // subgroups beside each other
 #define WORKERS (128 * ALONG)
 #define ROW_BLOCKS (ROWS / 16)
-#define EACH (DEEP / ALONG)     // steps of a round that a subgroup takes
-#define EIGHTS (8 * DEEP)       // uvec4 of a row of x and a round
+#define EACH (DEEP / ALONG) // steps of a round that a subgroup takes
+#define EIGHTS (8 * DEEP)   // uvec4 of a row of x and a round
 #define X_LOADS (ROWS * EIGHTS / WORKERS)
-#define CODE_LOADS (BITS / 4)   // uvec4 a lane, column block and step
-#define STRIDE (EIGHTS + 1)     // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
+#define CODE_LOADS (BITS / 4) // uvec4 a lane, column block and step
+#define STRIDE (EIGHTS + 1)   // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
 #if defined(QKV_EPILOGUE) && ALONG == 1
-#define SUM_BLOCKS 2            // blocks of 16 rows whose sums go through shared memory at once
+#define SUM_BLOCKS 2 // blocks of 16 rows whose sums go through shared memory at once
 #else
 #define SUM_BLOCKS 1
 #endif
@@ -58,8 +58,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { f
 #define PATCHES (ALONG * SUM_BLOCKS * 16 * SUM_STRIDE)
 
 #ifdef GATED
-const uint COLUMNS = N / 2;     // of out
-#define WIDE 1                  // column blocks of out that a subgroup has
+const uint COLUMNS = N / 2; // of out
+#define WIDE 1              // column blocks of out that a subgroup has
 #else
 const uint COLUMNS = N;
 #define WIDE 2
@@ -81,7 +81,7 @@ uvec2 scales_biases[4 * EACH], scales_biases_next[4 * EACH]; // two groups of a 
 #define SCALES_BIASES(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
 uint row0, column0, column_block, across, along;
 #if ALONG == 1
-#define FIRST_STEP 0            // of a round
+#define FIRST_STEP 0 // of a round
 #else
 #define FIRST_STEP (along * EACH)
 #endif
@@ -165,10 +165,12 @@ void multiply() {
     uint place = along * EACH * 8;
     [[unroll]] for (uint depth = 0; depth < 4 * EACH; depth++) {
         MATRIX_A a[ROW_BLOCKS];
-        [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) coopMatLoad(a[i], tile, place + i * 16 * STRIDE + depth * 2, STRIDE, ROW_MAJOR);
+        [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
+            coopMatLoad(a[i], tile, place + i * 16 * STRIDE + depth * 2, STRIDE, ROW_MAJOR);
         [[unroll]] for (uint j = 0; j < 2; j++) {
             MATRIX_B b = weights(j * EACH + depth / 4, depth % 4);
-            [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) sums[i * 2 + j] = coopMatMulAdd(a[i], b, sums[i * 2 + j]);
+            [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
+                sums[i * 2 + j] = coopMatMulAdd(a[i], b, sums[i * 2 + j]);
         }
     }
 }
@@ -177,7 +179,8 @@ void multiply() {
 void store_sums(uint first) {
     [[unroll]] for (uint i = 0; i < SUM_BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < 2; j++)
-            coopMatStore(sums[(first + i) * 2 + j], tile, ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE, ROW_MAJOR);
+            coopMatStore(sums[(first + i) * 2 + j], tile, ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE,
+                         ROW_MAJOR);
     }
 }
 
@@ -198,7 +201,8 @@ void share_sums(uint first) {
 // Four neighbouring sums of a row of these.
 vec4 shared_sum(uint row, uint quad) {
     vec4 sum = uintBitsToFloat(tile[row * SUM_STRIDE + quad]);
-    [[unroll]] for (uint i = 1; i < ALONG; i++) sum += uintBitsToFloat(tile[(i * SUM_BLOCKS * 16 + row) * SUM_STRIDE + quad]);
+    [[unroll]] for (uint i = 1; i < ALONG; i++)
+        sum += uintBitsToFloat(tile[(i * SUM_BLOCKS * 16 + row) * SUM_STRIDE + quad]);
     return sum;
 }
 
@@ -206,7 +210,8 @@ vec4 shared_sum(uint row, uint quad) {
 #define GATE(x, y) (pc.p.scale * (x / (1.0 + exp(-x)) * y))
 void gate() {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint e = 0; e < sums[0].length(); e++) sums[i * 2][e] = GATE(sums[i * 2][e], sums[i * 2 + 1][e]);
+        [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
+            sums[i * 2][e] = GATE(sums[i * 2][e], sums[i * 2 + 1][e]);
     }
 }
 #endif
@@ -215,7 +220,8 @@ void gate() {
 #include "qkv_epilogue.glsl"
 #else
 MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
-    [[unroll]] for (uint e = 0; e < x.length(); e++) x[e] = within_half(x[e]);
+    [[unroll]] for (uint e = 0; e < x.length(); e++)
+        x[e] = within_half(x[e]);
     return MATRIX_SUM_F16(x);
 }
 
@@ -246,7 +252,8 @@ void store_shared(uint64_t rows, uint first_column) {
 #endif
             if (DTYPE_OUT == DTYPE_F16) sum = within_half(sum);
             if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, DTYPE_OUT, sum);
-            else for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
+            else
+                for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
         }
     }
 }
@@ -261,7 +268,8 @@ void main() {
     column_block = column0 / 16 + across * 2;
     find_places();
     find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++) sums[i] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++)
+        sums[i] = MATRIX_SUM(0.0);
 
 #if defined(GATED) || defined(QKV_EPILOGUE)
     uint round = 0, end = ROUNDS;
@@ -285,7 +293,8 @@ void main() {
     if (SCALED != 0) {
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
             float power = F32s(pc.address[1]).v[min(row0 / 16 + i, (pc.p.m - 1) / 16)];
-            [[unroll]] for (uint j = 0; j < 2; j++) sums[i * 2 + j] *= power;
+            [[unroll]] for (uint j = 0; j < 2; j++)
+                sums[i * 2 + j] *= power;
         }
     }
 #ifdef QKV_EPILOGUE

@@ -106,10 +106,12 @@ void finish_heads() {
                 squares[h] = dot(a[h], a[h]) + dot(b[h], b[h]);
             }
             if (QUADS == 16) squares = vec2(squares.x + squares.y);
-            [[unroll]] for (uint mask = 1; mask < 8 && mask < QUADS; mask *= 2) squares += subgroupShuffleXor(squares, mask);
+            [[unroll]] for (uint mask = 1; mask < 8 && mask < QUADS; mask *= 2)
+                squares += subgroupShuffleXor(squares, mask);
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 vec4 t = turns[round * 4 + h * 2], u = turns[round * 4 + h * 2 + 1];
-                if (inside && quads[h].head < N / HEAD_DIM) finish_head(rows[round], places[round], start, quads[h], squares[h], t, u, a[h], b[h]);
+                if (inside && quads[h].head < N / HEAD_DIM)
+                    finish_head(rows[round], places[round], start, quads[h], squares[h], t, u, a[h], b[h]);
             }
         }
     }

@@ -33,7 +33,8 @@ uint64_t state_after(uint layer) { return state() + (HEADER_BYTES + (RESIDUAL_RI
 uint64_t state_squares(uint layer) { return state() + layer_at(layer); }
 
 // The sequence's part of a cache.
-#define CACHE(which) (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
+#define CACHE(which) \
+    (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
 // 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
 uint64_t state_new(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES); }
 uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES); }
@@ -56,7 +57,9 @@ bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < MAX_ACCUMULATOR
 // it, would keep the compiler from moving what is around it.
 uint noted_bits = 0u;
 void note_lost(float x) { noted_bits = max(noted_bits, floatBitsToUint(x) & 0x7fffffffu); }
-void tell_lost() { if (noted_bits >= MAX_ACCUMULATOR_BITS) U32s(state_lost()).v[0] = 1u; }
+void tell_lost() {
+    if (noted_bits >= MAX_ACCUMULATOR_BITS) U32s(state_lost()).v[0] = 1u;
+}
 
 #if ACCUMULATORS == 0 || ACCUMULATORS == 2
 // In 2^-24: scaling by a power of two is exact. Wholes and fractions are converted apart, since conversions of 64 bits are slow.
@@ -140,7 +143,8 @@ uint row_of(uint quad, uint i) { return (quad >> 5) * 128u + i * 32u + (quad & 3
 // The residual's sum over its copies.
 Accumulator residual_accumulator(uint64_t residual, uint row) {
     Accumulator s = accumulator_load(residual, place(row));
-    [[unroll]] for (uint c = 1; c < COPIES; c++) s = accumulator_plus(s, accumulator_load(residual, place(c * HIDDEN + row)));
+    [[unroll]] for (uint c = 1; c < COPIES; c++)
+        s = accumulator_plus(s, accumulator_load(residual, place(c * HIDDEN + row)));
     return s;
 }
 
@@ -154,23 +158,24 @@ vec4 residual_quad(uint64_t residual, uint quad) {
     spins = 0u;
     for (;;) {
 #endif
-    uint at = place(4u * quad) / 2u;
-    uvec4 a = Shared4(residual).v[at], b = Shared4(residual).v[at + 1u];
-    s0 = a.xy;
-    s1 = a.zw;
-    s2 = b.xy;
-    s3 = b.zw;
-    [[unroll]] for (uint c = 1; c < COPIES; c++) {
-        at = place(c * HIDDEN + 4u * quad) / 2u;
-        a = Shared4(residual).v[at];
-        b = Shared4(residual).v[at + 1u];
-        s0 = accumulator_plus(s0, a.xy);
-        s1 = accumulator_plus(s1, a.zw);
-        s2 = accumulator_plus(s2, b.xy);
-        s3 = accumulator_plus(s3, b.zw);
-    }
+        uint at = place(4u * quad) / 2u;
+        uvec4 a = Shared4(residual).v[at], b = Shared4(residual).v[at + 1u];
+        s0 = a.xy;
+        s1 = a.zw;
+        s2 = b.xy;
+        s3 = b.zw;
+        [[unroll]] for (uint c = 1; c < COPIES; c++) {
+            at = place(c * HIDDEN + 4u * quad) / 2u;
+            a = Shared4(residual).v[at];
+            b = Shared4(residual).v[at + 1u];
+            s0 = accumulator_plus(s0, a.xy);
+            s1 = accumulator_plus(s1, a.zw);
+            s2 = accumulator_plus(s2, b.xy);
+            s3 = accumulator_plus(s3, b.zw);
+        }
 #if defined(POLL) && ACCUMULATORS == 2
-        uint missing = accumulator_missing(s0, ADDITIONS) | accumulator_missing(s1, ADDITIONS) | accumulator_missing(s2, ADDITIONS) | accumulator_missing(s3, ADDITIONS);
+        uint missing = accumulator_missing(s0, ADDITIONS) | accumulator_missing(s1, ADDITIONS) | accumulator_missing(s2, ADDITIONS) |
+                       accumulator_missing(s3, ADDITIONS);
         if (missing == 0u || give_up(spins)) break;
     }
 #endif
@@ -191,14 +196,17 @@ void residual_clear(uint64_t residual) {
 
 // The residual that this workgroup carries over to the next accumulators: each quad has one workgroup that does. To be asked for
 // early, since it is needed in front of the additions.
-struct Carry { Accumulator s[4 * QUAD_ROUNDS]; };
+struct Carry {
+    Accumulator s[4 * QUAD_ROUNDS];
+};
 
 void load_carry(uint64_t from, inout Carry c) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
-        [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = ZERO_ACCUMULATOR;
-        if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x)
-            [[unroll]] for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = accumulator_carried(residual_accumulator(from, row_of(quad, i)));
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            c.s[4u * n + i] = ZERO_ACCUMULATOR;
+        if (quad < QUADS && quad % WORKGROUPS == gl_WorkGroupID.x) [[unroll]]
+            for (uint i = 0; i < 4u; i++) c.s[4u * n + i] = accumulator_carried(residual_accumulator(from, row_of(quad, i)));
     }
 }
 
@@ -207,8 +215,9 @@ void residual_add(uint64_t to, vec4 rows[QUAD_ROUNDS], Carry c) {
     uint copy = gl_WorkGroupID.x % COPIES * HIDDEN;
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
-        if (quad < QUADS)
-            [[unroll]] for (uint i = 0; i < 4u; i++) accumulator_add(to, place(copy + row_of(quad, i)), accumulator_plus(accumulator_of(rows[n][i]), c.s[4u * n + i]));
+        if (quad < QUADS) [[unroll]]
+            for (uint i = 0; i < 4u; i++)
+                accumulator_add(to, place(copy + row_of(quad, i)), accumulator_plus(accumulator_of(rows[n][i]), c.s[4u * n + i]));
     }
 }
 
@@ -270,7 +279,7 @@ void clear_layer(uint layer, uint now) {
     residual_clear(state_before(layer));
 #endif
     if (slice() == 0u && thread() <= HEADS) accumulator_store(state_squares(layer), kv_head() * (HEADS + 1u) + thread(), ZERO_ACCUMULATOR);
-    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++)
-        [[dont_unroll]] for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS)
+    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++) [[dont_unroll]]
+        for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS)
             Shared2(scores_of(layer, kv_head(), pair)).v[p] = uvec2(0);
 }

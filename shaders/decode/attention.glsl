@@ -4,12 +4,16 @@
 // Workgroup (key/value head, slice); a thread handles positions, two heads at a time, then 4 rows of the projection at a time.
 // Codes32 of the projection come transposed as load_columns() says, their scales and biases packed, [group][row].
 
-shared float parts[16u * WARPS];   // 2 heads of 8 features, per 32 lanes
+shared float parts[16u * WARPS]; // 2 heads of 8 features, per 32 lanes
 shared float part_sum[2u * WARPS];
 shared float part_most[2u * WARPS];
 
-struct Values { uvec4 v[UNROLL * QUAD_WORDS]; };
-struct Scores { uvec2 v[UNROLL]; };
+struct Values {
+    uvec4 v[UNROLL * QUAD_WORDS];
+};
+struct Scores {
+    uvec2 v[UNROLL];
+};
 
 // What lies behind `last` is not used. (Arrays sized by constants cannot be assigned whole.)
 uint position_of(uint round, uint u, uint last) { return min(thread() + THREADS * (round * UNROLL + u), last); }
@@ -18,16 +22,21 @@ void load_values(uint round, uint last, inout Values v) {
     uint64_t cached = CACHE(VALUES) + uint64_t(gl_WorkGroupID.x * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 32ul : 16ul);
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
         uint p = position_of(round, u, last);
-        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++) v.v[u * QUAD_WORDS + i] = Weights4(cached).v[p * QUAD_WORDS + i];
+        [[unroll]] for (uint i = 0; i < QUAD_WORDS; i++)
+            v.v[u * QUAD_WORDS + i] = Weights4(cached).v[p * QUAD_WORDS + i];
     }
 }
 
 void load_scores(uint64_t scores, uint round, uint last, inout Scores s) {
-    [[unroll]] for (uint u = 0; u < UNROLL; u++) s.v[u] = Shared2(scores).v[position_of(round, u, last)];
+    [[unroll]] for (uint u = 0; u < UNROLL; u++)
+        s.v[u] = Shared2(scores).v[position_of(round, u, last)];
 }
 
 // 4 rows of the output projection for the features of two heads.
-struct Output { Codes32 codes[2]; uvec4 scales_biases[2]; };
+struct Output {
+    Codes32 codes[2];
+    uvec4 scales_biases[2];
+};
 
 Output load_output(uint pair, uint quad) {
     Output w;
@@ -49,7 +58,9 @@ void prefetch_attention(uint pair, uint now) {
 }
 
 // Of two heads and the new key.
-struct Squares { Accumulator v[3]; };
+struct Squares {
+    Accumulator v[3];
+};
 
 void load_squares(uint pair, inout Squares q) {
     uint first = kv_head() * (HEADS + 1u);
@@ -63,7 +74,8 @@ void wait_scores(uint64_t scores, uint round, uint now, inout Scores s) {
     uint spins = 0u;
     for (;;) {
         bool complete = true;
-        [[unroll]] for (uint u = 0; u < UNROLL; u++) complete = complete && score_complete(s.v[u]);
+        [[unroll]] for (uint u = 0; u < UNROLL; u++)
+            complete = complete && score_complete(s.v[u]);
         if (complete || give_up(spins)) return;
         load_scores(scores, round, now, s);
     }
@@ -73,7 +85,8 @@ void wait_squares(uint pair, inout Squares q) {
     uint spins = 0u;
     for (;;) {
         uint missing = 0u;
-        [[unroll]] for (uint i = 0; i < 3u; i++) missing |= accumulator_missing(q.v[i], 2u * SLICES);
+        [[unroll]] for (uint i = 0; i < 3u; i++)
+            missing |= accumulator_missing(q.v[i], 2u * SLICES);
         if (missing == 0u || give_up(spins)) return;
         load_squares(pair, q);
     }
@@ -122,7 +135,8 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     vec2 scale = vec2(inverse_rms(squares.v[0]), inverse_rms(squares.v[1])) * (pc.p.score_scale * 1.4426950408889634);
     vec2 most = vec2(LEAST), total = vec2(0);
     float o[16];
-    [[unroll]] for (uint i = 0; i < 16u; i++) o[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < 16u; i++)
+        o[i] = 0.0;
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
         Values next;
         Scores next_scores;
@@ -173,8 +187,10 @@ float attention_pair(uint pair, uint now, out float key_scale) {
         }
         total = ROUNDS > 1u ? fma(total, shrink, sum) : sum;
         if (more) {
-            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) values.v[u] = next.v[u];
-            [[unroll]] for (uint u = 0; u < UNROLL; u++) parts_of.v[u] = next_scores.v[u];
+            [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++)
+                values.v[u] = next.v[u];
+            [[unroll]] for (uint u = 0; u < UNROLL; u++)
+                parts_of.v[u] = next_scores.v[u];
 #ifdef POLL
             wait_scores(scores, round + 1u, now, parts_of);
 #endif
@@ -189,16 +205,20 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     }
     // Sums over 32 lanes: lane l keeps value l / 2.
     bool up = (lane() & 16u) != 0u;
-    [[unroll]] for (uint i = 0; i < 8u; i++) o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);
+    [[unroll]] for (uint i = 0; i < 8u; i++)
+        o[i] = (up ? o[8u + i] : o[i]) + lane_xor(up ? o[i] : o[8u + i], 16u);
     float mass = (up ? total.y : total.x) + lane_xor(up ? total.x : total.y, 16u);
     up = (lane() & 8u) != 0u;
-    [[unroll]] for (uint i = 0; i < 4u; i++) o[i] = (up ? o[4u + i] : o[i]) + lane_xor(up ? o[i] : o[4u + i], 8u);
+    [[unroll]] for (uint i = 0; i < 4u; i++)
+        o[i] = (up ? o[4u + i] : o[i]) + lane_xor(up ? o[i] : o[4u + i], 8u);
     up = (lane() & 4u) != 0u;
-    [[unroll]] for (uint i = 0; i < 2u; i++) o[i] = (up ? o[2u + i] : o[i]) + lane_xor(up ? o[i] : o[2u + i], 4u);
+    [[unroll]] for (uint i = 0; i < 2u; i++)
+        o[i] = (up ? o[2u + i] : o[i]) + lane_xor(up ? o[i] : o[2u + i], 4u);
     up = (lane() & 2u) != 0u;
     o[0] = (up ? o[1] : o[0]) + lane_xor(up ? o[0] : o[1], 2u);
     o[0] += lane_xor(o[0], 1u);
-    [[unroll]] for (uint m = 1u; m < 16u; m <<= 1) mass += lane_xor(mass, m);
+    [[unroll]] for (uint m = 1u; m < 16u; m <<= 1)
+        mass += lane_xor(mass, m);
     if (pair > 0u) barrier(); // the parts of the pair before were read
     if ((lane() & 1u) == 0u) parts[(lane() >> 1) * WARPS + warp()] = o[0];
     if ((lane() & 15u) == 0u) {
@@ -208,7 +228,8 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     barrier();
     uint value = lane() & 15u, head = value >> 3;
     float peak = -1e9, sum = 0.0, x = 0.0;
-    [[unroll]] for (uint i = 0; i < WARPS; i++) peak = max(peak, part_most[head * WARPS + i]);
+    [[unroll]] for (uint i = 0; i < WARPS; i++)
+        peak = max(peak, part_most[head * WARPS + i]);
     [[unroll]] for (uint i = 0; i < WARPS; i++) {
         float f = exp2(part_most[head * WARPS + i] - peak);
         sum = fma(f, part_sum[head * WARPS + i], sum);
@@ -228,7 +249,8 @@ void attention() {
     IF_BARRIERS(prefetch_attention(0u, now));
     vec4 rows[QUAD_ROUNDS];
     float key_scale;
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) rows[n] = vec4(0);
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        rows[n] = vec4(0);
     for (uint pair = 0; pair < PAIRS; pair++) {
         if (pair > 0u) prefetch_attention(pair, now);
         float attended = attention_pair(pair, now, key_scale);

@@ -34,10 +34,11 @@ void main() {
         U32s(state_lost()).v[0] = 0u;
     }
     for (uint quad = first; quad < QUADS; quad += step)
-        open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X) : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
+        open_residual(quad, pc.address[X] != 0ul ? load_quad(pc.address[X], SEQUENCE * QUADS + quad, DTYPE_X)
+                                                 : embedding(U32s(pc.address[IDS]).v[SEQUENCE], quad));
     clear_accumulators(0u, now, first, step);
     if (gl_WorkGroupID.x + 1u == gl_NumWorkGroups.x) { // which has the least to do otherwise
-        open_frequencies(); // by the threads that read them
+        open_frequencies();                            // by the threads that read them
         open_rope_angles(now);
     }
 }

@@ -52,11 +52,11 @@ layout(constant_id = 5) const uint HEAD_DIM = 128;
 layout(constant_id = 6) const uint GROUP = 128;
 layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // scales, biases, norm weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
-layout(constant_id = 9) const uint COPIES = 2;           // of the residual: fewer workgroups to an address
-layout(constant_id = 10) const uint SUBGROUP = 32;       // threads whose lanes are known to be neighbours, at most 32
-layout(constant_id = 11) const uint UNROLL = 1;          // positions that a thread has in flight
-layout(constant_id = 12) const uint ROUNDS = 1;          // 1: those are all there can be
-layout(constant_id = 13) const uint BITS = 4;            // of a weight: 4 or 8
+layout(constant_id = 9) const uint COPIES = 2;     // of the residual: fewer workgroups to an address
+layout(constant_id = 10) const uint SUBGROUP = 32; // threads whose lanes are known to be neighbours, at most 32
+layout(constant_id = 11) const uint UNROLL = 1;    // positions that a thread has in flight
+layout(constant_id = 12) const uint ROUNDS = 1;    // 1: those are all there can be
+layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -76,17 +76,17 @@ layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint6
 float dot_on(vec4 a, vec4 b, float c) { return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c)))); }
 
 // Signed 4x8-bit dot product.
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
-int dot4(uint a, uint b, spirv_literal int packed_format);
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [ 6018, 6019 ],
+                  id = 4450) int dot4(uint a, uint b, spirv_literal int packed_format);
 
 const uint SLICES = HEAD_DIM / 8;
 const uint WORKGROUPS = KV_HEADS * SLICES; // of qkv, attention and mlp
 const uint QUADS = HIDDEN / 4;             // a thread handles 4 features of the residual at once
 const uint QUAD_ROUNDS = (QUADS + THREADS - 1) / THREADS;
-const uint CHUNKS = HIDDEN / 32;           // a lane handles 32 weights at once
+const uint CHUNKS = HIDDEN / 32; // a lane handles 32 weights at once
 const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
 const uint WARPS = THREADS / 32;
-const uint PAIRS = (HEADS + 1) / 2;        // scores of two heads share 8 bytes
+const uint PAIRS = (HEADS + 1) / 2; // scores of two heads share 8 bytes
 
 const uint GROUPS = HIDDEN / GROUP;
 const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features
@@ -131,7 +131,8 @@ float lane_get(float x, uint n) { return uintBitsToFloat(lane_get(floatBitsToUin
 
 int lane_max(int x) {
     if (SUBGROUP == 32u) return subgroupMax(x);
-    [[unroll]] for (uint m = 1u; m < 32u; m <<= 1) x = max(x, int(lane_xor(uint(x), m)));
+    [[unroll]] for (uint m = 1u; m < 32u; m <<= 1)
+        x = max(x, int(lane_xor(uint(x), m)));
     return x;
 }
 
@@ -150,9 +151,11 @@ float lane_sum4(float a0, float a1, float a2, float a3) {
 // Of 8 values: lane l gets that of value l / 4.
 float lane_sum8(float a[8]) {
     bool up = (lane() & 16u) != 0u;
-    [[unroll]] for (uint i = 0; i < 4u; i++) a[i] = (up ? a[4u + i] : a[i]) + lane_xor(up ? a[i] : a[4u + i], 16u);
+    [[unroll]] for (uint i = 0; i < 4u; i++)
+        a[i] = (up ? a[4u + i] : a[i]) + lane_xor(up ? a[i] : a[4u + i], 16u);
     up = (lane() & 8u) != 0u;
-    [[unroll]] for (uint i = 0; i < 2u; i++) a[i] = (up ? a[2u + i] : a[i]) + lane_xor(up ? a[i] : a[2u + i], 8u);
+    [[unroll]] for (uint i = 0; i < 2u; i++)
+        a[i] = (up ? a[2u + i] : a[i]) + lane_xor(up ? a[i] : a[2u + i], 8u);
     up = (lane() & 4u) != 0u;
     float x = (up ? a[1] : a[0]) + lane_xor(up ? a[0] : a[1], 4u);
     x += lane_xor(x, 2u);
@@ -210,7 +213,9 @@ const float WHOLE = 12582912.0;
 // ---- codes --------------------------------------------------------------------------------------------------------------
 
 // Of 32 features of a row, or of 8 features of 4 rows. Only 8 bits need the second half.
-struct Codes32 { uvec4 first, second; };
+struct Codes32 {
+    uvec4 first, second;
+};
 
 // Codes of 32 features lie one behind the other.
 Codes32 load_codes(uint64_t codes, uint at) {
@@ -244,8 +249,14 @@ vec2 scales_biases_value(uint scales_biases) {
 
 // ---- blocks of 8 activations, one to a lane, times their codes of a row ----------------------------------------------------
 
-struct Block { uint high[2], low[2]; float scale, sum; };
-struct Blocks { uint high, low; float scale, sum; };
+struct Block {
+    uint high[2], low[2];
+    float scale, sum;
+};
+struct Blocks {
+    uint high, low;
+    float scale, sum;
+};
 
 // Lanes from one activation of a word of codes to the next, and from one word to the other.
 const uint NEXT_BYTE = BITS == 8u ? 1u : 2u;
@@ -292,6 +303,7 @@ float block_dot(uvec2 codes, uint scales_biases, Block b) {
 }
 vec4 columns_dot(Codes32 codes, uvec4 scales_biases, Block b) {
     vec4 sums;
-    [[unroll]] for (uint r = 0; r < 4u; r++) sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), scales_biases[r], b);
+    [[unroll]] for (uint r = 0; r < 4u; r++)
+        sums[r] = block_dot(code_bytes(codes.first[r], codes.second[r]), scales_biases[r], b);
     return sums;
 }

@@ -15,7 +15,8 @@ layout(constant_id = 17) const uint RECENT_SIZE = 1;
 layout(constant_id = 18) const uint FEW = 0;
 layout(constant_id = 19) const uint CHECKED = 0; // see sample.glsl
 
-const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, KEY = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
+const uint STATE = 0u, LOGITS = 1u, BEST = 2u, SCRATCH = 3u, KEY = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u,
+           SCALES = 10u, BIASES = 11u;
 
 #include "embed.glsl"
 #include "open.glsl"

@@ -7,14 +7,16 @@ vec4 embedding(uint token, uint quad) {
     uint row = min(token, pc.p.vocabulary - 1u);
     uint bit = quad * (4u * BITS), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * BITS / 32u) + bit / 32u] >> bit % 32u;
     uint group = row * (HIDDEN / GROUP) + quad * 4u / GROUP;
-    float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
+    float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)),
+          bias = rounded_x(load_float(pc.address[BIASES], group, DTYPE_W));
     vec4 x = scale * vec4(uvec4(codes, codes >> BITS, codes >> 2u * BITS, codes >> 3u * BITS) & ((1u << BITS) - 1u)) + bias;
     return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
 }
 
 // The residual before the first layer: x, and nothing in the other copies.
 void open_residual(uint quad, vec4 x) {
-    [[unroll]] for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(4u * quad + i), accumulator_whole(x[i]));
-    [[unroll]] for (uint c = 1; c < COPIES; c++)
-        [[unroll]] for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(c * HIDDEN + 4u * quad + i), ZERO_ACCUMULATOR);
+    [[unroll]] for (uint i = 0; i < 4u; i++)
+        accumulator_store(state_before(0u), place(4u * quad + i), accumulator_whole(x[i]));
+    [[unroll]] for (uint c = 1; c < COPIES; c++) [[unroll]]
+        for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(c * HIDDEN + 4u * quad + i), ZERO_ACCUMULATOR);
 }

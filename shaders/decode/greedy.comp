@@ -17,7 +17,8 @@ layout(constant_id = 16) const uint LOG_SIZE = 1; // tokens of the rings
 layout(constant_id = 17) const uint RECENT_SIZE = 1;
 layout(constant_id = 18) const uint CHECKED = 0; // whether the token is NO_TOKEN where no logit is the largest finite one
 
-const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u, SCALES = 10u, BIASES = 11u;
+const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, BEST = 4u, NEXT = 5u, POSITION = 6u, LOG = 7u, RECENT = 8u, CODES = 9u,
+           SCALES = 10u, BIASES = 11u;
 
 #include "embed.glsl"
 #include "logits.glsl"
@@ -54,9 +55,11 @@ uvec2 best_left() {
         uvec2 left[3]; // loads that do not wait for each other
         [[unroll]] for (uint n = 0; n < 3u; n++)
             left[n] = Left2s(pc.address[BEST]).v[SEQUENCE * gl_NumWorkGroups.y + min(first + n * THREADS, gl_NumWorkGroups.y - 1u)];
-        [[unroll]] for (uint n = 0; n < 3u; n++) if (better(left[n], best)) best = left[n];
+        [[unroll]] for (uint n = 0; n < 3u; n++)
+            if (better(left[n], best)) best = left[n];
     }
-    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1) best = better_of_lanes(best, m);
+    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1)
+        best = better_of_lanes(best, m);
     return best_of_8_lanes(best);
 }
 #endif

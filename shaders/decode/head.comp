@@ -12,8 +12,8 @@
 #include "include/sample.h"
 
 layout(constant_id = 14) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 15) const uint RECENT = 0;  // tokens in `recent`
-layout(constant_id = 16) const uint PENALTY = 0; // float bits
+layout(constant_id = 15) const uint RECENT = 0;        // tokens in `recent`
+layout(constant_id = 16) const uint PENALTY = 0;       // float bits
 layout(constant_id = 17) const uint SCRATCH_WORDS = 0; // of a sequence
 layout(constant_id = 18) const uint ADVANCES = 0;
 
@@ -21,7 +21,7 @@ const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, LOGITS = 4u, BE
 
 #include "logits.glsl"
 
-const uint MOST_ROUNDS = 64u; // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
+const uint MOST_ROUNDS = 64u;                           // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
 shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS]; // a bit for each row of a round of this workgroup
 
 // Marks this workgroup's rows among the recent tokens; ends before a barrier.

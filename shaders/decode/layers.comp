@@ -19,8 +19,9 @@
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
 // Columns of the table.
-const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u, O_SCALES_BIASES = 10u,
-           MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_SCALES_BIASES = 14u, DOWN = 15u, DOWN_SCALES_BIASES = 16u, COLUMNS = 17u;
+const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u,
+           O_SCALES_BIASES = 10u, MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_SCALES_BIASES = 14u, DOWN = 15u, DOWN_SCALES_BIASES = 16u,
+           COLUMNS = 17u;
 
 #define LAYER layer
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))

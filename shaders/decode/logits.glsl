@@ -10,12 +10,16 @@
 
 shared uvec2 warp_best[WARPS];
 
-struct Weights { Codes32 codes[4]; uvec4 scales_biases; };
+struct Weights {
+    Codes32 codes[4];
+    uvec4 scales_biases;
+};
 
 Weights load_weights(uint row, uint chunk) {
     uint at = min(chunk, CHUNKS - 1u);
     Weights w;
-    [[unroll]] for (uint r = 0; r < 4u; r++) w.codes[r] = load_codes(pc.address[HEAD], min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at);
+    [[unroll]] for (uint r = 0; r < 4u; r++)
+        w.codes[r] = load_codes(pc.address[HEAD], min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at);
     w.scales_biases = Weights4(pc.address[SCALES_BIASES]).v[row / 4u * GROUPS + at * 32u / GROUP];
     return w;
 }
@@ -31,12 +35,14 @@ uvec2 better_of_lanes(uvec2 best, uint distance) {
 
 // The best of all threads, where 8 neighbours have the same; for every thread.
 uvec2 best_of_8_lanes(uvec2 best) {
-    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) best = better_of_lanes(best, m);
+    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1)
+        best = better_of_lanes(best, m);
     barrier(); // all have read what stood there
     if (lane() == 0u) warp_best[warp()] = best;
     barrier();
     best = warp_best[0];
-    [[unroll]] for (uint i = 1; i < WARPS; i++) if (better(warp_best[i], best)) best = warp_best[i];
+    [[unroll]] for (uint i = 1; i < WARPS; i++)
+        if (better(warp_best[i], best)) best = warp_best[i];
     return best;
 }
 
@@ -82,7 +88,8 @@ uvec2 best_logit() {
             if (chunk < CHUNKS) {
                 Chunk c = kept;
                 if (round > 0u) c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(w.codes[i], w.scales_biases[i], c);
+                [[unroll]] for (uint i = 0; i < 4u; i++)
+                    sums[i] += chunk_dot(w.codes[i], w.scales_biases[i], c);
             }
         }
         float x = rounded(lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale);

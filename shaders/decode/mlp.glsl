@@ -7,7 +7,7 @@
 
 const uint ALL_BLOCKS = INTERMEDIATE / 8u;
 const uint BLOCKS = (ALL_BLOCKS + WORKGROUPS - 1u) / WORKGROUPS;
-const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u; // 32 features at a time
+const uint BLOCK_ROUNDS = (BLOCKS + 3u) / 4u;                    // 32 features at a time
 const uint TOGETHER = BITS == 8u && CHUNK_ROUNDS > 1u ? 2u : 4u; // blocks whose gates are made at a time: registers are few
 const uint GATE_ROUNDS = (BLOCKS + TOGETHER - 1u) / TOGETHER;
 const uint AHEAD = BLOCKS < 4u ? BLOCKS : 4u; // blocks of the down projection that are asked for early
@@ -16,7 +16,10 @@ shared float hidden[BLOCK_ROUNDS * 32u];
 
 bool together(uint round, uint i) { return i < TOGETHER && TOGETHER * round + i < BLOCKS; }
 
-struct Pairs { Codes32 codes[8]; uvec2 scales_biases[4]; }; // gate and up of one row of four blocks
+struct Pairs {
+    Codes32 codes[8];
+    uvec2 scales_biases[4];
+}; // gate and up of one row of four blocks
 
 // Rows of the blocks of a round.
 Pairs load_pairs(uint round, uint chunk) {
@@ -55,7 +58,8 @@ void mlp() {
     float scale = norm_scale();
     [[unroll]] for (uint round = 0; round < GATE_ROUNDS; round++) {
         float sums[8];
-        [[unroll]] for (uint i = 0; i < 8u; i++) sums[i] = 0.0;
+        [[unroll]] for (uint i = 0; i < 8u; i++)
+            sums[i] = 0.0;
         if (round > 0u) w = load_pairs(round, lane());
         [[unroll]] for (uint chunks = 0; chunks < CHUNK_ROUNDS; chunks++) {
             uint chunk = lane() + 32u * chunks;
@@ -80,7 +84,8 @@ void mlp() {
     barrier();
 
     vec4 out_rows[QUAD_ROUNDS];
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) out_rows[n] = vec4(0);
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        out_rows[n] = vec4(0);
     [[unroll]] for (uint round = 0; round < BLOCK_ROUNDS; round++) {
         Blocks q = blocks_make(hidden[round * 32u + lane()]);
         [[unroll]] for (uint i = 0; i < 4u; i++) {

@@ -13,7 +13,8 @@ void clear_before(uint layer, uint first, uint step) {
 // Accumulators of other layers than the last one are zero: each layer clears behind the one before, and at first all memory is zero.
 void clear_accumulators(uint kept, uint now, uint first, uint step) {
     uint last = LAYER - 1u;
-    [[unroll]] for (uint n = 1; n < RESIDUAL_RING; n++) if (n != kept % RESIDUAL_RING) clear_before(n, first, step);
+    [[unroll]] for (uint n = 1; n < RESIDUAL_RING; n++)
+        if (n != kept % RESIDUAL_RING) clear_before(n, first, step);
     [[unroll]] for (uint n = 0; n < LAYER_RING; n++)
         for (uint i = first; i < HIDDEN * COPIES; i += step) accumulator_store(state_after(n), place(i), ZERO_ACCUMULATOR);
     for (uint i = first; i < SQUARES; i += step) accumulator_store(state_squares(last), i, ZERO_ACCUMULATOR);

@@ -2,7 +2,7 @@
 // the computing warps want them. Those would otherwise all load the same phase's weights at once, and their polls of accumulators
 // would queue behind the loads. A hint only: what is not in the cache takes longer, and that is all.
 
-const uint SECTOR = 32u; // bytes that caches fill at once
+const uint SECTOR = 32u;                   // bytes that caches fill at once
 const uint ROW_BYTES = HIDDEN * BITS / 8u; // of a row of codes
 
 // Bytes that a workgroup reads in a layer. Where those of two layers would drive each other out, the feed-forward part's are

@@ -16,7 +16,10 @@ shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query
 // Feature of row r of half a slice.
 uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
 
-struct TaskWeights { Codes32 codes[4]; uvec4 scales_biases; }; // four rows
+struct TaskWeights {
+    Codes32 codes[4];
+    uvec4 scales_biases;
+}; // four rows
 
 TaskWeights load_task(uint task, uint chunk) {
     uint type = task >> 1, half_ = task & 1u;
@@ -33,9 +36,14 @@ TaskWeights load_task(uint task, uint chunk) {
 }
 
 // Keys of one position: the slice's first features and their partners.
-uint64_t keys_at(uint partner) { return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) * (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul); }
+uint64_t keys_at(uint partner) {
+    return CACHE(KEYS) + uint64_t((kv_head() * (HEAD_DIM / 4u) + partner * (HEAD_DIM / 8u) + slice()) * pc.p.capacity) *
+                             (DTYPE_KV == DTYPE_F32 ? 16ul : 8ul);
+}
 
-struct Keys { uvec2 first[UNROLL * QUAD_WORDS], partner[UNROLL * QUAD_WORDS]; };
+struct Keys {
+    uvec2 first[UNROLL * QUAD_WORDS], partner[UNROLL * QUAD_WORDS];
+};
 
 // (Arrays sized by constants cannot be assigned whole.)
 void load_keys(uint round, uint last, inout Keys k) {
@@ -52,7 +60,8 @@ void load_keys(uint round, uint last, inout Keys k) {
 void qkv() {
     // All that does not depend on the dispatch before is asked for first.
     TaskWeights w[TASK_ROUNDS];
-    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++) w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
+    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++)
+        w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
     load_norm(ADDRESS(NORM), rows);
     IF_BARRIERS(load_residual(state_before(LAYER), rows));
@@ -86,7 +95,8 @@ void qkv() {
             if (round + 1u < CHUNK_ROUNDS) next = load_task(min(task, TASKS - 1u), chunk + 32u);
             if (chunk < CHUNKS) {
                 Chunk c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++) sums[i] += chunk_dot(now_w.codes[i], now_w.scales_biases[i], c);
+                [[unroll]] for (uint i = 0; i < 4u; i++)
+                    sums[i] += chunk_dot(now_w.codes[i], now_w.scales_biases[i], c);
             }
             if (round + 1u < CHUNK_ROUNDS) now_w = next;
         }
@@ -94,7 +104,9 @@ void qkv() {
         uint type = task >> 1;
         float square = fma(x, x, lane_xor(x * x, 8u));
         square += lane_xor(square, 16u);
-        if (there && type <= HEADS && lane() == 0u) accumulator_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type, accumulator_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
+        if (there && type <= HEADS && lane() == 0u)
+            accumulator_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type,
+                            accumulator_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
         float y = x * (type < HEADS ? q_weight : k_weight);
         float partner = lane_xor(y, 8u);
         y = fma(y, rope_angle.x, partner * ((r & 1u) != 0u ? rope_angle.y : -rope_angle.y));
@@ -138,10 +150,11 @@ void qkv() {
                 score_add(scores_of(LAYER, kv_head(), pair), p, s);
             }
         }
-        if (more) [[unroll]] for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) {
-            keys.first[u] = next.first[u];
-            keys.partner[u] = next.partner[u];
-        }
+        if (more) [[unroll]]
+            for (uint u = 0; u < UNROLL * QUAD_WORDS; u++) {
+                keys.first[u] = next.first[u];
+                keys.partner[u] = next.partner[u];
+            }
     }
     IF_POLLING(if (ROUNDS > 1u) prefetch_attention(0u, now)); // behind the keys, which would have to share
 #if ACCUMULATORS != 2

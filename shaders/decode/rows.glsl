@@ -1,10 +1,10 @@
 // Rows of a product with the normalised residual, for the kernels that begin with a norm: x / rms(x) * w in 16 bits in shared
 // memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights.
 
-const uint HALF = CHUNKS + 4u;         // padding against bank conflicts
-shared uvec4 chunk_high[2u * HALF];    // words 0 to 3 of all chunks of 32 features, then words 4 to 7
+const uint HALF = CHUNKS + 4u;      // padding against bank conflicts
+shared uvec4 chunk_high[2u * HALF]; // words 0 to 3 of all chunks of 32 features, then words 4 to 7
 shared uvec4 chunk_low[2u * HALF];
-shared vec2 chunk_scale[CHUNKS];       // scale of the block, sum of its values
+shared vec2 chunk_scale[CHUNKS]; // scale of the block, sum of its values
 shared float warp_squares[WARPS];
 
 uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255u) << 16) | (b.w << 24); }
@@ -22,16 +22,20 @@ uint interleave(uint own) {
     return (first & 255u) | ((first >> 8) & 0xff00u) | ((second & 255u) << 16) | ((second << 8) & 0xff000000u);
 }
 
-struct Rows { vec4 x[QUAD_ROUNDS], w[QUAD_ROUNDS]; };
+struct Rows {
+    vec4 x[QUAD_ROUNDS], w[QUAD_ROUNDS];
+};
 
 void load_norm(uint64_t weight, inout Rows r) {
-    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) r.w[n] = load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W);
+    [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++)
+        r.w[n] = load_quad(weight, min(thread() + n * THREADS, QUADS - 1u), DTYPE_W);
 }
 void load_residual(uint64_t residual, inout Rows r) {
     [[unroll]] for (uint n = 0; n < QUAD_ROUNDS; n++) {
         uint quad = thread() + n * THREADS;
         r.x[n] = quad < QUADS ? residual_quad(residual, quad) : vec4(0);
-        [[unroll]] for (uint i = 0; i < 4u; i++) note_lost(r.x[n][i]);
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            note_lost(r.x[n][i]);
     }
     IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
 }
@@ -62,18 +66,23 @@ void norm_to_shared(Rows r) {
             if (word == 0u) chunk_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), s);
         }
     }
-    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1) squares += lane_xor(squares, m);
+    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1)
+        squares += lane_xor(squares, m);
     if (lane() == 0u) warp_squares[warp()] = squares;
     barrier();
 }
 
 float norm_scale() {
     float squares = 0.0;
-    [[unroll]] for (uint i = 0; i < WARPS; i++) squares += warp_squares[i];
+    [[unroll]] for (uint i = 0; i < WARPS; i++)
+        squares += warp_squares[i];
     return inversesqrt(fma(squares, 1.0 / float(HIDDEN), pc.p.eps));
 }
 
-struct Chunk { uvec4 high[2], low[2]; float scale, sum; };
+struct Chunk {
+    uvec4 high[2], low[2];
+    float scale, sum;
+};
 
 Chunk chunk_get(uint chunk) {
     Chunk c;

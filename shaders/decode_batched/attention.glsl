@@ -13,18 +13,24 @@ const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u, VALUE_STEPS = SHARE_EIGHTS 
 const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
 const float NOTHING = -1e30;
 
-shared vec4 raw[(HEADS + 1u) * FOURS];        // q of each head and k
+shared vec4 raw[(HEADS + 1u) * FOURS]; // q of each head and k
 shared float raw_squares[(HEADS + 1u) * FOURS / 4u];
-shared uvec2 rotated[(HEADS + 1u) * FOURS];    // the same in float16
+shared uvec2 rotated[(HEADS + 1u) * FOURS]; // the same in float16
 shared uvec2 own_value[FOURS];
 shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
 
 uint attention_sequence, attention_head, first_eight; // of the unit
 const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
-uint64_t cache(uint which) { return ADDRESS(which) + uint64_t(attention_sequence * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity; }
+uint64_t cache(uint which) {
+    return ADDRESS(which) + uint64_t(attention_sequence * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity;
+}
 
-struct Keys { uvec2 first[KEY_STEPS], second[KEY_STEPS]; };
-struct Values { uvec4 v[VALUE_STEPS]; };
+struct Keys {
+    uvec2 first[KEY_STEPS], second[KEY_STEPS];
+};
+struct Values {
+    uvec4 v[VALUE_STEPS];
+};
 
 // Positions of columns r and r + 8 of a block of keys, the latter 8 behind the former.
 uint key_position(uint base) { return base + (lane_row() >> 1) + 4u * (lane_row() & 1u); }
@@ -73,7 +79,9 @@ uint fresh_at(uint four) { // in columns
     return head * HEAD_DIM + feature;
 }
 
-struct Rotation { vec4 rope_angles[2], weight, partner_weight; }; // what a four of q or k needs, asked for before it is there
+struct Rotation {
+    vec4 rope_angles[2], weight, partner_weight;
+}; // what a four of q or k needs, asked for before it is there
 
 vec4 norm_four(uint64_t norm, uint four) {
     if (DTYPE_W == DTYPE_F32) return uintBitsToFloat(Weights4(norm).v[four]);
@@ -86,13 +94,15 @@ void load_rotation(uint four, inout Rotation t) {
     uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm(), rope_angles = in_state(AT_ROPE_ANGLES + attention_sequence * HEAD_DIM * 4u);
     t.weight = norm_four(norm, feature);
     t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
-    [[unroll]] for (uint i = 0; i < 2u; i++) t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[feature % (FOURS / 2u) * 2u + i]);
+    [[unroll]] for (uint i = 0; i < 2u; i++)
+        t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[feature % (FOURS / 2u) * 2u + i]);
 }
 
 void take_fresh() {
     const uint rounds = (ALL_RAW + THREADS - 1u) / THREADS;
     Rotation turn[rounds];
-    [[unroll]] for (uint i = 0; i < rounds; i++) load_rotation(min(thread() + i * THREADS, RAW - 1u), turn[i]);
+    [[unroll]] for (uint i = 0; i < rounds; i++)
+        load_rotation(min(thread() + i * THREADS, RAW - 1u), turn[i]);
     [[unroll]] for (uint i = 0; i < rounds; i++) {
         uint four = thread() + i * THREADS, spins = 0u;
         if (four >= ALL_RAW) continue;
@@ -115,10 +125,12 @@ void take_fresh() {
         if (four >= RAW) continue;
         uint type = four / FOURS, feature = four % FOURS;
         float square = 0.0;
-        [[unroll]] for (uint j = 0; j < FOURS / 4u; j++) square += raw_squares[type * (FOURS / 4u) + j];
+        [[unroll]] for (uint j = 0; j < FOURS / 4u; j++)
+            square += raw_squares[type * (FOURS / 4u) + j];
         bool second = feature >= FOURS / 2u;
         vec4 x = raw[four] * turn[i].weight, y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS] * turn[i].partner_weight;
-        vec4 cosine = vec4(turn[i].rope_angles[0].xz, turn[i].rope_angles[1].xz), sine = vec4(turn[i].rope_angles[0].yw, turn[i].rope_angles[1].yw);
+        vec4 cosine = vec4(turn[i].rope_angles[0].xz, turn[i].rope_angles[1].xz),
+             sine = vec4(turn[i].rope_angles[0].yw, turn[i].rope_angles[1].yw);
         x = (x * cosine + y * (second ? sine : -sine)) * inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
         rotated[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
     }
@@ -157,8 +169,10 @@ vec4 scores(inout Keys k) {
 // Feature 2j of the eights of four positions in columns 0 to 7, feature 2j + 1 in the others.
 uvec4 values_of(inout Values v, uint part, uint j) {
     uint w[4];
-    [[unroll]] for (uint i = 0; i < 4u; i++) w[i] = halves(v.v[part * 4u + i][j]);
-    return uvec4(w[0] & 0xffffu | w[1] << 16, w[2] & 0xffffu | w[3] << 16, w[0] >> 16 | w[1] & 0xffff0000u, w[2] >> 16 | w[3] & 0xffff0000u);
+    [[unroll]] for (uint i = 0; i < 4u; i++)
+        w[i] = halves(v.v[part * 4u + i][j]);
+    return uvec4(w[0] & 0xffffu | w[1] << 16, w[2] & 0xffffu | w[3] << 16, w[0] >> 16 | w[1] & 0xffff0000u,
+                 w[2] >> 16 | w[3] & 0xffff0000u);
 }
 
 // The heads' values, merged over the warps, two heads at a time.
@@ -168,7 +182,8 @@ void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
     if (writes) warp_most[head * WARPS + warp()] = most;
     barrier();
     float top = NOTHING;
-    [[unroll]] for (uint i = 0; i < WARPS; i++) top = max(top, warp_most[head * WARPS + i]);
+    [[unroll]] for (uint i = 0; i < WARPS; i++)
+        top = max(top, warp_most[head * WARPS + i]);
     float share_of_warp = exp2(most - top);
     if (writes) warp_mass[head * WARPS + warp()] = mass * share_of_warp;
     [[dont_unroll]] for (uint first = 0; first < HEADS; first += 2u) {
@@ -190,7 +205,8 @@ void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
             sum += pool[(i * 2u + h) * (VALUE_STEPS * 8u) + at];
             total += warp_mass[(first + h) * WARPS + i];
         }
-        uint column = (attention_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u, a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
+        uint column = (attention_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u,
+             a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
         Shared1(in_state(AT_ATTENTION + word_at(Q_COLUMNS, attention_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
             tagged(half_pair(sum / total), tag_of_layer(), ONE_BIT);
     }
@@ -207,7 +223,8 @@ void attention(uint unit) {
     load_values(base, now, v);
     take_fresh();
     vec4 sums[VALUE_STEPS]; // of rows 0 to 7, which are all there is
-    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) sums[i] = vec4(0);
+    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
+        sums[i] = vec4(0);
     float most = NOTHING, mass = 0.0, scale = pc.p.score_scale * 1.4426950408889634;
     [[dont_unroll]] for (uint first = 0; first <= now; first += WARPS * 16u) {
         base = first + warp() * 16u;
@@ -218,7 +235,8 @@ void attention(uint unit) {
         vec4 s = scores(k) * scale;
         if (ROUNDS != 1u && first + WARPS * 16u <= now) load_keys(base + WARPS * 16u, now, k);
         bvec4 there;
-        [[unroll]] for (uint i = 0; i < 4u; i++) there[i] = base + lane_column() + 4u * i <= now;
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            there[i] = base + lane_column() + 4u * i <= now;
         s = mix(vec4(NOTHING), s, there);
         float before = most;
         most = max(most, four_max(max(max(s.x, s.y), max(s.z, s.w))));
@@ -238,5 +256,6 @@ void attention(uint unit) {
     // Nobody in this dispatch reads what enters the cache.
     if (thread() >= FOURS || thread() / (2u * SHARE_EIGHTS) != unit % SHARES) return;
     keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), rotated[HEADS * FOURS + thread()]);
-    keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES), own_value[thread()]);
+    keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES),
+              own_value[thread()]);
 }

@@ -46,7 +46,8 @@ void main() {
     for (uint i = first; i < HIDDEN / 4u; i += step) {
         uint block = i / 4u, c = i & 3u;
         vec2 low = values_at(sequence, block * 16u + 2u * c), high = values_at(sequence, block * 16u + 2u * c + 8u);
-        U32x4s(in_state(x_at(sequence / 8u, block, sequence % 8u * 4u + c))).v[0] = floatBitsToUint(vec4(low, high)) & ~3u; // marks of no write yet
+        U32x4s(in_state(x_at(sequence / 8u, block, sequence % 8u * 4u + c))).v[0] =
+            floatBitsToUint(vec4(low, high)) & ~3u; // marks of no write yet
     }
     for (uint i = sequence * step + first; i < (AT_END - AT_FRESH) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_FRESH)).v[i] = uvec4(0);
 }

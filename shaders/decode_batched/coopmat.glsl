@@ -11,8 +11,10 @@ SUM multiply(uvec4 a, uvec4 b, SUM sum) {
     MATRIX_B n;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
         f16vec2 x = unpackFloat2x16(a[i]), y = unpackFloat2x16(b[i]);
-        m[2u * i] = x.x; m[2u * i + 1u] = x.y;
-        n[2u * i] = y.x; n[2u * i + 1u] = y.y;
+        m[2u * i] = x.x;
+        m[2u * i + 1u] = x.y;
+        n[2u * i] = y.x;
+        n[2u * i + 1u] = y.y;
     }
     return coopMatMulAdd(m, n, sum);
 }
@@ -55,7 +57,9 @@ uint fma_high(uint u, vec2 s) { return fma_low(u >> 4, s); }
 // ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
 
 // A lane's codes of four matrices and its scales and biases: a step of 64 along the depth of a block of 16 columns.
-struct Step { uvec4 codes, scales_biases; };
+struct Step {
+    uvec4 codes, scales_biases;
+};
 
 Step load_step(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint step) {
     Step w;
@@ -70,5 +74,6 @@ Step load_step(uint64_t codes, uint64_t scales_biases, uint steps, uint block, u
 uvec4 weights(Step w, uint m) {
     uvec2 scales_biases = m < 2u ? w.scales_biases.xy : w.scales_biases.zw;
     uint u = w.codes[m];
-    return uvec4(fma_low(u, SCALES_BIASES(scales_biases.x)), fma_high(u, SCALES_BIASES(scales_biases.x)), fma_low(u >> 8, SCALES_BIASES(scales_biases.y)), fma_high(u >> 8, SCALES_BIASES(scales_biases.y)));
+    return uvec4(fma_low(u, SCALES_BIASES(scales_biases.x)), fma_high(u, SCALES_BIASES(scales_biases.x)),
+                 fma_low(u >> 8, SCALES_BIASES(scales_biases.y)), fma_high(u >> 8, SCALES_BIASES(scales_biases.y)));
 }

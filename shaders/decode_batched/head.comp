@@ -15,38 +15,39 @@
 const uint STATE = 0u, NORM = 1u, CODES = 2u, AFFINE_PARTS = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
 
 layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 11) const uint RECENT = 0;  // tokens in `recent` of a sequence
-layout(constant_id = 12) const uint PENALTY = 0; // float bits
+layout(constant_id = 11) const uint RECENT = 0;        // tokens in `recent` of a sequence
+layout(constant_id = 12) const uint PENALTY = 0;       // float bits
 layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 
 const uint STEPS = HIDDEN / 64u;
-const uint AHEAD = 2u; // steps whose weights are on their way
+const uint AHEAD = 2u;                                                                // steps whose weights are on their way
 const uint PAIRS = ROW_BLOCKS * HIDDEN / 32u, X_LOADS = (PAIRS + WARPS - 1u) / WARPS; // of blocks of 16 features
 
 // y in the order of A, [8 rows][step][half][lane]; before that squares of each row and warp, behind that the best of them.
 shared uvec4 fragments[ROW_BLOCKS * HIDDEN];
 
-vec4 x_of(uint rows, uint block) {
-    return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0);
-}
+vec4 x_of(uint rows, uint block) { return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0); }
 vec4 norm_of(uint block) {
     vec4 w;
-    [[unroll]] for (uint e = 0; e < 4u; e++) w[e] = load_float(pc.address[NORM], block * 16u + column_of(lane(), e), DTYPE_W);
+    [[unroll]] for (uint e = 0; e < 4u; e++)
+        w[e] = load_float(pc.address[NORM], block * 16u + column_of(lane(), e), DTYPE_W);
     return w;
 }
 
 void normalise() {
     vec4 x[2u * X_LOADS];
     float square[ROW_BLOCKS], scale[ROW_BLOCKS];
-    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) square[rows] = 0.0;
+    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++)
+        square[rows] = 0.0;
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
         uint at = min(warp() + i * WARPS, PAIRS - 1u), rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
         x[2u * i] = x_of(rows, block);
         x[2u * i + 1u] = x_of(rows, block + 1u);
         float both = warp() + i * WARPS < PAIRS ? dot(x[2u * i], x[2u * i]) + dot(x[2u * i + 1u], x[2u * i + 1u]) : 0.0;
-        [[unroll]] for (uint r = 0; r < ROW_BLOCKS; r++) if (rows == r) square[r] += both;
+        [[unroll]] for (uint r = 0; r < ROW_BLOCKS; r++)
+            if (rows == r) square[r] += both;
     }
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         float sum = four_sum(square[rows]);
@@ -55,7 +56,8 @@ void normalise() {
     barrier();
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         float s[4] = float[4](0.0, 0.0, 0.0, 0.0);
-        [[unroll]] for (uint i = 0; i < WARPS; i++) s[i & 3u] += uintBitsToFloat(fragments[(rows * 8u + lane_row()) * WARPS + i].x);
+        [[unroll]] for (uint i = 0; i < WARPS; i++)
+            s[i & 3u] += uintBitsToFloat(fragments[(rows * 8u + lane_row()) * WARPS + i].x);
         scale[rows] = inversesqrt((s[0] + s[1] + (s[2] + s[3])) * (1.0 / float(HIDDEN)) + pc.p.eps);
     }
     barrier();
@@ -69,10 +71,13 @@ void normalise() {
     barrier();
 }
 
-struct Part { Step w[AHEAD]; };
+struct Part {
+    Step w[AHEAD];
+};
 
 void load_part(uint block, uint first, inout Part p) {
-    [[unroll]] for (uint i = 0; i < AHEAD; i++) p.w[i] = load_step(pc.address[CODES], pc.address[AFFINE_PARTS], STEPS, block, first + i);
+    [[unroll]] for (uint i = 0; i < AHEAD; i++)
+        p.w[i] = load_step(pc.address[CODES], pc.address[AFFINE_PARTS], STEPS, block, first + i);
 }
 
 SUM multiply_part(inout Part p, uint first, SUM sum) {
@@ -157,6 +162,7 @@ void main() {
     barrier();
     if (thread() >= SEQUENCES) return;
     uvec2 most = fragments[thread() * WARPS].xy;
-    for (uint i = 1; i < WARPS; i++) if (better(fragments[thread() * WARPS + i].xy, most)) most = fragments[thread() * WARPS + i].xy;
+    for (uint i = 1; i < WARPS; i++)
+        if (better(fragments[thread() * WARPS + i].xy, most)) most = fragments[thread() * WARPS + i].xy;
     U32x2s(pc.address[BEST]).v[thread() * gl_NumWorkGroups.x + gl_WorkGroupID.x] = most;
 }

@@ -17,8 +17,8 @@ layout(constant_id = 11) const uint ROUNDS = 0u; // 1: a warp has no more than o
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
 // Columns of the table; all norm weights of a layer lie one behind the other.
-const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u, O = 5u, O_SCALES_BIASES = 6u, GATE_UP = 7u, GATE_UP_SCALES_BIASES = 8u,
-           DOWN = 9u, DOWN_SCALES_BIASES = 10u, COLUMNS = 11u;
+const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u, O = 5u, O_SCALES_BIASES = 6u, GATE_UP = 7u,
+           GATE_UP_SCALES_BIASES = 8u, DOWN = 9u, DOWN_SCALES_BIASES = 10u, COLUMNS = 11u;
 
 const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
 
@@ -46,7 +46,8 @@ void main() {
     // There are fewer units of o and down than workgroups: those that have none begin with the others' second units.
     uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x;
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
-        if ((PHASES & 1u) != 0u) normed_product(ADDRESS(NORMS), ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, (QKV_COLUMNS + 31u) / 32u, false);
+        if ((PHASES & 1u) != 0u)
+            normed_product(ADDRESS(NORMS), ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, (QKV_COLUMNS + 31u) / 32u, false);
         if ((PHASES & 2u) != 0u) {
             [[dont_unroll]] for (uint unit = last; unit < ATTEND_UNITS; unit += gl_NumWorkGroups.x) {
                 barrier(); // what lies in shared memory was read
@@ -54,7 +55,8 @@ void main() {
             }
         }
         if ((PHASES & 4u) != 0u) project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), 1.0, 1u, true);
-        if ((PHASES & 8u) != 0u) normed_product(mlp_norm(), ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
+        if ((PHASES & 8u) != 0u)
+            normed_product(mlp_norm(), ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
         if ((PHASES & 16u) != 0u) project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE, 2u, false);
     }
 }

@@ -23,7 +23,8 @@ bool give_up(inout uint spins) {
 // Looks at a word for each lane until they are there: the readings that follow are many, and most of them would come too early.
 void wait_for_tag(uint at, uint tag, uint bits) {
     uint spins = 0u;
-    if (waits()) while (!ALL_LANES((Shared1(in_state(at)).v[0] & bits) == tag) && !ANY_LANE(give_up(spins)));
+    if (waits())
+        while (!ALL_LANES((Shared1(in_state(at)).v[0] & bits) == tag) && !ANY_LANE(give_up(spins)));
 }
 // Whether what was read has to be read again.
 bool keep_spinning(bool whole, inout uint spins) { return waits() && !ALL_LANES(whole) && !ANY_LANE(give_up(spins)); }
@@ -40,7 +41,8 @@ void share(uint place, uint rows, SUM sum) {
 // Pair `at` of 64: columns 0 1 (or 8 9 if odd) of lane at / 2.
 vec2 sum_of_warps(uint place, uint at) {
     vec2 s[4] = vec2[4](vec2(0), vec2(0), vec2(0), vec2(0));
-    [[unroll]] for (uint i = 0; i < WARPS; i++) s[i & 3u] += pool[(i * POOL_PLACES + place) * POOL_STRIDE + (at & 1u) * PAIR_STRIDE + (at >> 1)];
+    [[unroll]] for (uint i = 0; i < WARPS; i++)
+        s[i & 3u] += pool[(i * POOL_PLACES + place) * POOL_STRIDE + (at & 1u) * PAIR_STRIDE + (at >> 1)];
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 uint row_of_pair(uint rows, uint at) { return rows * 8u + (at >> 3); }

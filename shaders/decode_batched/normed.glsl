@@ -6,7 +6,9 @@ const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1
 shared vec4 squares[16u * (WARPS / 4u + 1u)]; // of each row and warp; one more, so that rows lie in different banks
 uvec2 normed[HIDDEN_SLOTS * ROW_BLOCKS * 4u];
 
-struct NormWords { uvec2 w[HIDDEN_SLOTS * 8u]; };
+struct NormWords {
+    uvec2 w[HIDDEN_SLOTS * 8u];
+};
 
 void load_norm(uint64_t norm, inout NormWords n) {
     [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++) {
@@ -29,7 +31,8 @@ void normalise(inout NormWords n, uint tag) {
             x[i] = uvec4(tag); // next to 0
             if (has_row(rows) && step < HIDDEN_STEPS) x[i] = Shared4(in_state(x_at(rows, step * 4u + i % 4u, lane()))).v[0];
         }
-        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++) whole = whole && is_fresh(x[i], tag, TWO_BITS);
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 4u; i++)
+            whole = whole && is_fresh(x[i], tag, TWO_BITS);
     } while (keep_spinning(whole, spins));
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         float square = 0.0;
@@ -45,7 +48,8 @@ void normalise(inout NormWords n, uint tag) {
     barrier();
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         vec4 s = vec4(0);
-        [[unroll]] for (uint i = 0; i < WARPS / 4u; i++) s += squares[(rows * 8u + lane_row()) * (WARPS / 4u + 1u) + i];
+        [[unroll]] for (uint i = 0; i < WARPS / 4u; i++)
+            s += squares[(rows * 8u + lane_row()) * (WARPS / 4u + 1u) + i];
         float scale = inversesqrt((s.x + s.y + (s.z + s.w)) * (1.0 / float(HIDDEN)) + pc.p.eps);
         [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 4u; i++) {
             uint at = (i / 4u * ROW_BLOCKS + rows) * 4u + i % 4u;
@@ -54,7 +58,9 @@ void normalise(inout NormWords n, uint tag) {
     }
 }
 
-struct Unit { Step w[2u * HIDDEN_SLOTS]; };
+struct Unit {
+    Step w[2u * HIDDEN_SLOTS];
+};
 
 void load_unit(uint64_t codes, uint64_t scales_biases, uint unit, inout Unit u) {
     [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
@@ -76,7 +82,8 @@ void finish_qkv(uint unit, uint rows) {
     uint at = thread() & 63u, place = thread() >> 6, row = row_of_pair(rows, at), column = (2u * unit + place) * 16u + column_of_pair(at);
     if (place > 1u || row >= SEQUENCES || column >= QKV_COLUMNS) return;
     uvec2 words = floatBitsToUint(sum_of_warps(place, at));
-    Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] = uvec2(tagged(words.x, tag_of_layer(), ONE_BIT), tagged(words.y, tag_of_layer(), ONE_BIT));
+    Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] =
+        uvec2(tagged(words.x, tag_of_layer(), ONE_BIT), tagged(words.y, tag_of_layer(), ONE_BIT));
 }
 
 void finish_gate_up(uint unit, uint rows) {
@@ -99,7 +106,8 @@ void normed_product(uint64_t norm, uint64_t codes, uint64_t scales_biases, uint 
     [[dont_unroll]] for (uint unit = first; unit < units; unit += gl_NumWorkGroups.x) {
         SUM sums[2];
         multiply_unit(u, sums);
-        [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++) u.w[i] = ahead.w[i];
+        [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
+            u.w[i] = ahead.w[i];
         if (unit + 2u * gl_NumWorkGroups.x < units) load_unit(codes, scales_biases, unit + 2u * gl_NumWorkGroups.x, ahead);
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
             share(0u, rows, sums[0]);

@@ -3,8 +3,12 @@
 
 const uint AT_ONCE = 4u; // steps of a warp
 
-struct Steps { Step w[AT_ONCE]; };
-struct Rows { uvec4 a[AT_ONCE * ROW_BLOCKS * 2u]; };
+struct Steps {
+    Step w[AT_ONCE];
+};
+struct Rows {
+    uvec4 a[AT_ONCE * ROW_BLOCKS * 2u];
+};
 
 void load_steps(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint first, inout Steps s) {
     [[unroll]] for (uint i = 0; i < AT_ONCE; i++)

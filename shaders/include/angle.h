@@ -30,9 +30,7 @@ FN Scaled scaled(uint mantissa, int exponent, uint negative) {
 }
 
 // Exact for normal floats; infinity is 2^128, 0 is 2^-127.
-FN Scaled scaled_float(float x) {
-    return scaled(BITS(x) << 8 | 0x80000000u, INT(BITS(x) >> 23 & 0xffu) - 126, BITS(x) >> 31);
-}
+FN Scaled scaled_float(float x) { return scaled(BITS(x) << 8 | 0x80000000u, INT(BITS(x) >> 23 & 0xffu) - 126, BITS(x) >> 31); }
 
 FN Scaled scaled_product(Scaled a, Scaled b) {
     uint64_t product = U64(a.mantissa) * U64(b.mantissa);
@@ -51,10 +49,10 @@ FN Scaled rope_frequency(uint i, uint dims, float log2_base) {
     Scaled l = scaled_float(log2_base);
     int right = l.exponent < -63 ? 63 : -l.exponent;
     uint64_t power = right <= 0 ? U64(l.mantissa) << -right : U64(l.mantissa) >> right;
-    power = power * U64(2u * i) / U64(dims); // 32 fraction bits
+    power = power * U64(2u * i) / U64(dims);     // 32 fraction bits
     uint z = mul_high(UINT(power), 0xb17217f8u); // ln 2
-    uint e = ~mul_high(z, 0x13b13b13u);           // 1/13
-    e = ~mul_high(mul_high(z, 0x15555555u), e);   // 1/12
+    uint e = ~mul_high(z, 0x13b13b13u);          // 1/13
+    e = ~mul_high(mul_high(z, 0x15555555u), e);  // 1/12
     e = ~mul_high(mul_high(z, 0x1745d174u), e);
     e = ~mul_high(mul_high(z, 0x1999999au), e);
     e = ~mul_high(mul_high(z, 0x1c71c71cu), e);
@@ -64,7 +62,7 @@ FN Scaled rope_frequency(uint i, uint dims, float log2_base) {
     e = ~mul_high(mul_high(z, 0x33333333u), e);
     e = ~mul_high(mul_high(z, 0x40000000u), e);
     e = ~mul_high(mul_high(z, 0x55555555u), e);
-    e = ~mul_high(mul_high(z, 0x80000000u), e);   // 1/2
+    e = ~mul_high(mul_high(z, 0x80000000u), e); // 1/2
     e = ~mul_high(z, e);
     return scaled(e | 0x80000000u, -INT(power >> 32), 0u);
 }

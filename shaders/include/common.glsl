@@ -30,7 +30,8 @@ layout(constant_id = 0) const uint THREADS = 64;
 layout(push_constant, std430) uniform Push {
     uint64_t address[BUFFERS];
     PUSH p;
-} pc;
+}
+pc;
 
 layout(buffer_reference, std430, buffer_reference_align = 1) buffer U8s { uint8_t v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer U16s { uint16_t v[]; };
@@ -58,8 +59,8 @@ uint f16_bits(float x) {
     uint sign = (u >> 16) & 0x8000u;
     u &= 0x7fffffffu;
     if (u > 0x7f800000u) return sign | 0x7e00u;
-    if (u >= 0x477ff000u) return sign | 0x7c00u;                 // rounds to infinity
-    if (u < 0x38800000u) {                                       // subnormal: let a float addition round
+    if (u >= 0x477ff000u) return sign | 0x7c00u; // rounds to infinity
+    if (u < 0x38800000u) {                       // subnormal: let a float addition round
         uint magic = floatBitsToUint(uintBitsToFloat(u) + 0.5);
         return sign | (magic - 0x3f000000u);
     }
@@ -69,7 +70,9 @@ uint f16_bits(float x) {
 // Element i as the 32 bits of a register: float bits for float types, sign-extended or zero-extended integers otherwise.
 uint load_bits(uint64_t address, uint i, uint dtype) {
     switch (dtype) {
-        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: return U32s(address).v[i];
+        case DTYPE_F32:
+        case DTYPE_U32:
+        case DTYPE_I32: return U32s(address).v[i];
         case DTYPE_F16: return floatBitsToUint(f16_value(uint(U16s(address).v[i])));
         case DTYPE_BF16: return uint(U16s(address).v[i]) << 16;
         case DTYPE_U16: return uint(U16s(address).v[i]);
@@ -82,10 +85,13 @@ uint load_bits(uint64_t address, uint i, uint dtype) {
 // Stores a register; floats round to nearest even, integers keep their low bits.
 void store_bits(uint64_t address, uint i, uint dtype, uint bits) {
     switch (dtype) {
-        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: U32s(address).v[i] = bits; break;
+        case DTYPE_F32:
+        case DTYPE_U32:
+        case DTYPE_I32: U32s(address).v[i] = bits; break;
         case DTYPE_F16: U16s(address).v[i] = uint16_t(f16_bits(uintBitsToFloat(bits))); break;
         case DTYPE_BF16: U16s(address).v[i] = uint16_t(bf16_bits(uintBitsToFloat(bits))); break;
-        case DTYPE_U16: case DTYPE_I16: U16s(address).v[i] = uint16_t(bits); break;
+        case DTYPE_U16:
+        case DTYPE_I16: U16s(address).v[i] = uint16_t(bits); break;
         default: U8s(address).v[i] = uint8_t(bits); break;
     }
 }

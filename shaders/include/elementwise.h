@@ -60,6 +60,7 @@
 // ---- moves and casts ----------------------------------------------------------------------------------------------
 // int and uint are the same 32 bits: a cast between them is identity, with the narrower type's wrap as rounding.
 
+// clang-format off
 FIU_S1(0, identity, a)
 FIU_S3(1, select, c != 0u ? a : b)
 F_I1(2, float_to_int, m_to_int(a))   // truncates, saturates, NaN gives 0
@@ -193,3 +194,4 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef INT_ROW
 #undef UINT_ROW
 #undef FAR_ROW
+// clang-format on

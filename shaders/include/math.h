@@ -95,9 +95,7 @@ FN uint m_to_uint(float x) {
 // ---- exponentials -------------------------------------------------------------------------------------------------
 
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
-FN float m_exp_tail(float r) {
-    return 0.5f + r * (0.16666573f + r * (0.04166655f + r * (0.008363767f + r * 0.0013926919f)));
-}
+FN float m_exp_tail(float r) { return 0.5f + r * (0.16666573f + r * (0.04166655f + r * (0.008363767f + r * 0.0013926919f))); }
 
 // (e^x in the range of both: x = n ln 2 + r.)
 FN float m_ln2_rest(float x, float n) {
@@ -140,9 +138,7 @@ FN float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
 
 FN uint m_log_bits(float x) { return BITS(x < 1.17549435e-38f ? x * 8388608.0f : x) - 0x3f3504f3u; }
 
-FN float m_log_exponent(float x) {
-    return FLOAT(INT(m_log_bits(x)) >> 23) - (x < 1.17549435e-38f ? 23.0f : 0.0f);
-}
+FN float m_log_exponent(float x) { return FLOAT(INT(m_log_bits(x)) >> 23) - (x < 1.17549435e-38f ? 23.0f : 0.0f); }
 
 FN float m_log_fraction(float x) { return FROM_BITS((m_log_bits(x) & 0x007fffffu) + 0x3f3504f3u) - 1.0f; }
 
@@ -242,9 +238,7 @@ FN uint m_pow_uint(uint a, uint b) {
     return y;
 }
 
-FN int m_pow_int(int a, int b) {
-    return b < 0 ? 0 : INT(m_pow_uint(UINT(a), UINT(b)));
-}
+FN int m_pow_int(int a, int b) { return b < 0 ? 0 : INT(m_pow_uint(UINT(a), UINT(b))); }
 
 // ---- trigonometry -------------------------------------------------------------------------------------------------
 
@@ -397,8 +391,9 @@ FN float m_atanh(float x) {
 
 FN float m_erf(float x) {
     float a = m_abs(x), t = a > 4.0f ? 4.0f : a, u = t * t;
-    float near = t * (1.1283791f + u * (-0.37612626f + u * (0.11283594f + u * (-0.026854211f + u * (0.0051890872f +
-                 u * (-0.00080168643f + u * 7.875875e-5f))))));
+    float near =
+        t * (1.1283791f +
+             u * (-0.37612626f + u * (0.11283594f + u * (-0.026854211f + u * (0.0051890872f + u * (-0.00080168643f + u * 7.875875e-5f))))));
     // log(erfc) is smooth: erf = 1 - e^p
     float p = 0.026421135f + t * (-0.004759596f + t * (0.00059680565f + t * (-4.605804e-5f + t * 1.6371514e-6f)));
     p = 0.00032013806f + t * (-1.1302334f + t * (-0.63182604f + t * (-0.110080086f + t * p)));

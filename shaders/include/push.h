@@ -249,11 +249,11 @@ struct RopeTablePush {
 
 // One dispatch of a token's way through a decoder; see decode.glsl. `layer` is its number or parity.
 struct DecodePush {
-    uint capacity;    // positions that the cache has room for
+    uint capacity; // positions that the cache has room for
     uint vocabulary;
     uint layer;
-    float eps;        // of the norms over HIDDEN
-    float head_eps;   // of the norms of q and k
+    float eps;      // of the norms over HIDDEN
+    float head_eps; // of the norms of q and k
     float score_scale;
     float rope_scale;
     float log2_base;
@@ -282,8 +282,8 @@ struct DecodeLayersPush {
     float rope_scale;
     float log2_base;
     uint layers;
-    uint phases;      // a bit for each
-    uint spin_limit;    // looks at a sum that is not complete before the dispatch is given up
+    uint phases;     // a bit for each
+    uint spin_limit; // looks at a sum that is not complete before the dispatch is given up
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.

@@ -52,8 +52,6 @@ FN uint distance_bin(float logit, float most, float steps) {
 }
 
 // Key of the smallest logit that min_p keeps: max + ln(min_p), the maximum itself at most.
-FN uint min_p_key(float most, float min_p) {
-    return ordered_key(BITS(m_minimum(most, most + m_log(min_p))), DTYPE_F32);
-}
+FN uint min_p_key(float most, float min_p) { return ordered_key(BITS(m_minimum(most, most + m_log(min_p))), DTYPE_F32); }
 
 #endif

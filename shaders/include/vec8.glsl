@@ -4,12 +4,19 @@
 #include "vector.glsl"
 
 // As they lie in memory: 16-bit floats in the four words of `first`, others as the bits of registers.
-struct Vec8 { uvec4 first, second; };
+struct Vec8 {
+    uvec4 first, second;
+};
 
 bool in_pairs(uint dtype) { return dtype == DTYPE_F16 || dtype == DTYPE_BF16; }
 
 // A matrix of lines by depths. Eights run along depth or along lines, whichever are neighbours in memory.
-struct Operand { uint64_t address; int line_stride, depth_stride; uint lines, depths; bool along_depth, wide; };
+struct Operand {
+    uint64_t address;
+    int line_stride, depth_stride;
+    uint lines, depths;
+    bool along_depth, wide;
+};
 
 Operand operand_of(uint64_t address, uint dtype, int line_stride, int depth_stride, uint lines, uint depths, bool along_depth) {
     int step = along_depth ? depth_stride : line_stride, other = along_depth ? line_stride : depth_stride;

@@ -20,9 +20,7 @@ void load8(uint64_t address, uint i, uint dtype, out vec4 first, out vec4 second
 }
 
 // One float as it lies in memory, and its value: a load whose result is not needed yet.
-uint load_raw(uint64_t address, uint i, uint dtype) {
-    return dtype == DTYPE_F32 ? U32s(address).v[i] : uint(U16s(address).v[i]);
-}
+uint load_raw(uint64_t address, uint i, uint dtype) { return dtype == DTYPE_F32 ? U32s(address).v[i] : uint(U16s(address).v[i]); }
 
 float raw_float(uint raw, uint dtype) {
     return dtype == DTYPE_F32 ? uintBitsToFloat(raw) : dtype == DTYPE_F16 ? f16_value(raw) : bf16_value(raw);

@@ -84,7 +84,8 @@ void load_k(uint64_t k, uint d, out vec4 first, out vec4 second) {
 // Scores of key first + thread; those beyond the end are LOWEST.
 void score_keys(uint queries, uint first, uint count) {
     float scores[QUERIES];
-    [[unroll]] for (uint i = 0; i < queries; i++) scores[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < queries; i++)
+        scores[i] = 0.0;
     bool inside = gl_LocalInvocationID.x < count;
     uint key = first + gl_LocalInvocationID.x;
     if (inside) {
@@ -107,9 +108,7 @@ void score_keys(uint queries, uint first, uint count) {
 void soften(uint queries) {
     for (uint i = gl_SubgroupID; i < queries; i += gl_NumSubgroups) {
         float before = row_most[i], most = before, sum = 0.0;
-        for (uint j = gl_SubgroupInvocationID; j < THREADS; j += gl_SubgroupSize) {
-            most = max(most, weights[i * THREADS + j]);
-        }
+        for (uint j = gl_SubgroupInvocationID; j < THREADS; j += gl_SubgroupSize) { most = max(most, weights[i * THREADS + j]); }
         most = subgroupMax(most);
         for (uint j = gl_SubgroupInvocationID; j < THREADS; j += gl_SubgroupSize) {
             float score = weights[i * THREADS + j];
@@ -129,22 +128,22 @@ void soften(uint queries) {
 
 void attention(uint queries) {
     float outputs[QUERIES * FEATURES];
-    [[unroll]] for (uint i = 0; i < queries * FEATURES; i++) outputs[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < queries * FEATURES; i++)
+        outputs[i] = 0.0;
     uint slice = gl_LocalInvocationID.x / SLICE, feature = gl_LocalInvocationID.x % SLICE;
     load_queries(queries);
     barrier();
     // Beyond the last query's last key a causal block sees nothing.
     uint end = kv_length;
-    if (MASK_MODE == MASK_CAUSAL) {
-        end = uint(clamp(int(query0 + queries + kv_length) - int(pc.p.q_len), 0, int(kv_length)));
-    }
+    if (MASK_MODE == MASK_CAUSAL) { end = uint(clamp(int(query0 + queries + kv_length) - int(pc.p.q_len), 0, int(kv_length))); }
     for (uint first = 0; first < end; first += THREADS) {
         uint count = min(THREADS, end - first);
         score_keys(queries, first, count);
         barrier();
         soften(queries);
         barrier();
-        [[unroll]] for (uint i = 0; i < queries * FEATURES; i++) outputs[i] *= row_shrink[i / FEATURES];
+        [[unroll]] for (uint i = 0; i < queries * FEATURES; i++)
+            outputs[i] *= row_shrink[i / FEATURES];
         if (slice < SLICES) {
             for (uint key = slice; key < count; key += 2 * SLICES) {
                 [[unroll]] for (uint step = 0; step < 2; step++) { // two keys a turn
@@ -166,15 +165,11 @@ void attention(uint queries) {
     // More than one slice only where V_DIM <= THREADS / 2, so FEATURES is 1 and the slices fit into `weights`.
     if (SLICES > 1) {
         if (slice > 0 && slice < SLICES) {
-            [[unroll]] for (uint i = 0; i < queries; i++) {
-                weights[((slice - 1) * queries + i) * SLICE + feature] = outputs[i];
-            }
+            [[unroll]] for (uint i = 0; i < queries; i++) { weights[((slice - 1) * queries + i) * SLICE + feature] = outputs[i]; }
         }
         barrier();
         for (uint other = 1; other < SLICES; other++) {
-            [[unroll]] for (uint i = 0; i < queries; i++) {
-                outputs[i] += weights[((other - 1) * queries + i) * SLICE + feature];
-            }
+            [[unroll]] for (uint i = 0; i < queries; i++) { outputs[i] += weights[((other - 1) * queries + i) * SLICE + feature]; }
         }
     }
     if (slice == 0) {

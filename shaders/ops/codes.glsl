@@ -1,9 +1,14 @@
 // A matrix of affine quantized rows read in eights (vec8.glsl): eight codes lie in one group and share scale and bias.
 
-struct Matrix { uint64_t words, scales, biases; };
+struct Matrix {
+    uint64_t words, scales, biases;
+};
 
 // Vec8 codes, not yet shifted to the lowest bit, with their scale and bias as they lie in memory.
-struct Codes { uvec2 words; uint shift, scale, bias; };
+struct Codes {
+    uvec2 words;
+    uint shift, scale, bias;
+};
 
 const Codes NO_CODES = Codes(uvec2(0), 0, 0, 0); // zeros
 

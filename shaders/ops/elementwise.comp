@@ -32,14 +32,21 @@ layout(constant_id = 10) const uint STEP3 = 0;
 #define KIND_UINT 2u
 
 // A row sets the result's bits and their kind.
-#define float_result(body) bits = floatBitsToUint(body); kind = KIND_FLOAT
-#define int_result(body) bits = uint(body); kind = KIND_INT
-#define uint_result(body) bits = uint(body); kind = KIND_UINT
+#define float_result(body) \
+    bits = floatBitsToUint(body); \
+    kind = KIND_FLOAT
+#define int_result(body) \
+    bits = uint(body); \
+    kind = KIND_INT
+#define uint_result(body) \
+    bits = uint(body); \
+    kind = KIND_UINT
 
 void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) {
     bits = kind = 0u;
     switch (id) {
-#define FLOAT_ROW(id, name, arity, result, body) case id: result(body); break;
+#define FLOAT_ROW(id, name, arity, result, body) \
+    case id: result(body); break;
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
 #include "include/elementwise.h"
@@ -49,7 +56,8 @@ void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) 
 #define FLOAT_ROW(id, name, arity, result, body)
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
-#define FAR_ROW(id, name, body) case id: float_result(body); break;
+#define FAR_ROW(id, name, body) \
+    case id: float_result(body); break;
 #include "include/elementwise.h"
     }
 }
@@ -58,7 +66,8 @@ void int_row(uint id, int a, int b, uint c, out uint bits, out uint kind) {
     bits = kind = 0u;
     switch (id) {
 #define FLOAT_ROW(id, name, arity, result, body)
-#define INT_ROW(id, name, arity, result, body) case id: result(body); break;
+#define INT_ROW(id, name, arity, result, body) \
+    case id: result(body); break;
 #define UINT_ROW(id, name, arity, result, body)
 #include "include/elementwise.h"
     }
@@ -69,7 +78,8 @@ void uint_row(uint id, uint a, uint b, uint c, out uint bits, out uint kind) {
     switch (id) {
 #define FLOAT_ROW(id, name, arity, result, body)
 #define INT_ROW(id, name, arity, result, body)
-#define UINT_ROW(id, name, arity, result, body) case id: result(body); break;
+#define UINT_ROW(id, name, arity, result, body) \
+    case id: result(body); break;
 #include "include/elementwise.h"
     }
 }

@@ -21,8 +21,10 @@ uint multiply_add(uint a, uint b, uint sum) {
 void add_vec8s(const Vec8 x[ROWS], Vec8 w, uint column) {
     [[unroll]] for (uint row = 0; row < ROWS; row++) {
         uint sum = sums[row * COLUMNS + column];
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum = multiply_add(x[row].first[i], w.first[i], sum);
-        [[unroll]] for (uint i = 0; i < 4u; i++) sum = multiply_add(x[row].second[i], w.second[i], sum);
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            sum = multiply_add(x[row].first[i], w.first[i], sum);
+        [[unroll]] for (uint i = 0; i < 4u; i++)
+            sum = multiply_add(x[row].second[i], w.second[i], sum);
         sums[row * COLUMNS + column] = sum;
     }
 }
@@ -31,7 +33,8 @@ void add_vec8s(const Vec8 x[ROWS], Vec8 w, uint column) {
 void store_sums(uint64_t address, uint dtype, uint row0, uint column0, uint rows, uint columns) {
     uint thread = gl_LocalInvocationID.x, part = thread % PARTS;
     barrier(); // the rows before have been read
-    [[unroll]] for (uint i = 0; i < VALUES; i++) partial[i * STRIDE + thread] = sums[i];
+    [[unroll]] for (uint i = 0; i < VALUES; i++)
+        partial[i * STRIDE + thread] = sums[i];
     barrier();
     for (uint value = thread / PARTS; value < VALUES; value += THREADS / PARTS) {
         uint sum = partial[value * STRIDE + part];

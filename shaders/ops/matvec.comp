@@ -27,17 +27,23 @@ void add_along_k(Operand a, Operand b, uint row0, uint column0) {
     uint last_row = pc.p.m - 1u, last_column = pc.p.n - 1u, whole = a.wide && b.wide ? pc.p.k / 8u * 8u : 0u;
     for (uint depth = gl_LocalInvocationID.x * 8u; depth < whole; depth += THREADS * 8u) {
         Vec8 rows[ROWS], columns[COLUMNS];
-        [[unroll]] for (uint j = 0; j < COLUMNS; j++) columns[j] = load_eight(b, DTYPE_B, min(column0 + j, last_column), depth);
-        [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = load_eight(a, DTYPE_A, min(row0 + i, last_row), depth);
-        [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = unpacked(rows[i], DTYPE_A);
-        [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_vec8s(rows, unpacked(columns[j], DTYPE_B), j);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+            columns[j] = load_eight(b, DTYPE_B, min(column0 + j, last_column), depth);
+        [[unroll]] for (uint i = 0; i < ROWS; i++)
+            rows[i] = load_eight(a, DTYPE_A, min(row0 + i, last_row), depth);
+        [[unroll]] for (uint i = 0; i < ROWS; i++)
+            rows[i] = unpacked(rows[i], DTYPE_A);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+            add_vec8s(rows, unpacked(columns[j], DTYPE_B), j);
     }
     for (uint depth = whole + gl_LocalInvocationID.x; depth < pc.p.k; depth += THREADS) {
         uint x[ROWS];
-        [[unroll]] for (uint i = 0; i < ROWS; i++) x[i] = a_bits(min(row0 + i, last_row), depth);
+        [[unroll]] for (uint i = 0; i < ROWS; i++)
+            x[i] = a_bits(min(row0 + i, last_row), depth);
         [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
             uint w = b_bits(depth, min(column0 + j, last_column));
-            [[unroll]] for (uint i = 0; i < ROWS; i++) sums[i * COLUMNS + j] = multiply_add(x[i], w, sums[i * COLUMNS + j]);
+            [[unroll]] for (uint i = 0; i < ROWS; i++)
+                sums[i * COLUMNS + j] = multiply_add(x[i], w, sums[i * COLUMNS + j]);
         }
     }
 }
@@ -62,7 +68,8 @@ void main() {
     Operand a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k, true);
     Operand b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k, ALONG_K == 1);
     for (uint row0 = 0; row0 < pc.p.m; row0 += ROWS) {
-        [[unroll]] for (uint i = 0; i < VALUES; i++) sums[i] = 0;
+        [[unroll]] for (uint i = 0; i < VALUES; i++)
+            sums[i] = 0;
         if (ALONG_K == 1) add_along_k(a, b, row0, column0);
         else add_along_n(b, row0, column0);
         store_sums(operand_out, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);

@@ -32,14 +32,19 @@ void main() {
     Matrix w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(pc.p.w_batch == 1 ? 0 : batch) * pc.p.n * pc.p.k);
     uint64_t result = pc.address[4] + uint64_t(batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
     for (uint row0 = 0; row0 < pc.p.m; row0 += ROWS) {
-        [[unroll]] for (uint i = 0; i < VALUES; i++) sums[i] = 0;
+        [[unroll]] for (uint i = 0; i < VALUES; i++)
+            sums[i] = 0;
         for (uint depth = gl_LocalInvocationID.x * 8u; depth < pc.p.k; depth += THREADS * 8u) {
             Codes codes[COLUMNS];
             Vec8 rows[ROWS];
-            [[unroll]] for (uint j = 0; j < COLUMNS; j++) codes[j] = codes_at(w, min(column0 + j, pc.p.n - 1u), pc.p.k, depth);
-            [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = load_eight(x, DTYPE_X, min(row0 + i, pc.p.m - 1u), depth);
-            [[unroll]] for (uint i = 0; i < ROWS; i++) rows[i] = unpacked(rows[i], DTYPE_X);
-            [[unroll]] for (uint j = 0; j < COLUMNS; j++) add_vec8s(rows, dequantized(codes[j]), j);
+            [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+                codes[j] = codes_at(w, min(column0 + j, pc.p.n - 1u), pc.p.k, depth);
+            [[unroll]] for (uint i = 0; i < ROWS; i++)
+                rows[i] = load_eight(x, DTYPE_X, min(row0 + i, pc.p.m - 1u), depth);
+            [[unroll]] for (uint i = 0; i < ROWS; i++)
+                rows[i] = unpacked(rows[i], DTYPE_X);
+            [[unroll]] for (uint j = 0; j < COLUMNS; j++)
+                add_vec8s(rows, dequantized(codes[j]), j);
         }
         store_sums(result, DTYPE_OUT, row0, column0, pc.p.m, pc.p.n);
     }

@@ -77,7 +77,8 @@ uvec2 arg_share(uint64_t row) {
     uvec2 best = uvec2(0u, 0xffffffffu);
     for (uint first = 4u * gl_LocalInvocationID.x; first < pc.p.cols; first += 16u * THREADS) {
         uvec4 loaded[4];
-        [[unroll]] for (uint u = 0; u < 4u; u++) loaded[u] = element4(row, min(first + 4u * u * THREADS, pc.p.cols - 4u));
+        [[unroll]] for (uint u = 0; u < 4u; u++)
+            loaded[u] = element4(row, min(first + 4u * u * THREADS, pc.p.cols - 4u));
         [[unroll]] for (uint u = 0; u < 4u; u++) {
             uint i = first + 4u * u * THREADS;
             if (i >= pc.p.cols) continue;
@@ -97,7 +98,8 @@ uvec2 fold_share(uint op, int base, float shift) {
     for (uint u = 0; u < 4u; u++) part[u] = uvec2(neutral, 0xffffffffu);
     for (uint first = gl_LocalInvocationID.x; first < pc.p.cols; first += 4u * THREADS) {
         uint loaded[4]; // all under way before the first is needed
-        [[unroll]] for (uint u = 0; u < 4u; u++) loaded[u] = element(base, min(first + u * THREADS, pc.p.cols - 1u));
+        [[unroll]] for (uint u = 0; u < 4u; u++)
+            loaded[u] = element(base, min(first + u * THREADS, pc.p.cols - 1u));
         [[unroll]] for (uint u = 0; u < 4u; u++) {
             uint i = first + u * THREADS, bits = loaded[u];
             if (i >= pc.p.cols) continue;

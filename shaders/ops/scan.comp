@@ -56,9 +56,7 @@ void main() {
         for (uint u = 0; u < ITEMS; u++) {
             uint i = first + u;
             uint after = combine(OP, DTYPE_IN, prefix, item[u]);
-            if (i < pc.p.cols) {
-                store_bits(pc.address[1], position(base, i), DTYPE_OUT, EXCLUSIVE != 0u ? prefix : after);
-            }
+            if (i < pc.p.cols) { store_bits(pc.address[1], position(base, i), DTYPE_OUT, EXCLUSIVE != 0u ? prefix : after); }
             prefix = after;
         }
         carry = combine(OP, DTYPE_IN, carry, totals[now][THREADS - 1u]);

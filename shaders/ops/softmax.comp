@@ -17,9 +17,7 @@ void main() {
     uint base = row * pc.p.cols;
 
     float most = uintBitsToFloat(0xff800000u);
-    for (uint i = gl_LocalInvocationID.x; i < pc.p.cols; i += THREADS) {
-        most = max(most, load_float(pc.address[0], base + i, DTYPE_IN));
-    }
+    for (uint i = gl_LocalInvocationID.x; i < pc.p.cols; i += THREADS) { most = max(most, load_float(pc.address[0], base + i, DTYPE_IN)); }
     most = workgroup_max(most);
 
     float total = 0.0;

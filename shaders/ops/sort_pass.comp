@@ -14,9 +14,7 @@ shared uint span_indices[2048];
 // First element of comparison `c` at distance `j`.
 uint left_of(uint c, uint j) { return ((c & ~(j - 1u)) << 1) | (c & (j - 1u)); }
 
-bool out_of_order(uint key_a, uint index_a, uint key_b, uint index_b) {
-    return key_a > key_b || (key_a == key_b && index_a > index_b);
-}
+bool out_of_order(uint key_a, uint index_a, uint key_b, uint index_b) { return key_a > key_b || (key_a == key_b && index_a > index_b); }
 
 void exchange_in_memory(U32s keys, U32s indices, uint comparison) {
     uint half_padded = pc.p.padded / 2u;

@@ -17,9 +17,7 @@ void main() {
         uint i = base + step * THREADS;
         if (i >= pc.p.count) return;
         float sum = 0.0;
-        [[unroll]] for (uint split = 0; split < SPLITS; split++) {
-            sum += F32s(pc.address[0] + uint64_t(split) * pc.p.count * 4).v[i];
-        }
+        [[unroll]] for (uint split = 0; split < SPLITS; split++) { sum += F32s(pc.address[0] + uint64_t(split) * pc.p.count * 4).v[i]; }
         store_float(pc.address[1], i, DTYPE_OUT, sum);
     }
 }

@@ -28,7 +28,9 @@ void tile_fill();
 
 // ---- where a workgroup and its threads are --------------------------------------------------------------------------
 
-struct Tile { uint batch, split, row0, column0; };
+struct Tile {
+    uint batch, split, row0, column0;
+};
 
 // Workgroups walk down the columns of tiles: those that run together share the larger operand.
 uint tile_count(uint batch, uint m, uint n) {
@@ -78,9 +80,7 @@ void tile_multiply() {
     for (uint first = 0; first < DEPTH; first += UNROLL) {
         [[unroll]] for (uint step = 0; step < UNROLL; step++) {
             uvec4 a[ROW_QUADS], b[COLUMN_QUADS];
-            [[unroll]] for (uint i = 0; i < ROW_QUADS; i++) {
-                a[i] = slices[(first + step) * (TILE_ROWS / 4u) + i * ROW_SIDE + row];
-            }
+            [[unroll]] for (uint i = 0; i < ROW_QUADS; i++) { a[i] = slices[(first + step) * (TILE_ROWS / 4u) + i * ROW_SIDE + row]; }
             [[unroll]] for (uint j = 0; j < COLUMN_QUADS; j++) {
                 b[j] = slices[SLICE_B + (first + step) * (TILE_COLUMNS / 4u) + j * SIDE + column];
             }
@@ -101,7 +101,8 @@ void tile_multiply() {
 
 // Adds up a tile over the depths of its split.
 void tile_product(uint split, uint k) {
-    [[unroll]] for (uint i = 0; i < 4u * ROW_QUADS * COLUMN_QUADS; i++) tile_sums[i] = uvec4(0);
+    [[unroll]] for (uint i = 0; i < 4u * ROW_QUADS * COLUMN_QUADS; i++)
+        tile_sums[i] = uvec4(0);
     uint part = (k + SPLITS * DEPTH - 1u) / (SPLITS * DEPTH) * DEPTH, end = min(k, (split + 1u) * part);
     tile_fetch(split * part);
     for (uint depth0 = split * part; depth0 < end; depth0 += DEPTH) {

@@ -30,7 +30,8 @@ bool choose(uint row, uint slice, uint64_t uniforms, uint64_t key, out uint toke
         if (counted) {
             U32s words = U32s(row_scratch);
             count = words.v[COUNTS + thread()];
-            [[unroll]] for (uint l = 0; l < 3u; l++) sums[l] = words.v[LIMBS + l * BINS + thread()];
+            [[unroll]] for (uint l = 0; l < 3u; l++)
+                sums[l] = words.v[LIMBS + l * BINS + thread()];
         }
     }
     if (slice == slices() && thread() == 0u) Left1s(row_scratch).v[UNIFORM] = floatBitsToUint(take_uniform(row, uniforms, key));

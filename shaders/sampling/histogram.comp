@@ -8,7 +8,8 @@ const uint LOGITS = 0u, BEST = 1u, SCRATCH = 2u;
 void main() {
     uint slice = gl_WorkGroupID.x, row = gl_WorkGroupID.y;
     float x[PER_THREAD]; // on their way while the best is found
-    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) x[n] = logit(row, min(slice * SLICE + n * THREADS + thread(), COLS - 1u));
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++)
+        x[n] = logit(row, min(slice * SLICE + n * THREADS + thread(), COLS - 1u));
     float most = value_of(largest(best_key(load_parts(row))));
     if (!is_finite(most)) return;
     clear_bins();
@@ -22,5 +23,6 @@ void main() {
     U32s histogram = U32s(scratch(row));
     uint bin = thread();
     if (counts[bin] != 0u) atomicAdd(histogram.v[COUNTS + bin], counts[bin]);
-    [[unroll]] for (uint l = 0; l < 3u; l++) if (limbs[l][bin] != 0u) atomicAdd(histogram.v[LIMBS + l * BINS + bin], limbs[l][bin]);
+    [[unroll]] for (uint l = 0; l < 3u; l++)
+        if (limbs[l][bin] != 0u) atomicAdd(histogram.v[LIMBS + l * BINS + bin], limbs[l][bin]);
 }

@@ -42,11 +42,11 @@ const uint PER_THREAD = SLICE / SAMPLE_BINS;
 
 // ---- scratch memory of a row: words ---------------------------------------------------------------------------------------
 
-const uint COUNTS = 0u, LIMBS = BINS;    // the histogram: counts, masses in three limbs; cleared by who leaves the best
-const uint LISTED = 4u * BINS;           // entries of the list; cleared too
-const uint FINISHED = LISTED + 1u;       // slices that are done; cleared too
-const uint UNIFORM = LISTED + 2u;        // float bits of the number that a token is drawn with
-const uint SLICE_MASSES = LISTED + 4u;   // the mass of each slice, 64 bits, and of none
+const uint COUNTS = 0u, LIMBS = BINS;              // the histogram: counts, masses in three limbs; cleared by who leaves the best
+const uint LISTED = 4u * BINS;                     // entries of the list; cleared too
+const uint FINISHED = LISTED + 1u;                 // slices that are done; cleared too
+const uint UNIFORM = LISTED + 2u;                  // float bits of the number that a token is drawn with
+const uint SLICE_MASSES = LISTED + 4u;             // the mass of each slice, 64 bits, and of none
 const uint LIST = SLICE_MASSES + 2u * (BINS + 1u); // (index, float bits) of logits
 
 uint slices() { return (COLS + SLICE - 1u) / SLICE; }
@@ -79,7 +79,9 @@ uint largest(uint x) { return largest(uvec2(x, 0u)).x; }
 const uint PART_ROUNDS = SAMPLE_PARTS / SAMPLE_BINS;
 
 // (index, ordered key) of a part each, or (NO_TOKEN, 0).
-struct Parts { uvec2 v[PART_ROUNDS]; };
+struct Parts {
+    uvec2 v[PART_ROUNDS];
+};
 
 Parts load_parts(uint row) {
     Parts parts;
@@ -93,14 +95,16 @@ Parts load_parts(uint row) {
 
 uint best_key(Parts parts) {
     uint key = 0u;
-    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) key = max(key, parts.v[n].y);
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++)
+        key = max(key, parts.v[n].y);
     return key;
 }
 
 // The lowest index of those whose key is the largest.
 uint best_index(Parts parts, uint key) {
     uint index = 0u; // upside down
-    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) if (parts.v[n].y == key) index = max(index, ~parts.v[n].x);
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++)
+        if (parts.v[n].y == key) index = max(index, ~parts.v[n].x);
     return ~largest(index);
 }
 
@@ -112,7 +116,8 @@ shared uint limbs[3][BINS];
 void clear_bins() {
     barrier();
     counts[thread()] = 0u;
-    [[unroll]] for (uint l = 0; l < 3u; l++) limbs[l][thread()] = 0u;
+    [[unroll]] for (uint l = 0; l < 3u; l++)
+        limbs[l][thread()] = 0u;
     barrier();
 }
 
@@ -123,7 +128,8 @@ uint64_t mass_of_limbs(uvec3 sums) { return (uint64_t(sums.x) << 28) + (uint64_t
 // Most masses are small.
 void add_mass(uint bin, uint64_t mass) {
     uvec3 parts = limbs_of(mass);
-    [[unroll]] for (uint l = 0; l < 3u; l++) if (parts[l] != 0u) atomicAdd(limbs[l][bin], parts[l]);
+    [[unroll]] for (uint l = 0; l < 3u; l++)
+        if (parts[l] != 0u) atomicAdd(limbs[l][bin], parts[l]);
 }
 
 uint64_t bin_mass(uint bin) { return mass_of_limbs(uvec3(limbs[0][bin], limbs[1][bin], limbs[2][bin])); }
@@ -140,7 +146,8 @@ uint64_t running_sum(uint64_t x, out uint64_t total) {
     running[thread()] = x;
     barrier();
     uint run = thread() / RUN;
-    [[unroll]] for (uint i = 0; i < RUN - 1u; i++) if (i < thread() % RUN) x += running[run * RUN + i];
+    [[unroll]] for (uint i = 0; i < RUN - 1u; i++)
+        if (i < thread() % RUN) x += running[run * RUN + i];
     if (thread() % RUN == RUN - 1u) run_sums[run] = x;
     barrier();
     total = 0ul;

@@ -2,7 +2,9 @@
 // the list alone, where it holds all that is kept and has an entry for each thread at most.
 
 // What passes the filters: keys above `key`, and those equal to it at indices up to `last_tie`.
-struct Kept { uint key, last_tie; };
+struct Kept {
+    uint key, last_tie;
+};
 
 bool keeps(Kept kept, float x, uint i) {
     uint key = key_of(x);
@@ -135,7 +137,10 @@ uint draw_from_slices(uint row, uint64_t slice_mass, Bounds b, float uniform01) 
 
 // How many entries of a list, which has an entry for each thread at most, stand in front of the thread's: likelier ones, then
 // ties at lower indices; and the mass of the likelier ones.
-struct Rank { uint ahead; uint64_t above; };
+struct Rank {
+    uint ahead;
+    uint64_t above;
+};
 
 Rank rank_in_list(uint key, uint index) {
     uint64_t mass = mass_of(token_weight(uintBitsToFloat(own_entry.y), most, 1.0));

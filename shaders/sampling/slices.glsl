@@ -11,16 +11,24 @@ layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Lef
 
 // Bins `first` to `last` of the distance from the maximum, `steps` to 1, are listed; the targets of both thresholds count from
 // `first`, and `wanted` says which of them lie there: 1 top_k, 2 top_p.
-struct Bounds { uint first, last; float steps; uint wanted; uint64_t count_target, mass_target; };
+struct Bounds {
+    uint first, last;
+    float steps;
+    uint wanted;
+    uint64_t count_target, mass_target;
+};
 
 float most; // the largest logit of the row
 
 // The logits of a slice, a thread's THREADS apart.
-struct Slice { float x[PER_THREAD]; };
+struct Slice {
+    float x[PER_THREAD];
+};
 
 Slice load_slice(uint row, uint slice) {
     Slice s;
-    [[unroll]] for (uint n = 0; n < PER_THREAD; n++) s.x[n] = logit(row, min(slice * SLICE + n * THREADS + thread(), COLS - 1u));
+    [[unroll]] for (uint n = 0; n < PER_THREAD; n++)
+        s.x[n] = logit(row, min(slice * SLICE + n * THREADS + thread(), COLS - 1u));
     return s;
 }
 
@@ -76,7 +84,8 @@ uvec2 begin_slice(Parts parts) {
     if (thread() == 0u) own_listed = 0u;
     counts[thread()] = 0u;
     uint least = NO_TOKEN;
-    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++) if (parts.v[n].x != NO_TOKEN) least = min(least, parts.v[n].y);
+    [[unroll]] for (uint n = 0; n < PART_ROUNDS; n++)
+        if (parts.v[n].x != NO_TOKEN) least = min(least, parts.v[n].y);
     uvec2 extremes = largest(uvec2(best_key(parts), ~least));
     most = value_of(extremes.x);
     barrier();
@@ -102,7 +111,8 @@ void leave_slice(uint64_t row_scratch, uint slice, Slice s, Bounds b) {
         if (counts_here && slice * SLICE + n * THREADS + thread() < COLS) sums += limbs_of(mass_of(token_weight(x, most, inverse)));
     }
     sums = subgroupAdd(sums);
-    if (subgroupElect()) [[unroll]] for (uint l = 0; l < 3u; l++) atomicAdd(mass_limbs[l], sums[l]);
+    if (subgroupElect()) [[unroll]]
+        for (uint l = 0; l < 3u; l++) atomicAdd(mass_limbs[l], sums[l]);
     if (thread() == 0u) first_listed = place;
     barrier();
     uint64_t mass = mass_of_limbs(uvec3(mass_limbs[0], mass_limbs[1], mass_limbs[2]));
@@ -141,4 +151,6 @@ uint64_t take_slices(uint64_t row_scratch) {
 }
 
 // To be called behind a barrier: an empty list for the next kernel.
-void clear_list(uint64_t row_scratch) { if (thread() == 0u) Left1s(row_scratch).v[LISTED] = 0u; }
+void clear_list(uint64_t row_scratch) {
+    if (thread() == 0u) Left1s(row_scratch).v[LISTED] = 0u;
+}
