@@ -64,10 +64,10 @@ const kernels_head =
     \\export interface KernelRow {
     \\  /** Its place in the table, as Plans name it. */
     \\  readonly id: number;
-    \\  /** In push order. */
-    \\  readonly buffers: readonly KernelBuffer[];
+    \\  /** In push order, as {@link bufferOf} reads them. */
+    \\  readonly buffers: readonly string[];
     \\  /** Buffers of a row of the table of addresses; empty where the kernel has none. */
-    \\  readonly columns: readonly KernelBuffer[];
+    \\  readonly columns: readonly string[];
     \\  /** Name of the push block in {@link PUSH}. */
     \\  readonly push: string;
     \\  /** Names of the specialisation constants in constant-id order. */
@@ -88,13 +88,11 @@ const kernels_head =
     \\  readonly count: number;
     \\}
     \\
-    \\/** Each "name:rw?" taken apart: r read, w written, ? optional. */
-    \\function buffers(...texts: string[]): readonly KernelBuffer[] {
-    \\  return texts.map((text) => {
-    \\    const [name, access] = text.split(":");
-    \\    const has = (letter: string): boolean => access.includes(letter);
-    \\    return { name, read: has("r"), write: has("w"), optional: has("?") };
-    \\  });
+    \\/** A buffer of a row, "name:rw?", taken apart: r read, w written, ? optional. */
+    \\export function bufferOf(text: string): KernelBuffer {
+    \\  const [name, access] = text.split(":");
+    \\  const has = (letter: string): boolean => access.includes(letter);
+    \\  return { name, read: has("r"), write: has("w"), optional: has("?") };
     \\}
     \\
     \\/** What an elementwise function computes in and gives. */
@@ -120,11 +118,11 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
     try w.print("/** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */\nexport const ABI_HASH = 0x{x:0>8};\n\n", .{t.hash});
     try w.writeAll("/** Every kernel by name. */\nexport const KERNELS = {\n");
     for (t.kernels, 0..) |kernel, id| {
-        try w.print("  {s}: {{\n    id: {d}, push: \"{s}\", needs: \"{s}\", wasm: {},\n    buffers: buffers(", .{ kernel.name, id, kernel.push, kernel.needs, kernel.wasm });
+        try w.print("  {s}: {{\n    id: {d}, push: \"{s}\", needs: \"{s}\", wasm: {},\n    buffers: [", .{ kernel.name, id, kernel.push, kernel.needs, kernel.wasm });
         try quoted(w, kernel.buffers);
-        try w.writeAll("),\n    columns: buffers(");
+        try w.writeAll("],\n    columns: [");
         try quoted(w, kernel.columns);
-        try w.writeAll("),\n    spec: [");
+        try w.writeAll("],\n    spec: [");
         try quoted(w, kernel.spec);
         try w.writeAll("],\n  },\n");
     }

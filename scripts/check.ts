@@ -13,7 +13,8 @@ const zig = await findZig() ?? ["zig"];
 /** Name and command, run in order; the quick ones first. */
 const CHECKS: readonly (readonly [string, readonly string[]])[] = [
   ["formatting of TypeScript", [deno, "fmt", "--check"]],
-  ["formatting of Zig", [...zig, "fmt", "--check", "build.zig", "runtime-c"]],
+  ["formatting of Zig", [...zig, "fmt", "--check", "build.zig", "runtime-c", "shaders/kernels.zon"]],
+  ["formatting of C and GLSL", [deno, "run", "-A", "scripts/clang_format.ts", "--check"]],
   ["lint", [deno, "lint"]],
   ["types", [deno, "check", ...await importArguments(), "."]],
   ["documentation", [deno, "doc", "--lint", "mod.ts"]],

@@ -9,11 +9,9 @@
 
 import { provideGlslc } from "./glslc.ts";
 import { providePackages } from "./packages.ts";
-import { lastLine, say } from "./log.ts";
-import { exists, findZig, ROOT, run, TOOLS, ZIG_VERSION } from "./tools.ts";
-
-/** What pip may install: one version, with the SHA-256 of its file for each platform. */
-const ZIG_HASHES = `${ROOT}scripts/zig.txt`;
+import { say } from "./log.ts";
+import { installFromPip } from "./pip.ts";
+import { exists, findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** Brings the machine up to a built library. False, after a line that says why, when the library could not be built. */
 export async function setup(): Promise<boolean> {
@@ -24,38 +22,9 @@ export async function setup(): Promise<boolean> {
   return await buildLibrary(zig);
 }
 
-/** Zig from PyPI into {@link TOOLS}. */
+/** Zig from PyPI. */
 async function installZig(): Promise<readonly string[] | undefined> {
-  const python = await findPip();
-  if (!python) {
-    const pip = Deno.build.os === "linux" ? " (Debian, Ubuntu: apt-get install python3-pip)" : "";
-    say(`Zig ${ZIG_VERSION} is missing: put it on the PATH, or install Python with pip${pip} and run this again`);
-    return undefined;
-  }
-  say(`installing Zig ${ZIG_VERSION} into .tools/zig`);
-  const partial = `${TOOLS}/zig.partial`;
-  await Deno.remove(partial, { recursive: true }).catch(() => {});
-  const flags = [
-    "--quiet",
-    "--disable-pip-version-check",
-    "--root-user-action=ignore",
-    "--no-deps",
-    "--only-binary=:all:",
-  ];
-  const hashed = ["--require-hashes", "--requirement", ZIG_HASHES];
-  const pip = await run([python, "-m", "pip", "install", ...flags, "--target", partial, ...hashed]);
-  if (!pip.ok) {
-    say(`Zig ${ZIG_VERSION} could not be installed: ${lastLine(pip.stderr)}`);
-    return undefined;
-  }
-  await Deno.remove(`${TOOLS}/zig`, { recursive: true }).catch(() => {});
-  await Deno.rename(partial, `${TOOLS}/zig`);
-  return await findZig();
-}
-
-async function findPip(): Promise<string | undefined> {
-  for (const python of ["python3", "python"]) if ((await run([python, "-m", "pip", "--version"])).ok) return python;
-  return undefined;
+  return await installFromPip(`Zig ${ZIG_VERSION}`, "zig.txt", "zig") ? await findZig() : undefined;
 }
 
 async function buildLibrary(zig: readonly string[]): Promise<boolean> {

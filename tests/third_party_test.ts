@@ -4,6 +4,7 @@
  */
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import { CLANG_FORMAT_VERSION } from "../scripts/clang_format.ts";
 import { PEERS } from "../scripts/bench/compare.ts";
 import { PACKAGES } from "../scripts/glslc.ts";
 import { APT } from "../scripts/packages.ts";
@@ -37,6 +38,7 @@ Deno.test("THIRD_PARTY.md lists every package of a registry in its exact version
       from: "npm",
     })),
     { name: "ziglang", version: ZIG_VERSION, from: "PyPI" },
+    { name: "clang-format", version: CLANG_FORMAT_VERSION, from: "PyPI" },
   ];
   for (const { name, version } of used) assertMatch(version, /^\d+\.\d+\.\d+$/, `${name} has no exact version`);
   const listed = table("Packages of registries").map(([name, version, , from]) => ({ name, version, from }));
@@ -63,11 +65,14 @@ Deno.test("the lock file is frozen, and knows what deno.json imports with its ha
   );
 });
 
-Deno.test("pip takes no other Zig than the one whose hashes are kept", () => {
-  const text = read("scripts/zig.txt");
-  const [first, ...hashes] = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
-  assertEquals(first, `ziglang==${ZIG_VERSION} \\`);
-  assert(hashes.length >= 10, "a hash for each platform");
-  for (const line of hashes) assertMatch(line, /^ {4}--hash=sha256:[0-9a-f]{64}( \\)?$/);
-  assertEquals(new Set(hashes).size, hashes.length);
-});
+const PINNED = [["zig.txt", `ziglang==${ZIG_VERSION}`], ["clang_format.txt", `clang-format==${CLANG_FORMAT_VERSION}`]];
+for (const [file, requirement] of PINNED) {
+  Deno.test(`pip takes no other file for ${requirement} than those whose hashes are kept`, () => {
+    const text = read(`scripts/${file}`);
+    const [first, ...hashes] = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+    assertEquals(first, `${requirement} \\`);
+    assert(hashes.length >= 10, "a hash for each platform");
+    for (const line of hashes) assertMatch(line, /^ {4}--hash=sha256:[0-9a-f]{64}( \\)?$/);
+    assertEquals(new Set(hashes).size, hashes.length);
+  });
+}

@@ -100,8 +100,7 @@ INLINE void quantize_row(const Activations *to, const float *x, uint32_t k, uint
 }
 
 // Row r of a block of four.
-INLINE void quantize_block_row(const Activations *to, uint32_t r, const float *x, uint32_t k, uint32_t group,
-                               bool precise) {
+INLINE void quantize_block_row(const Activations *to, uint32_t r, const float *x, uint32_t k, uint32_t group, bool precise) {
     int32_t *q = (int32_t *)to->q + r;
     u4 magic = held(ROUNDING);
     i4 half = (i4)held(128);
@@ -113,7 +112,8 @@ INLINE void quantize_block_row(const Activations *to, uint32_t r, const float *x
             u4 bytes[2];
             quantize16(x + i, inverse, magic, half, precise, bytes, &sum);
             for (uint32_t j = 0; j < 4; j++) q[4 * j] = (int32_t)bytes[0][j];
-            if (precise) for (uint32_t j = 0; j < 4; j++) q[k + 4 * j] = (int32_t)bytes[1][j];
+            if (precise)
+                for (uint32_t j = 0; j < 4; j++) q[k + 4 * j] = (int32_t)bytes[1][j];
         }
         to->steps[4 * g + r] = step;
         to->sums[4 * g + r] = step * (float)(sum[0] + sum[1] + sum[2] + sum[3]) + poison;

@@ -45,8 +45,8 @@ static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t 
 }
 
 // Rows first..first+count-1 of k or v as floats; rows that fill up the piece are 0, so that they add nothing.
-static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first,
-                        uint32_t count, float scratch[KEYS][STRIDE]) {
+static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, uint32_t dim, uint32_t first, uint32_t count,
+                        float scratch[KEYS][STRIDE]) {
     uint32_t dtype = b->call->spec[4];
     ptrdiff_t bytes = DTYPE_BYTES(dtype);
     from = row_of(b, from, strides, first);
@@ -114,7 +114,8 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
         u4 take = (u4)(v > best) | (u4)(v != v); // NaN stays
         best = (f4)(((u4)v & take) | ((u4)best & ~take));
     }
-    for (int l = 0; l < 4; l++) if (best[l] > most || best[l] != best[l]) most = best[l];
+    for (int l = 0; l < 4; l++)
+        if (best[l] > most || best[l] != best[l]) most = best[l];
     if (most == NEGATIVE_INFINITY) { // nothing seen yet
         __builtin_memset(scores, 0, KEYS * sizeof(float));
         return;
@@ -147,9 +148,7 @@ INLINE f4 lane(f4 x, uint32_t n) {
 // `vectors` times four dims, from d on, of out += weights . v for two rows.
 INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint32_t vectors) {
     f4 o[2][4];
-    for (uint32_t c = 0; c < vectors; c++) {
-        o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + STRIDE + d + 4 * c);
-    }
+    for (uint32_t c = 0; c < vectors; c++) { o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + STRIDE + d + 4 * c); }
     const float *row = v.rows + d;
     for (uint32_t j = 0; j < v.keys; j += 4) {
         f4 w0 = f4_load(weights + j), w1 = f4_load(weights + KEYS + j);
@@ -165,9 +164,7 @@ INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint
             }
         }
     }
-    for (uint32_t c = 0; c < vectors; c++) {
-        f4_store(out + d + 4 * c, o[0][c]), f4_store(out + STRIDE + d + 4 * c, o[1][c]);
-    }
+    for (uint32_t c = 0; c < vectors; c++) { f4_store(out + d + 4 * c, o[0][c]), f4_store(out + STRIDE + d + 4 * c, o[1][c]); }
 }
 
 // out += weights . v, two rows and sixteen dims at a time.
@@ -191,8 +188,8 @@ static bool run_block(Block *b, bool split) {
     __builtin_memset(b->q, 0, (b->rows + 1) / 2 * 2 * sizeof b->q[0]);
     __builtin_memset(b->out, 0, (b->rows + 1) / 2 * 2 * sizeof b->out[0]);
     for (uint32_t i = 0; i < b->rows; i++) {
-        ptrdiff_t element = (ptrdiff_t)b->batch * p->q_strides[0] + (ptrdiff_t)b->head[i] * p->q_strides[1] +
-                            (ptrdiff_t)b->query[i] * p->q_strides[2];
+        ptrdiff_t element =
+            (ptrdiff_t)b->batch * p->q_strides[0] + (ptrdiff_t)b->head[i] * p->q_strides[1] + (ptrdiff_t)b->query[i] * p->q_strides[2];
         load_run(b->q[i], b->call->buffer[0] + element * (ptrdiff_t)DTYPE_BYTES(dtype_q), 0, dim, dtype_q);
         for (uint32_t d = 0; d < dim; d++) b->q[i][d] *= p->scale;
         if (b->split) to_split_order(b->q[i], dim);
@@ -209,8 +206,7 @@ static bool run_block(Block *b, bool split) {
         if (here) {
             const uint16_t *k = (const uint16_t *)row_of(b, b->call->buffer[1], p->k_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
-                b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS,
-                                             b->magnitudes);
+                b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS, b->magnitudes);
             }
         } else {
             score_piece(b, load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch), dim);
@@ -222,8 +218,7 @@ static bool run_block(Block *b, bool split) {
         if (here) {
             const uint16_t *v = (const uint16_t *)row_of(b, b->call->buffer[2], p->v_strides, first);
             for (uint32_t i = 0; i < b->rows; i += 2) {
-                b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS,
-                                           b->magnitudes);
+                b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS, b->magnitudes);
             }
         } else {
             add_values(b, load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch), v_dim);

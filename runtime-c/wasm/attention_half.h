@@ -46,8 +46,8 @@ INLINE u16x8 load_split(float *to, const uint16_t *from, uint32_t dim, u16x8 mos
 }
 
 // Scores of two rows, `q_stride` floats apart, against `keys` rows of k, a multiple of 4.
-INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, ptrdiff_t stride, uint32_t dim,
-                          uint32_t keys, float *scores, uint32_t score_stride, u16x8 most) {
+INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, ptrdiff_t stride, uint32_t dim, uint32_t keys,
+                          float *scores, uint32_t score_stride, u16x8 most) {
     for (uint32_t j = 0; j < keys; j += 4, k += 4 * stride) {
         f4 s[2][4] = {{{0}}};
         for (uint32_t d = 0; d < dim; d += 8) {
@@ -71,13 +71,11 @@ INLINE u16x8 score_halves(const float *q, uint32_t q_stride, const uint16_t *k, 
 
 // out += weights . v for two rows, whose weights hold the factor. Four rows of v at a time, whole, so that memory is read
 // as it lies.
-INLINE u16x8 add_halves(float *out, uint32_t out_stride, const uint16_t *v, ptrdiff_t stride, uint32_t dim,
-                        uint32_t keys, const float *weights, uint32_t weight_stride, u16x8 most) {
+INLINE u16x8 add_halves(float *out, uint32_t out_stride, const uint16_t *v, ptrdiff_t stride, uint32_t dim, uint32_t keys,
+                        const float *weights, uint32_t weight_stride, u16x8 most) {
     for (uint32_t j = 0; j < keys; j += 4, v += 4 * stride) {
         f4 w0[4], w1[4];
-        for (uint32_t n = 0; n < 4; n++) {
-            w0[n] = f4_splat(weights[j + n]), w1[n] = f4_splat(weights[weight_stride + j + n]);
-        }
+        for (uint32_t n = 0; n < 4; n++) { w0[n] = f4_splat(weights[j + n]), w1[n] = f4_splat(weights[weight_stride + j + n]); }
         for (uint32_t d = 0; d < dim; d += 8) {
             float *to = out + d;
             f4 even0 = f4_load(to), odd0 = f4_load(to + 4);

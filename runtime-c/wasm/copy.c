@@ -18,11 +18,10 @@ typedef struct Wide {
     uint64_t halves[2];
 } Wide;
 
-#define RUN(Type)                                                                                                     \
+#define RUN(Type) \
     for (ptrdiff_t i = 0; i < (ptrdiff_t)n; i++) ((Type *)to)[i * to_stride] = ((const Type *)from)[i * from_stride];
 
-static void copy_run(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptrdiff_t from_stride, uint32_t n,
-                     uint32_t bytes) {
+static void copy_run(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptrdiff_t from_stride, uint32_t n, uint32_t bytes) {
     if (to_stride == 1 && from_stride == 1 && (size_t)n * bytes >= 64) __builtin_memcpy(to, from, (size_t)n * bytes);
     else if (bytes == 16) RUN(Wide)
     else if (bytes == 4) RUN(uint32_t)
@@ -58,8 +57,7 @@ void k_copy(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     const uint32_t end = chunk_end(last_chunk, grain(p, cols), p->count / cols) * cols;
     Place from = place_of(begin, dims, p->shape, p->in_strides), to = place_of(begin, dims, p->shape, p->out_strides);
     for (uint32_t done = begin; done < end; done += cols) {
-        copy_run(out + to.offset * bytes, p->out_strides[last], in + from.offset * bytes, p->in_strides[last], cols,
-                 (uint32_t)bytes);
+        copy_run(out + to.offset * bytes, p->out_strides[last], in + from.offset * bytes, p->in_strides[last], cols, (uint32_t)bytes);
         place_advance(&from, cols, dims, p->shape, p->in_strides);
         place_advance(&to, cols, dims, p->shape, p->out_strides);
     }

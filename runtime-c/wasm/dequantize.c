@@ -11,7 +11,8 @@ INLINE float rounded(float x, uint32_t dtype) {
 
 void k_dequantize(const Call *call) {
     PUSH(DequantizePush);
-    uint32_t bits = call->spec[1], group = call->spec[2], dtype = call->spec[3], dtype_out = call->spec[4], stored = call->spec[5], index = call->spec[6];
+    uint32_t bits = call->spec[1], group = call->spec[2], dtype = call->spec[3], dtype_out = call->spec[4], stored = call->spec[5],
+             index = call->spec[6];
     const uint8_t *indices = call->buffer[4];
     for (uint32_t row = 0; row < p->rows; row++) {
         size_t first = (size_t)(indices ? axis_index(indices, row, index, p->table) : row) * p->cols;

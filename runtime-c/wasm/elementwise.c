@@ -24,25 +24,20 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define int_result ((Int *)out)[i]
 #define uint_result out[i]
 // Two vectors at a time: engines load a constant anew for every place that uses it.
-#define LOOP(function, Type, arity, result, body)                                                                     \
-    static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) {            \
-        (void)pb, (void)pc;                                                                                           \
-        _Pragma("clang loop interleave_count(2)")                                                                     \
-        for (uint32_t i = 0; i < n; i++) {                                                                            \
-            OPERANDS_##arity(Type) result = body;                                                                     \
-        }                                                                                                             \
+#define LOOP(function, Type, arity, result, body) \
+    static void function(Uint *restrict out, const Uint *pa, const Uint *pb, const Uint *pc, uint32_t n) { \
+        (void)pb, (void)pc; \
+        _Pragma("clang loop interleave_count(2)") for (uint32_t i = 0; i < n; i++) { OPERANDS_##arity(Type) result = body; } \
     }
 #define FLOAT_ROW(id, name, arity, result, body) LOOP(float_##name, Float, arity, result, body)
 #define INT_ROW(id, name, arity, result, body) LOOP(int_##name, Int, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body) LOOP(uint_##name, Uint, arity, result, body)
 // Few blocks hold numbers so large: those that do are gone through once more, one number at a time.
-#define FAR_ROW(id, name, body)                                                                                       \
-    static void far_##name(Uint *restrict out, const Uint *pa, uint32_t n) {                                          \
-        Uint any = 0;                                                                                                 \
-        for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]);                                     \
-        for (uint32_t i = 0; i < n && any; i++) {                                                                     \
-            OPERANDS_1(Float) if (m_is_far(a)) float_result = body;                                                   \
-        }                                                                                                             \
+#define FAR_ROW(id, name, body) \
+    static void far_##name(Uint *restrict out, const Uint *pa, uint32_t n) { \
+        Uint any = 0; \
+        for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]); \
+        for (uint32_t i = 0; i < n && any; i++) { OPERANDS_1(Float) if (m_is_far(a)) float_result = body; } \
     }
 #include "../../shaders/include/elementwise.h"
 
@@ -71,13 +66,12 @@ static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
 
 // ---- results rounded as a separate op would have stored them ------------------------------------------------------
 
-#define ROUNDING(function, x_to_result)                                                                               \
-    static void function(Uint *r, uint32_t n) {                                                                       \
-        _Pragma("clang loop interleave_count(2)")                                                                     \
-        for (uint32_t i = 0; i < n; i++) {                                                                            \
-            const Uint x = r[i];                                                                                      \
-            r[i] = x_to_result;                                                                                       \
-        }                                                                                                             \
+#define ROUNDING(function, x_to_result) \
+    static void function(Uint *r, uint32_t n) { \
+        _Pragma("clang loop interleave_count(2)") for (uint32_t i = 0; i < n; i++) { \
+            const Uint x = r[i]; \
+            r[i] = x_to_result; \
+        } \
     }
 static void round_f16(Uint *r, uint32_t n) {
     uint32_t i = 0;
@@ -103,41 +97,42 @@ static void load_strided(Uint *restrict to, const uint8_t *from, ptrdiff_t strid
         for (uint32_t i = 0; i < n; i++) to[i] = x;
         return;
     }
-#define LOAD(d)                                                                                                       \
-    case d:                                                                                                           \
-        if (stride == 1) for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from, i, d);                              \
-        else for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from + (ptrdiff_t)i * step, 0, d);                    \
+#define LOAD(d) \
+    case d: \
+        if (stride == 1) \
+            for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from, i, d); \
+        else \
+            for (uint32_t i = 0; i < n; i++) to[i] = load_bits(from + (ptrdiff_t)i * step, 0, d); \
         break;
     switch (dtype) {
         case DTYPE_BOOL:
-        LOAD(DTYPE_U8)
-        LOAD(DTYPE_U16)
-        LOAD(DTYPE_I8)
-        LOAD(DTYPE_I16)
-        LOAD(DTYPE_F16)
-        LOAD(DTYPE_BF16)
+            LOAD(DTYPE_U8)
+            LOAD(DTYPE_U16)
+            LOAD(DTYPE_I8)
+            LOAD(DTYPE_I16)
+            LOAD(DTYPE_F16)
+            LOAD(DTYPE_BF16)
         default: LOAD(DTYPE_U32) // every 4-byte type
     }
 }
 
 static void store_block(uint8_t *out, uint32_t first, const Uint *restrict r, uint32_t n, uint32_t dtype) {
     uint8_t *restrict to = out + (size_t)first * DTYPE_BYTES(dtype);
-#define STORE(d)                                                                                                      \
-    case d:                                                                                                           \
-        for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]);                                                  \
+#define STORE(d) \
+    case d: \
+        for (uint32_t i = 0; i < n; i++) store_bits(to, i, d, r[i]); \
         break;
     switch (dtype) {
         case DTYPE_BOOL:
             for (uint32_t i = 0; i < n; i++) to[i] = r[i] != 0;
             break;
-        case DTYPE_I8:
-        STORE(DTYPE_U8)
-        case DTYPE_I16:
-        STORE(DTYPE_U16)
-        case DTYPE_F16: store_halves((uint16_t *)to, (const float *)r, n); break;
-        STORE(DTYPE_BF16)
-        default:
-        STORE(DTYPE_U32)
+        case DTYPE_I8: STORE(DTYPE_U8)
+        case DTYPE_I16: STORE(DTYPE_U16)
+        case DTYPE_F16:
+            store_halves((uint16_t *)to, (const float *)r, n);
+            break;
+            STORE(DTYPE_BF16)
+        default: STORE(DTYPE_U32)
     }
 }
 

@@ -2,12 +2,12 @@
 
 #include "indices.h"
 
-#define ALONG_ROWS(Type)                                                                                              \
-    for (uint32_t o = 0, i = 0; o < p->outer; o++)                                                                    \
-        for (uint32_t k = 0; k < p->n; k++)                                                                           \
-            for (uint32_t j = 0; j < p->inner; j++, i++) {                                                            \
-                size_t index = axis_index(indices, i, dtype, p->axis);                                                \
-                ((Type *)out)[i] = ((const Type *)in)[(o * (size_t)p->axis + index) * p->inner + j];                  \
+#define ALONG_ROWS(Type) \
+    for (uint32_t o = 0, i = 0; o < p->outer; o++) \
+        for (uint32_t k = 0; k < p->n; k++) \
+            for (uint32_t j = 0; j < p->inner; j++, i++) { \
+                size_t index = axis_index(indices, i, dtype, p->axis); \
+                ((Type *)out)[i] = ((const Type *)in)[(o * (size_t)p->axis + index) * p->inner + j]; \
             }
 
 void k_gather(const Call *call) {

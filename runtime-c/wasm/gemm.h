@@ -23,10 +23,18 @@ static void multiply_tile(const float *a, const float *b, uint32_t depth, float 
 #pragma clang loop unroll_count(4)
     for (uint32_t k = 0; k < depth; k++, a += TILE_M, b += TILE_N) {
         f4 b0 = f4_load(b), b1 = f4_load(b + 4), x;
-        x = f4_splat(a[0]); c00 = f4_fma(x, b0, c00); c01 = f4_fma(x, b1, c01);
-        x = f4_splat(a[1]); c10 = f4_fma(x, b0, c10); c11 = f4_fma(x, b1, c11);
-        x = f4_splat(a[2]); c20 = f4_fma(x, b0, c20); c21 = f4_fma(x, b1, c21);
-        x = f4_splat(a[3]); c30 = f4_fma(x, b0, c30); c31 = f4_fma(x, b1, c31);
+        x = f4_splat(a[0]);
+        c00 = f4_fma(x, b0, c00);
+        c01 = f4_fma(x, b1, c01);
+        x = f4_splat(a[1]);
+        c10 = f4_fma(x, b0, c10);
+        c11 = f4_fma(x, b1, c11);
+        x = f4_splat(a[2]);
+        c20 = f4_fma(x, b0, c20);
+        c21 = f4_fma(x, b1, c21);
+        x = f4_splat(a[3]);
+        c30 = f4_fma(x, b0, c30);
+        c31 = f4_fma(x, b1, c31);
     }
     f4_store(c, c00), f4_store(c + 4, c01);
     f4_store(c + BLOCK_N, c10), f4_store(c + BLOCK_N + 4, c11);
@@ -34,8 +42,8 @@ static void multiply_tile(const float *a, const float *b, uint32_t depth, float 
     f4_store(c + 3 * BLOCK_N, c30), f4_store(c + 3 * BLOCK_N + 4, c31);
 }
 
-static void gemm(uint32_t m, uint32_t n, uint32_t k, Pack *pack_a, const void *a, Pack *pack_b, const void *b,
-                 uint8_t *out, uint32_t dtype_out) {
+static void gemm(uint32_t m, uint32_t n, uint32_t k, Pack *pack_a, const void *a, Pack *pack_b, const void *b, uint8_t *out,
+                 uint32_t dtype_out) {
     float sums[BLOCK_M * BLOCK_N], a_block[BLOCK_M * BLOCK_K], b_panel[BLOCK_K * TILE_N];
     for (uint32_t m0 = 0; m0 < m; m0 += BLOCK_M) {
         uint32_t rows = min_u32(BLOCK_M, m - m0);
@@ -54,9 +62,7 @@ static void gemm(uint32_t m, uint32_t n, uint32_t k, Pack *pack_a, const void *a
                     }
                 }
             }
-            for (uint32_t i = 0; i < rows; i++) {
-                store_floats(out, (size_t)(m0 + i) * n + n0, sums + i * BLOCK_N, columns, dtype_out);
-            }
+            for (uint32_t i = 0; i < rows; i++) { store_floats(out, (size_t)(m0 + i) * n + n0, sums + i * BLOCK_N, columns, dtype_out); }
         }
     }
 }
@@ -86,8 +92,7 @@ INLINE void pack_lines(const Strided *s, uint32_t line, uint32_t first, uint32_t
     }
 }
 
-INLINE void pack_strided(const Strided *s, uint32_t line, uint32_t count, uint32_t first, uint32_t depth, float *to,
-                         uint32_t width) {
+INLINE void pack_strided(const Strided *s, uint32_t line, uint32_t count, uint32_t first, uint32_t depth, float *to, uint32_t width) {
     if (count == width && s->depth_stride == 1) {
         for (uint32_t i = 0; i < width; i += 4) pack_lines(s, line + i, first, depth, to + i, width);
     } else if (count == width && s->line_stride == 1) {
@@ -101,9 +106,7 @@ INLINE void pack_strided(const Strided *s, uint32_t line, uint32_t count, uint32
         for (uint32_t k = 0; k < depth; k++, to += width) {
             ptrdiff_t element = (ptrdiff_t)line * s->line_stride + (ptrdiff_t)(first + k) * s->depth_stride;
             const uint8_t *data = s->data + element * bytes;
-            for (uint32_t i = 0; i < width; i++, data += s->line_stride * bytes) {
-                to[i] = i < count ? load_float(data, 0, s->dtype) : 0;
-            }
+            for (uint32_t i = 0; i < width; i++, data += s->line_stride * bytes) { to[i] = i < count ? load_float(data, 0, s->dtype) : 0; }
         }
     }
 }

@@ -66,7 +66,9 @@ static inline uint32_t f16_bits(float x) {
 
 static inline uint32_t load_bits(const uint8_t *a, size_t i, uint32_t dtype) {
     switch (dtype) {
-        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: return ((const uint32_t *)a)[i];
+        case DTYPE_F32:
+        case DTYPE_U32:
+        case DTYPE_I32: return ((const uint32_t *)a)[i];
         case DTYPE_F16: return float_bits(f16_value(((const uint16_t *)a)[i]));
         case DTYPE_BF16: return (uint32_t)((const uint16_t *)a)[i] << 16;
         case DTYPE_U16: return ((const uint16_t *)a)[i];
@@ -78,10 +80,13 @@ static inline uint32_t load_bits(const uint8_t *a, size_t i, uint32_t dtype) {
 
 static inline void store_bits(uint8_t *a, size_t i, uint32_t dtype, uint32_t bits) {
     switch (dtype) {
-        case DTYPE_F32: case DTYPE_U32: case DTYPE_I32: ((uint32_t *)a)[i] = bits; break;
+        case DTYPE_F32:
+        case DTYPE_U32:
+        case DTYPE_I32: ((uint32_t *)a)[i] = bits; break;
         case DTYPE_F16: ((uint16_t *)a)[i] = (uint16_t)f16_bits(bits_float(bits)); break;
         case DTYPE_BF16: ((uint16_t *)a)[i] = (uint16_t)bf16_bits(bits_float(bits)); break;
-        case DTYPE_U16: case DTYPE_I16: ((uint16_t *)a)[i] = (uint16_t)bits; break;
+        case DTYPE_U16:
+        case DTYPE_I16: ((uint16_t *)a)[i] = (uint16_t)bits; break;
         default: a[i] = (uint8_t)bits; break;
     }
 }
@@ -97,14 +102,18 @@ static inline void store_float(uint8_t *a, size_t i, uint32_t dtype, float x) { 
 // Runs of floats: the fast path of float32, one conversion loop for the 16-bit types.
 static inline void load_floats(float *to, const uint8_t *a, size_t first, size_t n, uint32_t dtype) {
     if (dtype == DTYPE_F32) __builtin_memcpy(to, (const float *)a + first, n * 4);
-    else if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) to[i] = bf16_value(((const uint16_t *)a)[first + i]);
-    else for (size_t i = 0; i < n; i++) to[i] = f16_value(((const uint16_t *)a)[first + i]);
+    else if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < n; i++) to[i] = bf16_value(((const uint16_t *)a)[first + i]);
+    else
+        for (size_t i = 0; i < n; i++) to[i] = f16_value(((const uint16_t *)a)[first + i]);
 }
 
 static inline void store_floats(uint8_t *a, size_t first, const float *from, size_t n, uint32_t dtype) {
     if (dtype == DTYPE_F32) __builtin_memcpy((float *)a + first, from, n * 4);
-    else if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)bf16_bits(from[i]);
-    else for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)f16_bits(from[i]);
+    else if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)bf16_bits(from[i]);
+    else
+        for (size_t i = 0; i < n; i++) ((uint16_t *)a)[first + i] = (uint16_t)f16_bits(from[i]);
 }
 
 #endif

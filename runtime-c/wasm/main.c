@@ -78,8 +78,7 @@ uint32_t EXPORT(vk_probe)(void) {
     if (!right) return 0;
     // Codes above 127 tell: where pairs are added first, in 16 bits, their sums are cut off at 32,767.
     static volatile const uint8_t large = 255;
-    v128_t quads = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(127), wasm_i8x16_splat((int8_t)large),
-                                                           wasm_i32x4_splat(0));
+    v128_t quads = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(127), wasm_i8x16_splat((int8_t)large), wasm_i32x4_splat(0));
     return wasm_i32x4_extract_lane(quads, 0) == 2 * 32767 ? 1 : 2;
 }
 

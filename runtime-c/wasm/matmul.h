@@ -30,14 +30,12 @@ static void pack_strided_b(const void *s, uint32_t line, uint32_t count, uint32_
     pack_strided(s, line, count, first, depth, to, TILE_N);
 }
 
-static inline void matmul_floats(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b,
-                                 uint32_t dtype_out) {
+static inline void matmul_floats(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b, uint32_t dtype_out) {
     Strided a = {o.a, p->a_strides[0], p->a_strides[1], dtype_a}, b = {o.b, p->b_strides[1], p->b_strides[0], dtype_b};
     gemm(p->m, p->n, p->k, pack_strided_a, &a, pack_strided_b, &b, o.out, dtype_out);
 }
 
-static inline void matmul_integers(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b,
-                                   uint32_t dtype_out) {
+static inline void matmul_integers(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b, uint32_t dtype_out) {
     ptrdiff_t a_bytes = DTYPE_BYTES(dtype_a), b_bytes = DTYPE_BYTES(dtype_b);
     for (uint32_t i = 0; i < p->m; i++) {
         for (uint32_t j = 0; j < p->n; j++) {

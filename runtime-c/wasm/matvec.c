@@ -12,13 +12,10 @@ typedef struct Row {
 } Row;
 
 // b contiguous along k: sums[j] += a . column j, for 4 columns at a time.
-INLINE void dot_columns(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count,
-                        float *sums) {
+INLINE void dot_columns(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count, float *sums) {
     ptrdiff_t bytes = DTYPE_BYTES(row->dtype_b), stride = row->p->b_strides[1];
     const uint8_t *b[4];
-    for (uint32_t j = 0; j < 4; j++) {
-        b[j] = row->b + ((ptrdiff_t)(column + (j < count ? j : 0)) * stride + (ptrdiff_t)first) * bytes;
-    }
+    for (uint32_t j = 0; j < 4; j++) { b[j] = row->b + ((ptrdiff_t)(column + (j < count ? j : 0)) * stride + (ptrdiff_t)first) * bytes; }
     f4 s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
     uint32_t k = 0;
     for (; k + 4 <= depth; k += 4) {
@@ -36,8 +33,7 @@ INLINE void dot_columns(const Row *row, const float *a, uint32_t first, uint32_t
 }
 
 // b contiguous along n: sums of 16 columns stay in registers while k advances.
-INLINE void add_rows(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count,
-                     float *sums) {
+INLINE void add_rows(const Row *row, const float *a, uint32_t first, uint32_t depth, uint32_t column, uint32_t count, float *sums) {
     ptrdiff_t bytes = DTYPE_BYTES(row->dtype_b), step = row->p->b_strides[0] * bytes;
     const uint8_t *b = row->b + (ptrdiff_t)first * step + column * bytes;
     if (count == 16) {
@@ -77,7 +73,8 @@ INLINE void multiply_row(const Call *call, const Operands *o, uint32_t i, uint32
                 ptrdiff_t step = p->a_strides[1] * a_bytes;
                 const uint8_t *from = o->a + (ptrdiff_t)i * p->a_strides[0] * a_bytes + (ptrdiff_t)first * step;
                 if (p->a_strides[1] == 1) load_run(a, from, 0, depth, dtype_a);
-                else for (uint32_t k = 0; k < depth; k++) a[k] = load_float(from + (ptrdiff_t)k * step, 0, dtype_a);
+                else
+                    for (uint32_t k = 0; k < depth; k++) a[k] = load_float(from + (ptrdiff_t)k * step, 0, dtype_a);
             }
             if (along_k) dot_columns(&row, a, first, depth, column, count, sums);
             else add_rows(&row, a, first, depth, column, count, sums);

@@ -5,7 +5,7 @@
 #include "packed_matvec.h"
 
 enum {
-    PART_CODES = 0, // and 1 scales, 2 biases
+    PART_CODES = 0,        // and 1 scales, 2 biases
     LEAST_CHUNK = 1 << 16, // multiplications that are worth another thread: about 2 us
     MOST_CHUNKS = 64,      // of one matrix-vector product, unless they grow longer than this:
     LONGEST_CHUNK = 1 << 20,
@@ -73,9 +73,7 @@ void k_pack_quantized(const Call *call) {
             pack_factors(call->buffer[2], factor, groups, bytes, to + TILE * bytes);
             to += packed_head_bytes(w.dtype);
             for (uint32_t i = g * group_bytes; i < (g + 1) * group_bytes; i += 16, to += 16 * TILE) {
-                for (uint32_t r = 0; r < TILE; r += 4) {
-                    pack_four(tile + (size_t)r * row_bytes + i, row_bytes, w.bits == 4, to + 4 * r);
-                }
+                for (uint32_t r = 0; r < TILE; r += 4) { pack_four(tile + (size_t)r * row_bytes + i, row_bytes, w.bits == 4, to + 4 * r); }
             }
         }
     }
@@ -167,11 +165,10 @@ void k_packed_matvec(const Call *call, uint32_t first, uint32_t last) {
     Activations x = activations_of(call->buffer[0], call->buffer[1], 1, w.columns / w.group);
     uint32_t grain = matvec_grain(p), precise = call->spec[4] == 2, dtype_out = call->spec[5];
     first *= grain, last = min_u32(last * grain, p->rows / TILE);
-#define FORM(BITS, PRECISE, QUADS)                                                                                    \
-    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS) {                                              \
-        if (w.dtype == DTYPE_BF16)                                                                                    \
-            packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, DTYPE_BF16, PRECISE, QUADS);         \
-        else packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, w.dtype, PRECISE, QUADS);           \
+#define FORM(BITS, PRECISE, QUADS) \
+    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS) { \
+        if (w.dtype == DTYPE_BF16) packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, DTYPE_BF16, PRECISE, QUADS); \
+        else packed_matvec(&w, &x, first, last, call->buffer[3], dtype_out, BITS, w.dtype, PRECISE, QUADS); \
     }
 #define CASE(BITS, PRECISE) FORM(BITS, PRECISE, false) FORM(BITS, PRECISE, true)
     CASE(4, 0) CASE(4, 1) CASE(8, 0) CASE(8, 1)
@@ -192,8 +189,8 @@ void k_packed_matmul(const Call *call, uint32_t first, uint32_t last) {
     uint32_t tiles = p->rows / TILE, precise = call->spec[4] == 2, dtype_out = call->spec[5];
     for (uint32_t chunk = first; chunk < last; chunk++) {
         uint32_t row = chunk / tiles * BLOCK_ROWS, end = min_u32(row + BLOCK_ROWS, p->count), t = chunk % tiles;
-#define FORM(BITS, PRECISE, QUADS)                                                                                    \
-    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS)                                                \
+#define FORM(BITS, PRECISE, QUADS) \
+    if (w.bits == BITS && precise == PRECISE && packed_quads == QUADS) \
         packed_matmul(&w, &x, t, row, end, call->buffer[3], dtype_out, BITS, PRECISE, QUADS);
 #define CASE(BITS, PRECISE) FORM(BITS, PRECISE, false) FORM(BITS, PRECISE, true)
         CASE(4, 0) CASE(4, 1) CASE(8, 0) CASE(8, 1)

@@ -65,8 +65,7 @@ INLINE void group_quads(const uint8_t *w, const int8_t *x, uint32_t group, i4 su
 }
 
 // The same over all planes.
-INLINE void code_dot(const uint8_t *w, const int8_t *x, uint32_t bits, bool quads, uint32_t columns, uint32_t group,
-                     i4 sum[4][2]) {
+INLINE void code_dot(const uint8_t *w, const int8_t *x, uint32_t bits, bool quads, uint32_t columns, uint32_t group, i4 sum[4][2]) {
     if (quads) group_quads(w, x, group, sum);
     else group_dot(w, x, group, sum);
     if (bits == 4) return;

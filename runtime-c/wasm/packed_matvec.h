@@ -5,12 +5,9 @@
 #include "activations.h"
 
 // Products added to sums that pairs keep in 16 bits, for SPAN columns at most, and quads in 32.
-INLINE i4 add_dot(i4 sums, u4 x, u4 codes, bool quads) {
-    return quads ? quad_dot(x, codes, sums) : (i4)((i16x8)sums + pair_dot(x, codes));
-}
+INLINE i4 add_dot(i4 sums, u4 x, u4 codes, bool quads) { return quads ? quad_dot(x, codes, sums) : (i4)((i16x8)sums + pair_dot(x, codes)); }
 INLINE i4 add_two(i4 sums, u4 x0, u4 codes0, u4 x1, u4 codes1, bool quads) {
-    return quads ? quad_dot(x1, codes1, quad_dot(x0, codes0, sums))
-                 : (i4)((i16x8)sums + (pair_dot(x0, codes0) + pair_dot(x1, codes1)));
+    return quads ? quad_dot(x1, codes1, quad_dot(x0, codes0, sums)) : (i4)((i16x8)sums + (pair_dot(x0, codes0) + pair_dot(x1, codes1)));
 }
 INLINE i4 sums_of(i4 sums, bool quads) { return quads ? sums : widen_pairs((i16x8)sums); }
 
@@ -64,8 +61,8 @@ INLINE void span_dot8(const uint8_t *w, const int8_t *x, bool precise, bool quad
 }
 
 // Tiles first..last-1 of the product. bits, precise and quads are constants at every call, dtype where it is bfloat16.
-INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first, uint32_t last, uint8_t *out,
-                          uint32_t dtype_out, uint32_t bits, uint32_t dtype, bool precise, bool quads) {
+INLINE void packed_matvec(const Packed *w, const Activations *x, uint32_t first, uint32_t last, uint8_t *out, uint32_t dtype_out,
+                          uint32_t bits, uint32_t dtype, bool precise, bool quads) {
     uint32_t group = w->group, groups = w->columns / group;
     const uint8_t *at = w->data + first * packed_tile_bytes(w);
     for (uint32_t t = first; t < last; t++) {

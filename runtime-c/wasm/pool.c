@@ -7,8 +7,7 @@
 
 #ifndef __wasm_atomics__
 
-void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first,
-              uint32_t last) {
+void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first, uint32_t last) {
     if (first < last) run_chunks(call, first, last);
 }
 
@@ -64,8 +63,7 @@ static void wake_sleepers(void) {
     __builtin_wasm_memory_atomic_notify((int32_t *)&shared.wake, ~0u);
 }
 
-void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first,
-              uint32_t last) {
+void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first, uint32_t last) {
     if (first >= last) return;
     uint32_t ranges = min_u32(1 + atomic_load_explicit(&shared.workers, memory_order_relaxed), MOST_RANGES);
     ranges = min_u32(ranges, last - first);
@@ -106,9 +104,7 @@ static __attribute__((noinline)) void work(void) {
             atomic_fetch_add(&shared.sleeping, 1);
             // Not if a fork has opened since; the caller sees `sleeping` after it opens one.
             fork = atomic_load(&shared.fork);
-            if (!(fork & OPEN && fork / NEXT != done)) {
-                __builtin_wasm_memory_atomic_wait32((int32_t *)&shared.wake, (int32_t)wake, -1);
-            }
+            if (!(fork & OPEN && fork / NEXT != done)) { __builtin_wasm_memory_atomic_wait32((int32_t *)&shared.wake, (int32_t)wake, -1); }
             atomic_fetch_sub(&shared.sleeping, 1);
             idle = 0;
         }
@@ -121,7 +117,10 @@ void EXPORT(vk_worker)(double stack_at) {
     uintptr_t stack = (uintptr_t)stack_at;
     __asm__ volatile(".globaltype __stack_pointer, i64\n"
                      "local.get %0\n"
-                     "global.set __stack_pointer" : : "r"(stack) : "memory");
+                     "global.set __stack_pointer"
+                     :
+                     : "r"(stack)
+                     : "memory");
     work();
 }
 

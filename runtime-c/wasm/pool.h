@@ -11,7 +11,6 @@
 #include "kernel.h"
 
 // Runs chunks first..last-1 and returns when all are done.
-void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first,
-              uint32_t last);
+void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last), const Call *call, uint32_t first, uint32_t last);
 
 #endif

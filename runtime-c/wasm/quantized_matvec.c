@@ -24,8 +24,7 @@ typedef struct Row {
 // Whether whole 16-byte blocks of codes share a group and no code crosses a 16-bit word.
 INLINE bool divides_words(uint32_t bits, uint32_t group) { return 16 % bits == 0 && group * bits % 128 == 0; }
 
-static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group,
-                    bool fixed) {
+static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group, bool fixed) {
     uint32_t per_word = 16 / bits;
     for (uint32_t first = 0; first < k; first += group) {
         float values[128], most = 0;
@@ -57,8 +56,7 @@ static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, ui
 }
 
 // Four rows of w, `apart` from each other; `bits` and `dtype` are constants at every call.
-INLINE f4 dot4(const Row *row, const Quantized *w, uint32_t n, uint32_t apart, uint32_t last, uint32_t bits,
-               uint32_t dtype) {
+INLINE f4 dot4(const Row *row, const Quantized *w, uint32_t n, uint32_t apart, uint32_t last, uint32_t bits, uint32_t dtype) {
     const uint8_t *codes[4], *scales[4], *biases[4];
     f4 total[4] = {{0}}, shift = {0};
     uint32_t groups = w->columns / w->group;
@@ -120,8 +118,7 @@ static float dot1(const Row *row, const Quantized *w, uint32_t n) {
 
 // The four rows lie a quarter of w apart: four long streams that the hardware prefetches, which short neighbouring rows
 // are not.
-INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out, uint32_t bits,
-                         uint32_t dtype) {
+INLINE void multiply_row(const Row *row, const Quantized *w, uint32_t n, uint8_t *out, uint32_t dtype_out, uint32_t bits, uint32_t dtype) {
     uint32_t quarter = (n + 3) / 4;
     for (uint32_t i = 0; i < quarter; i++) {
         f4 y = dot4(row, w, i, quarter, n - 1, bits, dtype);

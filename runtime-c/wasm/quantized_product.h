@@ -8,9 +8,7 @@
 // w (n, k): eight rows of w are eight columns of the product. Depths are multiples of 32, since groups are.
 static void pack_transposed(const void *w, uint32_t column, uint32_t count, uint32_t first, uint32_t depth, float *to) {
     float rows[TILE_N][BLOCK_K];
-    for (uint32_t i = 0; i < TILE_N; i++) {
-        dequantize_floats(w, column + (i < count ? i : 0), first, depth, rows[i]);
-    }
+    for (uint32_t i = 0; i < TILE_N; i++) { dequantize_floats(w, column + (i < count ? i : 0), first, depth, rows[i]); }
     for (uint32_t k = 0; k < depth; k += 4) {
         for (uint32_t i = 0; i < TILE_N; i += 4) {
             f4 a = f4_load(rows[i] + k), b = f4_load(rows[i + 1] + k);

@@ -26,7 +26,8 @@ static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t
         const uint8_t *at = row->first + (ptrdiff_t)first * inner;
         if (inner == bytes && bytes == 4) return (const uint32_t *)at;
         if (inner == bytes && DTYPE_IS_FLOAT(row->dtype)) load_floats((float *)run, at, 0, n, row->dtype);
-        else for (size_t i = 0; i < n; i++, at += inner) run[i] = load_bits(at, 0, row->dtype);
+        else
+            for (size_t i = 0; i < n; i++, at += inner) run[i] = load_bits(at, 0, row->dtype);
         return run;
     }
     size_t y = first / width, x = first % width;

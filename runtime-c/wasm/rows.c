@@ -72,8 +72,10 @@ void k_softmax(const Call *call, uint32_t chunk, uint32_t last) {
 
 // Rounds a run to a 16-bit dtype and back.
 static void round_run(float *x, size_t n, uint32_t dtype) {
-    if (dtype == DTYPE_F16) for (size_t i = 0; i < n; i++) x[i] = f16_value(f16_bits(x[i]));
-    if (dtype == DTYPE_BF16) for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
+    if (dtype == DTYPE_F16)
+        for (size_t i = 0; i < n; i++) x[i] = f16_value(f16_bits(x[i]));
+    if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < n; i++) x[i] = bf16_value(bf16_bits(x[i]));
 }
 
 // y = x * scale * weight; the dtype is a constant at every call.
@@ -140,8 +142,7 @@ static const uint8_t *x_row(const Call *call, uint32_t b, uint32_t h, uint32_t t
 }
 
 // Rotates pairs first .. first + n - 1 of one row, whose sines and cosines are given.
-static void rotate(const Call *call, const uint8_t *x, size_t to, size_t first, size_t n, const float *sines,
-                   const float *cosines) {
+static void rotate(const Call *call, const uint8_t *x, size_t to, size_t first, size_t n, const float *sines, const float *cosines) {
     PUSH(RopePush);
     uint32_t dtype = call->spec[1];
     size_t step = call->spec[2] ? 2 : 1, other = call->spec[2] ? 1 : p->rope_dims / 2, from = first * step;

@@ -34,9 +34,7 @@ static bool next_run(const Logits *row, Run *run) {
 }
 
 // Whether any of the four logits at x reaches `least`, or is NaN.
-INLINE bool any_reaches(const float *x, float least) {
-    return !__builtin_reduce_and(f4_load(x) < least);
-}
+INLINE bool any_reaches(const float *x, float least) { return !__builtin_reduce_and(f4_load(x) < least); }
 
 static uint32_t key_of(float x) { return ordered_key(float_bits(x), DTYPE_F32); }
 static float value_of(uint32_t key) { return bits_float(key >> 31 ? key & 0x7fffffffu : ~key); }
@@ -150,8 +148,7 @@ typedef struct Thresholds {
     uint32_t ties; // how many elements equal to count_key pass
 } Thresholds;
 
-static Thresholds find_thresholds(const Logits *row, const struct SamplePush *p, float most, bool by_count,
-                                  bool by_mass) {
+static Thresholds find_thresholds(const Logits *row, const struct SamplePush *p, float most, bool by_count, bool by_mass) {
     Histogram h;
     Select k = {.wanted = by_count}, m = {.wanted = by_mass};
     for (uint32_t bins = NEAR_BINS;; bins = SAMPLE_BINS) { // nearly always the nearest bins suffice

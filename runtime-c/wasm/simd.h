@@ -168,7 +168,8 @@ static inline void load_run(float *to, const uint8_t *a, size_t first, size_t n,
 // Four consecutive floats to a float dtype.
 INLINE void store_four(uint8_t *a, size_t first, uint32_t dtype, f4 x) {
     if (dtype == DTYPE_F32) f4_store((float *)a + first, x);
-    else for (int i = 0; i < 4; i++) store_float(a, first + i, dtype, x[i]);
+    else
+        for (int i = 0; i < 4; i++) store_float(a, first + i, dtype, x[i]);
 }
 
 INLINE uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -6,9 +6,7 @@
  */
 
 import * as mx from "../../mod.ts";
-import { encodeSlots } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { Lowering } from "../../src/schedule/plan/context.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { options } from "../../src/schedule/plan/options.ts";
 import { FORCED, type Form, formOf } from "./sequences.ts";

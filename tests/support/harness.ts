@@ -11,6 +11,7 @@ import { assertEquals } from "@std/assert";
 import { type Backend, encodeSlots, type Slot } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import {
+  bufferOf,
   type KernelName,
   type KernelRow,
   KERNELS,
@@ -86,7 +87,7 @@ export function encodePlan(slots: number, dispatches: readonly Dispatch[]): Uint
 /** Runs `kernel` once; the arrays of written buffers then hold its output. */
 export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun): void {
   const row: KernelRow = KERNELS[kernel];
-  const names = row.buffers.map((b) => b.name);
+  const names = row.buffers.map((text) => bufferOf(text).name);
   for (const name of Object.keys(run.buffers)) {
     if (!names.includes(name)) throw new RangeError(`${kernel} has no buffer ${name}`);
   }
@@ -98,7 +99,7 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
   const groups = run.grid ?? Math.max(1, Math.ceil((run.items ?? 1) / threads));
 
   const bound: { name: string; bytes: Uint8Array; slot: Slot }[] = [];
-  const buffers = row.buffers.map(({ name }): readonly [number, number] | undefined => {
+  const buffers = row.buffers.map(bufferOf).map(({ name }): readonly [number, number] | undefined => {
     const array = run.buffers[name];
     if (!array) return undefined;
     const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
@@ -126,7 +127,7 @@ export function runKernel(backend: Backend, kernel: KernelName, run: KernelRun):
         [],
         `${kernel} wrote outside of ${name}, ${bytes.length} bytes, on ${backend.name}`,
       );
-      if (row.buffers.find((b) => b.name === name)?.write) bytes.set(after.subarray(FRONT, end));
+      if (row.buffers.map(bufferOf).find((b) => b.name === name)?.write) bytes.set(after.subarray(FRONT, end));
     }
   } finally {
     backend.release(plan);

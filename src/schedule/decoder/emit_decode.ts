@@ -21,7 +21,6 @@ import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
 import {
-  type Accumulators,
   type DecoderSizes,
   type DecoderSpec,
   kernel,

@@ -9,7 +9,7 @@
 
 import type { Backend, PlanHandle } from "../../backend/backend.ts";
 import { devices, environment, getBackend } from "../../backend/devices.ts";
-import { type KernelName, type KernelRow, KERNELS } from "../../backend/kernels.ts";
+import { bufferOf, type KernelName, type KernelRow, KERNELS } from "../../backend/kernels.ts";
 import type { OpName } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { onFallback } from "../../backend/explain.ts";
@@ -96,9 +96,9 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
 function movedBytes({ kernel, values }: DispatchSource): number {
   const [, few] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
   const { buffers, columns } = KERNELS[kernel] as KernelRow;
-  const skipped = buffers.some(({ name }, i) => name === "indices" && !values[i]) ? undefined : few; // then it takes all rows
+  const skipped = buffers.some((text, i) => bufferOf(text).name === "indices" && !values[i]) ? undefined : few; // then it takes all rows
   return values.reduce((sum, value, i) => {
-    const { name } = buffers[i] ?? columns[(i - buffers.length) % columns.length];
+    const { name } = bufferOf(buffers[i] ?? columns[(i - buffers.length) % columns.length]);
     if (!value || skipped?.includes(name)) return sum;
     return sum + sizeOf(value.shape.filter((_, d) => value.strides[d] !== 0)) * value.dtype.bytes;
   }, 0);
