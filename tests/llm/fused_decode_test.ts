@@ -234,7 +234,7 @@ for (const device of DEVICES) {
             assertEquals(found, greedy.slice(0, most));
           }
         });
-        const phases = ["qkv", "attend", "mlp", "greedy"].map((phase) => `decode_${phase}_${accumulators}`);
+        const phases = ["qkv", "attention", "mlp", "greedy"].map((phase) => `decode_${phase}_${accumulators}`);
         for (const kernel of fast === "barriers" ? phases : ["decode_layers", "decode_greedy_poll"]) {
           assert((kernels as Set<string>).has(kernel), [...kernels].join());
         }

@@ -45,15 +45,15 @@ export function walkOf(capacity: number): { readonly unroll: number; readonly ro
   return { unroll: Math.ceil(positions / Math.max(2, Math.ceil(positions / MOST_POSITIONS))), rounds: 65536 };
 }
 
-/** Threads that bring the next layer's weights near in the kernel of all layers, and the most bytes of a layer that stay near. */
+/** Prefetch threads of the kernel of all layers, and the most bytes of a layer that the caches keep. */
 const PREFETCH_THREADS = 64;
 const MOST_PREFETCHED = 1 << 17;
-/** Positions that a thread has in flight at most where a workgroup has helpers. */
+/** Positions that a thread has in flight at most where a workgroup has prefetch threads. */
 const MOST_WITH_PREFETCH = 6;
 
 /**
- * Helpers in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay near are
- * better read once; and helpers stand at barriers of their own, which not every device counts as the same.
+ * Prefetch threads in the kernel of all layers. A walk with many positions at once needs all registers; weights that do not stay in
+ * the cache are better read once; and prefetch warps wait at barriers of their own, which not every device counts as the same.
  */
 export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backend: Backend): number {
   const { limits } = backend;
@@ -66,7 +66,7 @@ export function prefetchThreads({ sizes: s }: DecoderSpec, unroll: number, backe
     : 0;
 }
 
-/** Workgroups of qkv, attend and mlp. */
+/** Workgroups of qkv, attention and mlp. */
 export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
   return kvHeads * headDim / 8;
 }
