@@ -16,16 +16,25 @@ import { loopSteps } from "../support/steps.ts";
 const LIMIT = 1e-7;
 /** Where the CPU rounds activations to integers and its cache to float16. */
 const ROUNDED = 1e-5;
+/** Activations in 16 bits, and what that costs. */
+const HALVES = [[mx.float16, 1e-5], [mx.bfloat16, 1e-3]] as const;
 const DEVICES = testDevices(); // opens the library here: a test that did would seem to leak it
+/** Software Vulkan drivers, which are too slow for everything. */
+const SOFTWARE = new Set(mx.devices().filter(({ type }) => type === "cpu").map(({ name }) => name));
 const GOLDEN = familyGolden();
 
 /** Distances from the reference of each way to compute. */
-async function errors(device: string, dir: string, golden: Float32Array): Promise<Record<string, number>> {
+async function errors(
+  device: string,
+  dtype: mx.Dtype,
+  dir: string,
+  golden: Float32Array,
+): Promise<Record<string, number>> {
   mx.setDefaultDevice(device);
   const before = mx.getActiveMemory();
-  const { model } = await mx.lm.load(dir, { device });
+  const { model } = await mx.lm.load(dir, { device, dtype });
   const logits = (ids: readonly number[], cache: mx.lm.KvCache, first: number, rows?: mx.Tensor): number[] => {
-    using out = mx.tidy(() => model.forward(mx.array([ids], mx.int32), cache, rows));
+    using out = mx.tidy(() => model.forward(mx.array([ids], mx.int32), cache, rows).astype(mx.float32));
     return [...keptLogits(out.toTypedArray() as Float32Array, first)];
   };
   const [prompt, rest] = [FAMILY_IDS.slice(0, PROMPT), FAMILY_IDS.slice(PROMPT)];
@@ -56,14 +65,17 @@ for (const [i, { name, shape, format }] of FAMILY_CASES.entries()) {
     const folder = await Deno.makeTempDir();
     const dir = `${folder}/model`;
     await writeModel(dir, shape, format);
-    const compare = async (device: string, limit: number): Promise<void> => {
-      for (const [way, error] of Object.entries(await errors(device, dir, GOLDEN[i]))) {
+    const compare = async (device: string, limit: number, dtype: mx.Dtype = mx.float32): Promise<void> => {
+      for (const [way, error] of Object.entries(await errors(device, dtype, dir, GOLDEN[i]))) {
         assert(error <= limit, `${way}: NMSE ${error}`);
       }
     };
     for (const device of DEVICES) {
       const limit = device === "wasm" ? ROUNDED : LIMIT;
       await t.step(`on ${device}`, () => compare(device, limit));
+      for (const [dtype, limit] of SOFTWARE.has(device) ? [] : HALVES) {
+        await t.step(`on ${device} with ${dtype.name} activations`, () => compare(device, limit, dtype));
+      }
       if (device === "wasm") continue;
       await t.step(`on ${device}, fused where the kernels serve it`, async () => {
         const { regions } = options;

@@ -93,6 +93,18 @@ Deno.test("each of the tokens that generation_config.json of a Llama checkpoint 
     assertEquals((await generated()).at(-1)?.finishReason, "length");
   }));
 
+Deno.test("several conversations with a Llama model go on together as each does alone", () =>
+  withLlama({ ...SHAPE, config: { ...SHAPE.config, attention_bias: true, mlp_bias: true } }, async (dir) => {
+    const { model, tokenizer } = await mx.lm.load(dir, { device: DEVICE });
+    using _ = model;
+    const prompts = [...GOLDEN.conversations, GOLDEN.ids[3]];
+    const options = { maxTokens: 6 };
+    const together = await mx.lm.batchGenerate(model, tokenizer, prompts, options);
+    const alone: string[] = [];
+    for (const prompt of prompts) alone.push(await mx.lm.generate(model, tokenizer, prompt, options));
+    assertEquals(together.texts, alone);
+  }));
+
 /** Writes the tensors of a model anew, with changes. */
 function rewrite(dir: string, change: (tensors: Record<string, mx.Tensor>) => void): void {
   mx.withDevice(DEVICE, () =>
