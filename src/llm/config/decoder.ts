@@ -10,8 +10,8 @@ import type { Fields } from "./fields.ts";
 import { MAX_POSITION, type ModelConfig, readModelConfig } from "./model.ts";
 import { readRope, type RopeConfig } from "./rope.ts";
 
-/** Sizes of a decoder. */
-export interface DecoderSizes {
+/** Sizes of a model. */
+export interface ModelSizes {
   /** Features of a token between the layers. */
   readonly hiddenSize: number;
   /** Features inside of the feed-forward part. */
@@ -30,7 +30,7 @@ export interface DecoderSizes {
 export type Activation = "silu" | "gelu" | "geluTanh";
 
 /** A pre-norm decoder with rotary positions and a gated feed-forward part. */
-export interface DecoderConfig extends ModelConfig, DecoderSizes, RopeConfig {
+export interface DecoderConfig extends ModelConfig, ModelSizes, RopeConfig {
   /** Added to the mean square of what is normalised. */
   readonly rmsNormEps: number;
   /** The gate's function. */
@@ -110,7 +110,7 @@ export function refuseWindow(fields: Fields, context: number): void {
   if (window < context) fields.problem(`"sliding_window" is ${window}, which is not supported`);
 }
 
-function readSizes(fields: Fields, defaults: DecoderDefaults): DecoderSizes {
+function readSizes(fields: Fields, defaults: DecoderDefaults): ModelSizes {
   const hiddenSize = fields.count("hidden_size", MAX_SIZE);
   const intermediateSize = fields.count("intermediate_size", MAX_SIZE);
   const layers = fields.count("num_hidden_layers", MAX_LAYERS);
