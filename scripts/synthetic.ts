@@ -1,7 +1,7 @@
 /**
  * Model directories with random weights and the exact files, names, shapes and dtypes of a real model.
  *
- * Weights are scaled by their fan-in, norms lie near 1 and the embedding gives logits a spread of about 3, so that
+ * Weights are scaled by their fan-in, norms lie near 1, biases near 0 and the embedding gives logits a spread of about 3, so that
  * activations stay finite and the choice of a token is never a tie. Equal descriptions write equal files.
  *
  * @module
@@ -9,35 +9,16 @@
 
 import { bfloat16Bits, float16Bits } from "../src/graph/dtype.ts";
 import { qwen3Tokenizer } from "./qwen3_tokenizer.ts";
+import {
+  biasesOf,
+  config,
+  familyOf,
+  hasQwenVocabulary,
+  type ModelFormat,
+  type ModelShape,
+} from "./synthetic_config.ts";
 
-/** Sizes of a model. */
-export interface ModelShape {
-  readonly hidden: number;
-  readonly intermediate: number;
-  readonly layers: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  /** Whether the embedding is the head too. */
-  readonly tied: boolean;
-  readonly vocab: number;
-}
-
-/** How weights are stored. */
-export interface ModelFormat {
-  /** Bits of a weight: 2, 3, 4, 5, 6, 8, or 16 for dense ones. Default 4. */
-  readonly bits?: number;
-  /** Weights that share a scale. Default 128. */
-  readonly groupSize?: number;
-  /** Dtype of scales, biases, norms and dense weights. Default BF16. */
-  readonly dtype?: "BF16" | "F16";
-  /** Other bits and groups of single modules, by path; `false` leaves a module dense. */
-  readonly overrides?: Readonly<Record<string, { readonly bits: number; readonly groupSize: number } | false>>;
-  /** Most bytes of a file. Default 5e9. */
-  readonly shardBytes?: number;
-  /** Seed of the weights. Default 0. */
-  readonly seed?: number;
-}
+export { type ModelFormat, type ModelShape, SHAPES } from "./synthetic_config.ts";
 
 /** What was written. */
 export interface Written {
@@ -47,29 +28,10 @@ export interface Written {
   readonly ownTokenizer: boolean;
 }
 
-/** The published sizes, and small ones for tests. */
-export const SHAPES: Readonly<Record<string, ModelShape>> = {
-  "tiny": shape(256, 768, 2, 4, 2, true, 4096),
-  "small": shape(512, 1536, 8, 8, 4, true, 4096),
-  "qwen3-0.6b": shape(1024, 3072, 28, 16, 8, true, 151936),
-  "qwen3-1.7b": shape(2048, 6144, 28, 16, 8, true, 151936),
-  "qwen3-4b": shape(2560, 9728, 36, 32, 8, true, 151936),
-  "qwen3-8b": shape(4096, 12288, 36, 32, 8, false, 151936),
-};
-
 const TINY = new URL("../examples/models/tiny-qwen3/", import.meta.url);
-
-function shape(
-  hidden: number,
-  intermediate: number,
-  layers: number,
-  heads: number,
-  kvHeads: number,
-  tied: boolean,
-  vocab: number,
-): ModelShape {
-  return { hidden, intermediate, layers, heads, kvHeads, headDim: 128, tied, vocab };
-}
+/** Ids that end a message and a text, by the tokenizers of Qwen3 and of the embedded model. */
+const QWEN_ENDS: readonly number[] = [151645, 151643];
+const TINY_ENDS: readonly number[] = [4091, 4089];
 
 /** A tensor to write: its bytes come from `fill` in pieces. */
 interface Row {
@@ -89,8 +51,10 @@ export async function writeModel(out: string, shape: ModelShape, format: ModelFo
   try {
     const rows = describe(shape, format);
     const bytes = await writeWeights(unfinished, rows, format.shardBytes ?? 5e9);
-    await writeJson(`${unfinished}/config.json`, config(shape, format));
     const ownTokenizer = await writeTokenizer(unfinished, shape);
+    const ends = ownTokenizer ? QWEN_ENDS : TINY_ENDS;
+    await writeJson(`${unfinished}/config.json`, config(shape, format, ends));
+    await writeGeneration(unfinished, ends);
     await Deno.rename(unfinished, out);
     return { tensors: rows.length, bytes, ownTokenizer };
   } catch (error) {
@@ -128,20 +92,28 @@ function describe(shape: ModelShape, format: ModelFormat): Row[] {
   const norm = (path: string, size: number) => floats(`${path}.weight`, [size], 0.9, 1.1);
 
   const { hidden, intermediate, layers, heads, kvHeads, headDim, tied, vocab } = shape;
+  const { qkNorm } = familyOf(shape);
+  const biases = biasesOf(shape);
   matrix("model.embed_tokens", vocab, hidden, 3);
   for (let i = 0; i < layers; i++) {
     const layer = `model.layers.${i}`;
+    const linear = (module: string, outputs: number, inputs: number) => {
+      matrix(`${layer}.${module}`, outputs, inputs);
+      if (biases.has(module)) floats(`${layer}.${module}.bias`, [outputs], -0.5, 0.5);
+    };
     norm(`${layer}.input_layernorm`, hidden);
-    matrix(`${layer}.self_attn.q_proj`, heads * headDim, hidden);
-    matrix(`${layer}.self_attn.k_proj`, kvHeads * headDim, hidden);
-    matrix(`${layer}.self_attn.v_proj`, kvHeads * headDim, hidden);
-    matrix(`${layer}.self_attn.o_proj`, hidden, heads * headDim);
-    norm(`${layer}.self_attn.q_norm`, headDim);
-    norm(`${layer}.self_attn.k_norm`, headDim);
+    linear("self_attn.q_proj", heads * headDim, hidden);
+    linear("self_attn.k_proj", kvHeads * headDim, hidden);
+    linear("self_attn.v_proj", kvHeads * headDim, hidden);
+    linear("self_attn.o_proj", hidden, heads * headDim);
+    if (qkNorm) {
+      norm(`${layer}.self_attn.q_norm`, headDim);
+      norm(`${layer}.self_attn.k_norm`, headDim);
+    }
     norm(`${layer}.post_attention_layernorm`, hidden);
-    matrix(`${layer}.mlp.gate_proj`, intermediate, hidden);
-    matrix(`${layer}.mlp.up_proj`, intermediate, hidden);
-    matrix(`${layer}.mlp.down_proj`, hidden, intermediate);
+    linear("mlp.gate_proj", intermediate, hidden);
+    linear("mlp.up_proj", intermediate, hidden);
+    linear("mlp.down_proj", hidden, intermediate);
   }
   norm("model.norm", hidden);
   if (!tied) matrix("lm_head", vocab, hidden, 3);
@@ -238,49 +210,12 @@ async function writeJson(path: string, value: unknown): Promise<void> {
   await Deno.writeTextFile(path, JSON.stringify(value, null, 2));
 }
 
-function config(shape: ModelShape, format: ModelFormat): Record<string, unknown> {
-  const { bits = 4, groupSize = 128, dtype = "BF16", overrides = {} } = format;
-  const real = shape.vocab > 100_000;
-  const modules = Object.entries(overrides).map(([path, own]) =>
-    [path, own && { group_size: own.groupSize, bits: own.bits }] as const
-  );
-  const quantization = { group_size: groupSize, bits, ...Object.fromEntries(modules) };
-  return {
-    architectures: ["Qwen3ForCausalLM"],
-    attention_bias: false,
-    attention_dropout: 0.0,
-    bos_token_id: real ? 151643 : 4089,
-    eos_token_id: real ? 151645 : 4091,
-    head_dim: shape.headDim,
-    hidden_act: "silu",
-    hidden_size: shape.hidden,
-    initializer_range: 0.02,
-    intermediate_size: shape.intermediate,
-    max_position_embeddings: 40960,
-    max_window_layers: shape.layers,
-    model_type: "qwen3",
-    num_attention_heads: shape.heads,
-    num_hidden_layers: shape.layers,
-    num_key_value_heads: shape.kvHeads,
-    ...(bits === 16 ? {} : { quantization, quantization_config: quantization }),
-    rms_norm_eps: 1e-6,
-    rope_scaling: null,
-    rope_theta: 1000000,
-    sliding_window: null,
-    tie_word_embeddings: shape.tied,
-    torch_dtype: dtype === "BF16" ? "bfloat16" : "float16",
-    use_cache: true,
-    use_sliding_window: false,
-    vocab_size: shape.vocab,
-  };
-}
-
 /**
  * The tokenizer of Qwen3 where its package can be had and the vocabulary is its own, else that of the embedded model.
  * Returns whether it is the former.
  */
 async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> {
-  const files = shape.vocab > 100_000 ? await qwen3Tokenizer().catch(() => undefined) : undefined;
+  const files = hasQwenVocabulary(shape) ? await qwen3Tokenizer().catch(() => undefined) : undefined;
   if (files !== undefined) {
     await writeJson(`${dir}/tokenizer.json`, files.tokenizer);
     await writeJson(`${dir}/tokenizer_config.json`, files.config);
@@ -289,7 +224,10 @@ async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> 
       await Deno.copyFile(new URL(name, TINY), `${dir}/${name}`);
     }
   }
-  const [eos, end] = files === undefined ? [4091, 4089] : [151645, 151643];
+  return files !== undefined;
+}
+
+async function writeGeneration(dir: string, [eos, end]: readonly number[]): Promise<void> {
   await writeJson(`${dir}/generation_config.json`, {
     bos_token_id: end,
     do_sample: true,
@@ -299,5 +237,4 @@ async function writeTokenizer(dir: string, shape: ModelShape): Promise<boolean> 
     top_k: 20,
     top_p: 0.95,
   });
-  return files !== undefined;
 }

@@ -315,7 +315,10 @@ Deno.test("generate.ts names what is wrong with a model in one line and exits wi
   const cases: readonly (readonly [Record<string, string | Uint8Array | undefined>, string])[] = [
     [{ "config.json": undefined }, "config.json does not exist"],
     [{ "config.json": edited({ hidden_size: undefined }) }, '"hidden_size" is missing'],
-    [{ "config.json": edited({ model_type: "mystery" }) }, 'model_type "mystery" is not known: known are qwen3'],
+    [
+      { "config.json": edited({ model_type: "mystery" }) },
+      'model_type "mystery" is not known: known are llama, mistral, qwen2, qwen3',
+    ],
     [{ "config.json": edited({ hidden_size: 512 }) }, "do not fit config.json"],
     [{ "config.json": edited({ num_hidden_layers: 9 }) }, "are missing: model.layers.8"],
     [{ "config.json": edited({ num_hidden_layers: 7 }) }, 'are not part of the model: "model.layers.7'],

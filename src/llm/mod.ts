@@ -33,7 +33,7 @@ export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } 
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
-export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config.ts";
+export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config/model.ts";
 export type { LanguageModel } from "./models/mod.ts";
 export type { DeviceLoop, TracedStep, TracedSteps } from "../array/loop.ts";
 export { LlmError, type LlmErrorCode } from "./error.ts";

@@ -13,7 +13,7 @@ import * as mx from "../array/mod.ts";
 import { MAX_TENSORS } from "../array/safetensors.ts";
 import { untrack } from "../array/tracking.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
-import type { ModelConfig, Quantization } from "./config.ts";
+import type { ModelConfig, Quantization } from "./config/model.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
 import type { Sums } from "./verify.ts";

@@ -3,9 +3,12 @@
  */
 
 import { assertEquals, assertThrows } from "@std/assert";
-import { Fields, readGenerationConfig } from "../../src/llm/config.ts";
+import { Fields } from "../../src/llm/config/fields.ts";
+import { readGenerationConfig } from "../../src/llm/config/model.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { describeModel } from "../../src/llm/models/mod.ts";
+import * as llama from "../../src/llm/models/llama.ts";
+import * as qwen2 from "../../src/llm/models/qwen2.ts";
 import { readArgs } from "../../src/llm/models/qwen3.ts";
 import { TINY_DIR } from "../support/models.ts";
 
@@ -50,7 +53,8 @@ Deno.test("readArgs() names every field that is absent or wrong", () => {
   );
   wrong({ num_attention_heads: 3 }, '"num_attention_heads" 3 is not a multiple of "num_key_value_heads" 2');
   wrong({ head_dim: 127 }, '"head_dim" is 127, expected an even number');
-  wrong({ hidden_act: "gelu" }, '"hidden_act" is "gelu": only "silu" is supported');
+  wrong({ hidden_act: "relu" }, '"hidden_act" is "relu": supported are "silu", "swish", "gelu", ');
+  wrong({ hidden_act: "" }, '"hidden_act" is "": supported are');
   wrong({ attention_bias: true }, '"attention_bias" is true, which is not supported');
   wrong({ num_hidden_layers: 2 ** 31 }, '"num_hidden_layers" is 2147483648, expected a whole number from 1 to 1000');
   wrong({ rope_scaling: "x" }, '"rope_scaling" is "x", expected an object');
@@ -106,7 +110,7 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
   );
   wrong(
     { rope_scaling: { type: "dynamic", factor: 2 } },
-    '"rope_scaling" has type "dynamic": supported are "default", "linear" and "yarn"',
+    '"rope_scaling" has type "dynamic": supported are "default", "linear", "yarn", "llama3"',
   );
   wrong({ rope_scaling: { type: "linear" } }, '"rope_scaling.factor" is missing, expected a positive number');
   for (const factor of [0, -2, "4"]) {
@@ -128,12 +132,115 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
   wrong(parameters, '"rope_parameters.rope_theta" is -1, expected a positive number');
 });
 
+/** Scaling as the configs of Llama 3.1 have it. */
+const LLAMA3 = {
+  rope_type: "llama3",
+  factor: 8,
+  low_freq_factor: 1,
+  high_freq_factor: 4,
+  original_max_position_embeddings: 8192,
+};
+
+Deno.test("readArgs() reads the rope scaling of Llama 3 and refuses what does not fit", () => {
+  const expected = {
+    type: "llama3",
+    factor: 8,
+    lowFreqFactor: 1,
+    highFreqFactor: 4,
+    originalMaxPositionEmbeddings: 8192,
+  } as const;
+  assertEquals(read({ rope_scaling: LLAMA3 }).ropeScaling, expected);
+  assertEquals(read({ rope_scaling: { rope_type: "llama3", factor: 8 } }).ropeScaling, expected);
+  wrong({ rope_scaling: { rope_type: "llama3" } }, '"rope_scaling.factor" is missing, expected a positive number');
+  for (const name of ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]) {
+    for (const value of [0, -1, "8", 1e300, null]) {
+      if (value === null && name !== "factor") continue; // absent
+      const message = `"rope_scaling.${name}" is ${
+        value === null ? "missing" : JSON.stringify(value)
+      }, expected a positive`;
+      wrong({ rope_scaling: { ...LLAMA3, [name]: value ?? undefined } }, message);
+    }
+  }
+  wrong(
+    { rope_scaling: { ...LLAMA3, low_freq_factor: 8 } },
+    '"rope_scaling.high_freq_factor" is 4, below "low_freq_factor" 8',
+  );
+});
+
+/** What configs of Llama and Qwen2 have at least. */
+const LEAST = {
+  model_type: "llama",
+  hidden_size: 192,
+  intermediate_size: 256,
+  num_hidden_layers: 2,
+  num_attention_heads: 6,
+  num_key_value_heads: 2,
+  rms_norm_eps: 1e-5,
+  max_position_embeddings: 4096,
+  tie_word_embeddings: false,
+  vocab_size: 300,
+};
+
+/** A family's reader on {@link LEAST} with changes. */
+function reads(
+  family: { readArgs: typeof readArgs },
+  change: Record<string, unknown> = {},
+): ReturnType<typeof readArgs> {
+  return family.readArgs(new Fields({ ...LEAST, ...change }, "config.json"));
+}
+
+/** How a config is refused. */
+function refused(family: { readArgs: typeof readArgs }, change: Record<string, unknown>, message: string): void {
+  assertThrows(() => reads(family, change), LlmError, message);
+}
+
+Deno.test("readArgs() of Llama takes mlx-lm's defaults and says where biases are", () => {
+  const args = reads(llama, { num_key_value_heads: undefined, head_dim: null });
+  assertEquals([args.headDim, args.kvHeads, args.ropeTheta, args.ropeScaling], [32, 6, 1e4, { type: "default" }]);
+  assertEquals([args.qkNorm, args.qkvBias, args.outputBias, args.mlpBias], [false, false, false, false]);
+  const biased = reads(llama, { attention_bias: true, mlp_bias: true, head_dim: 64, hidden_act: "gelu_pytorch_tanh" });
+  assertEquals([biased.qkvBias, biased.outputBias, biased.mlpBias], [true, true, true]);
+  assertEquals([biased.headDim, biased.activation], [64, "geluTanh"]);
+  const nested = { rope_theta: 500000, ...LLAMA3 };
+  assertEquals(reads(llama, { rope_parameters: nested }).ropeTheta, 500000);
+  assertEquals(reads(llama, { rope_parameters: nested }).ropeScaling.type, "llama3");
+});
+
+Deno.test("readArgs() of Llama refuses windows, sliding layers and head sizes that do not come out even", () => {
+  assertEquals(reads(llama, { sliding_window: null, layer_types: ["full_attention", "full_attention"] }).layers, 2);
+  assertEquals(reads(llama, { sliding_window: 4096 }).layers, 2); // as long as the context
+  refused(llama, { sliding_window: 1024 }, 'config.json: "sliding_window" is 1024, which is not supported');
+  refused(llama, { sliding_window: "x" }, '"sliding_window" is "x", expected a whole number');
+  const types = ["full_attention", "sliding_attention"];
+  refused(llama, { layer_types: types }, '"layer_types" has "sliding_attention": supported is "full_attention"');
+  refused(llama, { layer_types: "x\n" }, '"layer_types" has "x\\n": supported is');
+  refused(llama, { rope_traditional: true }, '"rope_traditional" is true, which is not supported');
+  refused(llama, { attention_bias: 1 }, '"attention_bias" is 1, expected true or false');
+  refused(llama, { hidden_size: 100 }, '"head_dim" is 16.666666666666668, expected an even number');
+  refused(
+    llama,
+    { hidden_size: 2 ** 20, num_attention_heads: 2 },
+    '"head_dim" is 524288, expected an even number up to 4096',
+  );
+  refused(llama, { hidden_size: "x" }, 'config.json: "hidden_size" is "x", expected a whole number from 1 to 1048576');
+  refused(llama, { num_key_value_heads: 4 }, '"num_attention_heads" 6 is not a multiple of "num_key_value_heads" 4');
+  refused(llama, { tie_word_embeddings: undefined }, '"tie_word_embeddings" is missing');
+});
+
+Deno.test("readArgs() of Qwen2 has biases of queries, keys and values and no window", () => {
+  const args = reads(qwen2, { sliding_window: 1024, use_sliding_window: false, max_position_embeddings: undefined });
+  assertEquals([args.headDim, args.ropeTheta, args.maxPositionEmbeddings], [32, 1e6, 32768]);
+  assertEquals([args.qkNorm, args.qkvBias, args.outputBias, args.mlpBias], [false, true, false, false]);
+  refused(qwen2, { use_sliding_window: true }, '"use_sliding_window" is true, which is not supported');
+  refused(qwen2, { num_key_value_heads: undefined }, '"num_key_value_heads" is missing');
+});
+
 Deno.test("describeModel() lists the known types when the type is not one", () => {
   const describe = (text: string) => describeModel(Fields.parse(text, "dir/config.json"), "dir/config.json");
   assertThrows(
     () => describe('{"model_type": "llama5"}'),
     LlmError,
-    'dir/config.json: model_type "llama5" is not known: known are qwen3',
+    'dir/config.json: model_type "llama5" is not known: known are llama, mistral, qwen2, qwen3',
   );
   assertThrows(() => describe('{"model_type": "constructor"}'), LlmError, "is not known");
   assertThrows(() => describe("{}"), LlmError, 'dir/config.json: "model_type" is missing');

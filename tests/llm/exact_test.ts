@@ -4,28 +4,21 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { closeDevices } from "../../src/backend/devices.ts";
+import { withExactCpu } from "../support/exact.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
 import { nmse } from "../support/oracle.ts";
 
 const { generate, KvCache, load, streamGenerate } = mx.lm;
 const IDS = GOLDEN[0].ids;
 
-/** Runs with a CPU device that was opened under VKMX_EXACT=1. */
-async function exactly(run: (model: mx.lm.LanguageModel, tokenizer: mx.lm.Tokenizer) => Promise<void>): Promise<void> {
-  closeDevices();
-  const before = Deno.env.get("VKMX_EXACT");
-  Deno.env.set("VKMX_EXACT", "1");
-  try {
+/** Runs with the embedded model on the CPU under VKMX_EXACT=1. */
+function exactly(run: (model: mx.lm.LanguageModel, tokenizer: mx.lm.Tokenizer) => Promise<void>): Promise<void> {
+  return withExactCpu(async () => {
     mx.setDefaultDevice("wasm");
     const { model, tokenizer } = await load(TINY_DIR, { device: "wasm" });
     await run(model, tokenizer);
     model[Symbol.dispose]();
-  } finally {
-    closeDevices();
-    if (before === undefined) Deno.env.delete("VKMX_EXACT");
-    else Deno.env.set("VKMX_EXACT", before);
-  }
+  });
 }
 
 Deno.test("VKMX_EXACT=1 gives the reference logits and continuations", () =>

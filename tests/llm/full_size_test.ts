@@ -7,12 +7,11 @@
 import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { modelFolder } from "../../scripts/bench/compare.ts";
-import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { StepCache } from "../../src/llm/kv_cache.ts";
 import { testDevices } from "../support/devices.ts";
 import { fullSizeGolden, IDS, keptLogits, PROMPT, STEPS } from "../support/full_size.ts";
 import { nmse } from "../support/oracle.ts";
+import { loopSteps } from "../support/steps.ts";
 
 /** Sequences that are decoded together. */
 const SEQUENCES = 3;
@@ -43,10 +42,11 @@ for (const device of testDevices()) {
           return keptLogits(floats(logits), 0);
         });
         const whole = nmse(prompt, golden.subarray(0, split));
-        const [single] = await steps(model, caches[0], 1);
+        const steps = { ids: IDS, keep: keptLogits };
+        const [single] = await loopSteps(model, caches[0], steps);
         caches[0].trim(STEPS);
         const together = mx.lm.KvCache.stack(caches);
-        const several = await steps(model, together, SEQUENCES);
+        const several = await loopSteps(model, together, { ...steps, sequences: SEQUENCES });
         together.dispose();
         model[Symbol.dispose]();
         const errors = [single, ...several].map((logits) => nmse(logits, golden.subarray(split)));
@@ -68,41 +68,6 @@ function cacheOf(model: mx.lm.LanguageModel, dtype: mx.Dtype): mx.lm.KvCache {
   const { maxPositionEmbeddings: limit } = model.config;
   const options = { layers: own.keys.length, batch, heads, headDim: blocks * keys, blocks: { keys, values }, limit };
   return new mx.lm.KvCache({ ...options, dtype });
-}
-
-/** Logits of the last tokens, one step of a loop each, of several sequences of the same tokens. */
-async function steps(model: mx.lm.LanguageModel, cache: mx.lm.KvCache, count: number): Promise<Float32Array[]> {
-  cache.reserve(STEPS);
-  const state = {
-    position: mx.full([count], PROMPT, mx.int32),
-    logits: mx.zeros([count, model.config.vocabSize]),
-    keys: cache.keys,
-    values: cache.values,
-  };
-  const ids = mx.array([...IDS], mx.int32);
-  mx.eval(ids);
-  const found = Array.from({ length: count }, (): number[] => []);
-  {
-    using loop = new DeviceLoop(state, ({ position, keys, values }) => {
-      const step = new StepCache(keys, values, position);
-      const logits = model.forward(mx.take(ids, position).reshape([count, 1]), step).reshape([count, -1]).astype(
-        mx.float32,
-      );
-      return { position: mx.add(position, 1), logits, keys: step.keys, values: step.values };
-    });
-    for (let i = 0; i < STEPS; i++) {
-      loop.run();
-      await loop.done();
-      const logits = floats(state.logits);
-      found.forEach((of, row) => {
-        const width = logits.length / count;
-        of.push(...keptLogits(logits.subarray(row * width, (row + 1) * width), PROMPT + i));
-      });
-    }
-  }
-  cache.advance(STEPS);
-  mx.dispose([state.position, state.logits, ids]);
-  return found.map((of) => Float32Array.from(of));
 }
 
 function floats(x: mx.Tensor): Float32Array {

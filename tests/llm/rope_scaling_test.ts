@@ -4,8 +4,8 @@
 
 import { assertAlmostEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import type { RopeScaling } from "../../src/llm/config.ts";
-import { Rope } from "../../src/llm/layers.ts";
+import type { RopeScaling } from "../../src/llm/config/rope.ts";
+import { Rope } from "../../src/llm/layers/rope.ts";
 import type { Weights } from "../../src/llm/weights.ts";
 import { testDevices } from "../support/devices.ts";
 
@@ -22,6 +22,16 @@ const CASES: readonly (readonly [RopeScaling, readonly number[]])[] = [
     { type: "linear", factor: 4 },
     [-0.08694, -0.42391, 0.17966, 0.36689, -0.49238, 0.47597, 0.76989, 0.87843,
      -0.88445, -0.66741, 1.07836, 1.35713, -1.57091, 1.86033, 1.86068, 1.88798],
+  ],
+  [ // a wavelength that stays, one between, two that are stretched
+    { type: "llama3", factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxPositionEmbeddings: 64 },
+    [0.32177, -0.17931, 0.21506, 0.37095, 0.38271, 0.61164, 0.76076, 0.87673,
+     0.51052, 0.21685, 1.1655, 1.36608, 1.72898, 1.96449, 1.80738, 1.88151],
+  ],
+  [
+    { type: "llama3", factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxPositionEmbeddings: 4096 },
+    [0.32177, 0.22514, -0.03813, 0.37095, 0.38271, -0.59629, 0.78965, 0.87673,
+     0.51052, 0.10443, 0.51172, 1.36608, 1.72898, -1.97366, 2.08881, 1.88151],
   ],
 ];
 

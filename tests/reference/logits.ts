@@ -2,24 +2,26 @@
  * Compares logits with the reference implementation (mlx_logits.py; needs Python with mlx and mlx-lm).
  *
  *     deno run -A tests/reference/logits.ts DIR [DEVICE …]     32 tokens of a model directory; all devices unless named
- *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16 and full-size.f16 anew
+ *     deno run -A tests/reference/logits.ts --golden           writes golden/model-shapes.f16, families.f32 and full-size.f16 anew
  *
  * @module
  */
 
 import * as mx from "../../mod.ts";
 import { modelFolder } from "../../scripts/bench/compare.ts";
-import { writeModel } from "../../scripts/synthetic.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
+import { FAMILY_CASES, FAMILY_IDS, keptLogits as keptOfFamily, PROMPT as FAMILY_PROMPT } from "../support/families.ts";
 import { IDS, keptLogits } from "../support/full_size.ts";
 import { nmse } from "../support/oracle.ts";
 import { sampledLogits, SHAPE_CASES, SHAPE_IDS } from "../support/model_shapes.ts";
 
-/** (positions, vocabulary) by the reference. */
-async function reference(dir: string, ids: readonly number[]): Promise<Float32Array> {
+/** (positions, vocabulary) by the reference, which reads `prompt` tokens at once and the others one by one. */
+async function reference(dir: string, ids: readonly number[], prompt = ids.length): Promise<Float32Array> {
   const out = await Deno.makeTempFile({ suffix: ".f32" });
   try {
     const script = new URL("mlx_logits.py", import.meta.url).pathname;
-    const { success } = await new Deno.Command("python3", { args: [script, dir, out, ids.join()] }).spawn().status;
+    const { success } = await new Deno.Command("python3", { args: [script, dir, out, ids.join(), `${prompt}`] }).spawn()
+      .status;
     if (!success) throw new Error("mlx_logits.py failed");
     return new Float32Array((await Deno.readFile(out)).buffer);
   } finally {
@@ -27,25 +29,42 @@ async function reference(dir: string, ids: readonly number[]): Promise<Float32Ar
   }
 }
 
-async function writeGolden(): Promise<void> {
+/** What `read` gives of synthetic models, one behind the other. */
+async function ofModels(
+  models: readonly { readonly shape: ModelShape; readonly format: ModelFormat }[],
+  read: (dir: string) => Promise<Float32Array>,
+): Promise<number[]> {
   const golden: number[] = [];
-  for (const { shape, format } of SHAPE_CASES) {
+  for (const { shape, format } of models) {
     const folder = await Deno.makeTempDir();
     try {
       await writeModel(`${folder}/model`, shape, format);
-      golden.push(...sampledLogits(await reference(`${folder}/model`, SHAPE_IDS)));
+      golden.push(...await read(`${folder}/model`));
     } finally {
       await Deno.remove(folder, { recursive: true });
     }
   }
-  await writeHalves("model-shapes.f16", golden);
+  return golden;
+}
+
+async function writeGolden(): Promise<void> {
+  const shapes = await ofModels(SHAPE_CASES, async (dir) => sampledLogits(await reference(dir, SHAPE_IDS)));
+  await writeHalves("model-shapes.f16", shapes);
+  const families = await ofModels(
+    FAMILY_CASES,
+    async (dir) => keptOfFamily(await reference(dir, FAMILY_IDS, FAMILY_PROMPT), 0),
+  );
+  await write("families.f32", Float32Array.from(families));
   const full = await reference(await modelFolder("qwen3-0.6b"), IDS);
   await writeHalves("full-size.f16", keptLogits(full, 0));
 }
 
 async function writeHalves(name: string, values: ArrayLike<number>): Promise<void> {
-  const bytes = new Uint8Array(Float16Array.from(values).buffer);
-  await Deno.writeFile(new URL(`../golden/${name}`, import.meta.url), bytes);
+  await write(name, Float16Array.from(values));
+}
+
+async function write(name: string, values: Float16Array | Float32Array): Promise<void> {
+  await Deno.writeFile(new URL(`../golden/${name}`, import.meta.url), new Uint8Array(values.buffer));
 }
 
 /** Prints how far all logits of one pass, and those of single steps behind a cache, are from the reference. */

@@ -6,7 +6,7 @@
 
 import type { TracedSteps } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
-import type { ModelConfig } from "../config.ts";
+import type { ModelConfig } from "../config/model.ts";
 import type { Cache, KvCache } from "../kv_cache.ts";
 
 /** What generation needs of a model. */

@@ -1,14 +1,19 @@
 /**
- * The models that can be loaded, by the "model_type" of config.json. A new one is a module like qwen3.ts and a row here.
+ * The models that can be loaded, by the "model_type" of config.json. A new one is a module like llama.ts and a row here.
  *
  * @module
  */
 
 import { quoted, shownPath } from "../../graph/error.ts";
-import type { Fields, ModelConfig } from "../config.ts";
+import type { DecoderConfig } from "../config/decoder.ts";
+import type { Fields } from "../config/fields.ts";
+import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
+import { DecoderModel } from "../layers/decoder_model.ts";
 import type { Weights } from "../weights.ts";
 import type { LanguageModel } from "./language_model.ts";
+import * as llama from "./llama.ts";
+import * as qwen2 from "./qwen2.ts";
 import * as qwen3 from "./qwen3.ts";
 
 export type { LanguageModel };
@@ -21,17 +26,19 @@ export interface Architecture {
   build(weights: Weights): LanguageModel;
 }
 
-function row<A extends ModelConfig>(
-  module: { readArgs(fields: Fields): A; Model: new (args: A, weights: Weights) => LanguageModel },
-): (fields: Fields) => Architecture {
+/** A family whose model is a {@link DecoderModel}. */
+function decoder({ readArgs }: { readArgs(fields: Fields): DecoderConfig }): (fields: Fields) => Architecture {
   return (fields) => {
-    const config = module.readArgs(fields);
-    return { config, build: (weights) => new module.Model(config, weights) };
+    const config = readArgs(fields);
+    return { config, build: (weights) => new DecoderModel(config, weights) };
   };
 }
 
 const MODELS: Readonly<Record<string, (fields: Fields) => Architecture>> = {
-  qwen3: row(qwen3),
+  llama: decoder(llama),
+  mistral: decoder(llama),
+  qwen2: decoder(qwen2),
+  qwen3: decoder(qwen3),
 };
 
 /** Reads config.json. Throws an {@link LlmError} that names every wrong field, or the known types when the type is not one. */

@@ -1,0 +1,145 @@
+/**
+ * What config.json says of rotary positions: their base, and how they are stretched beyond the trained context.
+ *
+ * @module
+ */
+
+import { quoted } from "../../graph/error.ts";
+import type { Fields } from "./fields.ts";
+import { MAX_POSITION } from "./model.ts";
+
+/** How positions are stretched beyond the trained context. */
+export type RopeScaling =
+  | { readonly type: "default" }
+  | { readonly type: "linear"; readonly factor: number }
+  | {
+    readonly type: "yarn";
+    readonly factor: number;
+    readonly originalMaxPositionEmbeddings: number;
+    readonly betaFast: number;
+    readonly betaSlow: number;
+    readonly mscale: number;
+    readonly mscaleAllDim: number;
+  }
+  | {
+    readonly type: "llama3";
+    readonly factor: number;
+    readonly lowFreqFactor: number;
+    readonly highFreqFactor: number;
+    readonly originalMaxPositionEmbeddings: number;
+  };
+
+/** What config.json says of rotary positions. */
+export interface RopeConfig {
+  /** The base of the wavelengths. */
+  readonly ropeTheta: number;
+  /** How they are stretched. */
+  readonly ropeScaling: RopeScaling;
+}
+
+const MAX_THETA = 1e12;
+const MAX_SCALING = 1e6;
+
+/** "rope_theta", or `theta` where it is absent, and "rope_scaling"; newer configs nest both in "rope_parameters". */
+export function readRope(fields: Fields, theta?: number): RopeConfig {
+  const nested: RopeBlock = { name: "rope_parameters", values: fields.record("rope_parameters") };
+  const own = fields.has("rope_theta") || (nested.values.rope_theta ?? undefined) === undefined;
+  const block = fields.has("rope_scaling") ? { name: "rope_scaling", values: fields.record("rope_scaling") } : nested;
+  const ropeTheta = own
+    ? fields.positive("rope_theta", MAX_THETA, theta)
+    : positiveIn(fields, nested, "rope_theta", MAX_THETA);
+  const ropeScaling = readRopeScaling(fields, block);
+  const given = own ? fields.values.rope_theta : nested.values.rope_theta;
+  if (ropeScaling.type === "yarn" && given === ropeTheta && ropeTheta <= 1) {
+    fields.problem(`"rope_theta" is ${ropeTheta}: "yarn" needs more than 1`);
+  }
+  return { ropeTheta, ropeScaling };
+}
+
+/** An object of config.json that tells of positions. */
+interface RopeBlock {
+  readonly name: string;
+  readonly values: Readonly<Record<string, unknown>>;
+}
+
+/** How the numbers of each scaling are read; what may be left out has mlx-lm's default. */
+const SCALINGS = {
+  default: () => ({ type: "default" }),
+  linear: (fields, block) => ({ type: "linear", factor: scalingIn(fields, block, "factor") }),
+  yarn: (fields, block) => ({
+    type: "yarn",
+    factor: scalingIn(fields, block, "factor"),
+    originalMaxPositionEmbeddings: contextIn(fields, block, 4096),
+    betaFast: scalingIn(fields, block, "beta_fast", 32),
+    betaSlow: scalingIn(fields, block, "beta_slow", 1),
+    mscale: numberIn(fields, block, "mscale", MSCALE, 1),
+    mscaleAllDim: numberIn(fields, block, "mscale_all_dim", MSCALE, 0),
+  }),
+  llama3: (fields, block) => {
+    const lowFreqFactor = scalingIn(fields, block, "low_freq_factor", 1);
+    const highFreqFactor = scalingIn(fields, block, "high_freq_factor", 4);
+    if (highFreqFactor < lowFreqFactor) {
+      fields.problem(`"${block.name}.high_freq_factor" is ${highFreqFactor}, below "low_freq_factor" ${lowFreqFactor}`);
+    }
+    return {
+      type: "llama3",
+      factor: scalingIn(fields, block, "factor"),
+      lowFreqFactor,
+      highFreqFactor,
+      originalMaxPositionEmbeddings: contextIn(fields, block, 8192),
+    };
+  },
+} as const satisfies { [T in RopeScaling["type"]]: (fields: Fields, block: RopeBlock) => RopeScaling };
+
+function readRopeScaling(fields: Fields, block: RopeBlock): RopeScaling {
+  const { values } = block;
+  const type = values.rope_type ?? values.type ?? "default";
+  if (typeof type === "string" && Object.hasOwn(SCALINGS, type)) {
+    return SCALINGS[type as RopeScaling["type"]](fields, block);
+  }
+  const known = Object.keys(SCALINGS).map(quoted).join(", ");
+  fields.problem(`"${block.name}" has type ${quoted(type)}: supported are ${known}`);
+  return { type: "default" };
+}
+
+/** A range of numbers, and how messages call it. */
+interface Range {
+  readonly valid: (value: number) => boolean;
+  readonly expected: string;
+}
+
+const MSCALE: Range = {
+  valid: (value) => value >= 0 && value <= MAX_SCALING,
+  expected: `a number from 0 to ${MAX_SCALING}`,
+};
+
+/** A number of a block above 0 and up to `most`; not so small either that its inverse would be beyond float32. */
+function positiveIn(fields: Fields, block: RopeBlock, name: string, most: number, fallback?: number): number {
+  const valid = (value: number): boolean => value >= 1 / most && value <= most;
+  return numberIn(fields, block, name, { valid, expected: `a positive number from ${1 / most} to ${most}` }, fallback);
+}
+
+/** A factor of a scaling. */
+function scalingIn(fields: Fields, block: RopeBlock, name: string, fallback?: number): number {
+  return positiveIn(fields, block, name, MAX_SCALING, fallback);
+}
+
+/** The context that a model was trained with. */
+function contextIn(fields: Fields, block: RopeBlock, fallback: number): number {
+  return positiveIn(fields, block, "original_max_position_embeddings", MAX_POSITION, fallback);
+}
+
+/** A number of a block, or `fallback` where it is absent and one is given. */
+function numberIn(
+  fields: Fields,
+  { name: path, values }: RopeBlock,
+  name: string,
+  { valid, expected }: Range,
+  fallback?: number,
+): number {
+  const value = values[name] ?? fallback;
+  if (typeof value === "number" && valid(value)) return value;
+  const found = value === undefined ? "missing" : quoted(value);
+  fields.problem(`"${path}.${name}" is ${found}, expected ${expected}`);
+  return 1;
+}

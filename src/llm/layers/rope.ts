@@ -1,0 +1,103 @@
+/**
+ * Rotary positions, and how they are stretched beyond the context that a model was trained with.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import type { RopeScaling } from "../config/rope.ts";
+import type { Weights } from "../weights.ts";
+
+/** Rotary position embedding over the last axis of (B, H, T, D), half-split, with the scalings of {@link RopeScaling}. */
+export class Rope {
+  readonly #dims: number;
+  readonly #base: number;
+  readonly #scale: number;
+  readonly #freqs: Tensor | undefined;
+  readonly #mscale: number;
+
+  /** `weights` keeps the frequency table that a scaling may need. */
+  constructor(weights: Weights, dims: number, base: number, scaling: RopeScaling) {
+    const { scale = 1, freqs, mscale = 1 } = stretched(dims, base, scaling);
+    this.#dims = dims;
+    this.#base = base;
+    this.#scale = scale;
+    this.#freqs = freqs && weights.own(mx.array(freqs, mx.float32));
+    this.#mscale = mscale;
+  }
+
+  /** Rotates row t by position offset + t; the offset is a number or an int32 array. */
+  forward(x: Tensor, offset: number | Tensor): Tensor {
+    const input = this.#mscale === 1 ? x : mx.multiply(x, this.#mscale);
+    return mx.fast.rope(input, this.#dims, {
+      traditional: false,
+      base: this.#freqs === undefined ? this.#base : null,
+      scale: this.#scale,
+      offset,
+      freqs: this.#freqs,
+    });
+  }
+}
+
+/** What a scaling changes. */
+interface Stretched {
+  /** A factor of positions. */
+  readonly scale?: number;
+  /** Wavelengths of the pairs, divided by 2π, where they are not powers of the base. */
+  readonly freqs?: readonly number[];
+  /** A factor of what is rotated. */
+  readonly mscale?: number;
+}
+
+type Scaling<T extends RopeScaling["type"]> = Extract<RopeScaling, { type: T }>;
+
+function stretched(dims: number, base: number, scaling: RopeScaling): Stretched {
+  switch (scaling.type) {
+    case "default":
+      return {};
+    case "linear":
+      return { scale: 1 / scaling.factor };
+    case "yarn":
+      return yarn(dims, base, scaling);
+    case "llama3":
+      return llama3(dims, base, scaling);
+  }
+}
+
+/** Wavelengths of the pairs, divided by 2π. */
+function wavelengths(dims: number, base: number): number[] {
+  return Array.from({ length: dims / 2 }, (_, i) => base ** (2 * i / dims));
+}
+
+/** YaRN (arXiv 2309.00071): wavelengths that fit the trained context stay, longer ones are stretched, a ramp between. */
+function yarn(dims: number, base: number, scaling: Scaling<"yarn">): Stretched {
+  const { factor, originalMaxPositionEmbeddings: context, betaFast, betaSlow, mscale, mscaleAllDim } = scaling;
+  const correction = (rotations: number): number =>
+    dims * Math.log(context / (rotations * 2 * Math.PI)) / (2 * Math.log(base));
+  const low = Math.max(Math.floor(correction(betaFast)), 0);
+  const high = Math.min(Math.ceil(correction(betaSlow)), dims - 1);
+  const width = low === high ? 0.001 : high - low;
+  const freqs = wavelengths(dims, base).map((wavelength, i) => {
+    const kept = 1 - Math.min(1, Math.max(0, (i - low) / width));
+    return factor * wavelength / (factor * kept + 1 - kept);
+  });
+  const attention = (m: number): number => factor <= 1 ? 1 : 0.1 * m * Math.log(factor) + 1;
+  return { freqs, mscale: attention(mscale) / attention(mscaleAllDim) };
+}
+
+/**
+ * Llama 3.1 (arXiv 2407.21783; `rope_scaling.py` of meta-llama/llama-models): wavelengths of which the trained context holds many
+ * stay, those of which it holds few are stretched by the whole factor, and between them the share of turns decides.
+ */
+function llama3(dims: number, base: number, scaling: Scaling<"llama3">): Stretched {
+  const { factor, lowFreqFactor: low, highFreqFactor: high, originalMaxPositionEmbeddings: context } = scaling;
+  const freqs = wavelengths(dims, base).map((wavelength) => {
+    const turns = context / (2 * Math.PI * wavelength);
+    if (turns < low) return wavelength * factor;
+    if (turns >= high) return wavelength;
+    const kept = (turns - low) / (high - low);
+    return wavelength / (kept + (1 - kept) / factor);
+  });
+  return { freqs };
+}

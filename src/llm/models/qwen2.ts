@@ -1,0 +1,18 @@
+/**
+ * Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): pre-norm decoder blocks of grouped-query attention whose queries, keys and
+ * values have biases, rotary positions, and a SwiGLU feed-forward part.
+ *
+ * @module
+ */
+
+import { checkDecoder, type DecoderConfig, type DecoderDefaults, readDecoder } from "../config/decoder.ts";
+import type { Fields } from "../config/fields.ts";
+
+const DEFAULTS: DecoderDefaults = { headDim: true, ropeTheta: 1e6, context: 32768 };
+
+/** Reads and checks config.json. */
+export function readArgs(fields: Fields): DecoderConfig {
+  const common = readDecoder(fields, DEFAULTS);
+  fields.refuse("use_sliding_window"); // "sliding_window" itself is there also where it is not used
+  return checkDecoder(fields, { ...common, qkNorm: false, qkvBias: true, outputBias: false, mlpBias: false });
+}
