@@ -6,6 +6,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const { generate, KvCache, load, streamGenerate } = mx.lm;
@@ -14,8 +15,7 @@ const IDS = GOLDEN[0].ids;
 /** Runs with a CPU device that was opened under VKMX_EXACT=1. */
 async function exactly(run: (model: mx.lm.LanguageModel, tokenizer: mx.lm.Tokenizer) => Promise<void>): Promise<void> {
   closeDevices();
-  const before = Deno.env.get("VKMX_EXACT");
-  Deno.env.set("VKMX_EXACT", "1");
+  using _options = withOptions({ env: { VKMX_EXACT: "1" } });
   try {
     mx.setDefaultDevice("wasm");
     const { model, tokenizer } = await load(TINY_DIR, { device: "wasm" });
@@ -23,8 +23,6 @@ async function exactly(run: (model: mx.lm.LanguageModel, tokenizer: mx.lm.Tokeni
     model[Symbol.dispose]();
   } finally {
     closeDevices();
-    if (before === undefined) Deno.env.delete("VKMX_EXACT");
-    else Deno.env.set("VKMX_EXACT", before);
   }
 }
 
