@@ -2,11 +2,13 @@
 // another library is missing on a server, and says nothing. So the manifests are read where the loader looks for them, and each
 // driver is loaded once more to hear what the system says.
 
+#include "drivers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "platform.h"
 
 typedef struct Report {
     char *text;

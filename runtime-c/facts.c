@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "failure.h"
 
 #define MAX_EXTENSIONS 1024
 #define LANES 32 // threads of a subgroup that kernels with shuffles and matrices want
@@ -335,6 +335,15 @@ void facts_enable(VkPhysicalDevice physical, const Facts *facts, FeatureChain *c
         if (wanted >> i & 1) extensions[(*count)++] = EXTENSIONS[i].name;
     if (facts->memory_budget) extensions[(*count)++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
     if (facts->portability_subset) extensions[(*count)++] = "VK_KHR_portability_subset";
+}
+
+const char *kernel_missing(const KernelRow *row, const Facts *facts) {
+    if (row->needs & NEEDS_WASM) return "only the CPU path has it";
+    if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
+    if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
+    if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
+        return "the device has no 16x16x16 float16 cooperative matrices in subgroups of 32";
+    return row->spirv ? NULL : "it was left out of this build";
 }
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------

@@ -3,24 +3,9 @@
 #ifndef VKMX_FACTS_H
 #define VKMX_FACTS_H
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include "loader.h"
-
-// Bits of Facts.features, in the order of the optional features in facts.c.
-enum {
-    FEATURE_FLOAT16,
-    FEATURE_INT64_ATOMICS,
-    FEATURE_COOPMAT,
-    FEATURE_COOPMAT2,
-    FEATURE_BFLOAT16,
-    FEATURE_BFLOAT16_COOPMAT,
-    FEATURE_INTEGER_DOT_FAST,
-    FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
-    FEATURE_SHUFFLE,         // in subgroups
-    FEATURE_COUNT,
-};
+#include "state.h"
 
 // The features as Vulkan chains them; one struct serves for asking and for enabling.
 typedef struct FeatureChain {
@@ -33,30 +18,6 @@ typedef struct FeatureChain {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
 } FeatureChain;
 
-#define CHUNK_BYTES (64u << 20)
-
-typedef struct Facts {
-    VkPhysicalDeviceProperties core;
-    VkPhysicalDeviceVulkan11Properties v11;
-    VkPhysicalDeviceVulkan12Properties v12;
-    VkPhysicalDeviceVulkan13Properties v13;
-    VkPhysicalDeviceMemoryProperties memory;
-    uint64_t heap_bytes;    // of the largest device-local heap
-    uint32_t heap;          // its index
-    uint64_t largest_alloc; // of one buffer
-    uint32_t chunk_bytes;   // most that small buffers share; larger ones have memory of their own
-    uint32_t family;        // queue family with compute
-    uint32_t timestamp_bits;
-    uint32_t features; // FEATURE_* bits
-    uint32_t hidden;   // those that a mask takes away
-    uint32_t subgroup_min, subgroup_max; // threads of a subgroup, as kernels may rely on them
-    uint32_t subgroup_forced;            // all pipelines get subgroups of so many threads; 0: as the driver likes
-    bool unified;      // the host sees all device memory
-    bool memory_budget;
-    bool portability_subset;
-    char unusable[256]; // reason; "" where the device serves
-} Facts;
-
 // `mask` hides what the device has, so that it looks like a lesser one: features as facts_json names them and limits as
 // name=value, separated by commas; "" or NULL hides nothing. VKRT_ERROR_ARGUMENT where it says anything else.
 int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out);
@@ -66,6 +27,9 @@ void facts_enable(VkPhysicalDevice physical, const Facts *facts, FeatureChain *c
 
 // Threads of a subgroup that a pipeline has to ask for, 0: none. Kernels with `lanes` are written for 32.
 uint32_t facts_subgroup(const Facts *facts, bool lanes);
+
+// Why a kernel cannot run on a device; NULL: it can.
+const char *kernel_missing(const KernelRow *row, const Facts *facts);
 
 // The JSON of vkrt_device_info.
 void facts_json(const Facts *facts, char *text, uint32_t capacity);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "drivers.h"
+#include "failure.h"
 
 #if defined(_WIN32)
 static const char *const LIBRARIES[] = {"vulkan-1.dll"};

@@ -5,11 +5,14 @@
 // host when it may touch them). A chunk that became empty is cached, and the oldest go back to the driver when
 // the cache passes its limit or memory runs out.
 
+#include "memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "failure.h"
+#include "queue.h"
 
 #define ALIGNMENT 256
 #define SLACK 64 // bytes behind every buffer for wide loads
@@ -187,7 +190,7 @@ static void chunk_release(Device *d, Chunk *c) {
 // Gives empty chunks back until no more than `limit` bytes of them stay; those that the device still uses stay as well.
 static void trim(Device *d, uint64_t limit) {
     Memory *m = &d->memory;
-    uint64_t completed = m->cached > limit ? device_completed(d) : 0;
+    uint64_t completed = m->cached > limit ? queue_completed(d) : 0;
     for (Chunk *c = m->empty.first, *next; c && m->cached > limit; c = next) {
         next = c->next;
         if (c->first->last_use <= completed) chunk_release(d, c);
@@ -204,8 +207,8 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
             if (status != VKRT_ERROR_OUT_OF_MEMORY) return status;
         }
         if (attempt == 1 || d->memory.cached == 0) break;
-        TRY(transfer_flush(d));
-        TRY(device_wait(d, atomic_load(&d->submitted), PATIENCE_MS));
+        TRY(queue_flush(d));
+        TRY(queue_wait(d, atomic_load(&d->submitted), PATIENCE_MS));
         trim(d, 0);
     }
     return fail(d, status, "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB; free arrays, or take a smaller model or a shorter context",

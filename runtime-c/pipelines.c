@@ -2,11 +2,14 @@
 // one, so those that a Plan lacks are made by several threads. What the driver compiled is saved in a file for the next run, named
 // by the device's cache UUID and the ABI hash; a damaged file is ignored.
 
+#include "pipelines.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "facts.h"
+#include "failure.h"
 
 #define CACHE_MAGIC 0x43504b56u // "VKPC"
 #define MOST_THREADS 16
@@ -119,15 +122,6 @@ void pipelines_deinit(Device *d) {
 }
 
 // ---- pipelines ------------------------------------------------------------------------------------------------------
-
-const char *kernel_missing(const KernelRow *row, const Facts *facts) {
-    if (row->needs & NEEDS_WASM) return "only the CPU path has it";
-    if ((row->needs & NEEDS_SHUFFLE) && !(facts->features >> FEATURE_SHUFFLE & 1)) return "the device has no shuffles in subgroups";
-    if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
-    if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
-        return "the device has no 16x16x16 float16 cooperative matrices in subgroups of 32";
-    return row->spirv ? NULL : "it was left out of this build";
-}
 
 static int32_t module_get(Device *d, uint32_t kernel, VkShaderModule *out) {
     VkShaderModule *module = &d->pipelines.modules[kernel];
@@ -255,7 +249,6 @@ static int32_t find_entries(Device *d, const Dispatch *dispatches, uint32_t coun
     return VKRT_OK;
 }
 
-// Fills in the pipelines of dispatches.
 int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count) {
     Pipeline **entries = malloc(2 * sizeof *entries * ((size_t)count + 1));
     if (!entries) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");

@@ -1,10 +1,15 @@
 // From Plan words to dispatches. The words come from outside and are trusted in nothing: every count is held against what
 // is left of them, every id, slot and grid against the kernel table and the device, before anything is created.
 
+#include "plan.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "facts.h"
+#include "failure.h"
+#include "pipelines.h"
+#include "recording.h"
 
 typedef struct Reader {
     Device *d;
@@ -149,7 +154,6 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
     return status;
 }
 
-// Makes the pipelines of a Plan and forgets the rest. May run beside other calls.
 int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count) {
     Plan *plan;
     TRY(plan_new(d, words, count, &plan));

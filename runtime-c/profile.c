@@ -1,9 +1,12 @@
 // Timestamps: two around every dispatch of a recording made while profiling is on. Profiled dispatches are kept apart by
 // barriers, so the intervals are those of each alone and their sum is more than an unprofiled run takes.
 
+#include "profile.h"
+
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "failure.h"
+#include "queue.h"
 
 int32_t profile_switch(Device *d, bool on) {
     if (on && d->facts.timestamp_bits == 0) return fail(d, VKRT_ERROR_UNAVAILABLE, "%s has no timestamps on its compute queue", d->facts.core.deviceName);
@@ -32,7 +35,7 @@ int32_t profile_read(Device *d, Plan *plan, double *nanoseconds, uint32_t capaci
     *count = 0;
     Recording *r = plan->profiled;
     if (!r || capacity == 0) return VKRT_OK;
-    TRY(device_wait(d, r->ticket, PATIENCE_MS));
+    TRY(queue_wait(d, r->ticket, PATIENCE_MS));
     uint32_t n = plan->dispatches < capacity ? plan->dispatches : capacity;
     uint64_t *ticks = malloc(2 * (size_t)n * sizeof *ticks);
     if (!ticks) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");

@@ -1,70 +1,35 @@
 // Bytes in and out of buffers.
 //
 // Where the host sees the memory and the device is done with it, a transfer is a memcpy. Otherwise bytes pass through
-// staging segments: copies collect in one open command buffer, which goes out in front of the next Plan, so that a few
+// staging segments: copies collect in one open command buffer (queue.c), which goes out in front of the next Plan, so that a few
 // small writes cost no submission of their own. Files are read straight into a segment while the device copies the last one.
+
+#include "transfer.h"
 
 #include <string.h>
 
-#include "runtime.h"
+#include "commands.h"
+#include "failure.h"
+#include "memory.h"
+#include "queue.h"
 
 #define GRAIN 16           // alignment of pieces inside a segment
 #define UNCACHED_READ 4096 // bytes up to which reading uncached memory beats a copy on the device
 
-int32_t transfer_init(Device *d) {
-    for (uint32_t i = 0; i < TRANSFER_RING; i++) TRY(commands_new(d, &d->transfer.commands[i]));
-    return VKRT_OK;
-}
-
 void transfer_deinit(Device *d) {
     for (uint32_t i = 0; i < SEGMENTS; i++)
-        if (d->transfer.segments[i].range) range_free(d, d->transfer.segments[i].range);
+        if (d->staging.segments[i].range) range_free(d, d->staging.segments[i].range);
 }
 
-// ---- the open command buffer --------------------------------------------------------------------------------------------
-
-#define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
 #define COPY VK_PIPELINE_STAGE_2_COPY_BIT
-#define SHADER_WRITE VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT
-#define COPY_WRITE VK_ACCESS_2_TRANSFER_WRITE_BIT
 #define COPY_ACCESS (VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT)
-
-// The ticket that the open command buffer will get.
-static uint64_t next_ticket(Device *d) { return atomic_load(&d->submitted) + 1; }
-
-static int32_t begin(Device *d) {
-    Transfer *t = &d->transfer;
-    if (t->open) return VKRT_OK;
-    uint32_t i = (t->ring + 1) % TRANSFER_RING;
-    TRY(device_wait(d, t->tickets[i], PATIENCE_MS));
-    TRY(commands_begin(d, t->commands[i], VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT));
-    t->ring = i;
-    t->open = true;
-    commands_barrier(d, t->commands[i], COMPUTE | COPY, SHADER_WRITE | COPY_WRITE, COPY, COPY_ACCESS);
-    return VKRT_OK;
-}
-
-int32_t transfer_end(Device *d, VkCommandBuffer *out) {
-    Transfer *t = &d->transfer;
-    *out = VK_NULL_HANDLE;
-    if (!t->open) return VKRT_OK;
-    VkCommandBuffer commands = t->commands[t->ring];
-    commands_barrier(d, commands, COPY, COPY_WRITE, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
-    t->open = false;
-    TRY(VK(d, EndCommandBuffer, commands));
-    t->tickets[t->ring] = next_ticket(d);
-    *out = commands;
-    return VKRT_OK;
-}
-
-int32_t transfer_flush(Device *d) { return d->transfer.open ? device_submit(d, NULL, 0, NULL) : VKRT_OK; }
 
 // Records a copy between a staging piece and a range; a range that the open command buffer touched already gets a barrier.
 static int32_t record_copy(Device *d, const Segment *segment, uint64_t piece, Range *range, uint64_t offset, uint64_t bytes, bool in) {
-    TRY(begin(d));
-    VkCommandBuffer commands = d->transfer.commands[d->transfer.ring];
-    if (range->last_use == next_ticket(d)) commands_barrier(d, commands, COPY, COPY_WRITE, COPY, COPY_ACCESS);
-    range->last_use = next_ticket(d);
+    VkCommandBuffer commands;
+    TRY(queue_copies(d, &commands));
+    if (range->last_use == queue_next_ticket(d)) commands_barrier(d, commands, COPY, VK_ACCESS_2_TRANSFER_WRITE_BIT, COPY, COPY_ACCESS);
+    range->last_use = queue_next_ticket(d);
     const Range *stage = segment->range;
     VkBufferCopy region = {.srcOffset = stage->offset + piece, .dstOffset = range->offset + offset, .size = bytes};
     if (in) {
@@ -80,27 +45,27 @@ static int32_t record_copy(Device *d, const Segment *segment, uint64_t piece, Ra
 
 // A segment with room for `bytes`; the place is `*piece`. Waits where all segments are still on their way.
 static int32_t stage(Device *d, uint64_t bytes, Segment **out, uint64_t *piece) {
-    Transfer *t = &d->transfer;
+    Staging *t = &d->staging;
     Segment *s = &t->segments[t->segment];
     if (!s->range || s->used + bytes > SEGMENT_BYTES) {
         if (s->range) t->segment = (t->segment + 1) % SEGMENTS;
         s = &t->segments[t->segment];
-        if (s->ticket == next_ticket(d)) TRY(transfer_flush(d));
-        TRY(device_wait(d, s->ticket, PATIENCE_MS));
+        if (s->ticket == queue_next_ticket(d)) TRY(queue_flush(d));
+        TRY(queue_wait(d, s->ticket, PATIENCE_MS));
         if (!s->range) TRY(range_new(d, POOL_STAGING, SEGMENT_BYTES, &s->range));
         s->used = 0;
     }
     *piece = s->used;
     *out = s;
     s->used += (bytes + GRAIN - 1) / GRAIN * GRAIN;
-    s->ticket = next_ticket(d);
+    s->ticket = queue_next_ticket(d);
     return VKRT_OK;
 }
 
 // Where the host may touch the buffer's bytes now, else NULL.
 static uint8_t *idle_bytes(Device *d, Buffer *buffer) {
     uint8_t *mapped = range_mapped(buffer->range);
-    if (!mapped || buffer->range->last_use > device_completed(d)) return NULL;
+    if (!mapped || buffer->range->last_use > queue_completed(d)) return NULL;
     return mapped;
 }
 
@@ -119,14 +84,14 @@ int32_t transfer_write(Device *d, Buffer *buffer, uint64_t offset, const void *d
         memcpy(range_mapped(segment->range) + piece, (const uint8_t *)data + done, step);
         TRY(record_copy(d, segment, piece, buffer->range, offset + done, step, true));
         done += step;
-        if (done < bytes) TRY(transfer_flush(d)); // the device copies while the host fills the next segment
+        if (done < bytes) TRY(queue_flush(d)); // the device copies while the host fills the next segment
     }
     return VKRT_OK;
 }
 
 static int32_t read_mapped(Device *d, Buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
-    if (buffer->range->last_use == next_ticket(d)) TRY(transfer_flush(d));
-    TRY(device_wait(d, buffer->range->last_use, PATIENCE_MS));
+    if (buffer->range->last_use == queue_next_ticket(d)) TRY(queue_flush(d));
+    TRY(queue_wait(d, buffer->range->last_use, PATIENCE_MS));
     memcpy(data, range_mapped(buffer->range) + offset, bytes);
     return VKRT_OK;
 }
@@ -137,16 +102,16 @@ int32_t transfer_read(Device *d, Buffer *buffer, uint64_t offset, void *data, ui
     if (chunk->mapped && (chunk->cached || bytes <= UNCACHED_READ)) return read_mapped(d, buffer, offset, data, bytes);
     struct { Segment *segment; uint64_t piece, from, bytes, ticket; } ahead = {0};
     for (uint64_t done = 0; done < bytes || ahead.bytes;) {
-        uint64_t step = piece_bytes(bytes - done), piece = 0, ticket = next_ticket(d);
+        uint64_t step = piece_bytes(bytes - done), piece = 0, ticket = queue_next_ticket(d);
         Segment *segment = NULL;
         if (step > 0) {
             TRY(stage(d, step, &segment, &piece));
             TRY(record_copy(d, segment, piece, buffer->range, offset + done, step, false));
-            ticket = next_ticket(d);
-            TRY(transfer_flush(d));
+            ticket = queue_next_ticket(d);
+            TRY(queue_flush(d));
         }
         if (ahead.bytes) {
-            TRY(device_wait(d, ahead.ticket, PATIENCE_MS));
+            TRY(queue_wait(d, ahead.ticket, PATIENCE_MS));
             memcpy((uint8_t *)data + ahead.from, range_mapped(ahead.segment->range) + ahead.piece, ahead.bytes);
         }
         ahead.segment = segment;
@@ -177,7 +142,7 @@ static int32_t load_open(Device *d, Buffer *buffer, uint64_t offset, File file, 
         if (!file_read(file, at + done, range_mapped(segment->range) + piece, step)) return read_failed(d, path, at + done);
         TRY(record_copy(d, segment, piece, buffer->range, offset + done, step, true));
         done += step;
-        if (done < bytes) TRY(transfer_flush(d));
+        if (done < bytes) TRY(queue_flush(d));
     }
     return VKRT_OK;
 }

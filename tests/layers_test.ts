@@ -1,6 +1,7 @@
 /**
  * The import arrows: mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
- * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too.
+ * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too. In C a
+ * module is a .c file with its .h; what it includes runs down as well.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -107,8 +108,9 @@ Deno.test("imports follow the arrows", async () => {
   assertEquals(wrong, []);
 });
 
-Deno.test("files import each other in no circle", async () => {
-  const left = new Map(await imports());
+/** Who is on a circle of these arrows, or between two. */
+function circles(arrows: ReadonlyMap<string, readonly string[]>): string[] {
+  const left = new Map(arrows);
   // Who imports nothing that is left can be on no circle.
   for (let ends = [""]; ends.length > 0;) {
     ends = Array.from(left.keys()).filter((path) =>
@@ -122,7 +124,70 @@ Deno.test("files import each other in no circle", async () => {
     starts = Array.from(left.keys()).filter((path) => !imported.has(path));
     for (const path of starts) left.delete(path);
   }
-  assertEquals(Array.from(left.keys()), []);
+  return Array.from(left.keys());
+}
+
+Deno.test("a circle is found, and what hangs on it is not", () => {
+  const arrows = { top: ["a"], a: ["b"], b: ["c", "b"], c: ["a", "end"], end: [] };
+  assertEquals(circles(new Map(Object.entries(arrows))).sort(), ["a", "b", "c"]);
+});
+
+Deno.test("files import each other in no circle", async () => {
+  assertEquals(circles(await imports()), []);
+});
+
+/** The C files and headers of a folder with their text, without comments. */
+async function cFiles(folder: string): Promise<Map<string, string>> {
+  const files = new Map<string, string>();
+  for await (const { name } of Deno.readDir(ROOT + folder)) {
+    if (!/\.[ch]$/.test(name)) continue;
+    const text = await Deno.readTextFile(`${ROOT}${folder}/${name}`);
+    files.set(name, text.replaceAll(/\/\*[^]*?\*\/|\/\/.*$/gm, ""));
+  }
+  return files;
+}
+
+for (const folder of ["runtime-c", "runtime-c/wasm"]) {
+  Deno.test(`modules of ${folder} include each other in no circle`, async () => {
+    const files = await cFiles(folder);
+    const arrows = new Map<string, string[]>();
+    for (const [name, text] of files) {
+      const module = name.replace(/\.[ch]$/, "");
+      const included = Array.from(text.matchAll(/^\s*#\s*include\s+"([^"]+)"/gm), ([, path]) => path)
+        .filter((path) => files.has(path)).map((path) => path.replace(/\.[ch]$/, ""));
+      arrows.set(module, [...arrows.get(module) ?? [], ...included]);
+    }
+    assert(arrows.size > 10 && Array.from(arrows.values()).flat().length > 20, "no arrows were found");
+    assertEquals(circles(arrows), []);
+  });
+}
+
+// Without this, a function could be reached through the header of a module below the one that defines it.
+Deno.test("functions of runtime-c are declared in the header of their module only", async () => {
+  const files = await cFiles("runtime-c");
+  const defined = new Map<string, string>();
+  for (const [name, text] of files) {
+    if (!name.endsWith(".c")) continue;
+    for (const [, symbol] of text.matchAll(/^(?!static\b)[A-Za-z_]\w*[\w *]*?\b(\w+)\([^;{}]*\)\s*\{/gm)) {
+      defined.set(symbol, name);
+    }
+  }
+  assert(defined.size > 60, "no functions were found");
+  const declared = new Set<string>();
+  const wrong: string[] = [];
+  for (const [name, text] of files) {
+    for (
+      const [, symbol] of text.matchAll(/^(?!typedef\b|static\b|return\b)[A-Za-z_]\w*[\w *]*?\b(\w+)\([^;{}]*\);/gm)
+    ) {
+      declared.add(symbol);
+      const module = name === "vk_runtime.h" ? "exports.c" : name.replace(/h$/, "c");
+      if (defined.get(symbol) !== module) {
+        wrong.push(`${name} declares ${symbol} of ${defined.get(symbol) ?? "nowhere"}`);
+      }
+    }
+  }
+  assertEquals(wrong, []);
+  assertEquals(Array.from(defined.keys()).filter((symbol) => !declared.has(symbol)), []);
 });
 
 Deno.test("imports of other packages are npm: or node:, never jsr:", async () => {

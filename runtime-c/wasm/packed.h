@@ -11,7 +11,7 @@
 // takes as many bytes as its three plain arrays together.
 //
 // There are two forms of the product with the same sums. Pairs are added in 16 bits; quads in 32, which is a single
-// instruction where the machine has one for it (AVX-VNNI, ARM), and three elsewhere. packed_quads says which one to take.
+// instruction where the machine has one for it (AVX-VNNI, ARM), and three elsewhere. packed_quads (packed_kernels.h) says which one to take.
 //
 // Rows of x become int8 (or pairs of int8, 256 hi + lo) times one float a group. A product of a nibble and an int8 is at
 // most 15 * 128, so 8 pairs fit into 16 bits: the sum of 32 columns is exact in i16 before it is widened.
@@ -21,8 +21,6 @@
 #include "simd.h"
 
 enum { TILE = 16, VECTORS = TILE / 4, SPAN = 32, MAX_COLUMNS = 16384 }; // SPAN: columns that 16-bit sums hold
-
-extern bool packed_quads;
 
 typedef struct Packed {
     uint8_t *data;

@@ -8,11 +8,11 @@
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { FORCED, type Form, formOf } from "./sequences.ts";
 import { type Answer, type Case, type Details, median, PROMPT, type SideSettings } from "./compare.ts";
 import { peakMemory } from "./times.ts";
 import { promptOf, timeTokens } from "./tokens.ts";
+import { withOptions } from "../../tests/support/options.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;
@@ -80,25 +80,18 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
  */
 async function measureCase(c: Case, forms: Record<string, Form | null>): Promise<number[]> {
   const { name, form } = c;
-  const before = { ...options };
-  if (form && form !== "any") {
-    if (form !== "grid" && !matrixMap(getBackend(device)).pairs) return [];
-    Object.assign(options, FORCED[form]);
+  if (form && form !== "any" && form !== "grid" && !matrixMap(getBackend(device)).pairs) return [];
+  using _options = withOptions(form && form !== "any" ? FORCED[form] : {});
+  for (let i = 0; i < c.warmUps; i++) await time(c);
+  await model.traces.idle(); // a step that is still being tested would change in the middle
+  if (form) {
+    const { kernels } = await mx.profile(() => time(c), { timed: false });
+    forms[name] = formOf(kernels) ?? null;
+    if (form !== "any" && forms[name] !== form) return [];
   }
-  try {
-    for (let i = 0; i < c.warmUps; i++) await time(c);
-    await model.traces.idle(); // a step that is still being tested would change in the middle
-    if (form) {
-      const { kernels } = await mx.profile(() => time(c), { timed: false });
-      forms[name] = formOf(kernels) ?? null;
-      if (form !== "any" && forms[name] !== form) return [];
-    }
-    const times: number[] = [];
-    for (let i = 0; i < c.repeats; i++) times.push(await time(c));
-    return times;
-  } finally {
-    Object.assign(options, before);
-  }
+  const times: number[] = [];
+  for (let i = 0; i < c.repeats; i++) times.push(await time(c));
+  return times;
 }
 
 async function measure(): Promise<Answer> {

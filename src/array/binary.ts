@@ -21,127 +21,127 @@ import * as dt from "../graph/dtype.ts";
  * ```
  */
 export function add(a: TensorLike, b: TensorLike): Tensor {
-  return apply("add", "add", a, b);
+  return apply("add", "same", a, b);
 }
 
 /** Elementwise a - b. */
 export function subtract(a: TensorLike, b: TensorLike): Tensor {
-  return apply("subtract", "subtract", a, b);
+  return apply("subtract", "same", a, b);
 }
 
 /** Elementwise a * b. */
 export function multiply(a: TensorLike, b: TensorLike): Tensor {
-  return apply("multiply", "multiply", a, b);
+  return apply("multiply", "same", a, b);
 }
 
 /** Elementwise a / b; integers give float32. */
 export function divide(a: TensorLike, b: TensorLike): Tensor {
-  return apply("divide", "divide", a, b);
+  return apply("divide", "float", a, b);
 }
 
 /** Elementwise remainder of a / b with the sign of b. */
 export function remainder(a: TensorLike, b: TensorLike): Tensor {
-  return apply("remainder", "remainder", a, b);
+  return apply("remainder", "same", a, b);
 }
 
 /** Elementwise a / b rounded down; of integers a divisor of 0 gives 0. */
 export function floorDivide(a: TensorLike, b: TensorLike): Tensor {
-  return apply("floorDivide", "floor_divide", a, b);
+  return apply("floorDivide", "same", a, b);
 }
 
 /** Elementwise a raised to b. Integers with a negative exponent give 0, as in MLX. */
 export function power(a: TensorLike, b: TensorLike): Tensor {
-  return apply("power", "power", a, b);
+  return apply("power", "same", a, b);
 }
 
 /** Elementwise larger of a and b; NaN wins. */
 export function maximum(a: TensorLike, b: TensorLike): Tensor {
-  return apply("maximum", "maximum", a, b);
+  return apply("maximum", "same", a, b);
 }
 
 /** Elementwise smaller of a and b; NaN wins. */
 export function minimum(a: TensorLike, b: TensorLike): Tensor {
-  return apply("minimum", "minimum", a, b);
+  return apply("minimum", "same", a, b);
 }
 
 /** Elementwise log(exp(a) + exp(b)) without overflow; integers give float32. */
 export function logaddexp(a: TensorLike, b: TensorLike): Tensor {
-  return apply("logaddexp", "logaddexp", a, b);
+  return apply("logaddexp", "float", a, b);
 }
 
 /** Elementwise angle of the point (b, a); integers give float32. */
 export function arctan2(a: TensorLike, b: TensorLike): Tensor {
-  return apply("arctan2", "arctan2", a, b);
+  return apply("arctan2", "float", a, b);
 }
 
 /** Elementwise a == b (bool). */
 export function equal(a: TensorLike, b: TensorLike): Tensor {
-  return apply("equal", "equal", a, b);
+  return apply("equal", "bool", a, b);
 }
 
 /** Elementwise a != b (bool). */
 export function notEqual(a: TensorLike, b: TensorLike): Tensor {
-  return apply("notEqual", "not_equal", a, b);
+  return apply("notEqual", "bool", a, b);
 }
 
 /** Elementwise a < b (bool). */
 export function less(a: TensorLike, b: TensorLike): Tensor {
-  return apply("less", "less", a, b);
+  return apply("less", "bool", a, b);
 }
 
 /** Elementwise a <= b (bool). */
 export function lessEqual(a: TensorLike, b: TensorLike): Tensor {
-  return apply("lessEqual", "less_equal", a, b);
+  return apply("lessEqual", "bool", a, b);
 }
 
 /** Elementwise a > b (bool). */
 export function greater(a: TensorLike, b: TensorLike): Tensor {
-  return apply("greater", "greater", a, b);
+  return apply("greater", "bool", a, b);
 }
 
 /** Elementwise a >= b (bool). */
 export function greaterEqual(a: TensorLike, b: TensorLike): Tensor {
-  return apply("greaterEqual", "greater_equal", a, b);
+  return apply("greaterEqual", "bool", a, b);
 }
 
 /** Elementwise whether a and b are both not 0 (bool). */
 export function logicalAnd(a: TensorLike, b: TensorLike): Tensor {
-  return apply("logicalAnd", "logical_and", a, b);
+  return apply("logicalAnd", "bool", a, b);
 }
 
 /** Elementwise whether a or b is not 0 (bool). */
 export function logicalOr(a: TensorLike, b: TensorLike): Tensor {
-  return apply("logicalOr", "logical_or", a, b);
+  return apply("logicalOr", "bool", a, b);
 }
 
 /** Elementwise and of the bits; floats are refused. */
 export function bitwiseAnd(a: TensorLike, b: TensorLike): Tensor {
-  return apply("bitwiseAnd", "bitwise_and", a, b);
+  return apply("bitwiseAnd", "bits", a, b);
 }
 
 /** Elementwise or of the bits; floats are refused. */
 export function bitwiseOr(a: TensorLike, b: TensorLike): Tensor {
-  return apply("bitwiseOr", "bitwise_or", a, b);
+  return apply("bitwiseOr", "bits", a, b);
 }
 
 /** Elementwise exclusive or of the bits; floats are refused. */
 export function bitwiseXor(a: TensorLike, b: TensorLike): Tensor {
-  return apply("bitwiseXor", "bitwise_xor", a, b);
+  return apply("bitwiseXor", "bits", a, b);
 }
 
 /** Elementwise a shifted left by b bits; floats are refused. */
 export function leftShift(a: TensorLike, b: TensorLike): Tensor {
-  return apply("leftShift", "left_shift", a, b);
+  return apply("leftShift", "shift", a, b);
 }
 
 /** Elementwise a shifted right by b bits; floats are refused. */
 export function rightShift(a: TensorLike, b: TensorLike): Tensor {
-  return apply("rightShift", "right_shift", a, b);
+  return apply("rightShift", "shift", a, b);
 }
 
 /** Elementwise whether exactly one of a and b is not 0 (bool). */
 export function logicalXor(a: TensorLike, b: TensorLike): Tensor {
-  const isZero = (value: TensorLike): Tensor => apply("logicalNot", "logical_not", value);
+  const isZero = (value: TensorLike): Tensor => apply("logicalNot", "bool", value);
   return scoped(() => notEqual(isZero(a), isZero(b)));
 }
 

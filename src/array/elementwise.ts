@@ -1,7 +1,7 @@
 /**
- * How elementwise functions are built: the dtype rule of each row of shaders/include/elementwise.h, and one function that applies it.
+ * How elementwise functions are built: one function applies a row of shaders/include/elementwise.h under a dtype rule.
  *
- * A new function is a row in shaders/include/elementwise.h, a rule here and a documented function in unary.ts or binary.ts.
+ * A new function is a row in shaders/include/elementwise.h and a documented function in unary.ts or binary.ts.
  *
  * @module
  */
@@ -14,92 +14,23 @@ import { atLeastFloat, castNode, type TensorLike, toOperands } from "./convert.t
 import { make, type Tensor, wrap } from "./tensor.ts";
 
 /**
- * What a row makes of the dtype its operands meet in:
+ * What a function makes of the dtype its operands meet in:
  *
  * - same: computes and gives it        - float: float32 instead of integers and bool
  * - round: same, integers are done     - bool: computes in it, gives bool
  * - bits: same, floats are refused     - shift: bits, bool counts as uint8     - signed: same, bool is refused
  */
-type Rule = "same" | "float" | "round" | "bool" | "bits" | "shift" | "signed";
-
-const RULES = {
-  abs: "same",
-  negative: "signed",
-  sign: "same",
-  square: "same",
-  sqrt: "float",
-  rsqrt: "float",
-  reciprocal: "float",
-  exp: "float",
-  expm1: "float",
-  log: "float",
-  log2: "float",
-  log10: "float",
-  log1p: "float",
-  sin: "float",
-  cos: "float",
-  tan: "float",
-  arcsin: "float",
-  arccos: "float",
-  arctan: "float",
-  sinh: "float",
-  cosh: "float",
-  tanh: "float",
-  arcsinh: "float",
-  arccosh: "float",
-  arctanh: "float",
-  erf: "float",
-  erfinv: "float",
-  sigmoid: "float",
-  ceil: "round",
-  floor: "round",
-  round: "round",
-  trunc: "round",
-  bitwise_invert: "bits",
-  logical_not: "bool",
-  isnan: "bool",
-  isinf: "bool",
-  isposinf: "bool",
-  isneginf: "bool",
-  isfinite: "bool",
-  add: "same",
-  subtract: "same",
-  multiply: "same",
-  divide: "float",
-  remainder: "same",
-  floor_divide: "same",
-  power: "same",
-  maximum: "same",
-  minimum: "same",
-  logaddexp: "float",
-  arctan2: "float",
-  equal: "bool",
-  not_equal: "bool",
-  less: "bool",
-  less_equal: "bool",
-  greater: "bool",
-  greater_equal: "bool",
-  logical_and: "bool",
-  logical_or: "bool",
-  bitwise_and: "bits",
-  bitwise_or: "bits",
-  bitwise_xor: "bits",
-  left_shift: "shift",
-  right_shift: "shift",
-} as const satisfies Record<string, Rule>;
-
-/** Rows of shaders/include/elementwise.h that this layer applies. */
-export type RowName = keyof typeof RULES;
+export type Rule = "same" | "float" | "round" | "bool" | "bits" | "shift" | "signed";
 
 /** Rows that bool takes in place of arithmetic that would leave 0 and 1. */
-const BOOL_ROWS: Partial<Record<RowName, RowName>> = {
+const BOOL_ROWS: Readonly<Record<string, string>> = {
   add: "logical_or",
   subtract: "not_equal",
   bitwise_invert: "logical_not",
 };
 
 /** What tells floats apart; of integers the answer is known. */
-const FLOAT_TESTS: Partial<Record<RowName, boolean>> = {
+const FLOAT_TESTS: Readonly<Record<string, boolean>> = {
   isnan: false,
   isinf: false,
   isposinf: false,
@@ -124,9 +55,12 @@ function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
   return dtype;
 }
 
-/** Applies a row to operands that broadcast; `op` is the public name, for errors. */
-export function apply(op: string, row: RowName, ...operands: readonly TensorLike[]): Tensor {
-  const rule: Rule = RULES[row];
+/**
+ * Applies the row of a public function to operands that broadcast: that of its name in snake case, so `floorDivide` has the row
+ * `floor_divide`.
+ */
+export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]): Tensor {
+  const row = op.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const inputs = toOperands(op, operands, (dtype) => operandDtype(op, rule, dtype));
   const shape = broadcastOf(op, inputs);
   const dtype = inputs[0].dtype;

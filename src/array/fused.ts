@@ -7,6 +7,7 @@
 import type { Dtype } from "../graph/dtype.ts";
 import { DtypeError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs } from "../graph/node.ts";
+import type { FusedName } from "../schedule/ops/fused_ops.ts";
 import { type TensorLike, toNode } from "./convert.ts";
 import { scoped } from "./scope.ts";
 import { handOn, type Tensor, wrap } from "./tensor.ts";
@@ -17,7 +18,7 @@ function composite(inputs: readonly Node[], definition: (...inputs: Tensor[]) =>
 }
 
 /** A fused op, whose composite is what `definition` gives. */
-export function fused<K extends "rmsNorm" | "rope" | "attention" | "sample" | "logprobs">(
+export function fused<K extends FusedName>(
   name: K,
   inputs: readonly Node[],
   shape: readonly number[],

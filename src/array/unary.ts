@@ -23,192 +23,192 @@ import { nodeOf, type Tensor, wrap } from "./tensor.ts";
  * ```
  */
 export function abs(a: TensorLike): Tensor {
-  return apply("abs", "abs", a);
+  return apply("abs", "same", a);
 }
 
 /** Elementwise -a. Bool is refused: use `logicalNot`. */
 export function negative(a: TensorLike): Tensor {
-  return apply("negative", "negative", a);
+  return apply("negative", "signed", a);
 }
 
 /** Elementwise sign: -1, 0 or 1; 0 for NaN. */
 export function sign(a: TensorLike): Tensor {
-  return apply("sign", "sign", a);
+  return apply("sign", "same", a);
 }
 
 /** Elementwise a * a. */
 export function square(a: TensorLike): Tensor {
-  return apply("square", "square", a);
+  return apply("square", "same", a);
 }
 
 /** Elementwise square root. Integers give float32. */
 export function sqrt(a: TensorLike): Tensor {
-  return apply("sqrt", "sqrt", a);
+  return apply("sqrt", "float", a);
 }
 
 /** Elementwise 1 / sqrt(a). Integers give float32. */
 export function rsqrt(a: TensorLike): Tensor {
-  return apply("rsqrt", "rsqrt", a);
+  return apply("rsqrt", "float", a);
 }
 
 /** Elementwise 1 / a. Integers give float32. */
 export function reciprocal(a: TensorLike): Tensor {
-  return apply("reciprocal", "reciprocal", a);
+  return apply("reciprocal", "float", a);
 }
 
 /** Elementwise exponential. Integers give float32. */
 export function exp(a: TensorLike): Tensor {
-  return apply("exp", "exp", a);
+  return apply("exp", "float", a);
 }
 
 /** Elementwise exp(a) - 1, exact near 0. Integers give float32. */
 export function expm1(a: TensorLike): Tensor {
-  return apply("expm1", "expm1", a);
+  return apply("expm1", "float", a);
 }
 
 /** Elementwise natural logarithm. Integers give float32. */
 export function log(a: TensorLike): Tensor {
-  return apply("log", "log", a);
+  return apply("log", "float", a);
 }
 
 /** Elementwise logarithm to base 2. Integers give float32. */
 export function log2(a: TensorLike): Tensor {
-  return apply("log2", "log2", a);
+  return apply("log2", "float", a);
 }
 
 /** Elementwise logarithm to base 10. Integers give float32. */
 export function log10(a: TensorLike): Tensor {
-  return apply("log10", "log10", a);
+  return apply("log10", "float", a);
 }
 
 /** Elementwise log(1 + a), exact near 0. Integers give float32. */
 export function log1p(a: TensorLike): Tensor {
-  return apply("log1p", "log1p", a);
+  return apply("log1p", "float", a);
 }
 
 /** Elementwise sine of any number. Integers give float32. */
 export function sin(a: TensorLike): Tensor {
-  return apply("sin", "sin", a);
+  return apply("sin", "float", a);
 }
 
 /** Elementwise cosine of any number. Integers give float32. */
 export function cos(a: TensorLike): Tensor {
-  return apply("cos", "cos", a);
+  return apply("cos", "float", a);
 }
 
 /** Elementwise tangent of any number. Integers give float32. */
 export function tan(a: TensorLike): Tensor {
-  return apply("tan", "tan", a);
+  return apply("tan", "float", a);
 }
 
 /** Elementwise inverse sine. Integers give float32. */
 export function arcsin(a: TensorLike): Tensor {
-  return apply("arcsin", "arcsin", a);
+  return apply("arcsin", "float", a);
 }
 
 /** Elementwise inverse cosine. Integers give float32. */
 export function arccos(a: TensorLike): Tensor {
-  return apply("arccos", "arccos", a);
+  return apply("arccos", "float", a);
 }
 
 /** Elementwise inverse tangent. Integers give float32. */
 export function arctan(a: TensorLike): Tensor {
-  return apply("arctan", "arctan", a);
+  return apply("arctan", "float", a);
 }
 
 /** Elementwise hyperbolic sine. Integers give float32. */
 export function sinh(a: TensorLike): Tensor {
-  return apply("sinh", "sinh", a);
+  return apply("sinh", "float", a);
 }
 
 /** Elementwise hyperbolic cosine. Integers give float32. */
 export function cosh(a: TensorLike): Tensor {
-  return apply("cosh", "cosh", a);
+  return apply("cosh", "float", a);
 }
 
 /** Elementwise hyperbolic tangent. Integers give float32. */
 export function tanh(a: TensorLike): Tensor {
-  return apply("tanh", "tanh", a);
+  return apply("tanh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic sine. Integers give float32. */
 export function arcsinh(a: TensorLike): Tensor {
-  return apply("arcsinh", "arcsinh", a);
+  return apply("arcsinh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic cosine. Integers give float32. */
 export function arccosh(a: TensorLike): Tensor {
-  return apply("arccosh", "arccosh", a);
+  return apply("arccosh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic tangent. Integers give float32. */
 export function arctanh(a: TensorLike): Tensor {
-  return apply("arctanh", "arctanh", a);
+  return apply("arctanh", "float", a);
 }
 
 /** Elementwise error function. Integers give float32. */
 export function erf(a: TensorLike): Tensor {
-  return apply("erf", "erf", a);
+  return apply("erf", "float", a);
 }
 
 /** Elementwise inverse of `erf`. Integers give float32. */
 export function erfinv(a: TensorLike): Tensor {
-  return apply("erfinv", "erfinv", a);
+  return apply("erfinv", "float", a);
 }
 
 /** Elementwise 1 / (1 + exp(-a)). Integers give float32. */
 export function sigmoid(a: TensorLike): Tensor {
-  return apply("sigmoid", "sigmoid", a);
+  return apply("sigmoid", "float", a);
 }
 
 /** Elementwise smallest whole number that is not below a. Integers stay. */
 export function ceil(a: TensorLike): Tensor {
-  return apply("ceil", "ceil", a);
+  return apply("ceil", "round", a);
 }
 
 /** Elementwise largest whole number that is not above a. Integers stay. */
 export function floor(a: TensorLike): Tensor {
-  return apply("floor", "floor", a);
+  return apply("floor", "round", a);
 }
 
 /** Elementwise whole part of a, towards 0. Integers stay. */
 export function trunc(a: TensorLike): Tensor {
-  return apply("trunc", "trunc", a);
+  return apply("trunc", "round", a);
 }
 
 /** Elementwise inversion of all bits; of bool the negation. Floats are refused. */
 export function bitwiseInvert(a: TensorLike): Tensor {
-  return apply("bitwiseInvert", "bitwise_invert", a);
+  return apply("bitwiseInvert", "bits", a);
 }
 
 /** Elementwise whether a is 0 (bool). */
 export function logicalNot(a: TensorLike): Tensor {
-  return apply("logicalNot", "logical_not", a);
+  return apply("logicalNot", "bool", a);
 }
 
 /** Elementwise whether a is NaN (bool). */
 export function isnan(a: TensorLike): Tensor {
-  return apply("isnan", "isnan", a);
+  return apply("isnan", "bool", a);
 }
 
 /** Elementwise whether a is infinite (bool). */
 export function isinf(a: TensorLike): Tensor {
-  return apply("isinf", "isinf", a);
+  return apply("isinf", "bool", a);
 }
 
 /** Elementwise whether a is +infinity (bool). */
 export function isposinf(a: TensorLike): Tensor {
-  return apply("isposinf", "isposinf", a);
+  return apply("isposinf", "bool", a);
 }
 
 /** Elementwise whether a is -infinity (bool). */
 export function isneginf(a: TensorLike): Tensor {
-  return apply("isneginf", "isneginf", a);
+  return apply("isneginf", "bool", a);
 }
 
 /** Elementwise whether a is neither infinite nor NaN (bool). */
 export function isfinite(a: TensorLike): Tensor {
-  return apply("isfinite", "isfinite", a);
+  return apply("isfinite", "bool", a);
 }
 
 /** Elementwise angle in degrees of an angle in radians. */

@@ -22,9 +22,9 @@ import type { Fusion } from "./plan/fusion.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { runPrepared } from "./plan/weight_layouts.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
+import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
 import type { RuleName } from "./ops/rule.ts";
 import { RULES } from "./ops/rules.ts";
-import { hasLogprobsKernel, hasSampleKernel, MOST_COLS } from "./ops/sampling.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
 
 /** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
@@ -60,24 +60,6 @@ export interface Lowered {
   /** A test that would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
   readonly trial: Trial | undefined;
 }
-
-/** The kernel that serves a fused op, or undefined where its sizes are beyond the kernel: then the composite is lowered. */
-const FUSED: Partial<Record<OpName, (node: Node, backend: Backend) => KernelName | undefined>> = {
-  rmsNorm: () => "rms_norm",
-  rope: () => "rope",
-  attention(node) {
-    const [q, , v] = node.inputs;
-    return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
-  },
-  sample(node, backend) {
-    const cols = node.inputs[0].shape[1];
-    return hasSampleKernel(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
-  },
-  logprobs(node, backend) {
-    const cols = node.inputs[0].shape[1];
-    return hasLogprobsKernel(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
-  },
-};
 
 /** Makes device storage of a leaf with host or file content. */
 function upload(node: Node, backend: Backend): void {
@@ -132,9 +114,9 @@ class Graph {
       node.check();
       if (!state.has(node)) {
         state.set(node, "open");
-        const serves = FUSED[node.op];
-        const kernel = serves?.(node, backend);
-        if (serves && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+        const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
+        const kernel = fused?.kernel(node, backend);
+        if (fused && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
           if (options.fuse) {
             const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
             explainFallback(`${node.op}: in primitives, because ${why}`);

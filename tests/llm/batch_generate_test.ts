@@ -10,8 +10,9 @@ import { anyDevice, testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { forgive } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import type { options } from "../../src/schedule/plan/options.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 
 const { batchGenerate, generate, KvCache, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -30,13 +31,8 @@ async function alone(
 
 /** Kernels that ran while regions are on, so that software devices take them too: those of several sequences unless `batch` is off. */
 async function fused(device: string, body: () => Promise<void>, batch: typeof options.batch = "on"): Promise<string[]> {
-  const before = { ...options };
-  Object.assign(options, { regions: "on", batch });
-  try {
-    return [...await kernelsOf(device, body)];
-  } finally {
-    Object.assign(options, before);
-  }
+  using _options = withOptions({ regions: "on", batch });
+  return [...await kernelsOf(device, body)];
 }
 
 for (const device of testDevices()) {
@@ -105,7 +101,7 @@ for (const device of testDevices()) {
 
     Deno.test(`sequences share the kernels of one where there are none for several on ${device}`, async () => {
       const kernels = await fused(device, async () => {
-        options.accumulators = "i32";
+        using _options = withOptions({ accumulators: "i32" });
         const { model, tokenizer } = await load(TINY_DIR, { device });
         const { tokens } = await batchGenerate(model, tokenizer, prompts.slice(0, 3), { maxTokens: 3 });
         assertEquals(tokens, GOLDEN.slice(0, 3).map(({ greedy }) => greedy.slice(0, 3)));
@@ -116,35 +112,30 @@ for (const device of testDevices()) {
 
     Deno.test(`prompts and batches of any size share their weights on ${device}`, async () => {
       const backend = mx.withDevice(device, getBackend);
-      const before = { ...options };
       // Without a test of one dispatch, which would hold memory beside.
-      Object.assign(options, { regions: "on", batch: "on", fast: "barriers" });
-      try {
-        const { model, tokenizer } = await load(TINY_DIR, { device });
-        const after = async (count: number): Promise<number> => {
-          await batchGenerate(model, tokenizer, prompts.slice(0, count), { maxTokens: 2 });
-          model.traces[Symbol.dispose]();
-          return backend.memory().active;
-        };
-        const first = await after(4); // among the prompts is one that is fed as steps, by the kernels of one sequence
-        assertEquals(await after(2), first);
-        if (backend.has("coopmat_map") && matrixMap(backend).pairs) {
-          // Layers of another model read a prompt first; a batch then adds its head and what the last layer lacks.
-          const other = await load(TINY_DIR, { device });
-          const loaded = backend.memory().active;
-          const long = Array.from({ length: 128 }, (_, i) => i);
-          for await (const _ of streamGenerate(other.model, tokenizer, long, { maxTokens: 1 }));
-          const read = backend.memory().active;
-          await batchGenerate(other.model, tokenizer, prompts.slice(0, 2), { maxTokens: 2 });
-          other.model.traces[Symbol.dispose]();
-          const added = backend.memory().active - read;
-          assert(added < (read - loaded), `${added} bytes more than the ${read - loaded} of a prompt`);
-          other.model[Symbol.dispose]();
-        }
-        model[Symbol.dispose]();
-      } finally {
-        Object.assign(options, before);
+      using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
+      const { model, tokenizer } = await load(TINY_DIR, { device });
+      const after = async (count: number): Promise<number> => {
+        await batchGenerate(model, tokenizer, prompts.slice(0, count), { maxTokens: 2 });
+        model.traces[Symbol.dispose]();
+        return backend.memory().active;
+      };
+      const first = await after(4); // among the prompts is one that is fed as steps, by the kernels of one sequence
+      assertEquals(await after(2), first);
+      if (backend.has("coopmat_map") && matrixMap(backend).pairs) {
+        // Layers of another model read a prompt first; a batch then adds its head and what the last layer lacks.
+        const other = await load(TINY_DIR, { device });
+        const loaded = backend.memory().active;
+        const long = Array.from({ length: 128 }, (_, i) => i);
+        for await (const _ of streamGenerate(other.model, tokenizer, long, { maxTokens: 1 }));
+        const read = backend.memory().active;
+        await batchGenerate(other.model, tokenizer, prompts.slice(0, 2), { maxTokens: 2 });
+        other.model.traces[Symbol.dispose]();
+        const added = backend.memory().active - read;
+        assert(added < (read - loaded), `${added} bytes more than the ${read - loaded} of a prompt`);
+        other.model[Symbol.dispose]();
       }
+      model[Symbol.dispose]();
     });
 
     const { concurrent } = mx.withDevice(device, getBackend).limits;
@@ -156,10 +147,11 @@ for (const device of testDevices()) {
         console.error = (line: string) => lines.push(line);
         try {
           const kernels = await fused(device, async () => {
-            options.fast = "barriers";
+            using changes = new DisposableStack();
+            changes.use(withOptions({ fast: "barriers" }));
             // Behind the prompts: one look is never enough.
             const onPrompt = (done: number): void => {
-              if (done === 3) Object.assign(options, { fast: "whole", spinLimit: 1 });
+              if (done === 3) changes.use(withOptions({ fast: "whole", spinLimit: 1 }));
             };
             const { model, tokenizer } = await load(TINY_DIR, { device });
             const some = GOLDEN.slice(0, 3);

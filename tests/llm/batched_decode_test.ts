@@ -12,9 +12,10 @@ import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { batchUnsupportedReason } from "../../src/schedule/decoder/emit_batched.ts";
 import type { DecoderSpec } from "../../src/schedule/decoder/spec.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import type { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -162,7 +163,7 @@ async function steps(
   assertEquals(state.keys.length, layers);
   cache.dispose();
   mx.eval(...state.keys, ...state.values);
-  options.regions = regions;
+  using _options = withOptions({ regions });
   const loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
     const step = new StepCache(keys, values, position);
     const logits = model.forward(token, step).reshape([which.length, -1]).astype(mx.float32);
@@ -183,7 +184,6 @@ async function steps(
     logits.push(floats(state.logits));
   }
   const caches = [...state.keys, ...state.values].map((t) => ({ values: floats(t), block: t.shape[4] }));
-  options.regions = "on";
   loop[Symbol.dispose]();
   mx.dispose([state.token, state.position, state.logits, ...state.keys, ...state.values]);
   return { logits, caches };
@@ -240,8 +240,7 @@ for (const device of DEVICES) {
       ignore: batch.large && !concurrent,
       fn: async () => {
         mx.setDefaultDevice(device);
-        const before = { ...options };
-        Object.assign(options, { regions: "on", batch: "on", fast: "barriers" });
+        using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
         const dir = await Deno.makeTempDir();
         try {
           await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize });
@@ -253,8 +252,8 @@ for (const device of DEVICES) {
             together = await steps(model, batch, batch.dtype, all);
           });
           assert([...kernels].some((kernel) => kernel.startsWith("batch_layers")), [...kernels].join(" "));
+          using _form = withOptions({ fast: concurrent ? "whole" : "barriers" });
           if (concurrent) {
-            options.fast = "whole";
             for (let i = 0; i < 20; i++) {
               assertSame(await steps(model, batch, batch.dtype, all), together!, `in one dispatch, run ${i}`);
             }
@@ -278,7 +277,6 @@ for (const device of DEVICES) {
           plain.model[Symbol.dispose]();
           model[Symbol.dispose]();
         } finally {
-          Object.assign(options, before);
           await Deno.remove(dir, { recursive: true });
         }
       },
@@ -289,8 +287,7 @@ for (const device of DEVICES) {
 for (const device of DEVICES) {
   Deno.test(`sequences that the kernels of several do not serve have a reason on ${device}`, () => {
     const backend = mx.withDevice(device, getBackend);
-    const before = { ...options };
-    options.batch = "on";
+    using _options = withOptions({ batch: "on" });
     const served = { hidden: 1024, intermediate: 3072, heads: 16, kvHeads: 8, headDim: 128, groupSize: 128, bits: 4 };
     const reason = (
       sizes: Partial<typeof served>,
@@ -302,26 +299,22 @@ for (const device of DEVICES) {
       const decoder = { sizes: { ...served, ...sizes }, position: { shape: [sequences] }, layers };
       return batchUnsupportedReason(backend, decoder as unknown as DecoderSpec, form);
     };
-    try {
-      assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
-      assertMatch(reason({}, 17)!, /17 sequences/);
-      assertMatch(reason({ bits: 8 })!, /8 bits/);
-      assertMatch(reason({ hidden: 2048 }, 9)!, /2048 hidden features/);
-      assertMatch(reason({ intermediate: 3040 })!, /3040/);
-      assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
-      assertMatch(reason({ headDim: 256 })!, /256/);
-      assertEquals(reason({}, 2, float16, "barriers"), undefined);
-      options.batch = "off";
-      assertMatch(reason({})!, /off/);
-      options.batch = "auto";
-      for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {
-        for (const count of [2, 3, 5, 6, 16]) {
-          const faster = reason({ hidden: 512 }, count, float16, form)?.includes(`${count} sequences are faster`);
-          assertEquals(faster ?? false, count < least, `${count}, ${form}`);
-        }
+    assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
+    assertMatch(reason({}, 17)!, /17 sequences/);
+    assertMatch(reason({ bits: 8 })!, /8 bits/);
+    assertMatch(reason({ hidden: 2048 }, 9)!, /2048 hidden features/);
+    assertMatch(reason({ intermediate: 3040 })!, /3040/);
+    assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
+    assertMatch(reason({ headDim: 256 })!, /256/);
+    assertEquals(reason({}, 2, float16, "barriers"), undefined);
+    using _off = withOptions({ batch: "off" });
+    assertMatch(reason({})!, /off/);
+    using _auto = withOptions({ batch: "auto" });
+    for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {
+      for (const count of [2, 3, 5, 6, 16]) {
+        const faster = reason({ hidden: 512 }, count, float16, form)?.includes(`${count} sequences are faster`);
+        assertEquals(faster ?? false, count < least, `${count}, ${form}`);
       }
-    } finally {
-      Object.assign(options, before);
     }
   });
 }

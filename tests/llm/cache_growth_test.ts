@@ -7,8 +7,8 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
+import { withOptions } from "../support/options.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -35,8 +35,7 @@ for (const device of DEVICES) {
     Deno.test(`a cache grows between steps without a trace, regions ${regions}, on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
       await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
-      const before = { ...options };
-      options.regions = regions;
+      using _options = withOptions({ regions });
       const backend = mx.withDevice(device, getBackend);
       const alive = backend.liveObjects();
       const { model } = await mx.lm.load(`${folder}/model`, { device });
@@ -55,7 +54,6 @@ for (const device of DEVICES) {
       await model.traces.idle();
       model[Symbol.dispose]();
       assertEquals(backend.liveObjects(), alive);
-      Object.assign(options, before);
       await Deno.remove(folder, { recursive: true });
     });
   }

@@ -13,11 +13,12 @@ import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { decodeStep } from "../../src/llm/decode_state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { forgive } from "../../src/schedule/decoder/megakernel.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import type { options } from "../../src/schedule/plan/options.ts";
 import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "../support/sampling_states.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -33,13 +34,8 @@ const SOME = 12;
 
 /** Runs with other options of the scheduler. */
 async function decoding<T>(change: Partial<typeof options>, body: () => T | Promise<T>): Promise<T> {
-  const before = { ...options };
-  Object.assign(options, { regions: "on" }, change);
-  try {
-    return await body();
-  } finally {
-    Object.assign(options, before);
-  }
+  using _options = withOptions({ regions: "on", ...change });
+  return await body();
 }
 
 /** Logits of a few greedy steps behind a cache of random rows, and the rows of the cache afterwards, which may be left out. */

@@ -12,10 +12,10 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { profile } from "../../src/schedule/plan/profile.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -32,19 +32,14 @@ async function run<T>(
   regions: "on" | "off",
   body: () => T | Promise<T>,
 ): Promise<{ result: T; calls: Map<string, number> }> {
-  const before = { ...options };
-  options.regions = regions;
-  try {
-    let result: T;
-    const { kernels } = await profile(async () => {
-      result = await body();
-    }, { device, timed: false });
-    const calls = new Map<string, number>();
-    for (const { kernel, calls: n } of kernels) calls.set(kernel, (calls.get(kernel) ?? 0) + n);
-    return { result: result!, calls };
-  } finally {
-    Object.assign(options, before);
-  }
+  using _options = withOptions({ regions });
+  let result: T;
+  const { kernels } = await profile(async () => {
+    result = await body();
+  }, { device, timed: false });
+  const calls = new Map<string, number>();
+  for (const { kernel, calls: n } of kernels) calls.set(kernel, (calls.get(kernel) ?? 0) + n);
+  return { result: result!, calls };
 }
 
 const ids = (count: number, vocab: number, seed = 7): mx.Tensor =>

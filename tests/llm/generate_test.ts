@@ -8,6 +8,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../support/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const { generate, load, streamGenerate, LlmError } = mx.lm;
@@ -81,17 +82,13 @@ for (const device of testDevices()) {
   });
 
   Deno.test(`streamGenerate() gives the reference continuations without fusion on ${device}`, async () => {
-    mx.setFusion(false);
-    try {
-      const { model, tokenizer } = await load(TINY_DIR, { device });
-      for (const { prompt, greedy } of GOLDEN.slice(0, 2)) {
-        const responses = await collect(streamGenerate(model, tokenizer, prompt, { maxTokens: 12 }));
-        assertEquals(responses.map((r) => r.token), greedy.slice(0, 12));
-      }
-      model[Symbol.dispose]();
-    } finally {
-      mx.setFusion(true);
+    using _options = withOptions({ fuse: false });
+    const { model, tokenizer } = await load(TINY_DIR, { device });
+    for (const { prompt, greedy } of GOLDEN.slice(0, 2)) {
+      const responses = await collect(streamGenerate(model, tokenizer, prompt, { maxTokens: 12 }));
+      assertEquals(responses.map((r) => r.token), greedy.slice(0, 12));
     }
+    model[Symbol.dispose]();
   });
 
   Deno.test(`a model leaves no memory behind on ${device}`, async () => {

@@ -7,9 +7,9 @@ import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/as
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { readLogprobs } from "../../src/llm/logprobs.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 
 mx.devices(); // opens the library outside of the tests, which count resources
 
@@ -88,7 +88,7 @@ for (const device of testDevices()) {
     // What is compared was computed in steps here and in one pass there, which matrix units multiply in float16.
     const close = getBackend(device).has("coopmat_matmul_32") ? 1e-2 : 2e-3;
     for (const [held, prompt] of [[[], [5, 9, 9]], [[11, 40, 9, 300, 9, 2, 8, 9], [41]]]) {
-      options.regions = held.length > 0 ? "on" : "auto"; // the logits come from fused layers too
+      using _options = withOptions({ regions: held.length > 0 ? "on" : "auto" }); // the logits come from fused layers too
       using cache = model.makeCache();
       if (held.length > 0) await collect(mx.lm.streamGenerate(model, tokenizer, held, { maxTokens: 1, cache }));
       const responses = await collect(mx.lm.streamGenerate(model, tokenizer, prompt, { ...SETTINGS, cache }));
@@ -107,7 +107,6 @@ for (const device of testDevices()) {
         tokens.push(token);
       }
     }
-    options.regions = "auto";
     await model.traces.idle();
     model[Symbol.dispose]();
   });
@@ -117,7 +116,7 @@ for (const device of testDevices()) {
   Deno.test(`log probabilities change no token, and sequences together get those that each gets alone on ${device}`, async () => {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
     mx.setDefaultDevice(device);
-    options.regions = "on";
+    using _options = withOptions({ regions: "on" });
     const settings = { maxTokens: 5, temp: 1, seed: 3 };
     const prompt = "Once upon a time";
     for (const more of [{}, { topK: 2, repetitionPenalty: 1.1 }, { frequencyPenalty: 0.5 }]) {
@@ -136,7 +135,6 @@ for (const device of testDevices()) {
         assertAlmostEquals(logprobs!.logprob, alone[i].logprobs!.logprob, 1e-3);
       }
     }
-    options.regions = "auto";
     await model.traces.idle();
     model[Symbol.dispose]();
   });

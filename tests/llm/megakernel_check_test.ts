@@ -11,11 +11,11 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { forgive } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { tryLayers, tryOn, withSteps } from "../support/megakernel_check_process.ts";
+import { withOptions } from "../support/options.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -24,17 +24,12 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 async function trying(device: string, body: (folder: string) => Promise<void>): Promise<void> {
   const backend = mx.withDevice(device, getBackend);
   const folder = await Deno.makeTempDir();
-  const before = { ...options };
-  const cache = Deno.env.get("VKMX_CACHE");
-  Deno.env.set("VKMX_CACHE", folder);
-  tryOn(device);
+  using _cache = withOptions({ env: { VKMX_CACHE: folder } });
+  using _options = tryOn(device);
   try {
     await body(folder);
   } finally {
-    Object.assign(options, before);
     forgive(backend);
-    if (cache === undefined) Deno.env.delete("VKMX_CACHE");
-    else Deno.env.set("VKMX_CACHE", cache);
     await Deno.remove(folder, { recursive: true });
   }
 }
@@ -119,7 +114,7 @@ for (const device of DEVICES) {
   Deno.test({ name: `several sequences have a verdict of their own on ${device}`, ignore: !concurrent }, async () => {
     const { model } = await mx.lm.load(TINY_DIR, { device });
     await trying(device, async (folder) => {
-      options.batch = "on";
+      using _options = withOptions({ batch: "on" });
       for (const count of [3, 2]) await tryLayers(model, count);
       const found = verdicts(folder);
       assertEquals(found.map(({ question }) => question.slice(-1)).toSorted(), ["2", "3"]);
@@ -135,7 +130,7 @@ for (const device of DEVICES) {
     Deno.test(`a loop of ${count} goes on where its test fails, and the next one runs ${kernel} on ${device}`, async () => {
       const { model } = await mx.lm.load(TINY_DIR, { device });
       await trying(device, async (folder) => {
-        Object.assign(options, { batch: pairs ? "auto" : "on", spinLimit: 1 }); // one look is never enough
+        using _options = withOptions({ batch: pairs ? "auto" : "on", spinLimit: 1 }); // one look is never enough
         await withSteps(model, count, async (trace, state) => {
           const runs = async (loop: DeviceLoop<typeof state>, kernel: string): Promise<void> => {
             const kernels = await kernelsOf(device, async () => {
@@ -146,7 +141,7 @@ for (const device of DEVICES) {
           };
           using loop = new DeviceLoop(state, trace);
           await runs(loop, "batch_begin");
-          options.batch = "auto";
+          using _auto = withOptions({ batch: "auto" });
           await loop.improve();
           assertEquals(verdicts(folder).map(({ answer }) => answer), ["fails"]);
           await runs(loop, "batch_begin");

@@ -6,9 +6,10 @@
 import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import type { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -89,13 +90,8 @@ const forms = (device: string): readonly (readonly [Partial<typeof options>, ...
   ];
 
 async function within<T>(change: Partial<typeof options>, body: () => Promise<T>): Promise<T> {
-  const before = { ...options };
-  Object.assign(options, change);
-  try {
-    return await body();
-  } finally {
-    Object.assign(options, before);
-  }
+  using _options = withOptions(change);
+  return await body();
 }
 
 /** Weights whose damage spoils the first step. */

@@ -13,7 +13,7 @@ import type { KvCache } from "../../src/llm/kv_cache.ts";
 import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import { withOptions } from "../support/options.ts";
 
 /** Kernels that only the CPU has: without them weights stay as they are. */
 const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
@@ -65,16 +65,14 @@ async function lowering(
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   await writeModel(`${folder}/model`, SHAPE, { groupSize: 64, ...format });
-  const before = { ...options };
+  using _options = withOptions({ regions: "on" });
   try {
     mx.setDefaultDevice("wasm");
     withoutRunning(maxThreads);
-    options.regions = "on";
     const { model } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype });
     await body(model);
     model[Symbol.dispose]();
   } finally {
-    Object.assign(options, before);
     closeDevices();
     await Deno.remove(folder, { recursive: true });
   }
@@ -136,7 +134,7 @@ Deno.test("prompts on a device whose workgroups are small take no kernel with mo
 
 Deno.test("a step in one dispatch for all layers lowers with and without prefetch warps", () =>
   lowering({}, mx.float16, 1024, async (model) => {
-    options.fast = "whole";
+    using _options = withOptions({ fast: "whole" });
     const backend = getBackend("wasm");
     for (const [concurrent, kernel] of [[false, "decode_layers"], [true, "decode_layers_prefetch"]] as const) {
       Object.assign(backend, { limits: { ...backend.limits, concurrent } });

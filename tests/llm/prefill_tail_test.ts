@@ -14,11 +14,12 @@ import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import type { SamplerOptions } from "../../src/llm/generate_options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../src/llm/sampler.ts";
 import { forgive } from "../../src/schedule/decoder/megakernel.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import type { options } from "../../src/schedule/plan/options.ts";
 import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "../support/sampling_states.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
@@ -51,8 +52,7 @@ async function promptState(
   regions: typeof options.regions,
   other?: (logits: mx.Tensor, next: mx.Tensor, after: mx.Tensor) => mx.Tensor,
 ): Promise<{ numbers: number[]; told: number[] }> {
-  const before = options.regions;
-  options.regions = regions;
+  using _options = withOptions({ regions });
   const cache = model.makeCache();
   cache.reserve(PREFIX + TOKENS, PREFIX + ROWS);
   for (const buffer of cache.state) mx.eval(buffer);
@@ -80,7 +80,6 @@ async function promptState(
     const more = state.other ? state.other.tolist() as number[] : [];
     return { numbers: [...numbersOf(state), ...more], told: toldOf(state) };
   } finally {
-    options.regions = before;
     mx.dispose(Object.values(state).flat().filter((x) => x !== undefined));
     cache.dispose();
   }
@@ -148,8 +147,7 @@ for (const device of DEVICES) {
     const backend = mx.withDevice(device, getBackend);
     const ids = Array.from({ length: 9 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
     const tokens = async (change: Partial<typeof options>, prefix: number, settings: SamplerOptions) => {
-      const before = { ...options };
-      Object.assign(options, change);
+      using _options = withOptions(change);
       using cache = model.makeCache();
       const found: number[] = [];
       for (const [prompt, maxTokens] of [[ids.slice(0, prefix), 1], [ids.slice(prefix), 4]] as const) {
@@ -157,7 +155,6 @@ for (const device of DEVICES) {
         const how = { sampler, processors: makeLogitsProcessors(settings), contextSize: 6, prefillStepSize: 2048 };
         for await (const token of mx.lm.generateStep(prompt, model, { ...how, cache, maxTokens })) found.push(token);
       }
-      Object.assign(options, before);
       return found;
     };
     for (const prefix of [5, 6, 7, 8]) {

@@ -4,6 +4,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { NAMES, runRow } from "./array_rows.ts";
 import { testDevices } from "../support/devices.ts";
+import { withOptions } from "../support/options.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 
@@ -59,12 +60,8 @@ for (const device of testDevices()) {
 }
 
 Deno.test("arrays agree with MLX when every op runs by itself", () => {
-  mx.setFusion(false);
-  try {
-    checkRows("wasm");
-  } finally {
-    mx.setFusion(true);
-  }
+  using _options = withOptions({ fuse: false });
+  checkRows("wasm");
 });
 
 Deno.test("every golden result has a row", () => {
@@ -534,19 +531,15 @@ Deno.test("slice() and sliceUpdate() clamp a start that lies outside", () => {
 Deno.test("scaledDotProductAttention() gives 0 where everything is masked", () => {
   mx.setDefaultDevice("wasm");
   for (const fuse of [true, false]) {
-    mx.setFusion(fuse);
-    try {
-      mx.tidy(() => {
-        const q = mx.ones([1, 2, 2, 8]);
-        const mask = mx.array([[true, false], [false, false]]);
-        for (const m of [mask, mx.where(mask, 0, -Infinity), mx.where(mask, 0, -3.4028234663852886e38)]) {
-          const y = mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, mask: m });
-          assertEquals(y.sum(-1).tolist(), [[[8, 0], [8, 0]]]);
-        }
-      });
-    } finally {
-      mx.setFusion(true);
-    }
+    using _options = withOptions({ fuse });
+    mx.tidy(() => {
+      const q = mx.ones([1, 2, 2, 8]);
+      const mask = mx.array([[true, false], [false, false]]);
+      for (const m of [mask, mx.where(mask, 0, -Infinity), mx.where(mask, 0, -3.4028234663852886e38)]) {
+        const y = mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, mask: m });
+        assertEquals(y.sum(-1).tolist(), [[[8, 0], [8, 0]]]);
+      }
+    });
   }
 });
 
@@ -584,12 +577,8 @@ Deno.test("fast.sample() draws what its composite draws", () => {
     for (const options of settings) {
       const draw = (): unknown => mx.fast.sample(logits, { ...options, key: mx.random.key(1) }).tolist();
       const fused = draw();
-      mx.setFusion(false);
-      try {
-        assertEquals(draw(), fused, JSON.stringify(options));
-      } finally {
-        mx.setFusion(true);
-      }
+      using _options = withOptions({ fuse: false });
+      assertEquals(draw(), fused, JSON.stringify(options));
     }
   });
 });

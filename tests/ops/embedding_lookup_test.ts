@@ -8,6 +8,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
+import { withOptions } from "../support/options.ts";
 
 for (const device of testDevices()) {
   mx.withDevice(device, getBackend); // opened outside the test, which counts resources
@@ -25,12 +26,8 @@ for (const device of testDevices()) {
     for (const dtype of [mx.float32, mx.float16, mx.bfloat16]) {
       for (const shared of [false, true]) {
         const run = (fusion: boolean): unknown => {
-          mx.setFusion(fusion);
-          try {
-            return mx.tidy(() => look(dtype, shared).tolist());
-          } finally {
-            mx.setFusion(true);
-          }
+          using _options = withOptions({ fuse: fusion });
+          return mx.tidy(() => look(dtype, shared).tolist());
         };
         const expected = run(false);
         const kernels = await kernelsOf(device, () => Promise.resolve(assertEquals(run(true), expected, dtype.name)));

@@ -14,6 +14,7 @@ import { stored } from "./cases/draw.ts";
 import { difference, flushed } from "../support/compare.ts";
 import { testDevices } from "../support/devices.ts";
 import { Guards } from "../support/guards.ts";
+import { withOptions } from "../support/options.ts";
 import { build, type Dense, generator, ravel, size } from "../support/oracle.ts";
 
 /** Numbers as the dtype holds them: rounded by plain JavaScript, so that the oracle starts from what the array holds. */
@@ -124,7 +125,7 @@ function check(list: readonly { c: Case; seed: number; fuse: boolean }[], flushe
     }
   };
   for (const fuse of [true, false]) {
-    mx.setFusion(fuse);
+    using _options = withOptions({ fuse });
     mx.tidy(() => {
       const asked: Asked[] = [];
       for (const { c, seed } of list.filter((row) => row.fuse === fuse)) {
@@ -141,7 +142,6 @@ function check(list: readonly { c: Case; seed: number; fuse: boolean }[], flushe
         });
       }
     });
-    mx.setFusion(true);
   }
   return failures;
 }

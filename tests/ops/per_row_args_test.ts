@@ -7,6 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -62,12 +63,8 @@ for (const device of testDevices()) {
       return attend(q1, k1, v1, mx.array([length], mx.int32));
     });
     assertEquals(found.toTypedArray(), mx.concatenate(alone, 0).toTypedArray());
-    mx.setFusion(false);
-    try {
-      const composite = attend(q, k, v, mx.array(lengths, mx.int32)).toTypedArray();
-      assert(nmse(found.toTypedArray(), composite) <= 1e-7);
-    } finally {
-      mx.setFusion(true);
-    }
+    using _options = withOptions({ fuse: false });
+    const composite = attend(q, k, v, mx.array(lengths, mx.int32)).toTypedArray();
+    assert(nmse(found.toTypedArray(), composite) <= 1e-7);
   });
 }

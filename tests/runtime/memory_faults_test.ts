@@ -9,6 +9,7 @@ import * as mx from "../../mod.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 
 /** VK_ERROR_OUT_OF_DEVICE_MEMORY. */
 const REFUSED = -2;
@@ -37,9 +38,9 @@ for (const base of testDevices().filter((name) => name !== "wasm")) {
     let failed = 0;
     try {
       for (let at = 0;; at++) {
-        Deno.env.set("VKMX_FAULT", `vkAllocateMemory:${REFUSED}:${at}`);
+        const fault = withOptions({ env: { VKMX_FAULT: `vkAllocateMemory:${REFUSED}:${at}` } });
         const error = await work(device).then((tokens) => assertEquals(tokens, expected), (error: unknown) => error);
-        Deno.env.delete("VKMX_FAULT");
+        fault[Symbol.dispose]();
         assertEquals(liveObjects(), { devices: 1, buffers: 0, plans: 0 }, `after allocation ${at} failed`);
         closeDevices();
         if (error === undefined) break;
@@ -50,7 +51,6 @@ for (const base of testDevices().filter((name) => name !== "wasm")) {
       assert(failed > LEAST, `only ${failed} allocations`);
       assertEquals(await work(device), expected);
     } finally {
-      Deno.env.delete("VKMX_FAULT");
       closeDevices();
     }
   });

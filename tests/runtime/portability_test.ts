@@ -7,11 +7,11 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { KERNELS } from "../../src/backend/kernels.ts";
 import { closeDevices, deviceInfo, devices, getBackend } from "../../src/backend/devices.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/vulkan_device.ts";
 
@@ -38,8 +38,7 @@ for (const base of VULKAN) {
     const device = `${base}-${mask}`;
 
     Deno.test(`the embedded model gives the reference tokens and logits on ${device}`, async () => {
-      const before = { ...options };
-      Object.assign(options, { regions: "on", fast: "barriers" });
+      using _options = withOptions({ regions: "on", fast: "barriers" });
       try {
         const { missing = [] } = deviceInfo(device);
         const gone = new Set(missing.flatMap(({ kernels }) => kernels));
@@ -61,7 +60,6 @@ for (const base of VULKAN) {
         assertEquals(taken, accumulators ? [accumulators] : []);
         model[Symbol.dispose]();
       } finally {
-        Object.assign(options, before);
         closeDevices();
       }
     });

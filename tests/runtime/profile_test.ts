@@ -6,9 +6,9 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import * as mx from "../../mod.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 
 /** A test on every device, the default one meanwhile. */
 function deviceTest(name: string, body: (device: string) => Promise<void>): void {
@@ -74,35 +74,30 @@ deviceTest("profile() says what ran on the CPU", async (device) => {
 });
 
 deviceTest("profile() tells a region from what ran op by op, and why that was", async (device) => {
-  const before = { ...options };
-  Object.assign(options, { regions: "on", fast: "barriers" });
-  try {
-    const { model } = await mx.lm.load(TINY_DIR, { device });
-    const cache = model.makeCache();
-    const { kernels, fallbacks } = await mx.profile(async () => {
-      const settings = { cache, sampler: mx.lm.makeSampler(), processors: [], contextSize: 0, prefillStepSize: 8 };
-      for await (const _ of mx.lm.generateStep([1, 2, 3, 4], model, { ...settings, maxTokens: STEPS })) { /* runs */ }
-    });
-    const calls = (which: (row: mx.KernelTime) => boolean): number =>
-      kernels.filter(which).reduce((sum, row) => sum + row.calls, 0);
-    // The prompt is fused on devices with matrices.
-    const prompt = (row: mx.KernelTime): boolean =>
-      row.region === "prompt layer" || !row.region && row.op === "quantizedMatmul";
-    assert(calls(prompt) > 0, "the prompt");
-    const fused = calls(({ region }) => region === "decoder step");
-    assertEquals(fused > 0, device !== "wasm");
-    assertEquals(fallbacks.some((line) => line.startsWith("decoder step: op by op, because ")), device === "wasm");
-    if (device !== "wasm") {
-      const layers = (of: string): number => calls((row) => row.region === of && row.kernel.startsWith("decode_qkv"));
-      assertEquals([layers("prompt end"), layers("decoder step")], [1, (STEPS - 1) * LAYERS]); // the prompt gives the first
-      assertEquals(mx.sumKernels(kernels, ["region"]).find(({ region }) => region === "decoder step")!.calls, fused);
-      assert(calls(({ op }) => op === "layout") > 0, "weights in another layout");
-    }
-    cache.dispose();
-    model[Symbol.dispose]();
-  } finally {
-    Object.assign(options, before);
+  using _options = withOptions({ regions: "on", fast: "barriers" });
+  const { model } = await mx.lm.load(TINY_DIR, { device });
+  const cache = model.makeCache();
+  const { kernels, fallbacks } = await mx.profile(async () => {
+    const settings = { cache, sampler: mx.lm.makeSampler(), processors: [], contextSize: 0, prefillStepSize: 8 };
+    for await (const _ of mx.lm.generateStep([1, 2, 3, 4], model, { ...settings, maxTokens: STEPS })) { /* runs */ }
+  });
+  const calls = (which: (row: mx.KernelTime) => boolean): number =>
+    kernels.filter(which).reduce((sum, row) => sum + row.calls, 0);
+  // The prompt is fused on devices with matrices.
+  const prompt = (row: mx.KernelTime): boolean =>
+    row.region === "prompt layer" || !row.region && row.op === "quantizedMatmul";
+  assert(calls(prompt) > 0, "the prompt");
+  const fused = calls(({ region }) => region === "decoder step");
+  assertEquals(fused > 0, device !== "wasm");
+  assertEquals(fallbacks.some((line) => line.startsWith("decoder step: op by op, because ")), device === "wasm");
+  if (device !== "wasm") {
+    const layers = (of: string): number => calls((row) => row.region === of && row.kernel.startsWith("decode_qkv"));
+    assertEquals([layers("prompt end"), layers("decoder step")], [1, (STEPS - 1) * LAYERS]); // the prompt gives the first
+    assertEquals(mx.sumKernels(kernels, ["region"]).find(({ region }) => region === "decoder step")!.calls, fused);
+    assert(calls(({ op }) => op === "layout") > 0, "weights in another layout");
   }
+  cache.dispose();
+  model[Symbol.dispose]();
 });
 
 deviceTest("describeProfile() prints regions, ops, kernels and the host", async (device) => {

@@ -11,13 +11,13 @@ import { DeviceLoop, TracedStep } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
-import { options } from "../../src/schedule/plan/options.ts";
+import { withOptions } from "./options.ts";
 
-/** Has layers tested on a device, whatever it is. Workgroups of software devices do not run together and should not wait long. */
-export function tryOn(device: string): void {
+/** Has layers tested on a device, whatever it is, for the length of a scope. Workgroups of software devices do not run together and should not wait long. */
+export function tryOn(device: string): Disposable {
   const { concurrent } = getBackend(device).limits;
   mx.setDefaultDevice(device);
-  Object.assign(options, { regions: "on", fast: "try", spinLimit: concurrent ? undefined : 256 });
+  return withOptions({ regions: "on", fast: "try", spinLimit: concurrent ? undefined : 256 });
 }
 
 /** State of greedy steps. */
@@ -63,7 +63,7 @@ export function tryLayers(model: LanguageModel, sequences: number = 1): Promise<
 if (import.meta.main) {
   const [device, dir, end, sequences = "1"] = Deno.args;
   const { model } = await mx.lm.load(dir, { device });
-  tryOn(device);
+  using _options = tryOn(device);
   if (end) {
     const rename = Deno.renameSync;
     Deno.renameSync = (from, to) => {

@@ -8,6 +8,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import type { TypeName } from "../ops/cases/case.ts";
 import { Draw, isFloat } from "../ops/cases/draw.ts";
 import type { Guards } from "./guards.ts";
+import { withOptions } from "./options.ts";
 import { size } from "./oracle.ts";
 import { type Parameters, PROGRAM_OPS, type Value, valueOf } from "./program_ops.ts";
 
@@ -106,25 +107,21 @@ function execute(
   program: Program,
 ): { dtype: string; shape: readonly number[]; data: ArrayLike<number> }[] {
   return mx.tidy(() => {
-    mx.setFusion(program.fuse);
-    try {
-      const leaves = program.leaves.map(({ data, dtype, shape }) =>
-        mx.reshape(mx.array([...data], mx[dtype]), [...shape])
-      );
-      let results: mx.Tensor[];
-      if (program.compile) {
-        using fn = mx.compile((...x: mx.Tensor[]) => build(program, x.map((t) => mx.reshape(t, t.shape)), false));
-        fn(...leaves);
-        results = fn(...leaves);
-      } else results = build(program, leaves, true);
-      return results.map((t) => ({
-        dtype: t.dtype.name,
-        shape: t.shape,
-        data: t.toTypedArray(),
-      }));
-    } finally {
-      mx.setFusion(true);
-    }
+    using _options = withOptions({ fuse: program.fuse });
+    const leaves = program.leaves.map(({ data, dtype, shape }) =>
+      mx.reshape(mx.array([...data], mx[dtype]), [...shape])
+    );
+    let results: mx.Tensor[];
+    if (program.compile) {
+      using fn = mx.compile((...x: mx.Tensor[]) => build(program, x.map((t) => mx.reshape(t, t.shape)), false));
+      fn(...leaves);
+      results = fn(...leaves);
+    } else results = build(program, leaves, true);
+    return results.map((t) => ({
+      dtype: t.dtype.name,
+      shape: t.shape,
+      data: t.toTypedArray(),
+    }));
   });
 }
 

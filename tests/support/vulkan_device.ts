@@ -10,6 +10,7 @@ import { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 import { listVulkanDevices, liveObjects, validationMessages, VulkanDevice } from "../../ffi/vulkan.ts";
 import { devices } from "../../src/backend/devices.ts";
 import { type Dispatch, encodePlan, encodePush } from "./harness.ts";
+import { withOptions } from "./options.ts";
 
 /** Of the usable Vulkan devices. */
 export const INDICES = devices().filter((d) => d.usable && d.name.startsWith("vulkan:")).map((d) =>
@@ -23,12 +24,8 @@ export const MIB = 2 ** 20;
 
 /** Opens a device with an environment that it reads while opening, behind a mask. */
 export function openWith(env: Record<string, string>, index: number, cache = "", mask = ""): VulkanDevice {
-  for (const [name, value] of Object.entries(env)) Deno.env.set(name, value);
-  try {
-    return new VulkanDevice(index, cache, mask);
-  } finally {
-    for (const name of Object.keys(env)) Deno.env.delete(name);
-  }
+  using _options = withOptions({ env });
+  return new VulkanDevice(index, cache, mask);
 }
 
 /** One test on every Vulkan device, with and without staging; nothing may stay alive and validation must be silent. */

@@ -2,13 +2,12 @@
  * One lowering rule per op: how a node becomes views and dispatches.
  *
  * Grids and workgroup sizes follow the header comments of the shaders. The record is exhaustive: a new op without a rule
- * does not compile. Families of ops have files of their own: indexing.ts, matmul.ts, reduce.ts.
+ * does not compile. Families of ops have files of their own: fused_ops.ts, indexing.ts, matmul.ts, reduce.ts.
  *
  * @module
  */
 
-import * as k from "../../backend/kernels.ts";
-import { type Dtype, float32, float32Bits, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, float32Bits, uint32 } from "../../graph/dtype.ts";
 import { attrsOf } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { immediateBits } from "./elementwise_chain.ts";
@@ -16,18 +15,10 @@ import { AT_INDICES } from "./indexing.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
-import { attention, matmul, quantizedMatmul } from "./matmul.ts";
+import { FUSED_RULES } from "./fused_ops.ts";
+import { matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
-import { emitLogprobs, emitSample, hasSampleKernel, samplingPush } from "./sampling.ts";
-
-const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
-
-/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
-function rowThreads(l: Lowering, cols: number): number {
-  const { threads } = l.backend.limits;
-  return cols <= 4 * 32 ? Math.min(32, threads) : threads;
-}
 
 /** x (…, n, size) seen as (…, n * size): its last dimension lies in blocks. Undefined where the shapes are others. */
 function joinsBlocks(x: Value, shape: Shape): Value | undefined {
@@ -38,16 +29,6 @@ function joinsBlocks(x: Value, shape: Shape): Value | undefined {
   return fits
     ? { ...view(x, shape, [...x.strides.slice(0, at), 1]), blocks: { size, stride: x.strides[at] } }
     : undefined;
-}
-
-/** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
-function headsOf(l: Lowering, value: Value): Value {
-  const r = value.shape.length;
-  const middle = sizeOf(value.shape.slice(1, -2));
-  const shape = [value.shape[0], middle, value.shape[r - 2], value.shape[r - 1]];
-  const strides = reshapeStrides(value.shape, value.strides, shape);
-  const v = strides ? view(value, shape, strides) : view(l.contiguous(value), shape, contiguousStrides(shape));
-  return l.rows(v);
 }
 
 /** All rules. */
@@ -121,74 +102,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   },
   dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
   quantizedMatmul,
-  rmsNorm(l, node, [x, weight]) {
-    const dense = l.contiguous(x, true);
-    const out = l.temporary(node.shape, node.dtype);
-    const push = { ...rowsOf(node.shape), eps: attrsOf(node, "rmsNorm").eps };
-    l.emit("rms_norm", [dense, weight && l.contiguous(weight, true), out], {
-      spec: {
-        DTYPE_X: x.dtype.code,
-        DTYPE_WEIGHT: (weight?.dtype ?? float32).code,
-        DTYPE_OUT: node.dtype.code,
-        HAS_WEIGHT: weight ? 1 : 0,
-      },
-      threads: rowThreads(l, push.cols),
-      push,
-      workgroups: push.cols ? push.rows : 0,
-    });
-    return out;
-  },
-  rope(l, node, inputs) {
-    const attrs = attrsOf(node, "rope");
-    const x = headsOf(l, inputs[0]);
-    const [batch, heads, seq, dims] = x.shape;
-    const offset = attrs.offsetInput === "none" ? undefined : l.contiguous(inputs[1]);
-    const freqs = attrs.hasFreqs ? l.contiguous(inputs[inputs.length - 1]) : undefined;
-    const out = l.temporary(node.shape, node.dtype);
-    l.emit("rope", [x, offset, freqs, out], {
-      spec: {
-        DTYPE: x.dtype.code,
-        TRADITIONAL: attrs.traditional ? 1 : 0,
-        OFFSET_MODE: OFFSET_MODES[attrs.offsetInput],
-        HAS_FREQS: attrs.hasFreqs ? 1 : 0,
-      },
-      push: {
-        batch,
-        heads,
-        seq,
-        dims,
-        rope_dims: attrs.dims,
-        x_strides: x.strides.slice(0, 3),
-        offset: attrs.offset,
-        scale: attrs.scale,
-        log2_base: Math.log2(attrs.base),
-      },
-      workgroups: l.groups(batch * heads * seq * (dims - attrs.dims / 2)),
-    });
-    return out;
-  },
-  attention,
-  sample(l, node, [logits, uniforms]) {
-    const choice = attrsOf(node, "sample");
-    const out = l.temporary(node.shape, node.dtype);
-    const [rows, cols] = logits.shape;
-    const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
-    if (hasSampleKernel(l.backend, cols)) {
-      emitSample(l, choice, ...inputs, out);
-      return out;
-    }
-    l.emit("sample", [...inputs, out], {
-      spec: { DTYPE_IN: logits.dtype.code },
-      push: samplingPush(choice, rows, cols, 0),
-      workgroups: rows,
-    });
-    return out;
-  },
-  logprobs(l, node, [logits, tokens]) {
-    const out = l.temporary(node.shape, node.dtype);
-    emitLogprobs(l, attrsOf(node, "logprobs").top, l.contiguous(logits), l.contiguous(tokens), out);
-    return out;
-  },
+  ...FUSED_RULES,
   randomBits(l, node, [key]) {
     const out = l.temporary(node.shape, node.dtype);
     const keys = sizeOf(key.shape) / 2;

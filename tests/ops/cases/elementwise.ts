@@ -7,7 +7,8 @@ import { type Case, EXACT, FLOATS, type Input, type Library, type Tensor, tolera
 
 const SHAPES: readonly (readonly number[])[] = [[], [0], [1], [7], [257], [3, 1, 5], [2, 3, 4, 5]];
 
-type Scalar = (...v: number[]) => number;
+/** A function of numbers. */
+export type Scalar = (...v: number[]) => number;
 type Range = readonly [number, number];
 
 const sigmoid: Scalar = (x) => 1 / (1 + Math.exp(-x));
@@ -58,8 +59,8 @@ const BINARY: readonly (readonly [string, Scalar, Range, boolean])[] = [
   ["remainder", remainder, [1, 90], true],
   ["floorDivide", (a, b) => Math.floor(a / b), [1, 90], true],
   ["power", Math.pow, [0.2, 3], false],
-  ["maximum", Math.max, [-9, 9], true],
-  ["minimum", Math.min, [-9, 9], true],
+  ["maximum", (a, b) => Math.max(a, b), [-9, 9], true],
+  ["minimum", (a, b) => Math.min(a, b), [-9, 9], true],
   ["logaddexp", logaddexp, [-9, 9], false],
   ["arctan2", Math.atan2, [-9, 9], false],
   ["equal", (a, b) => Number(a === b), [0, 4], true],
@@ -79,6 +80,11 @@ const BITS: readonly (readonly [string, Scalar])[] = [
   ["leftShift", (a, b) => a << b],
   ["rightShift", (a, b) => a >> b],
 ];
+
+/** Oracles of the functions above, by name. */
+export const ORACLES: ReadonlyMap<string, Scalar> = new Map(
+  [...UNARY, ...BINARY, ...BITS].map(([name, f]) => [name, f]),
+);
 
 const PAIRS: readonly (readonly [readonly number[], readonly number[]])[] = [
   [[257], [257]],

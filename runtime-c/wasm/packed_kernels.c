@@ -1,5 +1,7 @@
 // Kernels of packed matrices (packed.h): packing in place, rows of the plain form, and the two products.
 
+#include "packed_kernels.h"
+
 #include "indices.h"
 #include "packed_matmul.h"
 #include "packed_matvec.h"

@@ -6,7 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime.h"
+#include "device.h"
+#include "drivers.h"
+#include "facts.h"
+#include "failure.h"
+#include "loader.h"
+#include "memory.h"
+#include "pipelines.h"
+#include "plan.h"
+#include "profile.h"
+#include "queue.h"
+#include "recording.h"
+#include "transfer.h"
 
 uint32_t vkrt_abi(void) { return kernel_abi_hash; }
 
@@ -125,7 +136,7 @@ int32_t vkrt_device_close(uint32_t device) {
     current_call = __func__;
     Device *d;
     TRY(device_find(device, &d, false));
-    TRY(device_idle(d));
+    TRY(queue_idle(d));
     lock_acquire(&runtime.lock);
     handle_free(&runtime.devices, device);
     lock_release(&runtime.lock);
@@ -286,7 +297,7 @@ static int32_t wait_for(Device *d, uint64_t ticket, uint32_t timeout_ms) {
     uint64_t submitted = atomic_load(&d->submitted);
     if (ticket > submitted)
         return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu was never given; the last one is %llu", (unsigned long long)ticket, (unsigned long long)submitted);
-    return device_wait(d, ticket, timeout_ms);
+    return queue_wait(d, ticket, timeout_ms);
 }
 
 int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms) {

@@ -1,31 +1,34 @@
-// What the files of the runtime share: the one global struct, the device and everything it owns, and failing with a message.
+// What the files of the runtime share: the one global struct, the device and everything it owns. Who works with a part is the
+// module of its name; arrows of inclusion run down this list only, which tests/layers_test.ts holds:
 //
-//   vk_runtime.c  exports: find the device, call one function, answer its status
-//   loader.c      libvulkan, instance        facts.c      features and limits of a physical device
-//   drivers.c     drivers that cannot be loaded
-//   device.c      open, close, wait          memory.c     chunks of device memory and the ranges in them
+//   exports.c     the functions of vk_runtime.h: find the device, call one function, answer its status
+//   device.c      open, close
+//   plan.c        Plan words to dispatches
+//   recording.c   recording and replay of Plans, with hazards.c (where barriers stand) and profile.c (timestamps)
 //   transfer.c    bytes in and out           pipelines.c  kernels to pipelines, the cache on disk
-//   plan.c        Plan words to dispatches   commands.c   recording, submitting, replay; hazards.c where barriers stand
-//   profile.c     timestamps                 handles.c, platform.c  what their names say
+//   memory.c      chunks of device memory and the ranges in them
+//   queue.c       submissions, the timeline that orders them, waits       commands.c   command buffers
+//   loader.c      libvulkan, instance        drivers.c    drivers that cannot be loaded
+//   facts.c       features and limits of a physical device
+//   failure.c     failing with a message
+//   state.c, handles.c, platform.c           what their names say
 
-#ifndef VKMX_RUNTIME_H
-#define VKMX_RUNTIME_H
+#ifndef VKMX_STATE_H
+#define VKMX_STATE_H
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "../shaders/include/plan.h"
-#include "facts.h"
 #include "handles.h"
 #include "kernel_table.h"
-#include "loader.h"
 #include "platform.h"
 #include "vk_runtime.h"
+#include "vulkan_functions.h"
 
 #define MAX_PHYSICAL 16 // physical devices looked at
 #define MAX_DEVICES 16  // devices open at once
 #define PUSH_BYTES 128  // what every device grants
-#define PATIENCE_MS 10000 // longest wait inside one call; the caller of vkrt_wait decides for itself
 
 typedef struct Device Device;
 typedef struct Chunk Chunk;
@@ -41,6 +44,46 @@ typedef struct Messages {
     Lock lock;
     struct { const char *call; char text[MESSAGE_BYTES]; } kept[MESSAGES];
 } Messages;
+
+// ---- what a physical device can do -----------------------------------------------------------------------------------
+
+// Bits of Facts.features, in the order of the optional features in facts.c.
+enum {
+    FEATURE_FLOAT16,
+    FEATURE_INT64_ATOMICS,
+    FEATURE_COOPMAT,
+    FEATURE_COOPMAT2,
+    FEATURE_BFLOAT16,
+    FEATURE_BFLOAT16_COOPMAT,
+    FEATURE_INTEGER_DOT_FAST,
+    FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
+    FEATURE_SHUFFLE,         // in subgroups
+    FEATURE_COUNT,
+};
+
+#define CHUNK_BYTES (64u << 20)
+
+typedef struct Facts {
+    VkPhysicalDeviceProperties core;
+    VkPhysicalDeviceVulkan11Properties v11;
+    VkPhysicalDeviceVulkan12Properties v12;
+    VkPhysicalDeviceVulkan13Properties v13;
+    VkPhysicalDeviceMemoryProperties memory;
+    uint64_t heap_bytes;    // of the largest device-local heap
+    uint32_t heap;          // its index
+    uint64_t largest_alloc; // of one buffer
+    uint32_t chunk_bytes;   // most that small buffers share; larger ones have memory of their own
+    uint32_t family;        // queue family with compute
+    uint32_t timestamp_bits;
+    uint32_t features; // FEATURE_* bits
+    uint32_t hidden;   // those that a mask takes away
+    uint32_t subgroup_min, subgroup_max; // threads of a subgroup, as kernels may rely on them
+    uint32_t subgroup_forced;            // all pipelines get subgroups of so many threads; 0: as the driver likes
+    bool unified;      // the host sees all device memory
+    bool memory_budget;
+    bool portability_subset;
+    char unusable[256]; // reason; "" where the device serves
+} Facts;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -99,22 +142,26 @@ typedef struct Buffer {
 
 #define SEGMENTS 4
 #define SEGMENT_BYTES ((uint64_t)8 << 20)
-#define TRANSFER_RING 32
+#define COPIES_RING 32
 
 typedef struct Segment {
     Range *range;
     uint64_t used, ticket;
 } Segment;
 
-// Copies collect in one open command buffer, which goes out in front of the next Plan or when somebody waits for it.
-typedef struct Transfer {
+// Memory that transfers pass through.
+typedef struct Staging {
     Segment segments[SEGMENTS];
     uint32_t segment;
-    VkCommandBuffer commands[TRANSFER_RING];
-    uint64_t tickets[TRANSFER_RING];
+} Staging;
+
+// Copies collect in one open command buffer, which goes out in front of the next Plan or when somebody waits for it.
+typedef struct Copies {
+    VkCommandBuffer commands[COPIES_RING];
+    uint64_t tickets[COPIES_RING];
     uint32_t ring;
     bool open;
-} Transfer;
+} Copies;
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
@@ -202,7 +249,8 @@ struct Device {
     _Atomic bool lost;
     _Atomic uint32_t waiters;
     Memory memory;
-    Transfer transfer;
+    Copies copies;
+    Staging staging;
     Pipelines pipelines;
     HandleTable buffers, plans;
     Recording *retired;
@@ -233,91 +281,5 @@ typedef struct Runtime {
 } Runtime;
 
 extern Runtime runtime;
-extern _Thread_local const char *current_call; // the export that runs, for messages; threads that help it set it too
-
-// Keeps "call(): text" as the message of the current call on the device (NULL: of calls without one) and answers `status`.
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-int32_t fail(Device *d, int32_t status, const char *format, ...);
-
-// What fail() wrote last on this thread, and keeping it again as the newest message of the current call.
-const char *failure_text(void);
-void failure_keep(Device *d, const char *text);
-void messages_copy(Messages *messages, char *text, uint32_t capacity); // a line for each call
-
-const char *result_name(VkResult result);
-
-// Every Vulkan call of a device goes through here: status of the result, message with the call's name, the lost device.
-int32_t device_result(Device *d, const char *call, VkResult result);
-bool device_fault(Device *d, const char *call);
-#define VK(d, name, ...) \
-    device_result((d), "vk" #name, device_fault((d), "vk" #name) ? (VkResult)(d)->fault_result : (d)->vk.name(__VA_ARGS__))
-
-// Leaves the function on failure.
-#define TRY(expression) \
-    do { \
-        int32_t try_status = (expression); \
-        if (try_status != VKRT_OK) return try_status; \
-    } while (0)
-
-// drivers.c
-uint32_t driver_failures(char *text, uint32_t capacity); // their number
-
-// device.c
-int32_t device_open(uint32_t index, const char *mask, const char *cache_dir, Device **out);
-int32_t device_idle(Device *d); // VKRT_ERROR_TIMEOUT where its work does not end; otherwise it may be closed
-void device_close(Device *d);
-int32_t device_lost(Device *d); // fails with what to do
-uint64_t device_completed(Device *d);
-int32_t device_wait(Device *d, uint64_t ticket, uint64_t timeout_ms);
-// The open transfers go in front. At most 1 + VKRT_MAX_TIMES buffers, of which one may stand there many times.
-int32_t device_submit(Device *d, const VkCommandBuffer *commands, uint32_t count, uint64_t *ticket);
-
-// memory.c
-int32_t memory_init(Device *d);
-void memory_deinit(Device *d);
-int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out);
-void range_free(Device *d, Range *range);
-void memory_report(Device *d, uint64_t *out);
-static inline uint8_t *range_mapped(const Range *r) { return r->chunk->mapped ? r->chunk->mapped + r->offset : NULL; }
-static inline VkDeviceAddress range_address(const Range *r) { return r->chunk->address + r->offset; }
-
-// transfer.c
-int32_t transfer_init(Device *d);
-void transfer_deinit(Device *d);
-int32_t transfer_end(Device *d, VkCommandBuffer *out); // closes the open command buffer; NULL where there is none
-int32_t transfer_flush(Device *d);
-int32_t transfer_write(Device *d, Buffer *buffer, uint64_t offset, const void *data, uint64_t bytes);
-int32_t transfer_read(Device *d, Buffer *buffer, uint64_t offset, void *data, uint64_t bytes);
-int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes);
-
-// pipelines.c
-int32_t pipelines_init(Device *d, const char *cache_dir);
-int32_t pipelines_save(Device *d);
-void pipelines_deinit(Device *d);
-int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count);
-const char *kernel_missing(const KernelRow *row, const Facts *facts); // why it cannot run here; NULL: it can
-
-// plan.c
-int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out);
-int32_t plan_prepare(Device *d, const uint32_t *words, uint32_t count);
-void plan_free(Device *d, Plan *plan);
-
-// commands.c
-int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket);
-int32_t commands_new(Device *d, VkCommandBuffer *out);
-int32_t commands_begin(Device *d, VkCommandBuffer commands, VkCommandBufferUsageFlags flags);
-void commands_barrier(Device *d, VkCommandBuffer commands, VkPipelineStageFlags2 from, VkAccessFlags2 made,
-                      VkPipelineStageFlags2 to, VkAccessFlags2 seen);
-void recording_retire(Device *d, Recording *recording);
-void recordings_deinit(Device *d);
-
-// profile.c
-int32_t profile_switch(Device *d, bool on);
-int32_t profile_prepare(Device *d, Recording *recording, uint32_t dispatches);
-void profile_reset(Device *d, VkCommandBuffer commands, Recording *recording, uint32_t dispatches);
-void profile_mark(Device *d, VkCommandBuffer commands, Recording *recording, uint32_t query);
-int32_t profile_read(Device *d, Plan *plan, double *nanoseconds, uint32_t capacity, uint32_t *count);
 
 #endif

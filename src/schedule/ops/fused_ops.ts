@@ -1,0 +1,148 @@
+/**
+ * Fused ops: one row each, with the kernel that serves a node and the rule that dispatches it. Where there is none for its sizes, or
+ * the backend lacks the kernel, the node's composite is lowered instead.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import * as k from "../../backend/kernels.ts";
+import type { KernelName } from "../../backend/kernels.ts";
+import { float32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
+import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts";
+import type { Lowering } from "../plan/context.ts";
+import { rowsOf, type Value, view } from "../plan/value.ts";
+import { attention } from "./matmul.ts";
+import type { Inputs, Rule } from "./rule.ts";
+import { emitLogprobs, emitSample, hasLogprobsKernel, hasSampleKernel, MOST_COLS, samplingPush } from "./sampling.ts";
+
+/** A fused op. */
+export interface FusedOp {
+  /** The kernel that serves a node, none where its sizes are beyond all of them. */
+  kernel(node: Node, backend: Backend): KernelName | undefined;
+  readonly rule: Rule;
+}
+
+const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
+
+/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
+function rowThreads(l: Lowering, cols: number): number {
+  const { threads } = l.backend.limits;
+  return cols <= 4 * 32 ? Math.min(32, threads) : threads;
+}
+
+/** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
+function headsOf(l: Lowering, value: Value): Value {
+  const r = value.shape.length;
+  const middle = sizeOf(value.shape.slice(1, -2));
+  const shape = [value.shape[0], middle, value.shape[r - 2], value.shape[r - 1]];
+  const strides = reshapeStrides(value.shape, value.strides, shape);
+  const v = strides ? view(value, shape, strides) : view(l.contiguous(value), shape, contiguousStrides(shape));
+  return l.rows(v);
+}
+
+function rmsNorm(l: Lowering, node: Node, [x, weight]: Inputs): Value {
+  const dense = l.contiguous(x, true);
+  const out = l.temporary(node.shape, node.dtype);
+  const push = { ...rowsOf(node.shape), eps: attrsOf(node, "rmsNorm").eps };
+  l.emit("rms_norm", [dense, weight && l.contiguous(weight, true), out], {
+    spec: {
+      DTYPE_X: x.dtype.code,
+      DTYPE_WEIGHT: (weight?.dtype ?? float32).code,
+      DTYPE_OUT: node.dtype.code,
+      HAS_WEIGHT: weight ? 1 : 0,
+    },
+    threads: rowThreads(l, push.cols),
+    push,
+    workgroups: push.cols ? push.rows : 0,
+  });
+  return out;
+}
+
+function rope(l: Lowering, node: Node, inputs: Inputs): Value {
+  const attrs = attrsOf(node, "rope");
+  const x = headsOf(l, inputs[0]);
+  const [batch, heads, seq, dims] = x.shape;
+  const offset = attrs.offsetInput === "none" ? undefined : l.contiguous(inputs[1]);
+  const freqs = attrs.hasFreqs ? l.contiguous(inputs[inputs.length - 1]) : undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  l.emit("rope", [x, offset, freqs, out], {
+    spec: {
+      DTYPE: x.dtype.code,
+      TRADITIONAL: attrs.traditional ? 1 : 0,
+      OFFSET_MODE: OFFSET_MODES[attrs.offsetInput],
+      HAS_FREQS: attrs.hasFreqs ? 1 : 0,
+    },
+    push: {
+      batch,
+      heads,
+      seq,
+      dims,
+      rope_dims: attrs.dims,
+      x_strides: x.strides.slice(0, 3),
+      offset: attrs.offset,
+      scale: attrs.scale,
+      log2_base: Math.log2(attrs.base),
+    },
+    workgroups: l.groups(batch * heads * seq * (dims - attrs.dims / 2)),
+  });
+  return out;
+}
+
+function sample(l: Lowering, node: Node, [logits, uniforms]: Inputs): Value {
+  const choice = attrsOf(node, "sample");
+  const out = l.temporary(node.shape, node.dtype);
+  const [rows, cols] = logits.shape;
+  const inputs = [l.contiguous(logits), uniforms && l.contiguous(uniforms)] as const;
+  if (hasSampleKernel(l.backend, cols)) {
+    emitSample(l, choice, ...inputs, out);
+    return out;
+  }
+  l.emit("sample", [...inputs, out], {
+    spec: { DTYPE_IN: logits.dtype.code },
+    push: samplingPush(choice, rows, cols, 0),
+    workgroups: rows,
+  });
+  return out;
+}
+
+function logprobs(l: Lowering, node: Node, [logits, tokens]: Inputs): Value {
+  const out = l.temporary(node.shape, node.dtype);
+  emitLogprobs(l, attrsOf(node, "logprobs").top, l.contiguous(logits), l.contiguous(tokens), out);
+  return out;
+}
+
+/** All fused ops. */
+export const FUSED_OPS = {
+  rmsNorm: { kernel: () => "rms_norm", rule: rmsNorm },
+  rope: { kernel: () => "rope", rule: rope },
+  attention: {
+    kernel({ inputs: [q, , v] }) {
+      return q.shape[3] <= 256 && v.shape[3] <= 256 ? "attention" : undefined;
+    },
+    rule: attention,
+  },
+  sample: {
+    kernel({ inputs: [logits] }, backend) {
+      const cols = logits.shape[1];
+      return hasSampleKernel(backend, cols) ? "sample_draw" : cols <= MOST_COLS ? "sample" : undefined;
+    },
+    rule: sample,
+  },
+  logprobs: {
+    kernel(node, backend) {
+      const cols = node.inputs[0].shape[1];
+      return hasLogprobsKernel(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
+    },
+    rule: logprobs,
+  },
+} as const satisfies { readonly [K in OpName]?: FusedOp };
+
+/** Names of fused ops. */
+export type FusedName = keyof typeof FUSED_OPS;
+
+/** The rules of fused ops. */
+export const FUSED_RULES = Object.fromEntries(
+  Object.entries(FUSED_OPS).map(([name, { rule }]) => [name, rule]),
+) as { readonly [K in FusedName]: Rule };
