@@ -19,8 +19,8 @@ int32_t commands_begin(Device *d, VkCommandBuffer commands, VkCommandBufferUsage
     return VK(d, BeginCommandBuffer, commands, &info);
 }
 
-void commands_barrier(Device *d, VkCommandBuffer commands, VkPipelineStageFlags2 from, VkAccessFlags2 made,
-                      VkPipelineStageFlags2 to, VkAccessFlags2 seen) {
+void commands_barrier(Device *d, VkCommandBuffer commands, VkPipelineStageFlags2 from, VkAccessFlags2 made, VkPipelineStageFlags2 to,
+                      VkAccessFlags2 seen) {
     VkMemoryBarrier2 barrier = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2,
         .srcStageMask = from,

@@ -54,7 +54,8 @@ static int32_t create_device(Device *d) {
         .ppEnabledExtensionNames = extensions,
     };
     VkResult result = runtime.vk.CreateDevice(d->physical, &info, NULL, &d->device);
-    if (result != VK_SUCCESS) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "vkCreateDevice answered %s for %s", result_name(result), d->facts.core.deviceName);
+    if (result != VK_SUCCESS)
+        return fail(NULL, VKRT_ERROR_UNAVAILABLE, "vkCreateDevice answered %s for %s", result_name(result), d->facts.core.deviceName);
     if (!load_device_functions(d->device, &d->vk)) {
         PFN_vkDestroyDevice destroy = (PFN_vkDestroyDevice)runtime.vk.GetDeviceProcAddr(d->device, "vkDestroyDevice");
         if (destroy) destroy(d->device, NULL);

@@ -65,7 +65,9 @@ static bool library_path(const char *json, char *out, size_t capacity) {
 }
 
 // Libraries that a driver loads by itself, without which it shows no device.
-static const struct { const char *driver, *library; } COMPANIONS[] = {
+static const struct {
+    const char *driver, *library;
+} COMPANIONS[] = {
     {"libGLX_nvidia", "libX11.so.6"},
     {"libGLX_nvidia", "libXext.so.6"},
     {"libEGL_nvidia", "libEGL.so.1"},
@@ -151,7 +153,9 @@ static void report_drivers(Report *report) {
         return;
     }
     const char *home = variable("HOME", NULL);
-    static const struct { const char *name, *below_home, *below; } OWN[] = {
+    static const struct {
+        const char *name, *below_home, *below;
+    } OWN[] = {
         {"XDG_CONFIG_HOME", "/.config/vulkan/icd.d", "/vulkan/icd.d"},
         {"XDG_DATA_HOME", "/.local/share/vulkan/icd.d", "/vulkan/icd.d"},
     };

@@ -33,9 +33,7 @@ static int32_t device_find(uint32_t handle, Device **out, bool wait) {
     return VKRT_OK;
 }
 
-static int32_t device_alive(Device *d) {
-    return atomic_load(&d->lost) ? device_lost(d) : VKRT_OK;
-}
+static int32_t device_alive(Device *d) { return atomic_load(&d->lost) ? device_lost(d) : VKRT_OK; }
 
 static int32_t enter(const char *call, uint32_t handle, Device **out) {
     current_call = call;
@@ -65,8 +63,8 @@ static int32_t no_handle(Device *d, const HandleTable *table, const char *what) 
 static int32_t buffer_range(Device *d, uint32_t handle, uint64_t offset, uint64_t bytes, Buffer **out) {
     TRY(buffer_find(d, handle, out));
     if (offset <= (*out)->bytes && bytes <= (*out)->bytes - offset) return VKRT_OK;
-    return fail(d, VKRT_ERROR_ARGUMENT, "%llu bytes at %llu do not fit a buffer of %llu bytes", (unsigned long long)bytes, (unsigned long long)offset,
-                (unsigned long long)(*out)->bytes);
+    return fail(d, VKRT_ERROR_ARGUMENT, "%llu bytes at %llu do not fit a buffer of %llu bytes", (unsigned long long)bytes,
+                (unsigned long long)offset, (unsigned long long)(*out)->bytes);
 }
 
 // ---- devices --------------------------------------------------------------------------------------------------------
@@ -226,7 +224,8 @@ int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void
     TRY(enter(__func__, device, &d));
     Buffer *b;
     TRY(buffer_range(d, buffer, offset, bytes, &b));
-    if (b->range->chunk->pool != POOL_HOST) return fail(d, VKRT_ERROR_ARGUMENT, "the host sees only buffers of the host kind without waiting");
+    if (b->range->chunk->pool != POOL_HOST)
+        return fail(d, VKRT_ERROR_ARGUMENT, "the host sees only buffers of the host kind without waiting");
     if (bytes == 0) return VKRT_OK;
     TRY(need(d, data, "data"));
     memcpy(data, range_mapped(b->range) + offset, bytes);
@@ -276,9 +275,11 @@ int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uin
     *ticket = 0;
     Plan *p;
     TRY(plan_find(d, plan, &p));
-    if (count != 4 * (uint64_t)p->slots) return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", p->slots, count);
+    if (count != 4 * (uint64_t)p->slots)
+        return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u slots of 4 words: found %u words", p->slots, count);
     if (count > 0) TRY(need(d, slots, "slots"));
-    if (times == 0 || times > VKRT_MAX_TIMES) return fail(d, VKRT_ERROR_ARGUMENT, "a plan runs 1 to %d times: found %u", VKRT_MAX_TIMES, times);
+    if (times == 0 || times > VKRT_MAX_TIMES)
+        return fail(d, VKRT_ERROR_ARGUMENT, "a plan runs 1 to %d times: found %u", VKRT_MAX_TIMES, times);
     return plan_run(d, p, slots, times, ticket);
 }
 
@@ -296,7 +297,8 @@ static int32_t wait_for(Device *d, uint64_t ticket, uint32_t timeout_ms) {
     TRY(device_alive(d));
     uint64_t submitted = atomic_load(&d->submitted);
     if (ticket > submitted)
-        return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu was never given; the last one is %llu", (unsigned long long)ticket, (unsigned long long)submitted);
+        return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu was never given; the last one is %llu", (unsigned long long)ticket,
+                    (unsigned long long)submitted);
     return queue_wait(d, ticket, timeout_ms);
 }
 

@@ -50,14 +50,19 @@ static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
 };
 
 // Features that mean nothing without another one.
-static const struct { uint32_t feature, base; } RESTING[] = {
+static const struct {
+    uint32_t feature, base;
+} RESTING[] = {
     {FEATURE_COOPMAT2, FEATURE_COOPMAT},
     {FEATURE_BFLOAT16_COOPMAT, FEATURE_COOPMAT},
     {FEATURE_BFLOAT16_COOPMAT, FEATURE_BFLOAT16},
 };
 
 // Limits that a mask may lower.
-static const struct { const char *name; size_t offset; } LIMITS[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+} LIMITS[] = {
     {"maxThreads", offsetof(Facts, core.limits.maxComputeWorkGroupInvocations)},
     {"sharedBytes", offsetof(Facts, core.limits.maxComputeSharedMemorySize)},
     {"maxGrid", offsetof(Facts, core.limits.maxComputeWorkGroupCount[0])},
@@ -65,7 +70,10 @@ static const struct { const char *name; size_t offset; } LIMITS[] = {
 };
 
 // Members that go with an optional feature and are enabled beside it where present.
-static const struct { uint32_t feature; size_t offset; } COMPANIONS[] = {
+static const struct {
+    uint32_t feature;
+    size_t offset;
+} COMPANIONS[] = {
     {FEATURE_INT64_ATOMICS, AT(v12.shaderSharedInt64Atomics)},
     {FEATURE_COOPMAT2, AT(coopmat2.cooperativeMatrixFlexibleDimensions)},
     {FEATURE_COOPMAT2, AT(coopmat2.cooperativeMatrixReductions)},
@@ -76,9 +84,16 @@ static const struct { uint32_t feature; size_t offset; } COMPANIONS[] = {
 };
 
 // Extensions that bring a struct of the chain, with its place.
-static const struct { const char *name; size_t offset; uint32_t feature; VkStructureType type; } EXTENSIONS[] = {
-    {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, AT(coopmat), FEATURE_COOPMAT, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR},
-    {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, AT(coopmat2), FEATURE_COOPMAT2, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV},
+static const struct {
+    const char *name;
+    size_t offset;
+    uint32_t feature;
+    VkStructureType type;
+} EXTENSIONS[] = {
+    {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, AT(coopmat), FEATURE_COOPMAT,
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR},
+    {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, AT(coopmat2), FEATURE_COOPMAT2,
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV},
     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, AT(bfloat16), FEATURE_BFLOAT16, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR},
 };
 #define EXTENSION_COUNT (sizeof EXTENSIONS / sizeof *EXTENSIONS)
@@ -180,7 +195,8 @@ static void lacks(Facts *out, const char *format, ...) {
 
 // Whether pipelines can be given subgroups of that size.
 static bool subgroup_choice(const Facts *facts, uint32_t size) {
-    return size >= facts->v13.minSubgroupSize && size <= facts->v13.maxSubgroupSize && (facts->v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    return size >= facts->v13.minSubgroupSize && size <= facts->v13.maxSubgroupSize &&
+           (facts->v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
 }
 
 // Subgroups of a size that cannot be had are emulated by larger ones, of whose threads kernels take some for neighbours.
@@ -217,7 +233,8 @@ static int32_t refuse_word(const char *word, int length, const Facts *facts) {
     size_t used = 0;
     for (size_t i = 0; i < COUNT(OPTIONAL); i++) used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", OPTIONAL[i].name);
     for (size_t i = 0; i < COUNT(LIMITS); i++) used += (size_t)snprintf(names + used, sizeof names - used, "%s=, ", LIMITS[i].name);
-    return fail(NULL, VKRT_ERROR_ARGUMENT, "%s cannot do without \"%.*s\"; there are %ssubgroup=, each limit below its own", facts->core.deviceName, length, word, names);
+    return fail(NULL, VKRT_ERROR_ARGUMENT, "%s cannot do without \"%.*s\"; there are %ssubgroup=, each limit below its own",
+                facts->core.deviceName, length, word, names);
 }
 
 static int32_t apply_mask(const char *mask, Facts *out) {
@@ -225,14 +242,16 @@ static int32_t apply_mask(const char *mask, Facts *out) {
         size_t length = strcspn(word, ",");
         const char *equals = memchr(word, '=', length);
         char *end = NULL;
-        bool known = equals ? mask_limit(out, word, (size_t)(equals - word), (uint32_t)strtoul(equals + 1, &end, 10)) && end == word + length
-                            : mask_feature(out, word, length);
-        if (!known)
-            return refuse_word(word, (int)length, out);
+        bool known = equals
+                         ? mask_limit(out, word, (size_t)(equals - word), (uint32_t)strtoul(equals + 1, &end, 10)) && end == word + length
+                         : mask_feature(out, word, length);
+        if (!known) return refuse_word(word, (int)length, out);
         word += length + (word[length] == ',');
     }
-    out->core.limits.maxComputeWorkGroupCount[1] = smallest(out->core.limits.maxComputeWorkGroupCount[1], out->core.limits.maxComputeWorkGroupCount[0]);
-    out->core.limits.maxComputeWorkGroupSize[0] = smallest(out->core.limits.maxComputeWorkGroupSize[0], out->core.limits.maxComputeWorkGroupInvocations);
+    out->core.limits.maxComputeWorkGroupCount[1] =
+        smallest(out->core.limits.maxComputeWorkGroupCount[1], out->core.limits.maxComputeWorkGroupCount[0]);
+    out->core.limits.maxComputeWorkGroupSize[0] =
+        smallest(out->core.limits.maxComputeWorkGroupSize[0], out->core.limits.maxComputeWorkGroupInvocations);
     out->features &= ~out->hidden;
     for (size_t i = 0; i < COUNT(RESTING); i++)
         if (!(out->features >> RESTING[i].base & 1)) out->features &= ~(1u << RESTING[i].feature);
@@ -275,8 +294,7 @@ static bool has_half_matrices(VkPhysicalDevice physical) {
 static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
     uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16 | 1u << FEATURE_SHUFFLE;
     bool fixed = out->subgroup_min == LANES && out->subgroup_max == LANES, chosen = facts_subgroup(out, true) == LANES;
-    if ((out->features & wanted) == wanted && (fixed || chosen) &&
-        (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) &&
+    if ((out->features & wanted) == wanted && (fixed || chosen) && (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) &&
         out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_half_matrices(physical))
         out->features |= 1u << FEATURE_COOPMAT_KERNELS;
 }
@@ -306,7 +324,8 @@ int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
     read_coopmat(physical, out);
     out->features &= ~out->hidden;
     VkSubgroupFeatureFlags arithmetic = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
-    if (!(out->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) || (out->v11.subgroupSupportedOperations & arithmetic) != arithmetic)
+    if (!(out->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) ||
+        (out->v11.subgroupSupportedOperations & arithmetic) != arithmetic)
         lacks(out, "subgroup arithmetic in compute shaders");
     if (out->core.limits.maxPushConstantsSize < PUSH_BYTES) lacks(out, "%d bytes of push constants", PUSH_BYTES);
     return VKRT_OK;
@@ -397,9 +416,11 @@ void facts_json(const Facts *f, char *text, uint32_t capacity) {
     uint32_t lanes = facts_subgroup(f, true);
     put(&t, "\"lanes\":%u,", lanes ? smallest(lanes, f->subgroup_max) : f->subgroup_min);
     put(&t, "\"heapBytes\":%llu,\"maxAllocation\":%llu,", (unsigned long long)f->heap_bytes, (unsigned long long)f->largest_alloc);
-    put(&t, "\"maxGrid\":[%u,%u,%u],", limits->maxComputeWorkGroupCount[0], limits->maxComputeWorkGroupCount[1], limits->maxComputeWorkGroupCount[2]);
+    put(&t, "\"maxGrid\":[%u,%u,%u],", limits->maxComputeWorkGroupCount[0], limits->maxComputeWorkGroupCount[1],
+        limits->maxComputeWorkGroupCount[2]);
     put(&t, "\"maxThreads\":%u,\"sharedBytes\":%u,", limits->maxComputeWorkGroupInvocations, limits->maxComputeSharedMemorySize);
-    put(&t, "\"pushBytes\":%u,\"timestampPeriod\":%g,", limits->maxPushConstantsSize, f->timestamp_bits ? (double)limits->timestampPeriod : 0.0);
+    put(&t, "\"pushBytes\":%u,\"timestampPeriod\":%g,", limits->maxPushConstantsSize,
+        f->timestamp_bits ? (double)limits->timestampPeriod : 0.0);
     put(&t, "\"features\":[");
     for (size_t i = 0, n = 0; i < COUNT(OPTIONAL); i++)
         if (f->features >> i & 1) put(&t, "%s\"%s\"", n++ ? "," : "", OPTIONAL[i].name);

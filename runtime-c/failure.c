@@ -46,16 +46,33 @@ void messages_copy(Messages *messages, char *text, uint32_t capacity) {
     lock_release(&messages->lock);
 }
 
+#define NAMED(code) {code, #code}
+static const struct {
+    VkResult result;
+    const char *name;
+} RESULTS[] = {
+    NAMED(VK_NOT_READY),
+    NAMED(VK_TIMEOUT),
+    NAMED(VK_INCOMPLETE),
+    NAMED(VK_ERROR_OUT_OF_HOST_MEMORY),
+    NAMED(VK_ERROR_OUT_OF_DEVICE_MEMORY),
+    NAMED(VK_ERROR_INITIALIZATION_FAILED),
+    NAMED(VK_ERROR_DEVICE_LOST),
+    NAMED(VK_ERROR_MEMORY_MAP_FAILED),
+    NAMED(VK_ERROR_LAYER_NOT_PRESENT),
+    NAMED(VK_ERROR_EXTENSION_NOT_PRESENT),
+    NAMED(VK_ERROR_FEATURE_NOT_PRESENT),
+    NAMED(VK_ERROR_INCOMPATIBLE_DRIVER),
+    NAMED(VK_ERROR_TOO_MANY_OBJECTS),
+    NAMED(VK_ERROR_FRAGMENTED_POOL),
+    NAMED(VK_ERROR_UNKNOWN),
+    NAMED(VK_ERROR_INVALID_SHADER_NV),
+};
+
 const char *result_name(VkResult result) {
-    switch (result) {
-#define NAME(code) case code: return #code;
-        NAME(VK_NOT_READY) NAME(VK_TIMEOUT) NAME(VK_INCOMPLETE) NAME(VK_ERROR_OUT_OF_HOST_MEMORY) NAME(VK_ERROR_OUT_OF_DEVICE_MEMORY)
-        NAME(VK_ERROR_INITIALIZATION_FAILED) NAME(VK_ERROR_DEVICE_LOST) NAME(VK_ERROR_MEMORY_MAP_FAILED) NAME(VK_ERROR_LAYER_NOT_PRESENT)
-        NAME(VK_ERROR_EXTENSION_NOT_PRESENT) NAME(VK_ERROR_FEATURE_NOT_PRESENT) NAME(VK_ERROR_INCOMPATIBLE_DRIVER)
-        NAME(VK_ERROR_TOO_MANY_OBJECTS) NAME(VK_ERROR_FRAGMENTED_POOL) NAME(VK_ERROR_UNKNOWN) NAME(VK_ERROR_INVALID_SHADER_NV)
-#undef NAME
-        default: return "an unknown VkResult";
-    }
+    for (size_t i = 0; i < sizeof RESULTS / sizeof *RESULTS; i++)
+        if (RESULTS[i].result == result) return RESULTS[i].name;
+    return "an unknown VkResult";
 }
 
 bool device_fault(Device *d, const char *call) {
@@ -66,7 +83,8 @@ bool device_fault(Device *d, const char *call) {
 int32_t device_result(Device *d, const char *call, VkResult result) {
     if (result == VK_SUCCESS) return VKRT_OK;
     switch (result) {
-        case VK_TIMEOUT: case VK_NOT_READY: return VKRT_ERROR_TIMEOUT;
+        case VK_TIMEOUT:
+        case VK_NOT_READY: return VKRT_ERROR_TIMEOUT;
         case VK_ERROR_OUT_OF_HOST_MEMORY: return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%s: the host is out of memory", call);
         case VK_ERROR_OUT_OF_DEVICE_MEMORY: return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%s: the device is out of memory", call);
         case VK_ERROR_DEVICE_LOST:

@@ -109,7 +109,9 @@ static VkResult create_instance(void) {
     return VK_SUCCESS;
 }
 
-#define LOAD(name) functions->name = (PFN_vk##name)get(owner, "vk" #name); complete = complete && functions->name;
+#define LOAD(name) \
+    functions->name = (PFN_vk##name)get(owner, "vk" #name); \
+    complete = complete && functions->name;
 
 static bool load_global_functions(GlobalFunctions *functions) {
     PFN_vkGetInstanceProcAddr get = runtime.get_proc;
@@ -155,18 +157,23 @@ static void instance_close(void) {
 int32_t instance_open(void) {
     if (runtime.instance) return VKRT_OK;
     if (!runtime.library && !open_library()) return fail(NULL, VKRT_ERROR_UNAVAILABLE, MISSING);
-    if (!load_global_functions(&runtime.global)) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "the Vulkan loader is too old; Vulkan 1.3 is needed");
+    if (!load_global_functions(&runtime.global))
+        return fail(NULL, VKRT_ERROR_UNAVAILABLE, "the Vulkan loader is too old; Vulkan 1.3 is needed");
     VkResult result = create_instance();
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
         char failures[4];
-        if (driver_failures(failures, sizeof failures) > 0) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "no Vulkan driver that is installed can be loaded");
-        return fail(NULL, VKRT_ERROR_UNAVAILABLE, "no Vulkan driver is installed; install the driver of the GPU (Mesa on Debian, Ubuntu: apt-get install mesa-vulkan-drivers)");
+        if (driver_failures(failures, sizeof failures) > 0)
+            return fail(NULL, VKRT_ERROR_UNAVAILABLE, "no Vulkan driver that is installed can be loaded");
+        return fail(
+            NULL, VKRT_ERROR_UNAVAILABLE,
+            "no Vulkan driver is installed; install the driver of the GPU (Mesa on Debian, Ubuntu: apt-get install mesa-vulkan-drivers)");
     }
     if (result == VK_ERROR_LAYER_NOT_PRESENT)
         return fail(NULL, VKRT_ERROR_UNAVAILABLE, "a layer named in VK_INSTANCE_LAYERS is not installed; install it or unset the variable");
     if (result != VK_SUCCESS) return fail(NULL, VKRT_ERROR_UNAVAILABLE, "vkCreateInstance answered %s", result_name(result));
     int32_t status = VKRT_OK;
-    if (!load_instance_functions(&runtime.vk)) status = fail(NULL, VKRT_ERROR_UNAVAILABLE, "the Vulkan loader is too old; Vulkan 1.3 is needed");
+    if (!load_instance_functions(&runtime.vk))
+        status = fail(NULL, VKRT_ERROR_UNAVAILABLE, "the Vulkan loader is too old; Vulkan 1.3 is needed");
     if (status == VKRT_OK) status = enumerate();
     if (status != VKRT_OK) instance_close();
     return status;

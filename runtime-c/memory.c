@@ -121,7 +121,8 @@ static int32_t chunk_bind(Device *d, Chunk *c, uint32_t type) {
     VkMemoryRequirements needs;
     d->vk.GetBufferMemoryRequirements(d->device, c->buffer, &needs);
     if (!(needs.memoryTypeBits >> type & 1)) return fail(d, VKRT_ERROR_VULKAN, "the driver refuses buffers in memory type %u", type);
-    VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+    VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                       .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     VkMemoryAllocateInfo info = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
         .pNext = &flags,
@@ -211,7 +212,8 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
         TRY(queue_wait(d, atomic_load(&d->submitted), PATIENCE_MS));
         trim(d, 0);
     }
-    return fail(d, status, "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB; free arrays, or take a smaller model or a shorter context",
+    return fail(d, status,
+                "no %.1f MiB of memory left on %s: %.1f MiB in use of %.1f MiB; free arrays, or take a smaller model or a shorter context",
                 MIB(bytes), d->facts.core.deviceName, MIB(d->memory.reserved), MIB(d->facts.heap_bytes));
 }
 
@@ -249,7 +251,8 @@ static void split(Pool *pool, Range *r, uint64_t size) {
     if (r->size - size < ALIGNMENT) return;
     Range *rest = calloc(1, sizeof *rest);
     if (!rest) return; // the range stays larger than it must be
-    *rest = (Range){.chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .last_use = r->last_use, .before = r, .after = r->after};
+    *rest = (Range){
+        .chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .last_use = r->last_use, .before = r, .after = r->after};
     if (r->after) r->after->before = rest;
     r->after = rest;
     r->size = size;
@@ -293,7 +296,8 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
     Memory *m = &d->memory;
     uint64_t most = d->facts.largest_alloc - ALIGNMENT * 4;
     if (bytes > most)
-        return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%.1f MiB are more than one buffer of %s may hold (%.1f MiB)", MIB(bytes), d->facts.core.deviceName, MIB(most));
+        return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%.1f MiB are more than one buffer of %s may hold (%.1f MiB)", MIB(bytes),
+                    d->facts.core.deviceName, MIB(most));
     uint64_t size = (bytes + SLACK + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     Range *r = NULL;
     if (size >= smaller(DEDICATED_BYTES, d->facts.chunk_bytes)) TRY(take_dedicated(d, pool, size, &r));

@@ -60,7 +60,8 @@ static int32_t cache_new(Device *d) {
 static int32_t save(Device *d) {
     Pipelines *p = &d->pipelines;
     size_t bytes = 0;
-    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved) return VKRT_OK;
+    if (VK(d, GetPipelineCacheData, d->device, p->cache, &bytes, NULL) != VKRT_OK || bytes > UINT32_MAX || bytes == p->saved)
+        return VKRT_OK;
     p->saved = bytes;
     uint8_t *file = malloc(sizeof(CacheHeader) + bytes);
     if (!file) return VKRT_OK;
@@ -151,15 +152,16 @@ static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, V
     bool full = entry->spec[0] % (chosen ? chosen : d->facts.v13.maxSubgroupSize) == 0;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
-        .stage = {
-            .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-            .pNext = chosen ? &subgroup : NULL,
-            .flags = full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
-            .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-            .module = module,
-            .pName = "main",
-            .pSpecializationInfo = &spec,
-        },
+        .stage =
+            {
+                .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                .pNext = chosen ? &subgroup : NULL,
+                .flags = full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
+                .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                .module = module,
+                .pName = "main",
+                .pSpecializationInfo = &spec,
+            },
         .layout = d->pipelines.layout,
         .basePipelineIndex = -1,
     };
@@ -192,7 +194,7 @@ typedef struct Missing {
     uint32_t count;
     const char *call; // that they are made for
     _Atomic uint32_t next;
-    _Atomic int32_t status;  // of the first failure, behind which no other is begun
+    _Atomic int32_t status;   // of the first failure, behind which no other is begun
     char text[MESSAGE_BYTES]; // its message
 } Missing;
 

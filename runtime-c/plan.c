@@ -20,9 +20,10 @@ typedef struct Reader {
 static int32_t check_counts(const Reader *r, uint32_t number, const KernelRow *row, uint32_t counts) {
     uint32_t buffers = counts & 0xff, spec = counts >> 8 & 0xff, push = counts >> 16;
     if (buffers != row->buffers || spec != row->spec || push != row->push_words)
-        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s takes %u buffers, %u constants and %u push words: found %u, %u and %u", number, row->name,
-                    row->buffers, row->spec, row->push_words, buffers, spec, push);
-    if (row->buffers > PLAN_MAX_BUFFERS || row->spec > PLAN_MAX_SPEC || row->buffers * 8u + (row->columns > 0) * 8u + row->push_words * 4u > PUSH_BYTES)
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s takes %u buffers, %u constants and %u push words: found %u, %u and %u", number,
+                    row->name, row->buffers, row->spec, row->push_words, buffers, spec, push);
+    if (row->buffers > PLAN_MAX_BUFFERS || row->spec > PLAN_MAX_SPEC ||
+        row->buffers * 8u + (row->columns > 0) * 8u + row->push_words * 4u > PUSH_BYTES)
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: %s passes the limits of a Plan", number, row->name);
     if (PLAN_DISPATCH_WORDS + buffers * 2 + spec + push > r->count - r->at)
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s) runs past the end of the Plan", number, row->name);
@@ -33,8 +34,8 @@ static int32_t check_grid(const Reader *r, uint32_t number, const KernelRow *row
     const VkPhysicalDeviceLimits *limits = &r->d->facts.core.limits;
     for (uint32_t axis = 0; axis < 3; axis++)
         if (grid[axis] > limits->maxComputeWorkGroupCount[axis])
-            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u workgroups along %c, the device allows %u", number, row->name, grid[axis],
-                        "xyz"[axis], limits->maxComputeWorkGroupCount[axis]);
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u workgroups along %c, the device allows %u", number, row->name,
+                        grid[axis], "xyz"[axis], limits->maxComputeWorkGroupCount[axis]);
     return VKRT_OK;
 }
 
@@ -44,7 +45,8 @@ static int32_t check_threads(const Reader *r, uint32_t number, const KernelRow *
     uint32_t most = limits->maxComputeWorkGroupInvocations;
     if (limits->maxComputeWorkGroupSize[0] < most) most = limits->maxComputeWorkGroupSize[0];
     if (spec[0] == 0 || spec[0] > most)
-        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup, the device allows 1 to %u", number, row->name, spec[0], most);
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup, the device allows 1 to %u", number, row->name,
+                    spec[0], most);
     return VKRT_OK;
 }
 
@@ -65,12 +67,14 @@ static int32_t read_table(Reader *r, uint32_t number, Dispatch *out) {
     const KernelRow *row = out->kernel;
     uint32_t rows = r->at < r->count ? r->words[r->at++] : PLAN_MAX_ROWS + 1;
     if (rows > PLAN_MAX_ROWS || 2u * rows * row->columns > r->count - r->at)
-        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): its table runs past the end of the Plan or has more than %u rows", number, row->name, PLAN_MAX_ROWS);
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): its table runs past the end of the Plan or has more than %u rows", number,
+                    row->name, PLAN_MAX_ROWS);
     out->rows = rows;
     out->table = r->words + r->at;
     for (uint32_t i = 0; i < rows * row->columns; i++)
         if (out->table[2 * i] >= r->slots)
-            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): entry %u of its table is in slot %u of %u", number, row->name, i, out->table[2 * i], r->slots);
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): entry %u of its table is in slot %u of %u", number, row->name, i,
+                        out->table[2 * i], r->slots);
     r->at += 2u * rows * row->columns;
     return VKRT_OK;
 }
@@ -84,10 +88,12 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     const KernelRow *row = &kernel_table[id];
     const char *missing = kernel_missing(row, &r->d->facts);
     if (missing) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: kernel %s cannot run here: %s", number, row->name, missing);
-    if (flags & ~(PLAN_DISJOINT | PLAN_OPENING)) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
+    if (flags & ~(PLAN_DISJOINT | PLAN_OPENING))
+        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
     TRY(check_counts(r, number, row, w[1]));
     TRY(check_grid(r, number, row, w + 2));
-    *out = (Dispatch){.kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0, .opening = (flags & PLAN_OPENING) != 0};
+    *out = (Dispatch){
+        .kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0, .opening = (flags & PLAN_OPENING) != 0};
     out->buffers = w + PLAN_DISPATCH_WORDS;
     out->spec = out->buffers + 2 * row->buffers;
     out->push = out->spec + row->spec;
@@ -111,7 +117,8 @@ static int32_t read_plan(Reader *r, Plan *plan) {
     for (uint32_t i = 0; i < plan->dispatches; i++) {
         Dispatch *dispatch = &plan->dispatch[i];
         TRY(read_dispatch(r, i, dispatch));
-        if (dispatch->opening && plan->opening++ < i) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs behind one that does not", i);
+        if (dispatch->opening && plan->opening++ < i)
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u opens runs behind one that does not", i);
         uint32_t entries = dispatch->rows * dispatch->kernel->columns;
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
         note_reach(plan, dispatch->table, entries);
@@ -123,7 +130,8 @@ static int32_t read_plan(Reader *r, Plan *plan) {
 
 static int32_t check_header(Device *d, const uint32_t *words, uint32_t count) {
     if (count < PLAN_HEADER_WORDS || words[0] != PLAN_MAGIC)
-        return fail(d, VKRT_ERROR_PLAN, "these %u words are no Plan: they begin with %08x instead of %08x", count, count ? words[0] : 0, PLAN_MAGIC);
+        return fail(d, VKRT_ERROR_PLAN, "these %u words are no Plan: they begin with %08x instead of %08x", count, count ? words[0] : 0,
+                    PLAN_MAGIC);
     if (words[3] != count) return fail(d, VKRT_ERROR_PLAN, "the Plan has %u words, its header says %u", count, words[3]);
     if (words[1] > count || words[2] > count / PLAN_DISPATCH_WORDS)
         return fail(d, VKRT_ERROR_PLAN, "the header counts %u slots and %u dispatches in %u words", words[1], words[2], count);

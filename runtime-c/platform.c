@@ -45,9 +45,7 @@ uint64_t clock_milliseconds(void) { return GetTickCount64(); }
 void sleep_milliseconds(uint32_t milliseconds) { Sleep(milliseconds); }
 
 void *library_open(const char *name) { return (void *)LoadLibraryA(name); }
-void (*library_symbol(void *library, const char *name))(void) {
-    return (void (*)(void))GetProcAddress((HMODULE)library, name);
-}
+void (*library_symbol(void *library, const char *name))(void) { return (void (*)(void))GetProcAddress((HMODULE)library, name); }
 
 static bool wide_path(const char *path, wchar_t *out) {
     return MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, out, PATH_CAPACITY) > 0;

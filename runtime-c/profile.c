@@ -9,7 +9,8 @@
 #include "queue.h"
 
 int32_t profile_switch(Device *d, bool on) {
-    if (on && d->facts.timestamp_bits == 0) return fail(d, VKRT_ERROR_UNAVAILABLE, "%s has no timestamps on its compute queue", d->facts.core.deviceName);
+    if (on && d->facts.timestamp_bits == 0)
+        return fail(d, VKRT_ERROR_UNAVAILABLE, "%s has no timestamps on its compute queue", d->facts.core.deviceName);
     d->profile = on;
     return VKRT_OK;
 }
@@ -39,7 +40,8 @@ int32_t profile_read(Device *d, Plan *plan, double *nanoseconds, uint32_t capaci
     uint32_t n = plan->dispatches < capacity ? plan->dispatches : capacity;
     uint64_t *ticks = malloc(2 * (size_t)n * sizeof *ticks);
     if (!ticks) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
-    int32_t status = VK(d, GetQueryPoolResults, d->device, r->queries, 0, 2 * n, 2 * (size_t)n * sizeof *ticks, ticks, sizeof *ticks, VK_QUERY_RESULT_64_BIT);
+    int32_t status = VK(d, GetQueryPoolResults, d->device, r->queries, 0, 2 * n, 2 * (size_t)n * sizeof *ticks, ticks, sizeof *ticks,
+                        VK_QUERY_RESULT_64_BIT);
     uint64_t mask = d->facts.timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << d->facts.timestamp_bits) - 1;
     for (uint32_t i = 0; status == VKRT_OK && i < n; i++)
         nanoseconds[i] = (double)((ticks[2 * i + 1] - ticks[2 * i]) & mask) * (double)d->facts.core.limits.timestampPeriod;

@@ -56,7 +56,8 @@ int32_t queue_wait(Device *d, uint64_t ticket, uint64_t timeout_ms) {
     VkSemaphoreWaitInfo info = wait_info(d, &ticket);
     int32_t status = d->idling ? VK(d, QueueWaitIdle, d->queue) : VK(d, WaitSemaphores, d->device, &info, timeout_ms * 1000000);
     if (status == VKRT_ERROR_TIMEOUT)
-        return fail(d, status, "work %llu still runs after %llu ms; wait again", (unsigned long long)ticket, (unsigned long long)timeout_ms);
+        return fail(d, status, "work %llu still runs after %llu ms; wait again", (unsigned long long)ticket,
+                    (unsigned long long)timeout_ms);
     if (status != VKRT_OK) return status;
     uint64_t seen = atomic_load(&d->completed);
     while (seen < ticket && !atomic_compare_exchange_weak(&d->completed, &seen, ticket)) {}
@@ -105,8 +106,10 @@ int32_t queue_submit(Device *d, const VkCommandBuffer *commands, uint32_t count,
     TRY(copies_end(d, &transfers));
     VkCommandBufferSubmitInfo buffers[2 + VKRT_MAX_TIMES];
     uint32_t all = 0;
-    if (transfers) buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
-    for (uint32_t i = 0; i < count; i++) buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = commands[i]};
+    if (transfers)
+        buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = transfers};
+    for (uint32_t i = 0; i < count; i++)
+        buffers[all++] = (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = commands[i]};
     VkSemaphoreSubmitInfo signal = {
         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
         .semaphore = d->timeline,

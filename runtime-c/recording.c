@@ -111,7 +111,8 @@ static uint32_t push_block(const Dispatch *dispatch, const Binding *bindings, co
 static uint32_t uses_of(const Dispatch *dispatch, const Binding *bindings, Use *uses) {
     const KernelRow *row = dispatch->kernel;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < row->buffers; i++) uses[n++] = use_of(dispatch->buffers + 2 * i, bindings, row->reads >> i & 1, row->writes >> i & 1);
+    for (uint32_t i = 0; i < row->buffers; i++)
+        uses[n++] = use_of(dispatch->buffers + 2 * i, bindings, row->reads >> i & 1, row->writes >> i & 1);
     for (uint32_t i = 0; i < dispatch->rows * row->columns; i++) {
         uint32_t column = i % row->columns;
         uses[n++] = use_of(dispatch->table + 2 * i, bindings, row->column_reads >> column & 1, row->column_writes >> column & 1);
@@ -128,7 +129,8 @@ typedef struct Progress {
 } Progress;
 
 // Dispatches `from` up to `to`, behind a barrier.
-static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r, Progress *p) {
+static void record_dispatches(Device *d, VkCommandBuffer commands, const Plan *plan, uint32_t from, uint32_t to, Recording *r,
+                              Progress *p) {
     VkPipeline bound = VK_NULL_HANDLE;
     p->hazards.epoch++;
     for (uint32_t i = from; i < to; i++) {
@@ -245,10 +247,11 @@ static int32_t bind(Device *d, Plan *plan, const uint32_t *slots) {
         if (!buffer) return fail(d, VKRT_ERROR_HANDLE, "slot %u is bound to buffer %08x, which is not there", i, slot[0]);
         uint64_t offset = slot[1] | (uint64_t)slot[2] << 32;
         if (offset >= buffer->bytes || plan->reach[i] > buffer->bytes - offset)
-            return fail(d, VKRT_ERROR_ARGUMENT, "slot %u begins at byte %llu and reaches to %llu in a buffer of %llu bytes", i, (unsigned long long)offset,
-                        (unsigned long long)(offset + plan->reach[i]), (unsigned long long)buffer->bytes);
+            return fail(d, VKRT_ERROR_ARGUMENT, "slot %u begins at byte %llu and reaches to %llu in a buffer of %llu bytes", i,
+                        (unsigned long long)offset, (unsigned long long)(offset + plan->reach[i]), (unsigned long long)buffer->bytes);
         uint64_t address = range_address(buffer->range) + offset;
-        plan->bindings[i] = (Binding){.address = address, .place = address | (buffer->range->chunk->mapped ? 1 : 0), .range = buffer->range};
+        plan->bindings[i] =
+            (Binding){.address = address, .place = address | (buffer->range->chunk->mapped ? 1 : 0), .range = buffer->range};
         memcpy(bound, slot, 3 * sizeof *slot);
     }
     return VKRT_OK;

@@ -42,7 +42,10 @@ typedef struct Chunk Chunk;
 // to a failure of another thread before anybody could ask.
 typedef struct Messages {
     Lock lock;
-    struct { const char *call; char text[MESSAGE_BYTES]; } kept[MESSAGES];
+    struct {
+        const char *call;
+        char text[MESSAGE_BYTES];
+    } kept[MESSAGES];
 } Messages;
 
 // ---- what a physical device can do -----------------------------------------------------------------------------------
@@ -75,11 +78,11 @@ typedef struct Facts {
     uint32_t chunk_bytes;   // most that small buffers share; larger ones have memory of their own
     uint32_t family;        // queue family with compute
     uint32_t timestamp_bits;
-    uint32_t features; // FEATURE_* bits
-    uint32_t hidden;   // those that a mask takes away
+    uint32_t features;                   // FEATURE_* bits
+    uint32_t hidden;                     // those that a mask takes away
     uint32_t subgroup_min, subgroup_max; // threads of a subgroup, as kernels may rely on them
     uint32_t subgroup_forced;            // all pipelines get subgroups of so many threads; 0: as the driver likes
-    bool unified;      // the host sees all device memory
+    bool unified;                        // the host sees all device memory
     bool memory_budget;
     bool portability_subset;
     char unusable[256]; // reason; "" where the device serves
@@ -123,7 +126,9 @@ typedef struct Pool {
     Range *bins[BINS];
 } Pool;
 
-typedef struct ChunkList { Chunk *first, *last; } ChunkList;
+typedef struct ChunkList {
+    Chunk *first, *last;
+} ChunkList;
 
 typedef struct Memory {
     Pool pools[POOL_COUNT];
@@ -180,9 +185,9 @@ typedef struct Pipelines {
     VkPipelineCache cache;
     VkShaderModule *modules; // one a kernel, made on first use
     Pipeline *buckets[PIPELINE_BUCKETS];
-    char *path; // of the cache file; NULL: none
-    Lock saving; // of what follows
-    size_t saved; // bytes of the cache when it was read or written
+    char *path;              // of the cache file; NULL: none
+    Lock saving;             // of what follows
+    size_t saved;            // bytes of the cache when it was read or written
     _Atomic uint32_t making; // calls that make pipelines now
 } Pipelines;
 
@@ -213,7 +218,7 @@ typedef struct Recording {
     VkQueryPool queries;
     uint64_t *places; // of the slots
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
-    uint64_t ticket; // last submission; 0: none
+    uint64_t ticket;  // last submission; 0: none
     uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
@@ -226,10 +231,10 @@ typedef struct Plan {
     uint32_t slots, dispatches;
     uint32_t opening; // dispatches in front that only the first of several runs needs
     Dispatch *dispatch;
-    uint32_t table_entries; // of all dispatches together
-    uint64_t *reach; // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
-    uint32_t *bound;   // four words a slot, as it was last bound; 0: not yet
-    Binding *bindings; // what they come to
+    uint32_t table_entries;            // of all dispatches together
+    uint64_t *reach;                   // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
+    uint32_t *bound;                   // four words a slot, as it was last bound; 0: not yet
+    Binding *bindings;                 // what they come to
     Recording *recordings[RECORDINGS]; // the most recently used first
     Recording *profiled;
 } Plan;
@@ -255,7 +260,7 @@ struct Device {
     HandleTable buffers, plans;
     Recording *retired;
     bool profile;
-    bool idling; // waits are for the whole queue
+    bool idling;         // waits are for the whole queue
     char fault_call[48]; // VKMX_FAULT="call:result[:skip]": the tests' way to rare results
     int32_t fault_result;
     uint32_t fault_skip;
@@ -274,8 +279,8 @@ typedef struct Runtime {
     VkPhysicalDevice physical[MAX_PHYSICAL];
     uint32_t physical_count;
     HandleTable devices;
-    uint32_t opened; // devices opened so far; seeds the generations of their handles
-    Messages messages; // of calls without a device; their lock guards what follows too
+    uint32_t opened;       // devices opened so far; seeds the generations of their handles
+    Messages messages;     // of calls without a device; their lock guards what follows too
     char validation[4096]; // texts of validation messages, as far as they fit
     _Atomic uint32_t validation_messages;
 } Runtime;

@@ -100,7 +100,10 @@ static int32_t read_mapped(Device *d, Buffer *buffer, uint64_t offset, void *dat
 int32_t transfer_read(Device *d, Buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
     const Chunk *chunk = buffer->range->chunk;
     if (chunk->mapped && (chunk->cached || bytes <= UNCACHED_READ)) return read_mapped(d, buffer, offset, data, bytes);
-    struct { Segment *segment; uint64_t piece, from, bytes, ticket; } ahead = {0};
+    struct {
+        Segment *segment;
+        uint64_t piece, from, bytes, ticket;
+    } ahead = {0};
     for (uint64_t done = 0; done < bytes || ahead.bytes;) {
         uint64_t step = piece_bytes(bytes - done), piece = 0, ticket = queue_next_ticket(d);
         Segment *segment = NULL;
@@ -157,8 +160,8 @@ int32_t transfer_load(Device *d, Buffer *buffer, uint64_t offset, const char *pa
     }
     int32_t status = VKRT_OK;
     if (file_offset > size || bytes > size - file_offset) {
-        status = fail(d, VKRT_ERROR_IO, "%s is too short: it has %llu bytes, and bytes %llu to %llu are wanted; copy or download it again", path,
-                      (unsigned long long)size, (unsigned long long)file_offset, (unsigned long long)(file_offset + bytes));
+        status = fail(d, VKRT_ERROR_IO, "%s is too short: it has %llu bytes, and bytes %llu to %llu are wanted; copy or download it again",
+                      path, (unsigned long long)size, (unsigned long long)file_offset, (unsigned long long)(file_offset + bytes));
     } else {
         status = load_open(d, buffer, offset, file, path, file_offset, bytes);
     }

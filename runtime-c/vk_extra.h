@@ -26,7 +26,8 @@ typedef struct VkCooperativeMatrixPropertiesKHR {
     VkBool32 saturatingAccumulation;
     int32_t scope; // VkScopeKHR
 } VkCooperativeMatrixPropertiesKHR;
-typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice, uint32_t *, VkCooperativeMatrixPropertiesKHR *);
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice, uint32_t *,
+                                                                                   VkCooperativeMatrixPropertiesKHR *);
 #endif
 
 #ifndef VK_NV_cooperative_matrix2

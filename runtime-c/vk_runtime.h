@@ -20,15 +20,15 @@
 
 enum {
     VKRT_OK = 0,
-    VKRT_ERROR_ARGUMENT = -1,     // a parameter is out of range
-    VKRT_ERROR_HANDLE = -2,       // stale or foreign handle
-    VKRT_ERROR_UNAVAILABLE = -3,  // no libvulkan, or the device lacks a required feature
+    VKRT_ERROR_ARGUMENT = -1,    // a parameter is out of range
+    VKRT_ERROR_HANDLE = -2,      // stale or foreign handle
+    VKRT_ERROR_UNAVAILABLE = -3, // no libvulkan, or the device lacks a required feature
     VKRT_ERROR_OUT_OF_MEMORY = -4,
     VKRT_ERROR_DEVICE_LOST = -5,
-    VKRT_ERROR_TIMEOUT = -6,      // still running: wait again
-    VKRT_ERROR_IO = -7,           // a file could not be read or written
-    VKRT_ERROR_PLAN = -8,         // a Plan is malformed
-    VKRT_ERROR_VULKAN = -9,       // any other VkResult
+    VKRT_ERROR_TIMEOUT = -6, // still running: wait again
+    VKRT_ERROR_IO = -7,      // a file could not be read or written
+    VKRT_ERROR_PLAN = -8,    // a Plan is malformed
+    VKRT_ERROR_VULKAN = -9,  // any other VkResult
 };
 
 // Kinds of buffers.
@@ -42,6 +42,8 @@ enum { VKRT_MEMORY_ACTIVE = 0, VKRT_MEMORY_PEAK, VKRT_MEMORY_STAGING, VKRT_MEMOR
 
 // Most runs of a plan in one submission.
 enum { VKRT_MAX_TIMES = 64 };
+
+// clang-format off: the generator reads a declaration from one line
 
 // Hash of this header, the kernel table, the push blocks and the Plan format.
 VKRT_API uint32_t vkrt_abi(void);
@@ -125,5 +127,6 @@ VKRT_API int32_t vkrt_validation_messages(uint32_t *count);
 
 // Handles alive: out[0] devices, out[1] buffers, out[2] plans.
 VKRT_API int32_t vkrt_live_objects(uint32_t *out);
+// clang-format on
 
 #endif

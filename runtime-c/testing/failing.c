@@ -62,12 +62,15 @@ API int32_t vkrt_test_plant(uint32_t which) {
     memset(block, 1, 64);
     switch (which) {
         case 0: sink = block[64]; break; // behind its end
-        case 1: free(block); sink = block[3]; return sink;
+        case 1:
+            free(block);
+            sink = block[3];
+            return sink;
         case 2: block[-1] = 1; break;
         case 3: sink = largest + 1; break;
         case 4: sink = 1 << shift; break;
         case 5: sink = *(volatile int32_t *)(block + 1); break; // not aligned
-        case 6: test_malloc(8); break; // and forgotten
+        case 6: test_malloc(8); break;                          // and forgotten
         default: break;
     }
     kept = block;
