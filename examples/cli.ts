@@ -184,7 +184,7 @@ function describe({ name, operand, about, flags }: Program<Flags>): string {
 export async function runMain<F extends Flags>(
   program: Program<F>,
   main: (values: Values<F>, operands: readonly string[]) => Promise<number>,
-): Promise<never> {
+): Promise<void> {
   try {
     const { values, positionals } = readCommandLine<Flags>({ ...program.flags, ...HELP }, Deno.args);
     if (values.help) {
@@ -194,7 +194,9 @@ export async function runMain<F extends Flags>(
     if (program.operand === undefined && positionals.length > 0) {
       throw new UsageError(`Expected flags only, found "${positionals[0]}" (--help lists all)`);
     }
-    Deno.exit(await main(values as Values<F>, positionals));
+    const code = await main(values as Values<F>, positionals);
+    if (code !== 0) Deno.exit(code);
+    // Ends by itself, when what still runs has ended: the probe of a faster form, which later programs then know.
   } catch (error) {
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);

@@ -76,8 +76,6 @@ await runMain(PROGRAM, async (values, operands) => {
   tellLimit(run.last, options);
   report(run, values, loadSeconds, device);
   if (profile) note(`${mx.describeProfile(profile)}\n`);
-  // A faster way that is still being tested is known to later programs when it ends well.
-  if (!interrupt.aborted) await model.traces.idle();
   model[Symbol.dispose]();
   return run.last.finishReason === "abort" ? 130 : 0;
 });

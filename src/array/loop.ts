@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type BoundLoop, LoweredStep, MAX_STEPS, MegakernelFailure, peekNode, pokeNode } from "../schedule/loop.ts";
+import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../schedule/loop.ts";
 import { options } from "../schedule/plan/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
@@ -16,7 +16,7 @@ import { float32, int32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
-export { MAX_STEPS, MegakernelFailure };
+export { MAX_STEPS };
 
 /**
  * An int32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
@@ -94,7 +94,7 @@ export class TracedStep<S> implements Disposable {
   }
 
   /**
-   * Makes the test that the trace left open, beside other work, and traces again where a faster step was found, which
+   * Probes for a faster step where the trace left that open, beside other work, and traces again where there is one, which
    * {@link TracedStep.bind} then gives. True where it has the same bits, so that loops may change over to it. What `step` captured must
    * still be there; otherwise this rejects.
    */
@@ -103,7 +103,7 @@ export class TracedStep<S> implements Disposable {
   }
 
   async #improve(): Promise<boolean> {
-    const better = this.#ended ? undefined : await this.#trace.test();
+    const better = this.#ended ? undefined : await this.#trace.probe();
     if (!better || this.#ended) return false;
     let spare = this.#make();
     try {

@@ -15,6 +15,7 @@
 
 import { driverAdvice } from "../../ffi/driver_advice.ts";
 import { environment } from "../../ffi/environment.ts";
+import { onExit } from "../../ffi/exit.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
 import {
@@ -33,6 +34,7 @@ import { createWasmBackend } from "./wasm.ts";
 export { environment, gpuPresent };
 export { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 export { recall, remember } from "../../ffi/device_probe_cache.ts";
+export { onExit };
 
 /** A device of this machine, usable or not. */
 export interface DeviceInfo {
@@ -82,7 +84,7 @@ const ONLY_BY_NAME = "a software driver: used only when named";
 let rows: readonly Row[] | undefined;
 let chosen: string | undefined;
 let toldFallback = false;
-let saves = false;
+let saves: Disposable | undefined;
 const opened = new Map<string, Backend>();
 
 function missingOf(info: VulkanDeviceInfo): MissingKernels[] {
@@ -322,8 +324,7 @@ function register(row: Row, backend: Backend): Backend {
     explain(`${row.name}: without ${kernels.join(", ")}, because ${reason}`);
   }
   // Programs end without closing.
-  if (!saves) globalThis.addEventListener("unload", () => openBackends().forEach((open) => open.save()));
-  saves = true;
+  saves ??= onExit(() => openBackends().forEach((open) => open.save()));
   opened.set(row.name, backend);
   return backend;
 }

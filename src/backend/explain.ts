@@ -15,11 +15,16 @@ export function onFallback(listen: ((line: string) => void) | undefined): void {
   listener = listen;
 }
 
-/** Says a line once, when asked to. */
-export function explain(line: string): void {
-  if (!on || told.has(line)) return;
+/** Says a line once, asked or not: what a user should know of the device. */
+export function warn(line: string): void {
+  if (told.has(line)) return;
   told.add(line);
   console.error(`vkmx: ${line}`);
+}
+
+/** Says a line once, when asked to. */
+export function explain(line: string): void {
+  if (on) warn(line);
 }
 
 /** Says that something takes a slower way. */

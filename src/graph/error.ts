@@ -65,6 +65,14 @@ export class ValueError extends ArrayError {
   }
 }
 
+/**
+ * Steps of a loop whose workgroups wait for each other did not end well: their state is void, and decoders of the device wait by barriers
+ * from now on. Whoever submitted the steps makes them again.
+ */
+export class MegakernelFailure extends Error {
+  override name = "MegakernelFailure";
+}
+
 /** Most characters of a file's text in a message. */
 const MAX_QUOTED = 200;
 /** Characters that JSON leaves as they are but a terminal may obey: DEL, C1 controls, line separators, bidirectional marks. */

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { MAX_STEPS, MegakernelFailure } from "../array/loop.ts";
+import { MAX_STEPS } from "../array/loop.ts";
+import { MegakernelFailure } from "../graph/error.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
@@ -22,15 +23,23 @@ export interface Submission {
   done(): Promise<void>;
 }
 
-/** Whether the steps of a submission ended well; a {@link MegakernelFailure} says that they did not. */
+/** Whether the steps of a submission ended well. The one place that answers a {@link MegakernelFailure}: it warns, and the caller makes the steps again. */
 export async function succeeded(submission: Submission): Promise<boolean> {
   try {
     await submission.done();
     return true;
   } catch (error) {
-    if (error instanceof MegakernelFailure) return false;
-    throw error;
+    if (!(error instanceof MegakernelFailure)) throw error;
+    warnOnce(`vkmx: ${error.message}; it goes on with barriers`);
+    return false;
   }
+}
+
+const warned = new Set<string>();
+
+function warnOnce(line: string): void {
+  if (!warned.has(line)) console.error(line);
+  warned.add(line);
 }
 
 /** Milliseconds that a submission should take of a prompt that may be aborted. */

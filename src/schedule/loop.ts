@@ -18,8 +18,6 @@ import { options } from "./plan/options.ts";
 import { backendOf, realize } from "./realize.ts";
 import { SharedMemory, type Storage } from "./plan/storage.ts";
 
-export { MegakernelFailure } from "./decoder/megakernel.ts";
-
 /** Most steps of one submission. */
 export const MAX_STEPS: number = MAX_TIMES;
 
@@ -138,13 +136,13 @@ export class LoweredStep implements Disposable {
     return this.#executable.prepare();
   }
 
-  /** Makes the test that lowering left open, beside other work: whether tracing again gives a faster step. */
-  async test(): Promise<Better> {
-    const { trial } = this.#executable.lowered;
-    if (!trial) return undefined;
-    this.#users++; // the test reads the storages of the Plan
+  /** Whether tracing again gives a faster step, where lowering left that open; beside other work. */
+  async probe(): Promise<Better> {
+    const { probe } = this.#executable.lowered;
+    if (!probe) return undefined;
+    this.#users++; // it reads the storages of the Plan
     try {
-      return await trial();
+      return await probe.run();
     } finally {
       this.#release();
     }

@@ -14,7 +14,7 @@ import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_ch
 import { explainFallback } from "../backend/explain.ts";
 import { FUSERS } from "./fusers.ts";
 import { loadLeaf } from "./leaves.ts";
-import { Lowering, type SlotSource, type Trial } from "./plan/context.ts";
+import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import { Donations } from "./plan/donation.ts";
 import type { Value } from "./plan/value.ts";
 import { place } from "./plan/arena.ts";
@@ -57,8 +57,8 @@ export interface Lowered {
   readonly overwritten: readonly Storage[];
   /** One of the slots' storages: a visible word that is not 0 once a dispatch has failed. */
   readonly status: Storage | undefined;
-  /** A test that would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
-  readonly trial: Trial | undefined;
+  /** Would tell whether lowering again gives a faster Plan; while it runs the slots' storages must be held. */
+  readonly probe: Probe | undefined;
 }
 
 /** Makes device storage of a leaf with host or file content. */
@@ -374,6 +374,6 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     donated: l.donated.map((d) => d.base),
     overwritten: l.overwritten,
     status: l.status,
-    trial: l.trial,
+    probe: l.probe,
   };
 }

@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
-import { forgive } from "../../src/schedule/decoder/megakernel.ts";
+import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
@@ -165,7 +165,7 @@ for (const device of testDevices()) {
           assert(kernels.includes("batch_layers"), String(kernels));
         } finally {
           console.error = log;
-          forgive(mx.withDevice(device, getBackend));
+          forgetForms(mx.withDevice(device, getBackend));
         }
         assertEquals(lines.filter((line) => line.includes("failed")).length, 1, lines.join("\n"));
       },

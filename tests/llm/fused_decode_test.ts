@@ -12,7 +12,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { decodeStep } from "../../src/llm/decode_state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
-import { forgive } from "../../src/schedule/decoder/megakernel.ts";
+import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "../support/sampling_states.ts";
 import { testDevices } from "../support/devices.ts";
@@ -337,7 +337,7 @@ for (const device of DEVICES) {
       assertEquals(await tokens({ fast: "whole", spinLimit: 1 }), expected);
     } finally {
       console.error = log;
-      forgive(backend);
+      forgetForms(backend);
     }
     assertEquals(lines.filter((line) => line.includes("failed")), [
       `vkmx: ${device}: decoding in one dispatch failed (a workgroup waited for too long); it goes on with barriers`,

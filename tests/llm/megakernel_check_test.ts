@@ -9,7 +9,7 @@ import * as mx from "../../mod.ts";
 import { ROOT } from "../../scripts/tools.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { forgive } from "../../src/schedule/decoder/megakernel.ts";
+import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
@@ -29,7 +29,7 @@ async function trying(device: string, body: (folder: string) => Promise<void>): 
   try {
     await body(folder);
   } finally {
-    forgive(backend);
+    forgetForms(backend);
     await Deno.remove(folder, { recursive: true });
   }
 }
@@ -68,7 +68,7 @@ for (const device of DEVICES) {
     const { prompt, greedy } = GOLDEN[0];
     await trying(device, async (folder) => {
       for (const round of ["tested", "known"]) {
-        forgive(mx.withDevice(device, getBackend));
+        forgetForms(mx.withDevice(device, getBackend));
         model.traces[Symbol.dispose]();
         const count = concurrent ? greedy.length : round === "tested" ? 36 : 3; // software devices are slow
         const found: number[] = [];
@@ -103,7 +103,7 @@ for (const device of DEVICES) {
       ];
       for (const [text, answer] of rows) {
         Deno.writeTextFileSync(path, text);
-        forgive(mx.withDevice(device, getBackend));
+        forgetForms(mx.withDevice(device, getBackend));
         await tryLayers(model);
         assertEquals(verdicts(folder).map((v) => v.answer), [answer], text);
       }

@@ -13,7 +13,7 @@ import { promptStep } from "../../src/llm/decode_state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import type { SamplerOptions } from "../../src/llm/generate_options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../src/llm/sampler.ts";
-import { forgive } from "../../src/schedule/decoder/megakernel.ts";
+import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "../support/sampling_states.ts";
 import { testDevices } from "../support/devices.ts";
@@ -165,7 +165,7 @@ for (const device of DEVICES) {
         if (prefix !== 7 || settings.temp === undefined) continue;
         // Steps that do not end well: one look at a sum is never enough.
         assertEquals(await tokens({ regions: "on", fast: "whole", spinLimit: 1 }, prefix, settings), expected, how);
-        forgive(backend);
+        forgetForms(backend);
       }
     }
     model[Symbol.dispose]();

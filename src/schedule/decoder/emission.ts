@@ -8,11 +8,9 @@ import type { Backend } from "../../backend/backend.ts";
 import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
+import type { DecoderForm } from "./form.ts";
 import { type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
 import type { ReadyDecoder } from "./weights.ts";
-
-/** How decoders wait for sums: between dispatches by barriers, or inside of one, which is tried where `megakernel.ts` says so. */
-export type DecoderForm = "barriers" | "whole" | "steps";
 
 /** Looks at what is not complete before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;

@@ -9,7 +9,8 @@
  * @module
  */
 
-import { type Caches, decodePush, type DecoderForm, type Emission, normsOf, specOf, SPIN_LIMIT } from "./emission.ts";
+import { type Caches, decodePush, type Emission, normsOf, specOf, SPIN_LIMIT } from "./emission.ts";
+import type { DecoderForm } from "./form.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { uint32 } from "../../graph/dtype.ts";

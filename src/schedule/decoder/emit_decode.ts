@@ -8,7 +8,6 @@ import type { QuantizedMatrix } from "../plan/pattern.ts";
 import {
   type Caches,
   decodePush,
-  type DecoderForm,
   type Emission,
   normsOf,
   prefetchThreads,
@@ -17,6 +16,7 @@ import {
   walkOf,
   workgroupsOf,
 } from "./emission.ts";
+import type { DecoderForm } from "./form.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";

@@ -6,7 +6,7 @@
  * @module
  */
 
-import type { DecoderForm } from "./emission.ts";
+import type { DecoderForm } from "./form.ts";
 import { setImmediate } from "node:timers/promises";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { warn } from "../../backend/explain.ts";
 import { type Backend, encodeSlots } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { bfloat16, float16, float32, uint32 } from "../../graph/dtype.ts";
@@ -70,10 +71,8 @@ function askMap(backend: Backend): MatrixMap {
   const map = readMap(words);
   const unknown = [...(map.weights ? [] : ["products"]), ...(map.attention ? [] : ["attention"])];
   if (unknown.length > 0) {
-    console.error(
-      `vkmx: ${backend.name} lays its matrices out in a way that is not known here: ${
-        unknown.join(" and ")
-      } do without them`,
+    warn(
+      `${backend.name} lays its matrices out in a way that is not known here: ${unknown.join(" and ")} do without them`,
     );
   }
   return map;

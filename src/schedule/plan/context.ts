@@ -31,8 +31,11 @@ import type { Blocks, Value } from "./value.ts";
  */
 export type Better = "now" | "next" | undefined;
 
-/** A test that would tell whether lowering again gives a faster form; the weights must be there until it resolves. */
-export type Trial = () => Promise<Better>;
+/** Tells whether lowering again gives a faster form, beside other work. */
+export interface Probe {
+  /** The weights must be there until it resolves. */
+  run(): Promise<Better>;
+}
 
 /** The arrays that a packed matrix consists of, in the order of PART in the kernels. */
 export const PARTS = ["codes", "scales", "biases"] as const;
@@ -97,7 +100,7 @@ export class Lowering {
   /** Of {@link Lowering.kept}: a word in visible memory that is not 0 once a dispatch has failed. */
   status: Storage | undefined;
   /** A test that would tell whether lowering again gives a faster Plan. */
-  trial: Trial | undefined;
+  probe: Probe | undefined;
   /** Nodes written in place, with the leaf whose storage they take over. */
   readonly donated: { readonly base: Node; readonly node: Node }[] = [];
   /** Storages of leaves that intermediates or results lie in: nobody else reads those. */

@@ -1,0 +1,161 @@
+/**
+ * Which form of its kernels a decoder runs in: barriers between the dispatches of its layers, or all layers in one dispatch, the
+ * megakernel. One owner a device: a state machine for each kind of decoder.
+ *
+ *     unknown ──begin──► probing ──same──► works
+ *        │                  │                │
+ *        ├─recalled──► …    └─different──────┴─failed──► fails
+ *
+ * A megakernel ends only where all of its workgroups run at the same time, which Vulkan does not promise. So a probe compares it with
+ * barriers while decoding already goes on with those, and its result is kept on disk. Probes that were begun and never ended may
+ * have taken the program or the device with them: after {@link MOST_ATTEMPTS} of these no more is begun.
+ *
+ * @module
+ */
+
+/** How a decoder's layers wait for each other: "steps" is the megakernel with one phase to a dispatch, for tests. */
+export type DecoderForm = "barriers" | "whole" | "steps";
+
+/** What is known of the megakernel for a kind of decoder. */
+export type FormState = "unknown" | "probing" | "works" | "fails";
+
+/** What happens to a kind of decoder. */
+export type FormEvent = "recalled works" | "recalled fails" | "begin" | "same" | "different" | "untestable" | "failed";
+
+/** Every transition there is; an event that a state does not list is a mistake of the caller. */
+const TRANSITIONS: Readonly<Record<FormState, Readonly<Partial<Record<FormEvent, FormState>>>>> = {
+  unknown: { "recalled works": "works", "recalled fails": "fails", begin: "probing", failed: "fails" },
+  probing: { same: "works", different: "fails", untestable: "fails", failed: "fails" },
+  works: { failed: "fails" },
+  // A probe may end behind the failure of a loop.
+  fails: { same: "fails", different: "fails", untestable: "fails", failed: "fails" },
+};
+
+/** The state behind an event. Throws where the event cannot happen in that state. */
+export function nextState(state: FormState, event: FormEvent): FormState {
+  const next = TRANSITIONS[state][event];
+  if (next === undefined) throw new Error(`"${event}" cannot happen to a form that is "${state}"`);
+  return next;
+}
+
+/** Probes that were begun and not ended, after which no more is begun. */
+export const MOST_ATTEMPTS = 3;
+
+/** What other processes found, and what this one leaves them. */
+export interface Findings {
+  /** The answer to a question; undefined where there is none. */
+  recall(key: string): string | undefined;
+  /** Keeps an answer. */
+  remember(key: string, answer: string): void;
+  /** Calls `leave` where the program ends by itself before the scope does. */
+  whileRunning(leave: () => void): Disposable;
+  /** Says what was found, to who asks for explanations. */
+  explain(line: string): void;
+}
+
+/** What a decoder is asked for besides what is known of its kind. */
+export interface FormQuestion {
+  /** Whether it is a step of a loop, whose state stays. */
+  readonly loops: boolean;
+  /** Whether the kernels of all layers serve it. */
+  readonly fits: boolean;
+  /** "auto", "try" on devices that are not likely to run all workgroups at once, or a form. */
+  readonly mode: "auto" | "try" | DecoderForm;
+  /** Whether the device is likely to run all workgroups of a dispatch at the same time. */
+  readonly concurrent: boolean;
+}
+
+/** The forms of all decoders of one device. */
+export class Forms {
+  readonly #findings: Findings;
+  readonly #states = new Map<string, FormState>();
+  readonly #probes = new Map<string, Promise<boolean>>();
+  #failed = false;
+
+  constructor(findings: Findings) {
+    this.#findings = findings;
+  }
+
+  /** The form of a decoder of the kind `key`; undefined where only a probe can tell, and barriers serve until then. */
+  formOf({ loops, fits, mode, concurrent }: FormQuestion, key: () => string): DecoderForm | undefined {
+    if (!loops || !fits || this.#failed) return "barriers";
+    if (mode !== "auto" && mode !== "try") return mode;
+    if (mode === "auto" && !concurrent) return "barriers";
+    const state = this.stateOf(key());
+    if (state === "works") return "whole";
+    return state === "fails" ? "barriers" : undefined;
+  }
+
+  /** What is known of a kind of decoder, by this process or one before. */
+  stateOf(key: string): FormState {
+    if (this.#failed) return "fails";
+    const state = this.#states.get(key) ?? "unknown";
+    if (state !== "unknown") return state;
+    const answer = this.#findings.recall(key);
+    const attempts = attemptsIn(answer);
+    if (answer !== "works" && answer !== "fails" && attempts < MOST_ATTEMPTS) return "unknown";
+    const what = attempts > 0 ? `was tested ${attempts} times without an end` : `${answer} (known)`;
+    this.#findings.explain(`one dispatch for all layers ${what}`);
+    return this.#happen(key, answer === "works" ? "recalled works" : "recalled fails");
+  }
+
+  /**
+   * Whether the megakernel works for a kind of decoder: `check` compares it with barriers, once however many ask. It calls `begins` when
+   * the first dispatch whose workgroups wait for each other is about to run, and rejects where no comparison can be made; then
+   * nothing is kept on disk.
+   */
+  probe(key: string, check: (begins: () => void) => Promise<boolean>): Promise<boolean> {
+    const state = this.stateOf(key);
+    if (state === "works" || state === "fails") return Promise.resolve(state === "works");
+    const running = this.#probes.get(key);
+    if (running) return running;
+    this.#happen(key, "begin");
+    const probe = this.#probe(key, check).finally(() => this.#probes.delete(key));
+    this.#probes.set(key, probe);
+    return probe;
+  }
+
+  async #probe(key: string, check: (begins: () => void) => Promise<boolean>): Promise<boolean> {
+    const before = attemptsIn(this.#findings.recall(key));
+    const note = (answer: string): void => this.#findings.remember(key, answer);
+    const forget = (): void => note(`trying ${before}`);
+    using _running = this.#findings.whileRunning(forget);
+    let event: FormEvent;
+    try {
+      event = await check(() => note(`trying ${before + 1}`)) ? "same" : "different";
+      const answer = event === "same" ? "works" : "fails";
+      if (!this.#failed) note(answer);
+      else if (this.#findings.recall(key) !== "fails") forget(); // a loop failed meanwhile, which says more
+      this.#findings.explain(`one dispatch for all layers ${answer} (tested)`);
+    } catch (error) {
+      event = "untestable";
+      forget();
+      const reason = error instanceof Error ? error.message : error;
+      this.#findings.explain(`one dispatch for all layers cannot be tested: ${reason}`);
+    }
+    return this.#happen(key, event) === "works";
+  }
+
+  /**
+   * A loop's steps did not end well: from now on all decoders of the device take barriers. `lasting` failures, of the device and not of
+   * what a model computes, are kept on disk.
+   */
+  fail(lasting: boolean): void {
+    this.#failed = true;
+    for (const key of this.#states.keys()) {
+      this.#happen(key, "failed");
+      if (lasting) this.#findings.remember(key, "fails");
+    }
+  }
+
+  #happen(key: string, event: FormEvent): FormState {
+    const next = nextState(this.#states.get(key) ?? "unknown", event);
+    this.#states.set(key, next);
+    return next;
+  }
+}
+
+/** Probes that were begun and not ended. */
+function attemptsIn(answer: string | undefined): number {
+  return Number(/^trying (\d+)$/.exec(answer ?? "")?.[1] ?? 0);
+}
