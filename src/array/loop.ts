@@ -50,8 +50,6 @@ export function poke(array: Tensor, values: Int32Array | Uint32Array | Float32Ar
 
 /** A step from state to state that was traced once; {@link DeviceLoop} runs it over a state. */
 export class TracedStep<S> implements Disposable {
-  /** Milliseconds that a step took when somebody last measured it, for who decides how many to submit. */
-  millisecondsPerStep: number | undefined;
   readonly #make: () => LoweredStep;
   #trace: LoweredStep;
   #improving: Promise<boolean> | undefined;

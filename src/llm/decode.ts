@@ -71,6 +71,8 @@ export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<vo
   return orAborted(abandoned.get(model) ?? Promise.resolve(), signal);
 }
 
+/** Milliseconds of a traced step when it last ran. */
+const stepTimes = new WeakMap<TracedStep<State>, number>();
 /** How fast prompts are read on a model's device. */
 const paces = new WeakMap<LanguageModel, PromptPace>();
 
@@ -338,7 +340,7 @@ export class GenerationSession implements Disposable {
         if (finished === 0) this.#options.signal?.throwIfAborted();
         flight.shift();
         sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
-        if (finished > 0 && this.#trace) this.#trace.millisecondsPerStep = sizer.perStep;
+        if (finished > 0 && this.#trace) stepTimes.set(this.#trace, sizer.perStep);
         yield this.#take(finished + 1, finished += submission.count);
         sizer.grow();
       }
@@ -518,7 +520,7 @@ export class GenerationSession implements Disposable {
   #knownStepTime(): number | undefined {
     if (this.#graph === undefined || this.#cache.offset >= this.#cache.capacity) return undefined;
     const trace = this.#model.traces.known(`step ${this.#graph}`, this.#state());
-    return trace?.ready ? trace.millisecondsPerStep : undefined;
+    return trace?.ready ? stepTimes.get(trace) : undefined;
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
