@@ -60,13 +60,13 @@ export function rmsNorm(x: TensorLike, weight: TensorLike | null, eps: number): 
       input.shape,
       input.dtype,
       { eps },
-      (a) => rmsNormComposite(a, null, eps, input.dtype),
+      (_, a) => rmsNormComposite(a, null, eps, input.dtype),
     );
   }
   const w = floatNode("rmsNorm", weight);
   lastAxisVector("rmsNorm", "weight", w, input);
   const dtype = promote(input.dtype, w.dtype);
-  return fused("rmsNorm", [input, w], input.shape, dtype, { eps }, (a, b) => rmsNormComposite(a, b, eps, dtype));
+  return fused("rmsNorm", [input, w], input.shape, dtype, { eps }, (_, a, b) => rmsNormComposite(a, b, eps, dtype));
 }
 
 /** What {@link rmsNorm} computes, in primitives. */
@@ -167,7 +167,7 @@ export function rope(x: TensorLike, dims: number, options: RopeOptions = {}): Te
     offsetInput,
     hasFreqs: freqs !== null,
   };
-  return fused("rope", inputs, shape, input.dtype, attrs, (a, ...rest) => ropeComposite(a, attrs, rest));
+  return fused("rope", inputs, shape, input.dtype, attrs, (to, a, ...rest) => ropeComposite(a, to, rest));
 }
 
 /** What {@link rope} computes, in primitives. `inputs` are the offset and freqs arrays that the attributes ask for. */
@@ -289,7 +289,7 @@ export function scaledDotProductAttention(
       [batch, heads, qLen, vDim],
       dtype,
       attrs,
-      (...all) => attentionComposite(all, attrs, dtype),
+      (to, ...all) => attentionComposite(all, to, dtype),
     );
   }
   const sink = sinks === null ? undefined : toNode(name, sinks, dtype);
@@ -430,7 +430,7 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor 
   return scoped(() => {
     const inputs = [reshapeNode(node, [rows, cols])];
     if (temperature > 0) inputs.push(handOn(uniform(0, 1, [rows], float32, key)));
-    const drawn = fused("sample", inputs, [rows], uint32, attrs, (...all) => sampleComposite(all[0], all[1], attrs));
+    const drawn = fused("sample", inputs, [rows], uint32, attrs, (to, x, u) => sampleComposite(x, u, to));
     return reshape(drawn, shape.slice(0, -1));
   });
 }

@@ -6,27 +6,27 @@
 
 import type { Dtype } from "../graph/dtype.ts";
 import { DtypeError } from "../graph/error.ts";
-import { makeNode, type Node, type OpAttrs } from "../graph/node.ts";
+import { attrsOf, makeNode, type Node, type OpAttrs } from "../graph/node.ts";
 import type { FusedName } from "../schedule/ops/fused_ops.ts";
 import { type TensorLike, toNode } from "./convert.ts";
 import { scoped } from "./scope.ts";
 import { handOn, type Tensor, wrap } from "./tensor.ts";
 
-/** The composite of a node: Tensors around its inputs, and the node that the definition gives. */
-function composite(inputs: readonly Node[], definition: (...inputs: Tensor[]) => Tensor): () => Node {
-  return () => handOn(scoped(() => definition(...inputs.map(wrap))));
-}
-
-/** A fused op, whose composite is what `definition` gives. */
+/**
+ * A fused op, whose composite is what `definition` gives for attributes and inputs: those of the node when it is lowered, which row
+ * pruning may have changed.
+ */
 export function fused<K extends FusedName>(
   name: K,
   inputs: readonly Node[],
   shape: readonly number[],
   dtype: Dtype,
   attrs: OpAttrs[K],
-  definition: (...inputs: Tensor[]) => Tensor,
+  definition: (attrs: OpAttrs[K], ...inputs: Tensor[]) => Tensor,
 ): Tensor {
-  return wrap(makeNode(name, inputs, shape, dtype, attrs, composite(inputs, definition)));
+  const composite = (node: Node): Node =>
+    handOn(scoped(() => definition(attrsOf(node, name), ...node.inputs.map(wrap))));
+  return wrap(makeNode(name, inputs, shape, dtype, attrs, composite));
 }
 
 /** The node of a float array; throws for another dtype, with the name of the function that was called. */

@@ -15,7 +15,7 @@ import { make, type Tensor, wrap } from "./tensor.ts";
 
 /**
  * Elements at integer indices along an axis: `a.shape[:axis] + indices.shape + a.shape[axis+1:]`. Without an axis, of the
- * flattened array. Negative indices count from the end.
+ * flattened array. Negative indices count from the end; those outside are clamped.
  *
  * @example
  * ```ts

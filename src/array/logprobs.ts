@@ -55,7 +55,7 @@ export function logprobs(logits: TensorLike, tokens: TensorLike, top: number): T
   }
   const inputs = [reshapeNode(node, node.shape), chosen];
   return scoped(() =>
-    fused("logprobs", inputs, [rows, 1 + 2 * top], float32, { top }, (x, t) => logprobsComposite(x, t, top))
+    fused("logprobs", inputs, [rows, 1 + 2 * top], float32, { top }, (_, x, t) => logprobsComposite(x, t, top))
   );
 }
 

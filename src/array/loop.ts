@@ -12,22 +12,23 @@ import { leastTile } from "../schedule/ops/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
-import { float32, int32 } from "../graph/dtype.ts";
+import { float32, int32, uint32 } from "../graph/dtype.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import type { Shape } from "../graph/shape.ts";
 
 export { MAX_STEPS };
 
 /**
- * An int32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
+ * An int32, uint32 or float32 array for the state of a {@link DeviceLoop} whose values the host may {@link peek} at while later steps run.
  * Takes `values` over, which are to be all of their buffer.
  */
 export function visible(
-  values: Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+  values: Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
   shape: Shape = [values.length],
 ): Tensor {
   const bytes = new Uint8Array(values.buffer);
-  return wrap(makeNode("data", [], shape, values instanceof Int32Array ? int32 : float32, { bytes, visible: true }));
+  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint32;
+  return wrap(makeNode("data", [], shape, dtype, { bytes, visible: true }));
 }
 
 /**

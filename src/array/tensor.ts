@@ -559,7 +559,7 @@ export function make<K extends OpName>(
   shape: Shape,
   dtype: Dtype,
   attrs: OpAttrs[K],
-  composite?: () => Node,
+  composite?: (node: Node) => Node,
 ): Tensor {
   return wrap(makeNode(op, inputs, shape, dtype, attrs, composite));
 }

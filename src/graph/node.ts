@@ -175,12 +175,15 @@ export type OpName = keyof OpAttrs;
 
 /** A node; `attrs` is typed by `op` (see {@link attrsOf}). */
 export class Node {
-  /** Unique, ascending: a node's inputs have smaller ids. */
+  /** Unique, ascending in the order in which nodes are made. */
   readonly id: number = nextId++;
   readonly shape: Shape;
   readonly dtype: Dtype;
-  /** Definition in primitives, for fused ops: used where a backend lacks the kernel and when fusion is off. */
-  composite: (() => Node) | undefined;
+  /**
+   * Definition in primitives, for fused ops: what the inputs and attributes of a node give. Used where a backend lacks the kernel
+   * and when fusion is off.
+   */
+  composite: ((node: Node) => Node) | undefined;
   op: OpName;
   inputs: readonly Node[];
   attrs: OpAttrs[OpName];
@@ -236,6 +239,17 @@ export class Node {
     this.#refs--;
   }
 
+  /** Turns the pending node into a pending `other` of the same shape, dtype and values: another way to compute it. */
+  become(other: Pick<Node, "op" | "inputs" | "attrs" | "composite">): void {
+    const { inputs } = this;
+    for (const input of other.inputs) input.retain();
+    this.op = other.op;
+    this.inputs = other.inputs;
+    this.attrs = other.attrs;
+    this.composite = other.composite;
+    for (const input of inputs) input.release();
+  }
+
   /** Turns the pending node into a stored leaf that owns one reference of `stored.storage`. */
   settle(stored: Stored): void {
     // Between two updates in place: the last one was settled before and has let go of it.
@@ -262,7 +276,7 @@ export function makeNode<K extends OpName>(
   shape: Shape,
   dtype: Dtype,
   attrs: OpAttrs[K],
-  composite?: () => Node,
+  composite?: (node: Node) => Node,
 ): Node {
   if (sizeOf(shape) > MAX_SIZE) {
     throw new ShapeError(`cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements`);

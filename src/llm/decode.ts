@@ -485,7 +485,7 @@ export class GenerationSession implements Disposable {
     this.#cache.reserve(count, rows);
     const padded = new Int32Array(rows).fill(ids[count - 1]);
     padded.set(ids);
-    const chunk = { ids: own(visible(padded)), last: own(visible(Int32Array.of(count - 1))) };
+    const chunk = { ids: own(visible(padded)), last: own(visible(Uint32Array.of(count - 1))) };
     this.#ended.push({ [Symbol.dispose]: () => mx.dispose(chunk) }); // also where the device has no room for what follows
     return chunk;
   }

@@ -50,7 +50,7 @@ export interface State {
 export interface PromptChunk {
   /** int32 (rows,): the tokens, then padding. */
   readonly ids: Tensor;
-  /** int32 (1,): index of the last token. */
+  /** uint32 (1,): index of the last token. */
   readonly last: Tensor;
 }
 
@@ -85,7 +85,7 @@ export function readStep(model: LanguageModel, now: PrefillState & PromptChunk):
   const cache = new StepCache(now.keys, now.values, now.position);
   model.forward(now.ids.reshape([1, -1]), cache, now.last);
   const { keys, values } = cache;
-  return { ...now, position: mx.add(mx.add(now.position, now.last), 1), keys, values };
+  return { ...now, position: behind(now), keys, values };
 }
 
 /** Reads the end of a prompt and chooses the first token. */
@@ -96,7 +96,12 @@ export function promptStep(
 ): State & PromptChunk {
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  return { ...now, ...choose(options, now, logits, mx.add(mx.add(now.position, now.last), 1), cache) };
+  return { ...now, ...choose(options, now, logits, behind(now), cache) };
+}
+
+/** The position behind the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
+function behind({ position, ids, last }: PrefillState & PromptChunk): Tensor {
+  return mx.add(mx.add(mx.minimum(last, ids.size - 1), position), 1);
 }
 
 /** Feeds a token of each sequence and chooses the next ones. */

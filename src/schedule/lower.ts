@@ -7,8 +7,7 @@
  */
 
 import type { Backend } from "../backend/backend.ts";
-import type { KernelName } from "../backend/kernels.ts";
-import { attrsOf, type Node, type OpName } from "../graph/node.ts";
+import { attrsOf, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_chain.ts";
 import { explainFallback } from "../backend/explain.ts";
@@ -20,6 +19,8 @@ import type { Value } from "./plan/value.ts";
 import { place } from "./plan/arena.ts";
 import type { Fusion } from "./plan/fusion.ts";
 import type { LowerOptions } from "./plan/options.ts";
+import { inputsFirst } from "./plan/order.ts";
+import { pruneRows } from "./plan/row_pruning.ts";
 import { runPrepared } from "./plan/weight_layouts.ts";
 import { type DispatchSource, profiler } from "./plan/profile.ts";
 import { FUSED_OPS, type FusedName, type FusedOp } from "./ops/fused_ops.ts";
@@ -96,41 +97,29 @@ export function uploadLeaf(node: Node, backend: Backend): boolean {
 
 /** The pending graph behind `outputs` in an order in which inputs come first, fused ops replaced by composites where needed. */
 class Graph {
-  readonly order: Node[] = [];
+  readonly order: readonly Node[];
   /** Distinct nodes that read each node. */
   readonly readers = new Map<Node, Node[]>();
   /** Composites that stand for fused nodes. */
   readonly replaced = new Map<Node, Node>();
 
   constructor(outputs: readonly Node[], backend: Backend, options: LowerOptions) {
-    const state = new Map<Node, "open" | "done">();
-    const stack: Node[] = [...outputs].reverse();
-    while (stack.length > 0) {
-      const node = stack[stack.length - 1];
-      if (state.get(node) === "done") {
-        stack.pop();
-        continue;
-      }
+    this.order = inputsFirst(outputs, (node) => {
       node.check();
-      if (!state.has(node)) {
-        state.set(node, "open");
-        const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
-        const kernel = fused?.kernel(node, backend);
-        if (fused && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
-          if (options.fuse) {
-            const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
-            explainFallback(`${node.op}: in primitives, because ${why}`);
-          }
-          const composite = node.composite();
-          composite.retain();
-          this.replaced.set(node, composite);
+      const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
+      const kernel = fused?.kernel(node, backend);
+      if (fused && node.composite && (!options.fuse || !kernel || !backend.has(kernel))) {
+        if (options.fuse) {
+          const why = kernel ? `${backend.name} has no kernel ${kernel}` : "its sizes are beyond the kernel";
+          explainFallback(`${node.op}: in primitives, because ${why}`);
         }
-        for (const input of this.inputs(node)) if (state.get(input) !== "done") stack.push(input);
-        continue;
+        const composite = node.composite(node);
+        composite.retain();
+        this.replaced.set(node, composite);
       }
-      stack.pop();
-      state.set(node, "done");
-      this.order.push(node);
+      return this.inputs(node);
+    });
+    for (const node of this.order) {
       for (const input of new Set(this.inputs(node))) {
         const list = this.readers.get(input);
         if (list) list.push(node);
@@ -159,6 +148,7 @@ export function lower(outputs: readonly Node[], backend: Backend, options: Lower
 }
 
 function lowerGraph(outputs: readonly Node[], backend: Backend, options: LowerOptions): Lowered {
+  pruneRows(outputs);
   const graph = new Graph(outputs, backend, options);
   const wanted = new Set(outputs);
   const lastReader = (node: Node): boolean => (graph.readers.get(node)?.length ?? 0) === 1 && !wanted.has(node);

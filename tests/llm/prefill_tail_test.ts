@@ -61,7 +61,7 @@ async function promptState(
     ...stateOf(choosing, 0, cache),
     other: other && mx.zeros([1], mx.int32),
     ids: mx.array(Array.from({ length: ROWS }, (_, i) => (i * 977 + 11) % SHAPE.vocab), mx.int32),
-    last: mx.array([TOKENS - 1], mx.int32),
+    last: mx.array([TOKENS - 1], mx.uint32),
   };
   try {
     using loop = new DeviceLoop(state, (now) => {

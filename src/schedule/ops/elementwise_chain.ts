@@ -114,10 +114,9 @@ export function buildChain(node: Node, held: (input: Node) => Chain | undefined,
 }
 
 function scalarOperand(chain: Chain, input: Node): Operand | undefined {
-  if (input.op !== "full" || chain.immediates.length === MAX_IMMEDIATES) return undefined;
+  if (input.op !== "full") return undefined;
   const bits = immediateBits(input.dtype, attrsOf(input, "full").value);
-  chain.immediates.push(bits);
-  return { kind: "immediate", bits };
+  return addImmediates(chain, [bits]) ? { kind: "immediate", bits } : undefined;
 }
 
 function inputOperand(chain: Chain, source: Node, value: Value): Operand {
@@ -130,6 +129,14 @@ function addInput({ inputs, sources }: Chain, source: Node, value: Value): void 
   sources.push(source);
 }
 
+/** Adds immediates that the chain does not have yet; false where there is no room. */
+function addImmediates({ immediates }: Chain, more: readonly number[]): boolean {
+  const added = [...new Set(more)].filter((bits) => !immediates.includes(bits));
+  if (immediates.length + added.length > MAX_IMMEDIATES) return false;
+  immediates.push(...added);
+  return true;
+}
+
 /** Moves the steps of a held chain in front of this one, when both fit together. */
 function takeOver(chain: Chain, held: Chain | undefined): Operand | undefined {
   if (!held) return undefined;
@@ -137,11 +144,10 @@ function takeOver(chain: Chain, held: Chain | undefined): Operand | undefined {
   // Inputs of this node that are still to come may need a register each.
   const coming = chain.node.inputs.length - 1;
   if (inputs.size + coming > MAX_INPUTS) return undefined;
-  if (chain.immediates.length + held.immediates.length > MAX_IMMEDIATES) return undefined;
   if (chain.steps.length + held.steps.length + 1 > MAX_STEPS) return undefined;
+  if (!addImmediates(chain, held.immediates)) return undefined;
   const base = chain.steps.length;
   held.inputs.forEach((input, i) => chain.inputs.includes(input) || addInput(chain, held.sources[i], input));
-  chain.immediates.push(...held.immediates);
   for (const step of held.steps) {
     chain.steps.push({
       ...step,

@@ -152,10 +152,10 @@ export class Walk {
     return node.op === "full" ? attrsOf(node, "full").value : undefined;
   }
 
-  /** Whether a node is position + 1. */
-  sum(node: Node, position: Node): boolean {
+  /** Whether a node is position + count. */
+  sum(node: Node, position: Node, count: number = 1): boolean {
     const sum = this.peekIndex(node);
     return sum.op === "elementwise" && attrsOf(sum, "elementwise").fn === "add" &&
-      sum.inputs.some((i) => this.peekIndex(i) === position) && sum.inputs.some((i) => this.peekFull(i) === 1);
+      sum.inputs.some((i) => this.peekIndex(i) === position) && sum.inputs.some((i) => this.peekFull(i) === count);
   }
 }

@@ -10,6 +10,7 @@ import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { appendOf, headOf } from "./qkv_heads.ts";
+import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import { expect, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 
 interface Rotated {
@@ -56,7 +57,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
   const position = among ? positionOf(walk, query) : start;
   expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
   expect(walk.peekIndex(values.start) === start, "keys and values are written at different rows");
-  expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
+  if (!among) expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
 
   const q = rotated(walk, query, position, "q");
   // What writes many rows is no part of this layer.
@@ -68,7 +69,9 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
     const all = other.norm(k.product.x, "the norm before the keys");
     expect(other.peek(v.x) === other.peek(k.product.x), "k and v read different rows");
     expect(all.weight === norm.weight && all.eps === norm.eps, "q and k read differently normalised rows");
-    expect(isRowOf(walk, norm.x, all.x, position, start), "q reads another row than that of its position");
+    const index = rowTaken(walk, norm.x, all.x, position, start);
+    expect(index !== undefined, "q reads another row than that of its position");
+    expect(seesUpTo(walk, lengths, index, keys), "attention sees other keys than those up to its row");
   } else {
     for (const x of [k.product.x, v.x]) {
       expect(walk.bare(x) === walk.peek(q.product.x), "q, k and v read different rows");
@@ -221,15 +224,29 @@ function rotatedRows(walk: Walk, update: Node, start: Node): Rotated {
   return { product, norm, eps, dims, base, scale, freqs: hasFreqs ? rope.inputs[2] : undefined };
 }
 
-/** Whether `row` is the row of x that is cached at `position`, where the cache gets all of them from `start` on. */
-function isRowOf(walk: Walk, row: Node, x: Node, position: Node, start: Node): boolean {
+/** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
+function rowTaken(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
   const gather = walk.peek(row);
   if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {
-    return false;
+    return undefined;
   }
-  const parts = [start, walk.peekIndex(gather.inputs[1])];
-  return position.op === "elementwise" && attrsOf(position, "elementwise").fn === "add" &&
-    parts.every((part) => position.inputs.some((n) => walk.peekIndex(n) === part));
+  const [, index] = gather.inputs;
+  const offset = offsetOfPosition(position, index, gather.inputs[0].shape[1]);
+  return offset && walk.peekIndex(offset) === start ? index : undefined;
+}
+
+/** Whether `lengths` are the keys up to row `index` of those that a cache is given from `start` on, and of those before. */
+function seesUpTo(walk: Walk, lengths: Node, index: Node, { update, rows, start }: Cached): boolean {
+  const count = rows.shape[3];
+  const all = lengthsOfKeys(walk.peekIndex(lengths), update.shape[3], index, count);
+  return all !== undefined && walk.sum(all, walk.peekIndex(start), count);
+}
+
+/** A cache as it is updated. */
+interface Cached {
+  readonly update: Node;
+  readonly rows: Node;
+  readonly start: Node;
 }
 
 /** A cache in blocks, seen as (B, H, capacity, D): its update in place by one row of each sequence, or by more of one. */
@@ -238,7 +255,7 @@ function cached(
   node: Node,
   block: number,
   what: string,
-): { readonly update: Node; readonly rows: Node; readonly start: Node } {
+): Cached {
   let view = node;
   const views: Node[] = [];
   while (["reshape", "contiguous"].includes(view.op)) {

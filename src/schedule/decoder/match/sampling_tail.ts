@@ -17,6 +17,7 @@ import { immediateBits } from "../../ops/elementwise_chain.ts";
 
 import { type Choice, LARGEST, MOST_COLS } from "../../ops/sampling.ts";
 import type { Walk } from "../../plan/pattern.ts";
+import { isSameNumber } from "../../plan/row_position.ts";
 
 /** The end of a step, and the nodes between the logits and the new state. */
 export interface FoundTail {
@@ -210,7 +211,7 @@ function isElementwise(node: Node, fn: string): boolean {
 /** Whether two nodes are one, or sums of the same. */
 function isSame(a: Node, b: Node): boolean {
   const [these, those] = [a, b].map((n) => isElementwise(n, "add") ? n.inputs.map(viewed) : []);
-  return a === b || (these.length > 0 && these.every((n) => those.includes(n)));
+  return a === b || (these.length > 0 && these.every((n) => those.some((m) => isSameNumber(n, m))));
 }
 
 /** Steps through views and casts between integers. */
