@@ -5,7 +5,7 @@
  */
 
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
-import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder/spec.ts";
+import { cacheBlocks as blocksOn, type DecoderFeatures, type DecoderSizes } from "../schedule/decoder/spec.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -69,8 +69,9 @@ export function takenApart(array: Tensor): Tensor[] {
 export function cacheBlocks(
   weights: readonly Tensor[],
   sizes: DecoderSizes,
+  features: DecoderFeatures,
 ): { readonly keys: number; readonly values: number } {
-  return blocksOn(backendOf(weights.slice(0, 1).map(nodeOf)), sizes); // one tells for all
+  return blocksOn(backendOf(weights.slice(0, 1).map(nodeOf)), sizes, features); // one tells for all
 }
 
 /**

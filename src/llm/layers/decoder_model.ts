@@ -81,10 +81,15 @@ export class DecoderModel implements LanguageModel {
     const { config } = this;
     const { hiddenSize, intermediateSize, heads, kvHeads, headDim, quantization } = config;
     if (quantization === undefined || quantization.overrides.size > 0) return undefined;
-    const biases = config.qkvBias || config.outputBias || config.mlpBias;
-    if (!config.qkNorm || biases || config.activation !== "silu") return undefined;
+    if (config.outputBias || config.mlpBias) return undefined;
     const sizes = { hidden: hiddenSize, intermediate: intermediateSize, heads, kvHeads, headDim };
-    return cacheBlocks(this.#weights.tensors, { ...sizes, ...quantization.base });
+    return cacheBlocks(this.#weights.tensors, { ...sizes, ...quantization.base }, {
+      headNorm: config.qkNorm,
+      qkvBias: config.qkvBias,
+      activation: config.activation,
+      ropeForm: "half",
+      ropeDims: headDim,
+    });
   }
 
   /** Frees the weights. */

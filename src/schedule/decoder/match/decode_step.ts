@@ -92,6 +92,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
 
   const decoder: DecoderSpec = {
     sizes,
+    features: first.features,
     x: embedding(walk, x, sizes),
     layers,
     norm: last.weight,
@@ -210,6 +211,7 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
   const key = (l: Layer): string =>
     JSON.stringify([
       l.sizes,
+      l.features,
       l.cached,
       l.capacity,
       l.eps,
@@ -231,7 +233,8 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
 function checkDtypes(d: DecoderSpec): void {
   const weights = [d.norm, d.head.scales, d.head.biases];
   for (const l of d.layers) {
-    weights.push(l.norm, l.qNorm, l.kNorm, l.mlpNorm);
+    const optional = [l.qNorm, l.kNorm, l.qBias, l.kBias, l.vBias].filter((node) => node !== undefined);
+    weights.push(l.norm, l.mlpNorm, ...optional);
     for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(m.scales, m.biases);
   }
   if ("table" in d.x) weights.push(d.x.table.scales, d.x.table.biases);

@@ -13,6 +13,7 @@ import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 
+import type { Activation } from "../spec.ts";
 import { type Append, appendOf, headOf, isHeadSwap, type Written } from "./qkv_heads.ts";
 import { gatedBy, residual } from "./layer.ts";
 import { expect, type GraphView, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
@@ -55,11 +56,17 @@ export interface AttentionPrologue {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Added to the products (features,): of all or of none. */
+  readonly qBias: Node | undefined;
+  readonly kBias: Node | undefined;
+  readonly vBias: Node | undefined;
+  /** Weights (headDim,) of the norms of heads before they are rotated: of q and k, where there is q, or of none. */
   readonly qNorm: Node | undefined;
-  readonly kNorm: Node;
+  readonly kNorm: Node | undefined;
+  /** 0 where heads are not normalised. */
   readonly headEps: number;
-  readonly turns: RopeAngles;
-  /** Turned heads (B, H, T, D). */
+  readonly ropeAngles: RopeAngles;
+  /** Rotated heads (B, H, T, D). */
   readonly queries: Node | undefined;
   readonly keys: Node;
   /** The product (…, T, kvHeads * headDim). */
@@ -83,6 +90,7 @@ export interface AttentionEpilogue {
   readonly norm: Node;
   readonly eps: number;
   readonly gateUp: Joint;
+  readonly activation: Activation;
   readonly down: Joint;
   /** The residual behind it all, or the rows of it that are asked for. */
   readonly out: Node;
@@ -195,6 +203,7 @@ function findClosing(walk: Walk, node: Node): AttentionEpilogue | undefined {
     norm: norm.weight,
     eps: norm.eps,
     gateUp: joint([gate, up]),
+    activation: "silu" as const,
     down: joint([down]),
     ...taken(walk, node),
     inside: walk.inside,
@@ -310,10 +319,13 @@ function findOpening(
     heads: queries ? queries.shape[1] : 0,
     kvHeads,
     headDim,
+    qBias: undefined,
+    kBias: undefined,
+    vBias: undefined,
     qNorm: q?.norm,
     kNorm: k.norm,
     headEps: k.eps,
-    turns,
+    ropeAngles: turns,
     queries,
     keys,
     values: read,
