@@ -31,13 +31,8 @@ import {
   PRODUCTS,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import {
-  type AttentionEpilogue,
-  type AttentionPrologue,
-  findPrompt,
-  type Joint,
-  type RopeAngles,
-} from "./match/prefill.ts";
+import type { RopeAngles } from "./match/layer.ts";
+import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 
@@ -279,6 +274,8 @@ type Unsupported<R> = readonly (readonly [(region: R) => boolean, string])[];
 const UNSUPPORTED_PROLOGUES: Unsupported<AttentionPrologue> = [
   [({ kNorm }) => kNorm === undefined, "the heads of q and k are not normalised"],
   [({ kBias }) => kBias !== undefined, "q, k and v have biases"],
+  [({ ropeAngles }) => ropeAngles.form === "traditional", "rotary positions turn neighbouring features"],
+  [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rotary positions turn a part of each head"],
 ];
 
 const UNSUPPORTED_EPILOGUES: Unsupported<AttentionEpilogue> = [

@@ -8,6 +8,7 @@
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import type { Dtype } from "../../graph/dtype.ts";
+import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
@@ -15,7 +16,7 @@ import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { QuantizedMatrix } from "../plan/pattern.ts";
 
-/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link cacheBlocks}. */
+/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link decoderLayout}. */
 export interface DecoderLayer {
   readonly norm: Node;
   readonly q: QuantizedMatrix;
@@ -192,18 +193,11 @@ export function decoderUnsupportedReason(
   return rules.find(([holds]) => !holds)?.[1] ?? UNSUPPORTED.find(([has]) => has(features, s))?.[1];
 }
 
-/**
- * Features that lie side by side in a cache of keys and values: (B, H, D / block, capacity, block). With blocks of a whole head
- * that is the plain layout (B, H, capacity, D).
- */
-export function cacheBlocks(
-  backend: Backend,
-  sizes: DecoderSizes,
-  features: DecoderFeatures,
-): { readonly keys: number; readonly values: number } {
-  const fits = options.fuse && options.regions !== "off" &&
+/** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
+export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+  const fused = options.fuse && options.regions !== "off" &&
     decoderUnsupportedReason(backend, sizes, features) === undefined;
-  return fits ? { keys: 4, values: 8 } : { keys: sizes.headDim, values: sizes.headDim };
+  return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 
 /** Sequences that a decoder advances by a token. */

@@ -17,7 +17,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import { type DecoderSizes, type DecoderSpec, updatesOf } from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
-import { findLayer, type Layer } from "./layer.ts";
+import { findLayer, type Layer } from "./decode_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
