@@ -2,7 +2,7 @@
  * Many rows through the layers of a decoder: six dispatches a layer around attention.
  *
  *   add_norm   residual + parts of the product before, norm, float16
- *   product    q, k and v as one; norms and turns of heads, rows into the cache
+ *   product    q, k and v as one; norms and rotation of heads, rows into the cache
  *   (attention)
  *   product    output projection, in parts where its depth is split
  *   add_norm
@@ -274,8 +274,8 @@ type Unsupported<R> = readonly (readonly [(region: R) => boolean, string])[];
 const UNSUPPORTED_PROLOGUES: Unsupported<AttentionPrologue> = [
   [({ kNorm }) => kNorm === undefined, "the heads of q and k are not normalised"],
   [({ kBias }) => kBias !== undefined, "q, k and v have biases"],
-  [({ ropeAngles }) => ropeAngles.form === "traditional", "rotary positions turn neighbouring features"],
-  [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rotary positions turn a part of each head"],
+  [({ ropeAngles }) => ropeAngles.form === "traditional", "rope rotates neighbouring features"],
+  [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rope rotates a part of each head"],
 ];
 
 const UNSUPPORTED_EPILOGUES: Unsupported<AttentionEpilogue> = [

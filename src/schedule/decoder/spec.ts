@@ -69,6 +69,8 @@ export interface DecoderFeatures {
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
   readonly features: DecoderFeatures;
+  /** How its caches lie: {@link FUSED_LAYOUT} where kernels run it. */
+  readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
@@ -163,8 +165,8 @@ const UNSUPPORTED: readonly (readonly [(features: DecoderFeatures, sizes: Decode
   [({ headNorm }) => !headNorm, "the heads of q and k are not normalised"],
   [({ qkvBias }) => qkvBias, "q, k and v have biases"],
   [({ activation }) => activation !== "silu", "the gate's activation is no silu"],
-  [({ ropeForm }) => ropeForm === "traditional", "rotary positions turn neighbouring features"],
-  [({ ropeDims }, { headDim }) => ropeDims !== headDim, "rotary positions turn a part of each head"],
+  [({ ropeForm }) => ropeForm === "traditional", "rope rotates neighbouring features"],
+  [({ ropeDims }, { headDim }) => ropeDims !== headDim, "rope rotates a part of each head"],
 ];
 
 /** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */

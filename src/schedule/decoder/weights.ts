@@ -5,6 +5,7 @@
  */
 
 import type { QuantizedMatrix } from "../plan/pattern.ts";
+import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
 import {
@@ -58,6 +59,10 @@ export function readyDecoder(
 ): ReadyDecoder | string {
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
   if (reason !== undefined) return reason;
+  const { keys, values } = FUSED_LAYOUT;
+  if (d.layout.keys !== keys || d.layout.values !== values) {
+    return `the cache is not in blocks of ${keys} and ${values}`;
+  }
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   for (const { keys, values } of d.layers) {
     for (const update of [keys, values]) {

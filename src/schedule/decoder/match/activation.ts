@@ -55,7 +55,7 @@ function matches(walk: Walk, node: Node, expression: Expression, match: Match): 
   if (typeof expression === "number") return walk.peekFull(node) === expression;
   const passed: Node[] = [];
   let at = node;
-  for (; walk.passes(at); at = at.inputs[0]) passed.push(at);
+  for (; walk.isView(at); at = at.inputs[0]) passed.push(at);
   if (expression === "x") {
     match.x ??= at;
     match.nodes = [...match.nodes, ...passed];

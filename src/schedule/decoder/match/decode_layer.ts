@@ -4,7 +4,6 @@
  * @module
  */
 
-import { FUSED_LAYOUT } from "../../../graph/kv_layout.ts";
 import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
@@ -60,7 +59,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
     expect(isRowOf(walk, norm.x, cachedNorm.x, position, start), "q reads another row than that of its position");
   }
   expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of attention differ");
-  walk.bare(norm.x);
+  walk.stripViews(norm.x);
   expect(norm.eps === mlpNorm.eps, "the norms have different eps");
 
   const headDim = query.shape[3];
@@ -112,6 +111,7 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
       ropeForm: angles.form,
       ropeDims: angles.dims,
     },
+    layout: { keys: keys.block, values: values.block },
     position,
     capacity: keys.capacity,
     freqs: angles.freqs,
@@ -148,13 +148,12 @@ function isRowOf(walk: Walk, row: Node, x: Node, position: Node, start: Node): b
     parts.every((part) => position.inputs.some((n) => walk.peekIndex(n) === part));
 }
 
-/** The update that attention sees: in place, by one row of each sequence, or by more of one, in the layout of the kernels. */
+/** The update that attention sees: in place, by one row of each sequence, or by more of one. */
 function updated(walk: Walk, node: Node, kind: "keys" | "values"): Update {
   const shown = shownUpdate(node);
   expect(shown !== undefined, `the ${kind} are not those of a cache`);
-  const { update, block, count, views } = shown;
-  const fits = block === FUSED_LAYOUT[kind] && (count === 1 || update.shape[0] === 1);
-  expect(fits, `the ${kind} are not cached in blocks of ${FUSED_LAYOUT[kind]}`);
+  const { update, count, views } = shown;
+  expect(count === 1 || update.shape[0] === 1, `${count} rows of several sequences are cached at once`);
   expect(isFloat(update.dtype) && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
   for (const n of count === 1 ? [...views, update] : views) walk.inside.add(n);
   return shown;

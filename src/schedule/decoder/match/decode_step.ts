@@ -93,6 +93,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
   const decoder: DecoderSpec = {
     sizes,
     features: first.features,
+    layout: first.layout,
     x: embedding(walk, x, sizes),
     layers,
     norm: last.weight,
@@ -212,6 +213,7 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
     JSON.stringify([
       l.sizes,
       l.features,
+      l.layout,
       l.cached,
       l.capacity,
       l.eps,
@@ -241,7 +243,7 @@ function checkDtypes(d: DecoderSpec): void {
   const { dtype } = d.head.scales;
   expect(
     isHalf(dtype) && weights.every((w) => w.dtype === dtype),
-    "scales and norm weights are not all float16 or all bfloat16",
+    "scales, norm weights and biases are not all float16 or all bfloat16",
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
   expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");

@@ -19,7 +19,7 @@ export interface Projection extends Product {
   readonly bias: Node | undefined;
 }
 
-/** Angles of a rope: where its rows stand, and what turns which features. */
+/** Angles of a rope: where its rows stand, and by which frequencies. */
 export interface RopeAngles {
   readonly form: DecoderFeatures["ropeForm"];
   readonly dims: number;
@@ -34,8 +34,11 @@ export interface RopeAngles {
 
 /** Heads of q or k. */
 export interface Heads {
+  readonly headDim: number;
   readonly projection: Projection;
   readonly norm: Norm | undefined;
+  /** Whether they are multiplied by a number before they are rotated, as YaRN may. */
+  readonly scaled: boolean;
   readonly angles: RopeAngles;
 }
 
@@ -70,9 +73,9 @@ export interface Epilogue {
 export function findProjection(walk: Walk, node: Node, what: string): Projection {
   const sum = biasOf(walk, walk.peek(node));
   if (!sum) return { ...walk.product(node, what), bias: undefined };
-  walk.inside.add(walk.bare(node));
+  walk.inside.add(walk.stripViews(node));
   // Casts of a bias may be there for others too.
-  const bias = walk.readers(sum.bias).length === 1 ? walk.bare(sum.bias) : walk.peek(sum.bias);
+  const bias = walk.readers(sum.bias).length === 1 ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
   const product = walk.product(sum.product, what);
   expect(bias.shape[0] === product.matrix.codes.shape[0], `the bias of ${what} has another size`);
   return { ...product, bias };
@@ -94,25 +97,27 @@ export function withBias(walk: Walk, product: Node): Node {
     const [reader, ...others] = walk.readers(node);
     if (!reader || others.length > 0) return product;
     if (biasOf(walk, reader)) return reader;
-    if (!walk.passes(reader)) return product;
+    if (!walk.isView(reader)) return product;
     node = reader;
   }
 }
 
 /** projection → heads → norm, or none → (B, H, T, D) → rope */
 export function findHeads(walk: Walk, node: Node, what: string): Heads {
-  const rope = walk.take(walk.bare(node), "rope", what);
+  const rope = walk.take(walk.stripViews(node), "rope", what);
   const [, heads, rows, headDim] = rope.shape;
-  let x = walk.bare(rope.inputs[0]);
+  const rotated = walk.stripViews(rope.inputs[0]);
+  const factors = isFn(rotated, "multiply") ? rotated.inputs.filter((n) => walk.peekFull(n) === undefined) : [];
+  const scaled = factors.length === 1;
+  if (scaled) walk.inside.add(rotated);
+  let x = scaled ? walk.stripViews(factors[0]) : rotated;
   if (isHeadSwap(x) && sameShape(x.shape, rope.shape)) {
     walk.inside.add(x);
-    x = walk.bare(x.inputs[0]);
+    x = walk.stripViews(x.inputs[0]);
   } else expect(heads === 1 || rows === 1, `what is rotated to ${what} are no heads`);
-  expect(!isFn(x, "multiply"), `the heads of ${what} are scaled before they are rotated`);
   const norm = x.op === "rmsNorm" ? walk.norm(x, `the norm of ${what}`) : undefined;
-  expect(!norm || norm.weight.shape[0] === headDim, `${what} is normalised as a whole, not by heads`);
   const projection = findProjection(walk, norm?.x ?? x, `the projection to ${what}`);
-  return { projection, norm, angles: anglesOf(walk, rope) };
+  return { headDim, projection, norm, scaled, angles: anglesOf(walk, rope) };
 }
 
 function anglesOf(walk: Walk, rope: Node): RopeAngles {
@@ -144,11 +149,16 @@ export function findPrologue(
   const q = queries && findHeads(walk, queries, "q");
   const k = findHeads(cached, keys, "k");
   const v = findProjection(cached, values, "v");
+  for (const heads of q ? [q, k] : [k]) {
+    const whole = heads.norm && heads.norm.weight.shape[0] !== heads.headDim;
+    expect(!whole, `${heads === q ? "q" : "k"} is normalised as a whole, not by heads`);
+    expect(!heads.scaled, "heads are scaled before they are rotated");
+  }
   const cachedNorm = cached.norm(k.projection.x, "the norm before attention");
-  expect(cached.bare(v.x) === cached.peek(k.projection.x), "k and v read different rows");
+  expect(cached.stripViews(v.x) === cached.peek(k.projection.x), "k and v read different rows");
   let norm = cachedNorm;
   if (q && cached === walk) {
-    expect(walk.bare(q.projection.x) === walk.peek(k.projection.x), "q, k and v read different rows");
+    expect(walk.stripViews(q.projection.x) === walk.peek(k.projection.x), "q, k and v read different rows");
   } else if (q) {
     norm = walk.norm(q.projection.x, "the norm before attention");
     const { weight, eps } = cachedNorm;
@@ -163,7 +173,7 @@ export function findPrologue(
   return { norm, cachedNorm, q, k, v, headEps: k.norm?.eps ?? 0 };
 }
 
-/** Whether two ropes turn alike, and from the same position on. */
+/** Whether two ropes rotate alike, and from the same position on. */
 function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolean {
   const names = ["form", "dims", "base", "scale", "freqs"] as const;
   const place = samePosition ? ["offset", "position", "perSequence"] as const : [];
@@ -180,9 +190,9 @@ export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | 
   const mlp = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
   if (!mlp) return undefined;
   const down = unbiased(walk, mlp.product, "the down projection");
-  const { gate, up, activation } = gatedBy(walk, walk.bare(down.x));
+  const { gate, up, activation } = gatedBy(walk, walk.stripViews(down.x));
   const norm = walk.norm(gate.x, "the norm before the feed-forward part");
-  expect(walk.bare(up.x) === walk.peek(gate.x), "gate and up read different rows");
+  expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
 
   const isAttended = (x: Node): boolean => {
     const attention = isHeadSwap(x) ? x.inputs[0] : x;
@@ -191,9 +201,9 @@ export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | 
   const block = residual(walk, mlp.x, isAttended, "attention");
   expect(block !== undefined, "there is no attention below a feed-forward part");
   expect(walk.peek(norm.x) === walk.peek(mlp.x), "the norm and the residual of a feed-forward part differ");
-  walk.bare(norm.x);
+  walk.stripViews(norm.x);
   const o = unbiased(walk, block.product, "the output projection");
-  let attention = walk.bare(o.x);
+  let attention = walk.stripViews(o.x);
   if (isHeadSwap(attention)) {
     walk.inside.add(attention);
     attention = attention.inputs[0];
@@ -228,7 +238,7 @@ function residual(
     const isPostNorm = norm.op === "rmsNorm" && reading(norm.inputs[0]);
     expect(!isPostNorm, `the result of ${what} is normalised before it is added`);
     if (!reading(product)) continue;
-    walk.bare(node);
+    walk.stripViews(node);
     walk.inside.add(sum);
     return { x, product };
   }
