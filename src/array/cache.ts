@@ -5,11 +5,13 @@
  */
 
 import { type Dtype, float16, float32 } from "../graph/dtype.ts";
-import { cacheBlocks as blocksOn, type DecoderSizes } from "../schedule/decoder/spec.ts";
+import { bufferSizes, type KvLayout, ROWS_AXIS, toBuffer, toRows } from "../graph/kv_layout.ts";
+import { type DecoderFeatures, decoderLayout, type DecoderSizes } from "../schedule/decoder/spec.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
+import { updateSlice } from "./slice_update.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
 
 /** An array of whatever its memory holds, NaN among it: for rows that are written before they are read. */
@@ -65,12 +67,23 @@ export function takenApart(array: Tensor): Tensor[] {
   });
 }
 
-/** Features that should lie side by side in a cache for one sequence of a model with these sizes, on the device of its weights. */
-export function cacheBlocks(
-  weights: readonly Tensor[],
-  sizes: DecoderSizes,
-): { readonly keys: number; readonly values: number } {
-  return blocksOn(backendOf(weights.slice(0, 1).map(nodeOf)), sizes); // one tells for all
+/** Rows (B, H, T, D) written into the buffer of a cache from row `start` (1,), or rows (B, 1), on, in place: the new buffer. */
+export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
+  const { batch, heads, headDim, block } = bufferSizes(buffer.shape);
+  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
+  const update = rows.astype(buffer.dtype).reshape(shape).transpose([...axes]);
+  return updateSlice(buffer, update, start, [ROWS_AXIS], { donate: true, kvBlock: block });
+}
+
+/** The rows (B, H, capacity, D) of the buffer of a cache. */
+export function rowsOf(buffer: Tensor): Tensor {
+  const { axes, shape } = toRows(buffer.shape);
+  return buffer.transpose([...axes]).reshape(shape);
+}
+
+/** How a cache for one sequence of a decoder should lie on the device of its weights. */
+export function layoutFor(weights: readonly Tensor[], sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+  return decoderLayout(backendOf(weights.slice(0, 1).map(nodeOf)), sizes, features); // one tells for all
 }
 
 /**

@@ -5,11 +5,12 @@
  */
 
 import { int32 } from "../graph/dtype.ts";
-import { IndexError, ShapeError, ValueError } from "../graph/error.ts";
+import { IndexError, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
-import { castNode, type TensorLike, toIndexNode, toList, toNode, toSizes } from "./convert.ts";
+import { castNode, type TensorLike, toIndexNode, toNode, toSizes } from "./convert.ts";
+import { startOf, updateSlice } from "./slice_update.ts";
 import { axisOf, broadcastNode, reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 
@@ -111,30 +112,6 @@ export function putAlongAxis(
   return wrap(axis === null ? reshapeNode(update, given.shape) : update);
 }
 
-/** Whole-number axes and the node of the start of a slice; with `rows`, it may hold a start for each of them. */
-function startOf(
-  op: string,
-  start: TensorLike,
-  axes: readonly number[],
-  shape: Shape,
-  rows?: number,
-): { at: number[]; node: Node } {
-  const at = toList(op, "axes", axes).map((axis) => axisOf(op, axis, shape));
-  if (new Set(at).size !== at.length) {
-    throw new ValueError(`${op}() expected distinct axes: found (${axes.join(", ")})`);
-  }
-  const node = toIndexNode(op, start);
-  if (at.length > 3) throw new ValueError(`${op}() takes up to 3 axes: found ${at.length}`);
-  const perRow = node.shape.length === 2 && rows !== undefined && rows === shape[0] && node.shape[0] === rows &&
-    node.shape[1] === at.length && !at.includes(0);
-  if (!perRow && sizeOf(node.shape) !== at.length) {
-    throw new ShapeError(
-      `${op}() expected a start for each of ${at.length} axes: found shape ${formatShape(node.shape)}`,
-    );
-  }
-  return { at, node: perRow ? castNode(node, int32) : reshapeNode(castNode(node, int32), [at.length]) };
-}
-
 /**
  * A part of shape `sliceSize` that begins at `start` along `axes` and at 0 along the others. The start may be an array that
  * is only known on the device; it is clamped so that the part lies inside.
@@ -183,14 +160,5 @@ export function sliceUpdate(
   options: SliceUpdateOptions = {},
 ): Tensor {
   checkOptions("sliceUpdate", options, SLICE_UPDATE_OPTIONS);
-  const node = toNode("sliceUpdate", a);
-  const value = castNode(toNode("sliceUpdate", update, node.dtype), node.dtype);
-  const { at, node: from } = startOf("sliceUpdate", start, axes, node.shape, value.shape[0]);
-  if (value.shape.length !== node.shape.length || value.shape.some((d, i) => d > node.shape[i])) {
-    throw new ShapeError(`sliceUpdate() cannot write ${formatShape(value.shape)} into ${formatShape(node.shape)}`);
-  }
-  return make("dynamicSliceUpdate", [node, value, from], node.shape, node.dtype, {
-    axes: at,
-    donate: options.donate ?? false,
-  });
+  return updateSlice(a, update, start, axes, { donate: options.donate ?? false });
 }

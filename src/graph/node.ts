@@ -94,9 +94,10 @@ export interface OpAttrs {
   sliceUpdate: { readonly starts: readonly number[]; readonly steps: readonly number[]; readonly donate: boolean };
   /**
    * inputs (base, update, start): start is int32 of length axes.length (at most 3), clamped so that the update fits; or
-   * (rows, axes.length), where each row along the first axis begins at a start of its own.
+   * (rows, axes.length), where each row along the first axis begins at a start of its own. `kvBlock` is there where base is a
+   * buffer of a key/value cache in blocks of so many features: see kv_layout.ts.
    */
-  dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean };
+  dynamicSliceUpdate: { readonly axes: readonly number[]; readonly donate: boolean; readonly kvBlock?: number };
   /** inputs (x, start): a slice of the output's shape beginning at start along axes. */
   dynamicSlice: { readonly axes: readonly number[] };
   /** inputs (x, indices) with integer indices of any shape: x.shape[:axis] + indices.shape + x.shape[axis+1:]. */

@@ -1,7 +1,7 @@
 /**
  * Where the keys of all layers lie, and likewise the values: buffers whose rows are written in place.
  *
- * A layer's buffer is (B, H, D / block, rows, block): fused decoding reads a few features of all positions at once. For loops the
+ * How a layer's buffer lies says src/graph/kv_layout.ts. For loops the
  * buffers of many layers are one array, a {@link StackedTensors}, which takes one allocation and little to bind. Whoever asks for those of
  * single layers gets them taken apart in the same memory, or in memory of their own where there are none yet.
  *
@@ -9,6 +9,7 @@
  */
 
 import * as mx from "../array/mod.ts";
+import { BUFFER_RANK, bufferShape, ROWS_AXIS } from "../graph/kv_layout.ts";
 import { joined, sideBySide, takenApart, uninitialised } from "../array/cache.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/tracking.ts";
@@ -32,15 +33,12 @@ export interface BufferSizes {
 
 /** Most bytes of an array of many layers: devices limit their allocations, and an array that grows is copied as a whole. */
 const MOST_BYTES = 2 ** 30;
-/** Axes of a buffer from the end; a stack of them has one more in front. */
-const AXES = 5;
-const ROWS_AXIS = 2;
 
 /** The buffers of all layers, of a number of rows. They are made when somebody asks for them. */
 export class LayerBuffers {
   #sizes: BufferSizes;
   #rows = 0;
-  /** Arrays (B, H, D / block, rows, block) of one layer each, or (layers, B, H, D / block, rows, block) of several. */
+  /** Buffers of one layer each, or of several stacked along a first axis. */
   #arrays: Tensor[] = [];
 
   constructor(sizes: BufferSizes) {
@@ -68,7 +66,7 @@ export class LayerBuffers {
     joint.#rows = first.#rows;
     joint.#arrays = lists[0].map((_, i) => {
       const arrays = lists.map((list) => list[i]);
-      const axis = arrays[0].ndim - AXES;
+      const axis = stackAxes(arrays[0]);
       return owned(joined(arrays, axis) ?? mx.concatenate(arrays, axis));
     });
     return joint;
@@ -115,7 +113,7 @@ export class LayerBuffers {
   grow(rows: number): void {
     const more = rows - this.#rows;
     const next = this.#pieces(rows).map((piece) => {
-      const axis = piece.ndim - ROWS_AXIS;
+      const axis = rowsAxis(piece);
       const room = uninitialised(piece.shape.with(axis, more), piece.dtype);
       const whole = owned(mx.concatenate([piece, room], axis));
       mx.dispose(piece, room);
@@ -130,7 +128,7 @@ export class LayerBuffers {
   grown(rows: number): readonly (Tensor | StackedTensors)[] {
     return mx.tidy(() =>
       this.#pieces(rows).map((piece) => {
-        const shape = piece.shape.with(piece.ndim - ROWS_AXIS, rows);
+        const shape = piece.shape.with(rowsAxis(piece), rows);
         return asStack(owned(uninitialised(shape, piece.dtype)));
       })
     );
@@ -139,7 +137,7 @@ export class LayerBuffers {
   /** Keeps the sequences of some numbers, int32. Nothing is evaluated. */
   keep(sequences: Tensor): void {
     this.#arrays = this.#arrays.map((array) => {
-      const next = owned(mx.take(array, sequences, array.ndim - AXES));
+      const next = owned(mx.take(array, sequences, stackAxes(array)));
       array[Symbol.dispose]();
       return next;
     });
@@ -162,8 +160,7 @@ export class LayerBuffers {
 
   /** Shape of a layer's buffer. */
   get #shape(): number[] {
-    const { batch, heads, headDim, block } = this.#sizes;
-    return [batch, heads, headDim / block, this.#rows, block];
+    return bufferShape({ ...this.#sizes, rows: this.#rows });
   }
 
   /** Shapes of the arrays that hold all layers, where `sharers` share their memory. */
@@ -200,7 +197,17 @@ function cuts(count: number, most: number): (readonly [number, number])[] {
 
 /** Whether an array holds the buffers of layers along its first axis; otherwise it is the buffer of one. */
 function isStacked(array: Tensor): boolean {
-  return array.ndim > AXES;
+  return stackAxes(array) > 0;
+}
+
+/** Axes in front of those of a buffer: one of a stack, none of a single one. */
+function stackAxes(array: Tensor): number {
+  return array.ndim - BUFFER_RANK;
+}
+
+/** The axis of an array along which rows follow each other. */
+function rowsAxis(array: Tensor): number {
+  return stackAxes(array) + ROWS_AXIS;
 }
 
 /** An array as a part of a loop's state. */

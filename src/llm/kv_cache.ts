@@ -11,15 +11,17 @@
 
 import * as mx from "../array/mod.ts";
 import { enqueue } from "../array/evaluate.ts";
+import { appendRows, rowsOf } from "../array/cache.ts";
 import type { Tensor } from "../array/mod.ts";
 import { type StackedTensors, unstacked } from "../array/stack.ts";
+import { isBlocked, type KvLayout, plainLayout } from "../graph/kv_layout.ts";
 import { LlmError } from "./error.ts";
 import { type BufferSizes, LayerBuffers } from "./kv_buffers.ts";
 
 /** Shape of a cache. */
 export interface KvCacheOptions extends Omit<BufferSizes, "block"> {
   /** Features of keys and of values that lie side by side, divisors of `headDim`; all unless given. */
-  readonly blocks?: { readonly keys: number; readonly values: number };
+  readonly blocks?: KvLayout;
   /** Most tokens that it may hold. */
   readonly limit: number;
 }
@@ -50,7 +52,7 @@ function steps(tokens: number): number {
   return Math.ceil(tokens / STEP) * STEP;
 }
 
-/** Keys and values of all layers: arrays (B, H, D / block, capacity, block), or stacks of them. */
+/** Keys and values of all layers: their buffers, or stacks of them. */
 export interface Buffers {
   readonly keys: readonly (Tensor | StackedTensors)[];
   readonly values: readonly (Tensor | StackedTensors)[];
@@ -68,10 +70,10 @@ export class KvCache implements Cache {
 
   /** Makes an empty cache; buffers come with the first token, unless those of keys and of values are given. */
   constructor(options: KvCacheOptions, buffers?: readonly LayerBuffers[]) {
-    const { blocks, headDim } = options;
-    const block = [blocks?.keys ?? headDim, blocks?.values ?? headDim];
+    const { blocks = plainLayout(options.headDim) } = options;
     this.#options = options;
-    [this.#keys, this.#values] = buffers ?? block.map((block) => new LayerBuffers({ ...options, block }));
+    [this.#keys, this.#values] = buffers ??
+      [blocks.keys, blocks.values].map((block) => new LayerBuffers({ ...options, block }));
   }
 
   /**
@@ -127,7 +129,7 @@ export class KvCache implements Cache {
   /** Whether it lies as fused decoding wants it: then a token takes little by itself. */
   get fused(): boolean {
     const { blocks, headDim } = this.#options;
-    return blocks !== undefined && blocks.keys < headDim;
+    return blocks !== undefined && isBlocked(blocks, headDim);
   }
 
   /** Rows that the buffers have now. */
@@ -246,7 +248,7 @@ export class KvCache implements Cache {
 
   /** Appends rows to the buffer of a layer, and gives the new one. */
   #write(buffers: LayerBuffers, layer: number, rows: Tensor): Tensor {
-    const next = append(buffers.apart[layer], rows, this.#start!);
+    const next = appendRows(buffers.apart[layer], rows, this.#start!);
     buffers.replace(layer, next);
     return next;
   }
@@ -295,23 +297,10 @@ export class StepCache implements Cache {
   }
 
   update(layer: number, keys: Tensor, values: Tensor): KeysValues {
-    this.keys[layer] = append(this.keys[layer], keys, this.#start);
-    this.values[layer] = append(this.values[layer], values, this.#start);
+    this.keys[layer] = appendRows(this.keys[layer], keys, this.#start);
+    this.values[layer] = appendRows(this.values[layer], values, this.#start);
     return { keys: rowsOf(this.keys[layer]), values: rowsOf(this.values[layer]), lengths: this.#lengths };
   }
-}
-
-/** `buffer` with rows (B, H, T, D) written from row `start` (1,), or rows (B, 1), on, in place. */
-function append(buffer: Tensor, rows: Tensor, start: Tensor): Tensor {
-  const [B, H, blocks, , block] = buffer.shape;
-  const split = cast(rows, buffer).reshape(B, H, rows.shape[2], blocks, block).transpose(0, 1, 3, 2, 4);
-  return mx.sliceUpdate(buffer, split, start, [3], { donate: true });
-}
-
-/** The rows (B, H, T, D) of a buffer. */
-function rowsOf(buffer: Tensor): Tensor {
-  const [B, H, blocks, T, block] = buffer.shape;
-  return buffer.transpose(0, 1, 3, 2, 4).reshape(B, H, T, blocks * block);
 }
 
 function cast(rows: Tensor, buffer: Tensor): Tensor {

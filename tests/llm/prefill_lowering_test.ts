@@ -13,6 +13,7 @@ import type { KvCache } from "../../src/llm/kv_cache.ts";
 import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
+import { options } from "../../src/schedule/plan/options.ts";
 import { withOptions } from "../support/options.ts";
 
 /** Kernels that only the CPU has: without them weights stay as they are. */
@@ -53,7 +54,7 @@ const ASKED: readonly (readonly [string, (cache: KvCache, logits: mx.Tensor) => 
   ["logits", (_, logits) => [logits], 3],
   ["logits, keys and values", ({ state }, logits) => [logits, ...state], 3],
   ["keys and values", ({ state }) => state, 3],
-  ["keys", ({ keys }) => keys, 0], // an opening writes both
+  ["keys", ({ keys }) => keys, 0], // a prologue writes both
 ];
 
 /** Runs a body with a model on such a device, whose workgroups have at most so many threads. */
@@ -62,9 +63,10 @@ async function lowering(
   dtype: mx.Dtype,
   maxThreads: number,
   body: (model: mx.lm.LanguageModel) => Promise<void>,
+  shape: ModelShape = SHAPE,
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
-  await writeModel(`${folder}/model`, SHAPE, { groupSize: 64, ...format });
+  await writeModel(`${folder}/model`, shape, { groupSize: 64, ...format });
   using _options = withOptions({ regions: "on" });
   try {
     mx.setDefaultDevice("wasm");
@@ -147,4 +149,68 @@ Deno.test("a step in one dispatch for all layers lowers with and without prefetc
       await model.traces.idle();
       model.traces[Symbol.dispose]();
     }
+  }));
+
+/** How Llama 3.1 stretches positions. */
+const LLAMA3 = {
+  rope_scaling: {
+    rope_type: "llama3",
+    factor: 8,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+  },
+};
+const NO_NORMS = "the heads of q and k are not normalised";
+const NO_SILU = "the gate's activation is no silu";
+
+/** Families, and why a step and the halves of a prompt's layers run op by op, where they do. */
+const FAMILIES: readonly (readonly [Partial<ModelShape>, { step?: string; before?: string; behind?: string }])[] = [
+  [{ family: "qwen3" }, {}],
+  [{ family: "llama" }, { step: NO_NORMS, before: NO_NORMS }],
+  [{ family: "llama", config: LLAMA3 }, { step: NO_NORMS, before: NO_NORMS }],
+  [{ family: "qwen2" }, { step: NO_NORMS, before: NO_NORMS }],
+  [{ family: "qwen3", config: { hidden_act: "gelu" } }, { step: NO_SILU, behind: NO_SILU }],
+  [{ family: "qwen3", config: { hidden_act: "gelu_pytorch_tanh" } }, { step: NO_SILU, behind: NO_SILU }],
+];
+
+for (const [change, { step, before, behind }] of FAMILIES) {
+  const { family, config = {} } = change;
+  const name = [family, ...Object.values(config).map((v) => typeof v === "string" ? v : "llama3")].join(" with ");
+  Deno.test(`prompts and steps of ${name} are fused, or say once why not`, () =>
+    lowering({}, mx.float16, 1024, async (model) => {
+      options.fast = "barriers";
+      const kernels = await kernelsOf(model, [40], (cache, logits) => mx.eval(logits, ...cache.state));
+      const calls = (prefix: string): number =>
+        kernels.reduce((sum, k) => k.kernel.startsWith(prefix) ? sum + k.calls : sum, 0);
+      assertEquals(calls("coopmat_qkv"), before ? 0 : SHAPE.layers, "in front of attention");
+      assertEquals(calls("coopmat_gated"), behind ? 0 : SHAPE.layers, "behind attention");
+
+      using cache = model.makeCache();
+      assertEquals(cache.fused, step === undefined);
+      const { kernels: ofStep, fallbacks } = await mx.profile(async () => {
+        const settings = { maxTokens: 3, processors: [], contextSize: 0, cache, prefillStepSize: 2048 };
+        await Array.fromAsync(mx.lm.generateStep([1, 2], model, { ...settings, sampler: mx.lm.makeSampler() }));
+      }, { timed: false });
+      assertEquals(ofStep.some(({ kernel }) => kernel.startsWith("decode_qkv")), step === undefined);
+      const why = fallbacks.filter((line) => line.startsWith("decoder step"));
+      assertEquals(why, step ? [`decoder step: op by op, because ${step}`] : []);
+      await model.traces.idle();
+      model.traces[Symbol.dispose]();
+    }, { ...SHAPE, ...change }));
+}
+
+Deno.test("a step over a cache that lies otherwise than its kernels read says so", () =>
+  lowering({}, mx.float16, 1024, async (model) => {
+    const { layers, kvHeads: heads, headDim } = SHAPE;
+    using cache = new mx.lm.KvCache({ layers, batch: 1, heads, headDim, dtype: mx.float16, limit: 1024 });
+    assertEquals(cache.fused, false);
+    const { fallbacks } = await mx.profile(async () => {
+      const settings = { maxTokens: 2, processors: [], contextSize: 0, cache, prefillStepSize: 2048 };
+      await Array.fromAsync(mx.lm.generateStep([1, 2], model, { ...settings, sampler: mx.lm.makeSampler() }));
+    }, { timed: false });
+    const why = fallbacks.filter((line) => line.startsWith("decoder step"));
+    assertEquals(why, ["decoder step: op by op, because the cache is not in blocks of 4 and 8"]);
+    await model.traces.idle();
+    model.traces[Symbol.dispose]();
   }));

@@ -5,13 +5,13 @@
  */
 
 import * as mx from "../../array/mod.ts";
-import { cacheBlocks, cacheDtype } from "../../array/cache.ts";
 import { TracedSteps } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
-import { type Cache, KvCache } from "../kv_cache.ts";
+import type { Cache, KvCache } from "../kv_cache.ts";
+import { makeCache } from "../make_cache.ts";
 import type { LanguageModel } from "../models/language_model.ts";
 import type { Weights } from "../weights.ts";
 import { Block } from "./block.ts";
@@ -64,27 +64,7 @@ export class DecoderModel implements LanguageModel {
 
   /** An empty cache for `batch` sequences. */
   makeCache(batch = 1): KvCache {
-    const { layers, kvHeads, headDim, maxPositionEmbeddings } = this.config;
-    return new KvCache({
-      layers,
-      batch,
-      heads: kvHeads,
-      headDim,
-      dtype: cacheDtype(this.#weights.tensors, this.#weights.dtype),
-      blocks: batch === 1 ? this.#blocksOfCache() : undefined,
-      limit: maxPositionEmbeddings,
-    });
-  }
-
-  /** How fused decoding wants its cache; plain where there is none: of other architectures, or of weights quantized in several ways. */
-  #blocksOfCache(): { readonly keys: number; readonly values: number } | undefined {
-    const { config } = this;
-    const { hiddenSize, intermediateSize, heads, kvHeads, headDim, quantization } = config;
-    if (quantization === undefined || quantization.overrides.size > 0) return undefined;
-    const biases = config.qkvBias || config.outputBias || config.mlpBias;
-    if (!config.qkNorm || biases || config.activation !== "silu") return undefined;
-    const sizes = { hidden: hiddenSize, intermediate: intermediateSize, heads, kvHeads, headDim };
-    return cacheBlocks(this.#weights.tensors, { ...sizes, ...quantization.base });
+    return makeCache(this.config, this.#weights, batch);
   }
 
   /** Frees the weights. */

@@ -2,7 +2,7 @@
  * Many rows through the layers of a decoder: six dispatches a layer around attention.
  *
  *   add_norm   residual + parts of the product before, norm, float16
- *   product    q, k and v as one; norms and turns of heads, rows into the cache
+ *   product    q, k and v as one; norms and rotation of heads, rows into the cache
  *   (attention)
  *   product    output projection, in parts where its depth is split
  *   add_norm
@@ -31,13 +31,8 @@ import {
   PRODUCTS,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import {
-  type AttentionEpilogue,
-  type AttentionPrologue,
-  findPrompt,
-  type Joint,
-  type RopeAngles,
-} from "./match/prefill.ts";
+import type { RopeAngles } from "./match/layer.ts";
+import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 
@@ -153,9 +148,9 @@ export class Prompt {
     });
     const heads = headsProduct(l, normed, qkv, rows, {
       buffers: [
-        this.#table(r.turns, r.rows),
+        this.#table(r.ropeAngles, r.rows),
         r.qNorm && this.#plain(r.qNorm),
-        this.#plain(r.kNorm),
+        r.kNorm && this.#plain(r.kNorm),
         r.appendKeys && this.#plain(r.appendKeys.start),
         keys,
         values,
@@ -164,7 +159,7 @@ export class Prompt {
         HEADS: r.heads,
         KV_HEADS: r.kvHeads,
         HEAD_DIM: r.headDim,
-        DTYPE_WEIGHT: r.kNorm.dtype.code,
+        DTYPE_WEIGHT: (r.kNorm?.dtype ?? float16).code,
         DTYPE_KV: (r.appendKeys?.update.dtype ?? float16).code,
         BLOCK_KEYS: r.appendKeys?.block ?? r.headDim,
         BLOCK_VALUES: r.appendValues?.block ?? r.headDim,
@@ -273,6 +268,20 @@ export class Prompt {
   }
 }
 
+/** What the kernels do not serve yet of a region, and the reason to give. */
+type Unsupported<R> = readonly (readonly [(region: R) => boolean, string])[];
+
+const UNSUPPORTED_PROLOGUES: Unsupported<AttentionPrologue> = [
+  [({ kNorm }) => kNorm === undefined, "the heads of q and k are not normalised"],
+  [({ kBias }) => kBias !== undefined, "q, k and v have biases"],
+  [({ ropeAngles }) => ropeAngles.form === "traditional", "rope rotates neighbouring features"],
+  [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rope rotates a part of each head"],
+];
+
+const UNSUPPORTED_EPILOGUES: Unsupported<AttentionEpilogue> = [
+  [({ activation }) => activation !== "silu", "the gate's activation is no silu"],
+];
+
 /**
  * Looks for the regions of a prompt. `leaf` gives values of leaves, `value` and `done` are those of {@link Prompt}. Undefined
  * where there is nothing like them; a reason where nothing of it can be fused.
@@ -303,13 +312,19 @@ export function openPrompt(
     if (!values) reasons.add(reason ?? NO_ROOM);
     return values && { matrix, packed: values };
   };
+  const served = <R>(region: R, rules: Unsupported<R>): boolean => {
+    const reason = rules.find(([has]) => has(region))?.[1];
+    if (reason !== undefined) reasons.add(reason);
+    return reason === undefined;
+  };
   const opened: ReadyPrologue[] = [];
   for (const region of prologues) {
-    const qkv = packed(region.qkv);
+    const qkv = served(region, UNSUPPORTED_PROLOGUES) ? packed(region.qkv) : undefined;
     if (qkv) opened.push({ region, qkv });
   }
   const closed: Omit<ReadyEpilogue, "linked">[] = [];
   for (const region of epilogues) {
+    if (!served(region, UNSUPPORTED_EPILOGUES)) continue;
     const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
     if (o && gateUp && down) closed.push({ region, o, gateUp, down });
   }

@@ -8,6 +8,7 @@
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import type { Dtype } from "../../graph/dtype.ts";
+import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
@@ -15,14 +16,19 @@ import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { QuantizedMatrix } from "../plan/pattern.ts";
 
-/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link cacheBlocks}. */
+/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link decoderLayout}. */
 export interface DecoderLayer {
   readonly norm: Node;
   readonly q: QuantizedMatrix;
   readonly k: QuantizedMatrix;
   readonly v: QuantizedMatrix;
-  readonly qNorm: Node;
-  readonly kNorm: Node;
+  /** Added to the products to q, k and v (features,): of all three or of none. */
+  readonly qBias: Node | undefined;
+  readonly kBias: Node | undefined;
+  readonly vBias: Node | undefined;
+  /** Weights (headDim,) of the norms of q's and k's heads before they are rotated: of both or of none. */
+  readonly qNorm: Node | undefined;
+  readonly kNorm: Node | undefined;
   readonly o: QuantizedMatrix;
   readonly keys: Node;
   readonly values: Node;
@@ -43,14 +49,34 @@ export interface DecoderSizes {
   readonly bits: number;
 }
 
+/** What a gated feed-forward part applies to its gate: `gelu` is that of erf, `geluTanh` its approximation. */
+export type Activation = "silu" | "gelu" | "geluTanh";
+
+/** What the layers of an architecture compute, as far as architectures of pre-norm layers with a gated feed-forward part differ. */
+export interface DecoderFeatures {
+  /** Whether the heads of q and k are normalised. */
+  readonly headNorm: boolean;
+  /** Whether the products to q, k and v have biases. */
+  readonly qkvBias: boolean;
+  readonly activation: Activation;
+  /** Rotated pairs: features half of `ropeDims` apart, or neighbours (`traditional` of MLX). */
+  readonly ropeForm: "half" | "traditional";
+  /** Features of a head that are rotated, from the first one on. */
+  readonly ropeDims: number;
+}
+
 /** What all layers of a decoder share. */
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
+  readonly features: DecoderFeatures;
+  /** How its caches lie: {@link FUSED_LAYOUT} where kernels run it. */
+  readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
   readonly capacity: number;
   readonly freqs: Node | undefined;
   readonly eps: number;
+  /** Of the norms of heads; 0 where there are none. */
   readonly headEps: number;
   readonly scoreScale: number;
   readonly ropeScale: number;
@@ -134,8 +160,21 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** Why the kernels cannot serve these sizes on this device; undefined when they can. */
-export function decoderUnsupportedReason(backend: Backend, s: DecoderSizes): string | undefined {
+/** What the kernels do not serve yet. */
+const UNSUPPORTED: readonly (readonly [(features: DecoderFeatures, sizes: DecoderSizes) => boolean, string])[] = [
+  [({ headNorm }) => !headNorm, "the heads of q and k are not normalised"],
+  [({ qkvBias }) => qkvBias, "q, k and v have biases"],
+  [({ activation }) => activation !== "silu", "the gate's activation is no silu"],
+  [({ ropeForm }) => ropeForm === "traditional", "rope rotates neighbouring features"],
+  [({ ropeDims }, { headDim }) => ropeDims !== headDim, "rope rotates a part of each head"],
+];
+
+/** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */
+export function decoderUnsupportedReason(
+  backend: Backend,
+  s: DecoderSizes,
+  features: DecoderFeatures,
+): string | undefined {
   if (!accumulatorsOf(backend)) return `${backend.name} has no decode kernels`;
   const { maxThreads, subgroup } = backend.limits;
   if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
@@ -153,16 +192,14 @@ export function decoderUnsupportedReason(backend: Backend, s: DecoderSizes): str
       `groups of ${s.groupSize} do not divide the sizes`,
     ],
   ];
-  return rules.find(([holds]) => !holds)?.[1];
+  return rules.find(([holds]) => !holds)?.[1] ?? UNSUPPORTED.find(([has]) => has(features, s))?.[1];
 }
 
-/**
- * Features that lie side by side in a cache of keys and values: (B, H, D / block, capacity, block). With blocks of a whole head
- * that is the plain layout (B, H, capacity, D).
- */
-export function cacheBlocks(backend: Backend, sizes: DecoderSizes): { readonly keys: number; readonly values: number } {
-  const fits = options.fuse && options.regions !== "off" && decoderUnsupportedReason(backend, sizes) === undefined;
-  return fits ? { keys: 4, values: 8 } : { keys: sizes.headDim, values: sizes.headDim };
+/** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
+export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+  const fused = options.fuse && options.regions !== "off" &&
+    decoderUnsupportedReason(backend, sizes, features) === undefined;
+  return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 
 /** Sequences that a decoder advances by a token. */

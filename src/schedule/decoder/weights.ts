@@ -5,6 +5,7 @@
  */
 
 import type { QuantizedMatrix } from "../plan/pattern.ts";
+import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
 import {
@@ -56,8 +57,12 @@ export function readyDecoder(
   leaf: (node: Node) => Value | undefined,
   batchUnsupportedReason: (d: DecoderSpec) => string | undefined,
 ): ReadyDecoder | string {
-  const reason = decoderUnsupportedReason(l.backend, d.sizes);
+  const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
   if (reason !== undefined) return reason;
+  const { keys, values } = FUSED_LAYOUT;
+  if (d.layout.keys !== keys || d.layout.values !== values) {
+    return `the cache is not in blocks of ${keys} and ${values}`;
+  }
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   for (const { keys, values } of d.layers) {
     for (const update of [keys, values]) {
@@ -69,7 +74,8 @@ export function readyDecoder(
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
-  const normNodes = [...d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]), d.norm];
+  const ofLayers = d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]);
+  const normNodes = [...ofLayers.filter((node) => node !== undefined), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>

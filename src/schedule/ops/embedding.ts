@@ -49,7 +49,7 @@ function findLookups(
   for (const node of graph.order) {
     if (node.op !== "dequantize") continue;
     const walk = new Walk(graph, wanted);
-    const gathers = node.inputs.map((input) => walk.bare(input));
+    const gathers = node.inputs.map((input) => walk.stripViews(input));
     const [{ inputs: [, indices] }] = gathers;
     const alike = gathers.every((g) =>
       g.op === "gather" && attrsOf(g, "gather").axis === 0 && g.inputs[1] === indices &&

@@ -66,15 +66,16 @@ export class Walk {
   }
 
   /** Steps through what does not change the elements of a row: views in order, casts between floats. */
-  bare(node: Node): Node {
+  stripViews(node: Node): Node {
     for (;;) {
-      if (!this.passes(node)) return node;
+      if (!this.isView(node)) return node;
       this.inside.add(node);
       node = node.inputs[0];
     }
   }
 
-  passes(node: Node): boolean {
+  /** Whether a node shows the elements of a row of its input in their order, maybe as another float dtype. */
+  isView(node: Node): boolean {
     if (this.graph.replaced.has(node)) return false;
     switch (node.op) {
       case "reshape":
@@ -98,7 +99,7 @@ export class Walk {
   upward(node: Node): Node {
     for (;;) {
       const readers = this.readers(node);
-      if (this.wanted.has(node) || readers.length !== 1 || !this.passes(readers[0])) return node;
+      if (this.wanted.has(node) || readers.length !== 1 || !this.isView(readers[0])) return node;
       this.inside.add(node);
       node = readers[0];
     }
@@ -117,7 +118,7 @@ export class Walk {
   }
 
   product(node: Node, what: string): Product {
-    const product = this.take(this.bare(node), "quantizedMatmul", what);
+    const product = this.take(this.stripViews(node), "quantizedMatmul", what);
     const { transpose, bits, groupSize } = attrsOf(product, "quantizedMatmul");
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
@@ -125,14 +126,14 @@ export class Walk {
   }
 
   norm(node: Node, what: string): Norm {
-    const norm = this.take(this.bare(node), "rmsNorm", what);
+    const norm = this.take(this.stripViews(node), "rmsNorm", what);
     expect(norm.inputs.length === 2, `${what} has no weight`);
     return { x: norm.inputs[0], weight: norm.inputs[1], eps: attrsOf(norm, "rmsNorm").eps };
   }
 
-  /** What {@link Walk.bare} would give, without taking anything. */
+  /** What {@link Walk.stripViews} would give, without taking anything. */
   peek(node: Node): Node {
-    while (this.passes(node)) node = node.inputs[0];
+    while (this.isView(node)) node = node.inputs[0];
     return node;
   }
 

@@ -17,7 +17,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import { type DecoderSizes, type DecoderSpec, updatesOf } from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
-import { findLayer, type Layer } from "./layer.ts";
+import { findLayer, type Layer } from "./decode_layer.ts";
 import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
@@ -92,6 +92,8 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
 
   const decoder: DecoderSpec = {
     sizes,
+    features: first.features,
+    layout: first.layout,
     x: embedding(walk, x, sizes),
     layers,
     norm: last.weight,
@@ -210,6 +212,8 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
   const key = (l: Layer): string =>
     JSON.stringify([
       l.sizes,
+      l.features,
+      l.layout,
       l.cached,
       l.capacity,
       l.eps,
@@ -231,14 +235,15 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
 function checkDtypes(d: DecoderSpec): void {
   const weights = [d.norm, d.head.scales, d.head.biases];
   for (const l of d.layers) {
-    weights.push(l.norm, l.qNorm, l.kNorm, l.mlpNorm);
+    const optional = [l.qNorm, l.kNorm, l.qBias, l.kBias, l.vBias].filter((node) => node !== undefined);
+    weights.push(l.norm, l.mlpNorm, ...optional);
     for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(m.scales, m.biases);
   }
   if ("table" in d.x) weights.push(d.x.table.scales, d.x.table.biases);
   const { dtype } = d.head.scales;
   expect(
     isHalf(dtype) && weights.every((w) => w.dtype === dtype),
-    "scales and norm weights are not all float16 or all bfloat16",
+    "scales, norm weights and biases are not all float16 or all bfloat16",
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
   expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");

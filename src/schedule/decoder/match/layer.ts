@@ -1,281 +1,268 @@
 /**
- * One layer of a decoder in a graph: norm, q, k and v, rotation, cache, attention, output projection, residual; norm, gate and
- * up, silu, down projection, residual.
+ * The patterns that make up a layer of a decoder, for steps of one row and prompts of many: in front of attention norm, projections
+ * to q, k and v, their heads, rope; behind it output projection, residual, norm, gated feed-forward part, residual.
+ *
+ * `decode_layer.ts` puts them together with the cache and attention, `prefill.ts` finds both halves by themselves.
  *
  * @module
  */
 
-import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
-import { sizeOf } from "../../../graph/shape.ts";
-import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
-import { appendOf, headOf } from "./qkv_heads.ts";
-import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
-import { expect, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
+import { sameShape } from "../../../graph/shape.ts";
+import { expect, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import type { Activation, DecoderFeatures } from "../spec.ts";
+import { findActivation } from "./activation.ts";
+import { isHeadSwap } from "./cache.ts";
 
-interface Rotated {
-  readonly product: Product;
-  readonly norm: Node;
-  readonly eps: number;
+/** A quantized product, and the bias (features,) that is added to it. */
+export interface Projection extends Product {
+  readonly bias: Node | undefined;
+}
+
+/** Angles of a rope: where its rows stand, and by which frequencies. */
+export interface RopeAngles {
+  readonly form: DecoderFeatures["ropeForm"];
   readonly dims: number;
   readonly base: number;
   readonly scale: number;
+  readonly offset: number;
+  /** int32 (1,), or (B,) of each sequence, instead of `offset`. */
+  readonly position: Node | undefined;
+  readonly perSequence: boolean;
   readonly freqs: Node | undefined;
 }
 
-/** A layer as found, with what all layers must share. */
-export interface Layer extends DecoderLayer, DecoderStep {
-  /** The residual that it reads. */
+/** Heads of q or k. */
+export interface Heads {
+  readonly headDim: number;
+  readonly projection: Projection;
+  readonly norm: Norm | undefined;
+  /** Whether they are multiplied by a number before they are rotated, as YaRN may. */
+  readonly scaled: boolean;
+  readonly angles: RopeAngles;
+}
+
+/** What comes before attention. */
+export interface Prologue {
+  readonly norm: Norm;
+  /** The norm of the rows that k and v read, which are more than q's where those have a walk of their own. */
+  readonly cachedNorm: Norm;
+  readonly q: Heads | undefined;
+  readonly k: Heads;
+  readonly v: Projection;
+  /** 0 where heads are not normalised. */
+  readonly headEps: number;
+}
+
+/** What comes behind attention. */
+export interface Epilogue {
+  readonly attention: Node;
+  /** The residual before attention. */
   readonly x: Node;
-  /** Whether the caches hold this row already: that of many which a prompt has written. */
-  readonly cached: boolean;
+  readonly o: Product;
+  readonly norm: Norm;
+  readonly gate: Product;
+  readonly up: Product;
+  readonly activation: Activation;
+  readonly down: Product;
 }
 
-/** The layer whose result is `node`; undefined when it is something else. */
-export function findLayer(walk: Walk, node: Node): Layer | undefined {
-  const mlp = residual(walk, node, (n) => n.op === "elementwise" && attrsOf(n, "elementwise").fn === "multiply");
-  if (!mlp) return undefined;
-  const down = walk.product(mlp.product, "the down projection");
-  const gated = walk.elementwise(walk.bare(down.x), "multiply")!;
-  const { gate, up } = gatedBy(walk, gated);
-  const mlpNorm = walk.norm(gate.x, "the norm before the feed-forward part");
-  expect(walk.bare(up.x) === walk.peek(gate.x), "gate and up read different rows");
+// ---- before attention -----------------------------------------------------------------------------------------------
 
-  const block = residual(walk, mlp.x, (n) => n.op === "attention");
-  expect(block !== undefined, "there is no attention below a feed-forward part");
-  expect(walk.peek(mlpNorm.x) === walk.peek(mlp.x), "the norm and the residual of a feed-forward part differ");
-  walk.bare(mlpNorm.x);
-  const o = walk.product(block.product, "the output projection");
-  const attention = walk.take(walk.bare(o.x), "attention", "what the output projection reads");
-  const { scale, mask, hasLengths } = attrsOf(attention, "attention");
-  expect(mask === "none" && hasLengths, "attention has a mask, or no lengths");
-  const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
-  const keys = cached(walk, cachedKeys, 4, "keys");
-  const values = cached(walk, cachedValues, 8, "values");
-  const start = walk.peekIndex(keys.start);
-  const among = keys.rows.shape[3] > 1;
-  const position = among ? positionOf(walk, query) : start;
-  expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
-  expect(walk.peekIndex(values.start) === start, "keys and values are written at different rows");
-  if (!among) expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
-
-  const q = rotated(walk, query, position, "q");
-  // What writes many rows is no part of this layer.
-  const other = among ? new Walk(walk.graph, walk.wanted) : walk;
-  const k = among ? rotatedRows(other, keys.update, start) : rotated(walk, keys.rows, position, "k");
-  const v = other.product(among ? sourceOf(values.update) : values.rows, "the value projection");
-  const norm = walk.norm(q.product.x, "the norm before attention");
-  if (among) {
-    const all = other.norm(k.product.x, "the norm before the keys");
-    expect(other.peek(v.x) === other.peek(k.product.x), "k and v read different rows");
-    expect(all.weight === norm.weight && all.eps === norm.eps, "q and k read differently normalised rows");
-    const index = rowTaken(walk, norm.x, all.x, position, start);
-    expect(index !== undefined, "q reads another row than that of its position");
-    expect(seesUpTo(walk, lengths, index, keys), "attention sees other keys than those up to its row");
-  } else {
-    for (const x of [k.product.x, v.x]) {
-      expect(walk.bare(x) === walk.peek(q.product.x), "q, k and v read different rows");
-    }
-  }
-  expect(walk.peek(norm.x) === walk.peek(block.x), "the norm and the residual of attention differ");
-  walk.bare(norm.x);
-  expect(
-    q.base === k.base && q.scale === k.scale && q.freqs === k.freqs && q.eps === k.eps,
-    "q and k are turned differently",
-  );
-  expect(norm.eps === mlpNorm.eps, "the norms have different eps");
-
-  const headDim = query.shape[3];
-  const kvHeads = keys.update.shape[1];
-  const rows = (m: QuantizedMatrix): number => m.codes.shape[0];
-  const sizes: DecoderSizes = {
-    hidden: rows(down.matrix),
-    intermediate: rows(gate.matrix),
-    heads: query.shape[1],
-    kvHeads,
-    headDim,
-    groupSize: q.product.groupSize,
-    bits: q.product.bits,
-  };
-  for (const p of [q.product, k.product, v, o, gate, up, down]) {
-    expect(p.bits === sizes.bits && p.groupSize === sizes.groupSize, "the matrices are quantized differently");
-  }
-  const { hidden, intermediate, heads } = sizes;
-  expect(
-    rows(q.product.matrix) === heads * headDim && rows(k.product.matrix) === kvHeads * headDim &&
-      rows(v.matrix) === kvHeads * headDim &&
-      rows(o.matrix) === hidden && rows(up.matrix) === intermediate && q.dims === headDim &&
-      values.update.shape[1] === kvHeads,
-    "the sizes of the matrices do not fit together",
-  );
-  return {
-    norm: norm.weight,
-    q: q.product.matrix,
-    k: k.product.matrix,
-    v: v.matrix,
-    qNorm: q.norm,
-    kNorm: k.norm,
-    o: o.matrix,
-    keys: keys.update,
-    values: values.update,
-    mlpNorm: mlpNorm.weight,
-    gate: gate.matrix,
-    up: up.matrix,
-    down: down.matrix,
-    x: block.x,
-    cached: among,
-    sizes,
-    position,
-    capacity: keys.update.shape[3],
-    freqs: q.freqs,
-    eps: norm.eps,
-    headEps: q.eps,
-    scoreScale: scale,
-    ropeScale: q.scale,
-    ropeBase: q.base,
-  };
+/** A product with a quantized matrix, and a bias. */
+export function findProjection(walk: Walk, node: Node, what: string): Projection {
+  const sum = biasOf(walk, walk.peek(node));
+  if (!sum) return { ...walk.product(node, what), bias: undefined };
+  walk.inside.add(walk.stripViews(node));
+  // Casts of a bias may be there for others too.
+  const bias = walk.readers(sum.bias).length === 1 ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
+  const product = walk.product(sum.product, what);
+  expect(bias.shape[0] === product.matrix.codes.shape[0], `the bias of ${what} has another size`);
+  return { ...product, bias };
 }
 
-/** x + y where one side is a product: which one is told by what the product reads. */
-export function residual(
-  walk: Walk,
-  node: Node,
-  is: (op: Node) => boolean,
-): { readonly x: Node; readonly product: Node } | undefined {
-  const sum = walk.peek(node);
-  if (sum.op !== "elementwise" || attrsOf(sum, "elementwise").fn !== "add") return undefined;
-  for (const [i, side] of sum.inputs.entries()) {
-    const product = walk.peek(side);
-    if (product.op !== "quantizedMatmul" || !is(walk.peek(product.inputs[0]))) continue;
-    walk.bare(node);
-    walk.inside.add(sum);
-    return { x: sum.inputs[1 - i], product: side };
+/** A product and an array of one dimension that a node adds. */
+function biasOf(walk: Walk, sum: Node): { readonly product: Node; readonly bias: Node } | undefined {
+  if (!isFn(sum, "add")) return undefined;
+  const [a, b] = sum.inputs;
+  for (const [product, bias] of [[a, b], [b, a]]) {
+    if (walk.peek(product).op === "quantizedMatmul" && bias.shape.length === 1) return { product, bias };
   }
   return undefined;
 }
 
-/** silu(gate) * up in either order, silu(x) being x * sigmoid(x). */
-export function gatedBy(walk: Walk, sides: readonly [Node, Node]): { readonly gate: Product; readonly up: Product } {
-  for (const [i, side] of sides.entries()) {
-    const silu = walk.peek(side);
-    if (silu.op !== "elementwise" || attrsOf(silu, "elementwise").fn !== "multiply") continue;
-    walk.bare(side);
-    const parts = walk.elementwise(silu, "multiply")!;
-    const sigmoid = parts.find((p) => p.op === "elementwise" && attrsOf(p, "elementwise").fn === "sigmoid");
-    const linear = parts.find((p) => p !== sigmoid);
-    expect(
-      sigmoid !== undefined && linear !== undefined && walk.peek(sigmoid.inputs[0]) === walk.peek(linear),
-      "the gate is no silu",
-    );
-    walk.inside.add(sigmoid);
-    walk.bare(sigmoid.inputs[0]);
-    return {
-      gate: walk.product(linear, "the gate projection"),
-      up: walk.product(sides[1 - i], "the up projection"),
-    };
+/** The sum of a product and its bias, or the product. */
+export function withBias(walk: Walk, product: Node): Node {
+  for (let node = product;;) {
+    const [reader, ...others] = walk.readers(node);
+    if (!reader || others.length > 0) return product;
+    if (biasOf(walk, reader)) return reader;
+    if (!walk.isView(reader)) return product;
+    node = reader;
   }
-  throw new Mismatch("the feed-forward part has no silu");
 }
 
-/** norm → rotation of a product's heads. */
-function rotated(walk: Walk, node: Node, position: Node, what: string): Rotated {
-  const rope = walk.take(walk.bare(node), "rope", what);
-  const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrsOf(rope, "rope");
-  const single = sizeOf(position.shape) === 1;
-  expect(
-    !traditional && offsetInput === (single ? "scalar" : "batch"),
-    `${what} is not turned half by half at the position of its sequence`,
-  );
-  expect(walk.peekIndex(rope.inputs[1]) === position, `${what} is turned by another position than the cache's`);
-  const norm = walk.norm(rope.inputs[0], `the norm of ${what}`);
-  const product = walk.product(norm.x, `the projection to ${what}`);
+/** projection → heads → norm, or none → (B, H, T, D) → rope */
+export function findHeads(walk: Walk, node: Node, what: string): Heads {
+  const rope = walk.take(walk.stripViews(node), "rope", what);
+  const [, heads, rows, headDim] = rope.shape;
+  const rotated = walk.stripViews(rope.inputs[0]);
+  const factors = isFn(rotated, "multiply") ? rotated.inputs.filter((n) => walk.peekFull(n) === undefined) : [];
+  const scaled = factors.length === 1;
+  if (scaled) walk.inside.add(rotated);
+  let x = scaled ? walk.stripViews(factors[0]) : rotated;
+  if (isHeadSwap(x) && sameShape(x.shape, rope.shape)) {
+    walk.inside.add(x);
+    x = walk.stripViews(x.inputs[0]);
+  } else expect(heads === 1 || rows === 1, `what is rotated to ${what} are no heads`);
+  const norm = x.op === "rmsNorm" ? walk.norm(x, `the norm of ${what}`) : undefined;
+  const projection = findProjection(walk, norm?.x ?? x, `the projection to ${what}`);
+  return { headDim, projection, norm, scaled, angles: anglesOf(walk, rope) };
+}
+
+function anglesOf(walk: Walk, rope: Node): RopeAngles {
+  const { traditional, dims, base, scale, offset, offsetInput, hasFreqs } = attrsOf(rope, "rope");
+  const inputs = rope.inputs.map((input) => walk.peekIndex(input));
   return {
-    product,
-    norm: norm.weight,
-    eps: norm.eps,
+    form: traditional ? "traditional" : "half",
     dims,
     base,
     scale,
-    freqs: hasFreqs ? rope.inputs[2] : undefined,
+    offset,
+    position: offsetInput === "none" ? undefined : inputs[1],
+    perSequence: offsetInput === "batch",
+    freqs: hasFreqs ? inputs[inputs.length - 1] : undefined,
   };
 }
 
-/** Where turned heads stand. */
-function positionOf(walk: Walk, node: Node): Node {
-  const rope = walk.peek(node);
-  expect(rope.op === "rope" && attrsOf(rope, "rope").offsetInput === "scalar", "q is not turned at a position");
-  return walk.peekIndex(rope.inputs[1]);
-}
-
-/** Where the rows of a cache's update come from: turned keys, or the product of values. */
-function sourceOf(update: Node): Node {
-  const found = appendOf(update);
-  expect(found !== undefined, "the rows of a cache are not known");
-  return found.source;
-}
-
-/** {@link rotated} for rows that a prompt writes into a cache from row `start` on. */
-function rotatedRows(walk: Walk, update: Node, start: Node): Rotated {
-  const rope = sourceOf(update);
-  const { product, norm, eps } = headOf(walk, rope);
-  const { dims, traditional, base, scale, offsetInput, hasFreqs } = attrsOf(rope, "rope");
-  const turned = !traditional && offsetInput === "scalar" && walk.peekIndex(rope.inputs[1]) === start;
-  expect(turned, "k is not turned half by half from the row on where it is cached");
-  return { product, norm, eps, dims, base, scale, freqs: hasFreqs ? rope.inputs[2] : undefined };
-}
-
-/** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
-function rowTaken(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
-  const gather = walk.peek(row);
-  if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {
-    return undefined;
+/**
+ * norm → q, k and v. `keys` and `values` are rotated heads and a projection, maybe behind views; so are `queries`, where anything
+ * asks for attention. Where the rows of k and v are others than q's, and not computed with them, those have a walk of their own.
+ */
+export function findPrologue(
+  walk: Walk,
+  queries: Node | undefined,
+  keys: Node,
+  values: Node,
+  cached: Walk = walk,
+): Prologue {
+  const q = queries && findHeads(walk, queries, "q");
+  const k = findHeads(cached, keys, "k");
+  const v = findProjection(cached, values, "v");
+  for (const heads of q ? [q, k] : [k]) {
+    const whole = heads.norm && heads.norm.weight.shape[0] !== heads.headDim;
+    expect(!whole, `${heads === q ? "q" : "k"} is normalised as a whole, not by heads`);
+    expect(!heads.scaled, "heads are scaled before they are rotated");
   }
-  const [, index] = gather.inputs;
-  const offset = offsetOfPosition(position, index, gather.inputs[0].shape[1]);
-  return offset && walk.peekIndex(offset) === start ? index : undefined;
+  const cachedNorm = cached.norm(k.projection.x, "the norm before attention");
+  expect(cached.stripViews(v.x) === cached.peek(k.projection.x), "k and v read different rows");
+  let norm = cachedNorm;
+  if (q && cached === walk) {
+    expect(walk.stripViews(q.projection.x) === walk.peek(k.projection.x), "q, k and v read different rows");
+  } else if (q) {
+    norm = walk.norm(q.projection.x, "the norm before attention");
+    const { weight, eps } = cachedNorm;
+    expect(weight === norm.weight && eps === norm.eps, "q and k read differently normalised rows");
+  }
+  if (q) {
+    expect(isSameRope(q.angles, k.angles, cached === walk), "q and k are rotated differently");
+    expect(q.norm?.eps === k.norm?.eps, "q and k are normalised differently");
+  }
+  const biases = [...(q ? [q.projection] : []), k.projection, v].filter(({ bias }) => bias !== undefined).length;
+  expect(biases === 0 || biases === (q ? 3 : 2), "only some of q, k and v have a bias");
+  return { norm, cachedNorm, q, k, v, headEps: k.norm?.eps ?? 0 };
 }
 
-/** Whether `lengths` are the keys up to row `index` of those that a cache is given from `start` on, and of those before. */
-function seesUpTo(walk: Walk, lengths: Node, index: Node, { update, rows, start }: Cached): boolean {
-  const count = rows.shape[3];
-  const all = lengthsOfKeys(walk.peekIndex(lengths), update.shape[3], index, count);
-  return all !== undefined && walk.sum(all, walk.peekIndex(start), count);
+/** Whether two ropes rotate alike, and from the same position on. */
+function isSameRope(a: RopeAngles, b: RopeAngles, samePosition: boolean): boolean {
+  const names = ["form", "dims", "base", "scale", "freqs"] as const;
+  const place = samePosition ? ["offset", "position", "perSequence"] as const : [];
+  return [...names, ...place].every((name) => a[name] === b[name]);
 }
 
-/** A cache as it is updated. */
-interface Cached {
-  readonly update: Node;
-  readonly rows: Node;
-  readonly start: Node;
+// ---- behind attention -----------------------------------------------------------------------------------------------
+
+/**
+ * attention → output projection → residual → norm → gated feed-forward part → residual, whose result is `node`; undefined when that is
+ * something else. Attention, of one row of each sequence or of `many`, is not taken.
+ */
+export function findEpilogue(walk: Walk, node: Node, many: boolean): Epilogue | undefined {
+  const mlp = residual(walk, node, (x) => isFn(x, "multiply"), "the feed-forward part");
+  if (!mlp) return undefined;
+  const down = unbiased(walk, mlp.product, "the down projection");
+  const { gate, up, activation } = gatedBy(walk, walk.stripViews(down.x));
+  const norm = walk.norm(gate.x, "the norm before the feed-forward part");
+  expect(walk.stripViews(up.x) === walk.peek(gate.x), "gate and up read different rows");
+
+  const isAttended = (x: Node): boolean => {
+    const attention = isHeadSwap(x) ? x.inputs[0] : x;
+    return attention.op === "attention" && attention.shape[2] > 1 === many;
+  };
+  const block = residual(walk, mlp.x, isAttended, "attention");
+  expect(block !== undefined, "there is no attention below a feed-forward part");
+  expect(walk.peek(norm.x) === walk.peek(mlp.x), "the norm and the residual of a feed-forward part differ");
+  walk.stripViews(norm.x);
+  const o = unbiased(walk, block.product, "the output projection");
+  let attention = walk.stripViews(o.x);
+  if (isHeadSwap(attention)) {
+    walk.inside.add(attention);
+    attention = attention.inputs[0];
+  }
+  return { attention, x: block.x, o, norm, gate, up, activation, down };
 }
 
-/** A cache in blocks, seen as (B, H, capacity, D): its update in place by one row of each sequence, or by more of one. */
-function cached(
+function unbiased(walk: Walk, node: Node, what: string): Product {
+  const { bias, ...product } = findProjection(walk, node, what);
+  expect(bias === undefined, `${what} has a bias`);
+  return product;
+}
+
+/** x + y where y is a projection: which side that is, is told by what it reads. */
+function residual(
   walk: Walk,
   node: Node,
-  block: number,
+  reads: (x: Node) => boolean,
   what: string,
-): Cached {
-  let view = node;
-  const views: Node[] = [];
-  while (["reshape", "contiguous"].includes(view.op)) {
-    views.push(view);
-    view = view.inputs[0];
+): { readonly x: Node; readonly product: Node } | undefined {
+  const sum = walk.peek(node);
+  if (!isFn(sum, "add")) return undefined;
+  const reading = (side: Node): boolean => {
+    const at = walk.peek(side);
+    const product = walk.peek(biasOf(walk, at)?.product ?? at);
+    return product.op === "quantizedMatmul" && reads(walk.peek(product.inputs[0]));
+  };
+  for (const [i, product] of sum.inputs.entries()) {
+    const x = sum.inputs[1 - i];
+    if (!sameShape(x.shape, sum.shape)) continue; // a bias
+    const norm = walk.peek(product);
+    const isPostNorm = norm.op === "rmsNorm" && reading(norm.inputs[0]);
+    expect(!isPostNorm, `the result of ${what} is normalised before it is added`);
+    if (!reading(product)) continue;
+    walk.stripViews(node);
+    walk.inside.add(sum);
+    return { x, product };
   }
-  expect(
-    view.op === "transpose" && String(attrsOf(view, "transpose").axes) === "0,1,3,2,4",
-    `the ${what} are not cached in blocks`,
-  );
-  views.push(view);
-  const update = view.inputs[0];
-  expect(update.op === "dynamicSliceUpdate", `the cached ${what} are not updated in place`);
-  const { axes, donate } = attrsOf(update, "dynamicSliceUpdate");
-  const [base, rows, start] = update.inputs;
-  const [batch, heads, blocks, capacity, size] = update.shape;
-  const fits = donate && String(axes) === "3" && size === block && (rows.shape[3] === 1 || batch === 1) &&
-    String(node.shape) === String([batch, heads, capacity, blocks * size]);
-  expect(fits, `the ${what} are not cached in blocks of ${block}`);
-  expect(isFloat(update.dtype) && base.op !== "data", `the cached ${what} are ${update.dtype.name}`);
-  for (const v of rows.shape[3] === 1 ? [...views, update] : views) walk.inside.add(v);
-  return { update, rows, start };
+  return undefined;
+}
+
+/** activation(gate) * up in either order. */
+function gatedBy(
+  walk: Walk,
+  product: Node,
+): { readonly gate: Product; readonly up: Product; readonly activation: Activation } {
+  const sides = walk.elementwise(product, "multiply")!;
+  for (const [i, side] of sides.entries()) {
+    const found = findActivation(walk, side);
+    if (!found) continue;
+    return {
+      gate: unbiased(walk, found.x, "the gate projection"),
+      up: unbiased(walk, sides[1 - i], "the up projection"),
+      activation: found.activation,
+    };
+  }
+  throw new Mismatch("the feed-forward part has no gate with silu or gelu");
+}
+
+function isFn(node: Node, fn: string): boolean {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === fn;
 }

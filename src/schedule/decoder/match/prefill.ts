@@ -1,21 +1,21 @@
 /**
  * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows go through it.
  *
- * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and turns of
- * their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything behind it: output projection, residual, norm,
- * gate and up, silu, down projection, residual. Each is found by itself, so whatever does not match runs op by op between those
+ * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and rotation
+ * of their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything behind it: output projection, residual, norm,
+ * gate and up, their activation, down projection, residual. Each is found by itself, so whatever does not match runs op by op between those
  * that do. Attention itself stays an op.
  *
  * @module
  */
 
 import { isFloat } from "../../../graph/dtype.ts";
-import { attrsOf, Node } from "../../../graph/node.ts";
-import { sizeOf } from "../../../graph/shape.ts";
-
-import { type Append, appendOf, headOf, isHeadSwap, type Written } from "./qkv_heads.ts";
-import { gatedBy, residual } from "./layer.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import { expect, type GraphView, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
+import type { Activation } from "../spec.ts";
+import { type Append, type CachedHeads, cachedHeads } from "./cache.ts";
+import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
 /** Rows from which on whole matrices pay. */
 const LEAST_ROWS = 16;
@@ -31,17 +31,6 @@ export interface Joint {
   readonly groupSize: number;
 }
 
-/** Rotation by positions from `offset` on. */
-export interface RopeAngles {
-  readonly dims: number;
-  readonly base: number;
-  readonly scale: number;
-  readonly offset: number;
-  /** int32 (1,), instead of `offset`. */
-  readonly position: Node | undefined;
-  readonly freqs: Node | undefined;
-}
-
 /** What comes before attention. */
 export interface AttentionPrologue {
   /** The residual (…, T, hidden). */
@@ -55,11 +44,17 @@ export interface AttentionPrologue {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Added to the products (features,): of all or of none. */
+  readonly qBias: Node | undefined;
+  readonly kBias: Node | undefined;
+  readonly vBias: Node | undefined;
+  /** Weights (headDim,) of the norms of heads before they are rotated: of q and k, where there is q, or of none. */
   readonly qNorm: Node | undefined;
-  readonly kNorm: Node;
+  readonly kNorm: Node | undefined;
+  /** 0 where heads are not normalised. */
   readonly headEps: number;
-  readonly turns: RopeAngles;
-  /** Turned heads (B, H, T, D). */
+  readonly ropeAngles: RopeAngles;
+  /** Rotated heads (B, H, T, D). */
   readonly queries: Node | undefined;
   readonly keys: Node;
   /** The product (…, T, kvHeads * headDim). */
@@ -83,6 +78,7 @@ export interface AttentionEpilogue {
   readonly norm: Node;
   readonly eps: number;
   readonly gateUp: Joint;
+  readonly activation: Activation;
   readonly down: Joint;
   /** The residual behind it all, or the rows of it that are asked for. */
   readonly out: Node;
@@ -112,18 +108,18 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
       reasons.add(error.message);
     }
   };
-  const turned = new Map<Node, Node[]>();
-  const written = new Map<Node, Written>();
+  const rotated = new Map<Node, Node[]>();
+  const written = new Map<Node, CachedHeads>();
   for (const node of graph.order) {
-    const norm = node.op === "rope" ? normBehind(node) : undefined;
-    if (norm && rowsOf(norm) >= LEAST_ROWS) turned.set(norm, [...turned.get(norm) ?? [], node]);
-    const append = node.op === "dynamicSliceUpdate" ? appendOf(node) : undefined;
-    if (append) written.set(append.source, append);
+    const norm = node.op === "rope" ? normBehind(new Walk(graph, wanted), node) : undefined;
+    if (norm && rowsOf(norm) >= LEAST_ROWS) rotated.set(norm, [...rotated.get(norm) ?? [], node]);
+    const cached = cachedHeads(node);
+    if (cached && cached.block % 4 === 0) written.set(cached.source, cached);
   }
-  for (const [norm, ropes] of turned) attempt((walk) => findOpening(walk, norm, ropes, written), prologues);
+  for (const ropes of rotated.values()) attempt((walk) => findAttentionPrologue(walk, ropes, written), prologues);
   for (const node of graph.order) {
     if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || rowsOf(node) < LEAST_ROWS) continue;
-    attempt((walk) => findClosing(walk, node), epilogues);
+    attempt((walk) => findAttentionEpilogue(walk, node), epilogues);
   }
   return { prologues, epilogues, reasons };
 }
@@ -166,42 +162,30 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 
 // ---- behind attention -----------------------------------------------------------------------------------------------
 
-function findClosing(walk: Walk, node: Node): AttentionEpilogue | undefined {
-  const isMultiply = (n: Node): boolean => n.op === "elementwise" && attrsOf(n, "elementwise").fn === "multiply";
-  const mlp = residual(walk, node, isMultiply);
-  if (!mlp) return undefined;
-  const down = walk.product(mlp.product, "the down projection");
-  const { gate, up } = gatedBy(walk, walk.elementwise(walk.bare(down.x), "multiply")!);
-  const norm = walk.norm(gate.x, "the norm before the feed-forward part");
-  expect(walk.bare(up.x) === walk.peek(gate.x), "gate and up read different rows");
-
-  const isAttended = (n: Node): boolean => isHeadSwap(n) && n.inputs[0].op === "attention";
-  const block = residual(walk, mlp.x, isAttended);
-  expect(block !== undefined, "there is no attention below a feed-forward part");
-  expect(walk.peek(norm.x) === walk.peek(mlp.x), "the norm and the residual of a feed-forward part differ");
-  walk.bare(norm.x);
-  const o = walk.product(block.product, "the output projection");
-  const attention = walk.take(walk.bare(o.x), "transpose", "what the output projection reads").inputs[0];
-
+function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
+  const found = findEpilogue(walk, node, true);
+  if (!found) return undefined;
+  const { attention, x, o, norm, gate, up, activation, down } = found;
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
-  expect(attended && attention.op === "attention", "more than a projection reads what attention gives");
+  expect(attended, "more than a projection reads what attention gives");
 
   const rows = rowsOf(node);
   const region = {
     attention,
-    x: block.x,
+    x,
     rows,
     o: joint([o]),
     norm: norm.weight,
     eps: norm.eps,
     gateUp: joint([gate, up]),
+    activation,
     down: joint([down]),
     ...taken(walk, node),
     inside: walk.inside,
   };
   expect(region.gateUp.columns.every((n) => n % 64 === 0), "the intermediate size is no multiple of 64");
   expect(region.down.columns[0] <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
-  expect([norm.weight, block.x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
+  expect([norm.weight, x, node].every((n) => isFloat(n.dtype)), "the rows are no floats");
   checkInside(walk, new Set([region.out]));
   return region;
 }
@@ -218,58 +202,47 @@ function taken(walk: Walk, node: Node): Pick<AttentionEpilogue, "out" | "taken">
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-/** The norm of the rows whose product a rotation turns, where it looks like that. */
-function normBehind(rope: Node): Node | undefined {
-  const ops = ["transpose", "rmsNorm", "quantizedMatmul", "rmsNorm"];
-  let node = rope;
-  for (const op of ops) {
-    do node = node.inputs[0]; while (node && ["reshape", "elementwise"].includes(node.op));
-    if (node?.op !== op) return undefined;
+/** The norm of the rows whose projection a rope rotates, where it looks like that. */
+function normBehind(walk: Walk, rope: Node): Node | undefined {
+  try {
+    const norm = walk.peek(findHeads(walk, rope, "heads").projection.x);
+    return norm.op === "rmsNorm" ? norm : undefined;
+  } catch (error) {
+    if (error instanceof Mismatch) return undefined;
+    throw error;
   }
-  return node;
 }
 
-function turnsOf(walk: Walk, rope: Node): RopeAngles {
-  const { dims, traditional, base, scale, offset, offsetInput, hasFreqs } = attrsOf(rope, "rope");
-  expect(!traditional && offsetInput !== "batch", "heads are not turned half by half from one position on");
-  expect(dims === rope.shape[3], "the heads are not turned whole");
-  const inputs = rope.inputs.map((n) => walk.peekIndex(n));
-  const position = offsetInput === "scalar" ? inputs[1] : undefined;
-  return { dims, base, scale, offset, position, freqs: hasFreqs ? inputs[inputs.length - 1] : undefined };
-}
-
-function findOpening(
+function findAttentionPrologue(
   walk: Walk,
-  norm: Node,
   ropes: readonly Node[],
-  written: ReadonlyMap<Node, Written>,
+  written: ReadonlyMap<Node, CachedHeads>,
 ): AttentionPrologue {
   const isQuery = (rope: Node): boolean =>
     walk.readers(rope).length > 0 && walk.readers(rope).every((r) => r.op === "attention" && r.inputs[0] === rope);
   const queries = ropes.find(isQuery);
   const [keys, ...more] = ropes.filter((rope) => rope !== queries);
   expect(keys !== undefined && more.length === 0, "q and k cannot be told apart");
-  const q = queries && headOf(walk, queries);
-  const k = headOf(walk, keys);
-  const sources = new Set([k.product.x, walk.peek(k.product.x)]); // with a cast between, products read what it gives
-  const values = [...sources].flatMap((n) => walk.readers(n)).find((r) =>
-    r.op === "quantizedMatmul" && !walk.inside.has(r)
-  );
-  expect(values !== undefined, "there are no values beside q and k");
-  const v = walk.product(values, "the value projection");
+  const values = valuesBeside(walk, queries ? [keys, queries] : [keys]);
+  const { norm: { x, weight, eps }, q, k, v, headEps } = findPrologue(walk, queries, keys, values);
   const read = behindCast(walk, values);
-  const { x, weight, eps } = walk.norm(k.product.x, "the norm before attention");
-  for (const p of q ? [q.product, v] : [v]) expect(walk.bare(p.x) === norm, "q, k and v read different rows");
 
   const [batch, kvHeads, rows, headDim] = keys.shape;
-  const turns = turnsOf(walk, keys);
-  const same = !queries || (JSON.stringify(turnsOf(walk, queries), bare) === JSON.stringify(turns, bare) &&
-    q!.eps === k.eps && q!.norm.dtype === k.norm.dtype);
-  expect(same, "q and k are turned differently");
-  const qkv = joint([...(q ? [q.product] : []), k.product, v]);
+  expect(!k.angles.perSequence, "heads are rotated to a position of each sequence");
+  const qkv = joint([...(q ? [q.projection] : []), k.projection, v]);
   expect([16, 32, 64, 128].includes(headDim), `heads have ${headDim} features`);
-  expect(qkv.columns.at(-1) === kvHeads * headDim, "keys and values have different sizes");
+  const columns = [...(queries ? [queries.shape[1]] : []), kvHeads, kvHeads].map((heads) => heads * headDim);
+  expect(sameShape(qkv.columns, columns), "the matrices are no heads of q, k and v");
   expect(qkv.k <= MOST_WIDTH, `there are more than ${MOST_WIDTH} features`);
+  const small = {
+    qBias: q?.projection.bias,
+    kBias: k.projection.bias,
+    vBias: v.bias,
+    qNorm: q?.norm?.weight,
+    kNorm: k.norm?.weight,
+  };
+  const ofHeads = Object.values(small).filter((node) => node !== undefined);
+  expect(ofHeads.every(({ dtype }) => dtype === ofHeads[0].dtype), "norms and biases of heads have different dtypes");
 
   const appends = [keys, values].map((source) => {
     const found = written.get(source);
@@ -288,17 +261,19 @@ function findOpening(
     a.start === updates[0].start && a.capacity === updates[0].capacity && a.update.dtype === updates[0].update.dtype
   );
   expect(updates.length !== 1 && alike, "keys and values are not cached alike");
-  expect([x, weight, k.norm, ...updates.map((a) => a.update)].every((n) => isFloat(n.dtype)), "the rows are no floats");
+  expect(
+    [x, weight, ...ofHeads, ...updates.map((a) => a.update)].every((n) => isFloat(n.dtype)),
+    "the rows are no floats",
+  );
   const results = [...(queries ? [queries] : []), keys, read, ...updates.map((a) => a.update)];
+  const { position, freqs } = k.angles;
   const needs = [
     weight,
-    k.norm,
-    q?.norm,
-    turns.position,
-    turns.freqs,
+    ...ofHeads,
+    ...[position, freqs].filter((n) => n !== undefined),
     ...updates.flatMap((a) => [a.update.inputs[0], a.start]),
   ];
-  checkInside(walk, new Set(results), { norm, needs: needs.filter((n) => n !== undefined) });
+  checkInside(walk, new Set(results), { norm: walk.peek(k.projection.x), needs });
   for (const node of queries ? [queries, keys, read] : [keys, read]) checkReaders(walk, node);
   return {
     x,
@@ -310,10 +285,9 @@ function findOpening(
     heads: queries ? queries.shape[1] : 0,
     kvHeads,
     headDim,
-    qNorm: q?.norm,
-    kNorm: k.norm,
-    headEps: k.eps,
-    turns,
+    ...small,
+    headEps,
+    ropeAngles: k.angles,
     queries,
     keys,
     values: read,
@@ -323,6 +297,18 @@ function findOpening(
     results,
     inside: walk.inside,
   };
+}
+
+/** The projection to values that reads the same rows as others, with its bias. */
+function valuesBeside(walk: Walk, ropes: readonly Node[]): Node {
+  const own = new Walk(walk.graph, walk.wanted);
+  const [x] = ropes.map((rope) => findHeads(own, rope, "heads").projection.x);
+  const sources = new Set([x, walk.peek(x)]); // with a cast between, products read what it gives
+  const product = [...sources].flatMap((n) => walk.readers(n)).find((r) =>
+    r.op === "quantizedMatmul" && !own.inside.has(r)
+  );
+  expect(product !== undefined, "there are no values beside q and k");
+  return withBias(walk, product);
 }
 
 /** The cast that alone reads a node, or the node: values are given behind theirs, as keys are, so that both have one dtype. */
@@ -340,9 +326,4 @@ function checkReaders(walk: Walk, node: Node): void {
     if (["reshape", "transpose", "slice", "contiguous"].includes(reader.op)) checkReaders(walk, reader);
     else expect(reader.op === "attention" && !walk.graph.replaced.has(reader), `${reader.op} reads heads`);
   }
-}
-
-/** Nodes by their number. */
-function bare(_: string, value: unknown): unknown {
-  return value instanceof Node ? value.id : value;
 }

@@ -1,0 +1,72 @@
+/**
+ * How the rows of a key/value cache lie in memory: (B, H, D / block, capacity, block), so that a fused step reads a few features
+ * of all positions at once. With a block of a whole head that is the plain (B, H, capacity, D).
+ *
+ * The cache makes its buffers and views from here, marks its updates in a graph with the block (`kvBlock` of
+ * `dynamicSliceUpdate`), and fused kernels are found and specialised by that mark: another layout is an edit of this file and of
+ * the shaders that read caches (`shaders/decode`, `shaders/decode_batched`, `shaders/coopmat`).
+ *
+ * @module
+ */
+
+import type { Shape } from "./shape.ts";
+
+/** Features of keys and of values that lie side by side: divisors of the head size. */
+export interface KvLayout {
+  readonly keys: number;
+  readonly values: number;
+}
+
+/** What the kernels of a fused step read. */
+export const FUSED_LAYOUT: KvLayout = { keys: 4, values: 8 };
+
+/** Dimensions of a buffer. */
+export const BUFFER_RANK = 5;
+/** The dimension of a buffer along which rows follow each other. */
+export const ROWS_AXIS = 3;
+
+/** Where rows (B, H, T, D) swap places with blocks, either way. */
+const AXES: readonly number[] = [0, 1, 3, 2, 4];
+
+/** Sizes of a buffer. */
+export interface BufferSizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly rows: number;
+  readonly headDim: number;
+  readonly block: number;
+}
+
+/** The plain layout: (B, H, capacity, D). */
+export function plainLayout(headDim: number): KvLayout {
+  return { keys: headDim, values: headDim };
+}
+
+/** Whether the features of a head lie in more than one block. */
+export function isBlocked(layout: KvLayout, headDim: number): boolean {
+  return layout.keys < headDim || layout.values < headDim;
+}
+
+/** The shape of a buffer. */
+export function bufferShape({ batch, heads, rows, headDim, block }: BufferSizes): number[] {
+  return [batch, heads, headDim / block, rows, block];
+}
+
+/** The sizes of a buffer of a shape. */
+export function bufferSizes([batch, heads, blocks, rows, block]: Shape): BufferSizes {
+  return { batch, heads, rows, headDim: blocks * block, block };
+}
+
+/** How rows (B, H, T, D) become rows of a buffer: by a reshape to `shape`, then a transposition by `axes`. */
+export function toBuffer(
+  [B, H, T, D]: Shape,
+  block: number,
+): { readonly shape: number[]; readonly axes: readonly number[] } {
+  return { shape: [B, H, T, D / block, block], axes: AXES };
+}
+
+/** How a buffer is seen as rows (B, H, T, D): by a transposition by `axes`, then a reshape to `shape`. */
+export function toRows(buffer: Shape): { readonly axes: readonly number[]; readonly shape: number[] } {
+  const { batch, heads, rows, headDim } = bufferSizes(buffer);
+  return { axes: AXES, shape: [batch, heads, rows, headDim] };
+}

@@ -1,0 +1,92 @@
+/**
+ * A key/value cache in a graph: updates that the cache has marked with its block, and what is written by them.
+ *
+ * @module
+ */
+
+import { bufferSizes, ROWS_AXIS, toBuffer, toRows } from "../../../graph/kv_layout.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sameShape } from "../../../graph/shape.ts";
+
+/** Rows that are written into a buffer of a cache in place. */
+export interface Append {
+  readonly update: Node;
+  /** int32 (1,), or (B, 1): the first row. */
+  readonly start: Node;
+  readonly capacity: number;
+  readonly block: number;
+}
+
+/** What an update of a cache writes. */
+export interface Update extends Append {
+  /** Rows in the layout of the buffer. */
+  readonly rows: Node;
+  /** How many there are of each head. */
+  readonly count: number;
+  readonly heads: number;
+  readonly headDim: number;
+}
+
+/** Rows (B, H, T, D) on their way into a cache. */
+export interface CachedHeads extends Update {
+  /** Rotated keys, or the projection to values. */
+  readonly source: Node;
+  /** Nodes between the source and the update. */
+  readonly path: readonly Node[];
+}
+
+/** What an update writes, where it is one that a cache has marked. */
+export function updateOf(node: Node): Update | undefined {
+  if (node.op !== "dynamicSliceUpdate") return undefined;
+  const { donate, kvBlock: block } = attrsOf(node, "dynamicSliceUpdate");
+  if (!donate || block === undefined) return undefined;
+  const [, rows, start] = node.inputs;
+  const { heads, rows: capacity, headDim } = bufferSizes(node.shape);
+  return { update: node, start, capacity, block, rows, count: rows.shape[ROWS_AXIS], heads, headDim };
+}
+
+/** The update of the buffer that a node shows as rows (B, H, capacity, D), and the views between. */
+export function shownUpdate(node: Node): (Update & { readonly views: readonly Node[] }) | undefined {
+  const views: Node[] = [];
+  let view = node;
+  for (; ["reshape", "contiguous"].includes(view.op); view = view.inputs[0]) views.push(view);
+  if (view.op !== "transpose") return undefined;
+  const [buffer] = view.inputs;
+  const update = updateOf(buffer);
+  if (!update) return undefined;
+  const { axes, shape } = toRows(buffer.shape);
+  const shows = sameShape(attrsOf(view, "transpose").axes, axes) && sameShape(node.shape, shape);
+  return shows ? { ...update, views: [...views, view] } : undefined;
+}
+
+/** What an update writes, where that comes from a rotation or from a projection and goes through nothing but views and casts. */
+export function cachedHeads(node: Node): CachedHeads | undefined {
+  const update = updateOf(node);
+  if (!update) return undefined;
+  const { rows, count, heads, headDim, block } = update;
+  const shape = [node.shape[0], heads, count, headDim];
+  if (rows.op !== "transpose" || !sameShape(attrsOf(rows, "transpose").axes, toBuffer(shape, block).axes)) {
+    return undefined;
+  }
+  const path: Node[] = [rows];
+  let [source] = rows.inputs;
+  const step = (): void => {
+    path.push(source);
+    source = source.inputs[0];
+  };
+  const keepsOrder = (n: Node): boolean =>
+    n.op === "reshape" || (n.op === "elementwise" && attrsOf(n, "elementwise").fn === "cast");
+  while (keepsOrder(source)) step();
+  if (!sameShape(source.shape, shape)) return undefined;
+  if (isHeadSwap(source)) {
+    step();
+    while (keepsOrder(source)) step();
+    if (source.op !== "quantizedMatmul" && source.op !== "elementwise") return undefined;
+  } else if (source.op !== "rope") return undefined;
+  return { ...update, source, path };
+}
+
+/** (B, T, H, D) to (B, H, T, D) or back. */
+export function isHeadSwap(node: Node): boolean {
+  return node.op === "transpose" && sameShape(attrsOf(node, "transpose").axes, [0, 2, 1, 3]);
+}

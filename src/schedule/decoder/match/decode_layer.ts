@@ -1,0 +1,169 @@
+/**
+ * One layer of a decoder in the graph of a step: the patterns of `layer.ts` around a cache and attention of one row of each sequence.
+ *
+ * @module
+ */
+
+import { isFloat } from "../../../graph/dtype.ts";
+import { attrsOf, type Node } from "../../../graph/node.ts";
+import { sizeOf } from "../../../graph/shape.ts";
+import { expect, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
+import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
+import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
+import { cachedHeads, shownUpdate, type Update } from "./cache.ts";
+import { findEpilogue, findPrologue } from "./layer.ts";
+
+/** A layer as found, with what all layers must share. */
+export interface Layer extends DecoderLayer, DecoderStep {
+  /** The residual that it reads. */
+  readonly x: Node;
+  /** Whether the caches hold this row already: that of many which a prompt has written. */
+  readonly cached: boolean;
+}
+
+/** The layer whose result is `node`; undefined when it is something else. */
+export function findLayer(walk: Walk, node: Node): Layer | undefined {
+  const epilogue = findEpilogue(walk, node, false);
+  if (!epilogue) return undefined;
+  const { x, o, norm: mlpNorm, gate, up, down, activation } = epilogue;
+  const attention = walk.take(epilogue.attention, "attention", "what the output projection reads");
+  const { scale, mask, hasLengths } = attrsOf(attention, "attention");
+  expect(mask === "none" && hasLengths, "attention has a mask, or no lengths");
+  const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
+  const keys = updated(walk, cachedKeys, "keys");
+  const values = updated(walk, cachedValues, "values");
+  const start = walk.peekIndex(keys.start);
+  const cached = keys.count > 1;
+  const position = cached ? positionOf(walk, query) : start;
+  expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
+  expect(
+    walk.peekIndex(values.start) === start && values.count === keys.count,
+    "keys and values are written at different rows",
+  );
+  if (!cached) expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
+
+  // What writes many rows is no part of this layer.
+  const other = cached ? new Walk(walk.graph, walk.wanted) : walk;
+  const [newKeys, newValues] = cached ? [keys, values].map(sourceOf) : [keys.rows, values.rows];
+  const { norm, cachedNorm, q, k, v, headEps } = findPrologue(walk, query, newKeys, newValues, other);
+  const { angles, projection } = q!;
+  const single = sizeOf(position.shape) === 1;
+  expect(
+    angles.position === position && angles.perSequence === !single,
+    "q is not rotated to the position of its sequence in the cache",
+  );
+  expect(
+    k.angles.position === start && k.angles.perSequence === !single,
+    "k is not rotated to the rows where it is cached",
+  );
+  if (cached) {
+    const index = rowTaken(walk, norm.x, cachedNorm.x, position, start);
+    expect(index !== undefined, "q reads another row than that of its position");
+    expect(seesUpTo(walk, lengths, index, keys), "attention sees other keys than those up to its row");
+  }
+  expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of attention differ");
+  walk.stripViews(norm.x);
+  expect(norm.eps === mlpNorm.eps, "the norms have different eps");
+
+  const headDim = query.shape[3];
+  const kvHeads = keys.heads;
+  const rows = (m: QuantizedMatrix): number => m.codes.shape[0];
+  const sizes: DecoderSizes = {
+    hidden: rows(down.matrix),
+    intermediate: rows(gate.matrix),
+    heads: query.shape[1],
+    kvHeads,
+    headDim,
+    groupSize: projection.groupSize,
+    bits: projection.bits,
+  };
+  for (const p of [projection, k.projection, v, o, gate, up, down]) {
+    expect(p.bits === sizes.bits && p.groupSize === sizes.groupSize, "the matrices are quantized differently");
+  }
+  const { hidden, intermediate, heads } = sizes;
+  expect(
+    rows(projection.matrix) === heads * headDim && rows(k.projection.matrix) === kvHeads * headDim &&
+      rows(v.matrix) === kvHeads * headDim &&
+      rows(o.matrix) === hidden && rows(up.matrix) === intermediate && values.heads === kvHeads,
+    "the sizes of the matrices do not fit together",
+  );
+  return {
+    norm: norm.weight,
+    q: projection.matrix,
+    k: k.projection.matrix,
+    v: v.matrix,
+    qBias: projection.bias,
+    kBias: k.projection.bias,
+    vBias: v.bias,
+    qNorm: q!.norm?.weight,
+    kNorm: k.norm?.weight,
+    o: o.matrix,
+    keys: keys.update,
+    values: values.update,
+    mlpNorm: mlpNorm.weight,
+    gate: gate.matrix,
+    up: up.matrix,
+    down: down.matrix,
+    x,
+    cached,
+    sizes,
+    features: {
+      headNorm: k.norm !== undefined,
+      qkvBias: v.bias !== undefined,
+      activation,
+      ropeForm: angles.form,
+      ropeDims: angles.dims,
+    },
+    layout: { keys: keys.block, values: values.block },
+    position,
+    capacity: keys.capacity,
+    freqs: angles.freqs,
+    eps: norm.eps,
+    headEps,
+    scoreScale: scale,
+    ropeScale: angles.scale,
+    ropeBase: angles.base,
+  };
+}
+
+/** Where rotated heads stand. */
+function positionOf(walk: Walk, node: Node): Node {
+  const rope = walk.peek(node);
+  expect(rope.op === "rope" && attrsOf(rope, "rope").offsetInput === "scalar", "q is not rotated to a position");
+  return walk.peekIndex(rope.inputs[1]);
+}
+
+/** Where the rows of a cache's update come from: rotated keys, or the projection to values. */
+function sourceOf({ update }: Update): Node {
+  const found = cachedHeads(update);
+  expect(found !== undefined, "the rows of a cache are not known");
+  return found.source;
+}
+
+/** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
+function rowTaken(walk: Walk, row: Node, x: Node, position: Node, start: Node): Node | undefined {
+  const gather = walk.peek(row);
+  if (gather.op !== "gather" || attrsOf(gather, "gather").axis !== 1 || walk.peek(gather.inputs[0]) !== walk.peek(x)) {
+    return undefined;
+  }
+  const [, index] = gather.inputs;
+  const offset = offsetOfPosition(position, index, gather.inputs[0].shape[1]);
+  return offset && walk.peekIndex(offset) === start ? index : undefined;
+}
+
+/** Whether `lengths` are the keys up to row `index` of those that a cache is given from `start` on, and of those before. */
+function seesUpTo(walk: Walk, lengths: Node, index: Node, { capacity, count, start }: Update): boolean {
+  const all = lengthsOfKeys(walk.peekIndex(lengths), capacity, index, count);
+  return all !== undefined && walk.sum(all, walk.peekIndex(start), count);
+}
+
+/** The update that attention sees: in place, by one row of each sequence, or by more of one. */
+function updated(walk: Walk, node: Node, kind: "keys" | "values"): Update {
+  const shown = shownUpdate(node);
+  expect(shown !== undefined, `the ${kind} are not those of a cache`);
+  const { update, count, views } = shown;
+  expect(count === 1 || update.shape[0] === 1, `${count} rows of several sequences are cached at once`);
+  expect(isFloat(update.dtype) && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
+  for (const n of count === 1 ? [...views, update] : views) walk.inside.add(n);
+  return shown;
+}
