@@ -7,8 +7,7 @@
  */
 
 import type { Backend } from "../backend/backend.ts";
-import type { KernelName } from "../backend/kernels.ts";
-import { attrsOf, type Node, type OpName } from "../graph/node.ts";
+import { attrsOf, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_chain.ts";
 import { explainFallback } from "../backend/explain.ts";
