@@ -14,6 +14,7 @@ const PARTS = [
   "build.zig",
   "build.zig.zon",
   "deno.json",
+  "examples",
   "mod.ts",
   "ffi",
   "runtime-c",
@@ -28,6 +29,7 @@ const MOST: Readonly<Record<string, number>> = {
   "An elementwise op": 3,
   "A fused kernel": 6,
   "A fused kernel on the CPU": 2,
+  "A model family": 2,
 };
 
 /** What the additions of the document are called in the table of cases, and the kernels that they bring. */
@@ -71,6 +73,7 @@ Deno.test("edits that do not fit are refused", () => {
   const change = (...lines: string[]): Edit => ({ path: "a.ts", lines });
   assertEquals(applyEdit("one\ntwo\n", change(" one", "+between", " two")), "one\nbetween\ntwo\n");
   assertEquals(applyEdit("one\ntwo\n", change("-one", "+1")), "1\ntwo\n");
+  assertEquals(applyEdit("one\ntwo\n", change(" one", "+1", "@@", "+2", " two")), "one\n1\n2\ntwo\n");
   assertEquals(applyEdit(undefined, change("+one")), "one\n");
   assertThrows(() => applyEdit("one\none\n", change(" one", "+two")), Error, "2 places");
   assertThrows(() => applyEdit("one\n", change(" two", "+three")), Error, "0 places");
@@ -110,12 +113,32 @@ Deno.test({
   },
 });
 
-/** Run in the copy: on every device the new ops take the new kernels. */
+/** Run in the copy: on every device the new ops take the new kernels, and the family computes as one that it equals. */
 const CHECK = `
 import { assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
 import { testDevices } from "./support/devices.ts";
 import { kernelsOf } from "./support/harness.ts";
+import { SHAPES } from "../scripts/synthetic_config.ts";
+import { writeModel } from "../scripts/synthetic.ts";
+
+Deno.test("a model of the new family", async () => {
+  const folder = await Deno.makeTempDir();
+  await writeModel(folder + "/model", { ...SHAPES.tiny, family: "qwen2" });
+  const logits = async () => {
+    const { model } = await mx.lm.load(folder + "/model", { device: "wasm" });
+    const found = mx.tidy(() => model.forward(mx.array([[1, 2, 3]], mx.int32)).astype(mx.float32).toTypedArray());
+    model[Symbol.dispose]();
+    return found;
+  };
+  const expected = await logits();
+  const config = JSON.parse(await Deno.readTextFile(folder + "/model/config.json"));
+  Object.assign(config, { model_type: "seed_oss", attention_bias: true });
+  await Deno.writeTextFile(folder + "/model/config.json", JSON.stringify(config));
+  mx.setDefaultDevice("wasm");
+  assertEquals(await logits(), expected);
+  await Deno.remove(folder, { recursive: true });
+});
 
 for (const device of testDevices()) {
   Deno.test(device, async () => {

@@ -1,6 +1,7 @@
 /**
  * Edits as docs/extending.md writes them: blocks of ```diff that begin with "+++ path". Lines with a space are there, lines with "+"
- * come, lines with "-" go. There are no line numbers: what is there must stand in exactly one place.
+ * come, lines with "-" go, and "@@" stands between the places of a file. There are no line numbers: what is there must stand in
+ * exactly one place.
  *
  * @module
  */
@@ -29,6 +30,13 @@ export function editsOf(markdown: string): Map<string, Edit[]> {
 
 /** The text of a file behind an edit; `text` is undefined where it is not there yet. */
 export function applyEdit(text: string | undefined, { path, lines }: Edit): string {
+  const end = lines.indexOf("@@");
+  const rest = end < 0 ? [] : lines.slice(end + 1);
+  const edited = applyPlace(text, path, end < 0 ? lines : lines.slice(0, end));
+  return rest.length === 0 ? edited : applyEdit(edited, { path, lines: rest });
+}
+
+function applyPlace(text: string | undefined, path: string, lines: readonly string[]): string {
   const marked = (marks: string): string =>
     lines.filter((line) => marks.includes(line[0])).map((line) => `${line.slice(1)}\n`).join("");
   const [before, after] = [marked(" -"), marked(" +")];
