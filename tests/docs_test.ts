@@ -1,8 +1,23 @@
-/** The examples in the README and in the documentation comments run. */
+/** The examples in the documents and in the documentation comments run, what they show is so, and what they name is there. */
 
-import { assert } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../mod.ts";
+import { run } from "../scripts/tools.ts";
 
 const ROOT = new URL("../", import.meta.url);
+const DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", ...filesOf("docs/")];
+
+/** The files of a folder. */
+function filesOf(folder: string): string[] {
+  return Array.from(Deno.readDirSync(new URL(folder, ROOT)), ({ name }) => folder + name).sort();
+}
+
+/** A file of the repository. */
+function read(path: string): string {
+  return Deno.readTextFileSync(new URL(path, ROOT));
+}
+
+const EXAMPLES = ["README.md", "docs/guide.md", "mod.ts", "src/array", "src/llm"];
 
 Deno.test("the examples of the documentation run", async () => {
   const map = await Deno.makeTempFile({ suffix: ".json" });
@@ -12,7 +27,7 @@ Deno.test("the examples of the documentation run", async () => {
     imports["@vkmx/vkmx"] = new URL("mod.ts", ROOT).href;
     await Deno.writeTextFile(map, JSON.stringify({ imports }));
     const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["test", "-A", "--doc", "--no-lock", `--import-map=${map}`, "README.md", "mod.ts", "src/array", "src/llm"],
+      args: ["test", "-A", "--doc", "--no-lock", `--import-map=${map}`, ...EXAMPLES],
       cwd: ROOT,
       env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
     }).output();
@@ -22,4 +37,88 @@ Deno.test("the examples of the documentation run", async () => {
   } finally {
     await Deno.remove(map);
   }
+});
+
+Deno.test("the terminal of the README shows what the programs print", async () => {
+  const [, terminal] = read("README.md").match(/```console\n([^]*?)```/)!;
+  const runs = Array.from(terminal.matchAll(/^\$ deno (.*)\n((?:[^$].*\n)+)/gm));
+  assertEquals(runs.length, 2);
+  for (const [, command, shown] of runs) {
+    const args = Array.from(command.matchAll(/"([^"]*)"|\S+/g), ([word, quoted]) => quoted ?? word);
+    const { ok, stdout, stderr } = await run([Deno.execPath(), ...args], { env: { VKMX_DEVICE: "wasm" } });
+    assert(ok, stderr);
+    const words = (text: string): string[] => text.trim().split(/\s+/);
+    const expected = words(shown);
+    if (expected.at(-1) === "…") expected.pop();
+    assertEquals(words(stdout).slice(0, expected.length), expected);
+    if (!shown.includes("…")) assertEquals(words(stdout).length, expected.length);
+  }
+});
+
+/** Every file and folder of the repository that git would hold, from the root on. */
+function everything(folder = ""): string[] {
+  return Array.from(Deno.readDirSync(new URL(folder || ".", ROOT))).flatMap(({ name, isDirectory }) => {
+    if (name.startsWith(".") && name !== ".ci" || name === "zig-out") return [];
+    const path = folder + name;
+    return isDirectory ? [path, ...everything(`${path}/`)] : [path];
+  });
+}
+
+/** Endings of the project's own files. */
+const SOURCE = /\.(ts|c|h|comp|glsl|zig|zon|md|py|mjs)$/;
+
+Deno.test("every path that a document names is there", () => {
+  const paths = everything();
+  const top = new Set(paths.filter((path) => !path.includes("/")));
+  const missing: string[] = [];
+  for (const document of DOCUMENTS) {
+    const text = read(document).replaceAll(/^( *)```[^]*?^\1```$/gm, "");
+    for (const [, named] of text.matchAll(/`([\w.*-]+(?:\/[\w.*-]+)*\/?)`/g)) {
+      const path = named.replace(/\/$/, "");
+      if (!SOURCE.test(path) && !(path.includes("/") && top.has(path.split("/")[0]))) continue;
+      const pattern = new RegExp(
+        `${path.includes("/") ? "^" : "(^|/)"}${path.replaceAll(".", "\\.").replaceAll("*", "[^/]*")}$`,
+      );
+      if (!paths.some((there) => pattern.test(there))) missing.push(`${document}: ${named}`);
+    }
+    for (const [, link] of text.matchAll(/\]\((?!https?:)([^)#]+)/g)) {
+      const path = new URL(link, new URL(document, ROOT)).href.slice(ROOT.href.length);
+      if (!paths.includes(path)) missing.push(`${document} links ${link}`);
+    }
+  }
+  assertEquals(missing, []);
+});
+
+Deno.test("every task and export that a document names is there", () => {
+  const tasks = Object.keys(JSON.parse(read("deno.json")).tasks);
+  const missing: string[] = [];
+  for (const document of DOCUMENTS) {
+    const text = read(document).replaceAll(/^( *)```diff[^]*?^\1```$/gm, "");
+    for (const [, task] of text.matchAll(/\bdeno task ([a-z:]+)/g)) {
+      if (!tasks.includes(task)) missing.push(`${document}: deno task ${task}`);
+    }
+    if (document === "docs/mlx.md") continue; // names what MLX has
+    for (const [, path] of text.matchAll(/\bmx((?:\.\w+)+)/g)) {
+      let found: unknown = mx;
+      for (const name of path.slice(1).split(".")) found = (found as Record<string, unknown> | undefined)?.[name];
+      if (found === undefined) missing.push(`${document}: mx${path}`);
+    }
+  }
+  assertEquals(missing, []);
+});
+
+/** Where variables are read. */
+const SOURCES = /^(src|ffi|runtime-c|scripts|tests|examples)\/.*\.(ts|c)$/;
+
+Deno.test("docs/variables.md lists the variables that programs read", () => {
+  const listed = Array.from(read("docs/variables.md").matchAll(/^\| `(VKMX_\w+)/gm), ([, name]) => name);
+  const found = new Set<string>();
+  for (const path of everything()) {
+    if (!SOURCES.test(path)) continue;
+    for (const [, name] of read(path).matchAll(/(?:environment|env\.get|getenv)\(\s*"(VKMX_\w+)"/g)) {
+      found.add(name);
+    }
+  }
+  assert(found.size > 10);
+  assertEquals(listed.toSorted(), Array.from(found).toSorted());
 });

@@ -12,20 +12,25 @@ import { nearest } from "./nearest.ts";
 const LONGEST = 64;
 
 /**
- * Throws a ValueError where `options` is no plain object or has a name that is not in `known`, in the name of `op`. The message
- * tells the nearest name and all there are.
+ * Throws where `options` is no plain object or has a name that is not in `known`, in the name of `op`: a ValueError, or what `error`
+ * makes of the message. That tells the nearest name and all there are.
  */
-export function checkOptions(op: string, options: object, known: Readonly<Record<string, true>>): void {
+export function checkOptions(
+  op: string,
+  options: object,
+  known: Readonly<Record<string, true>>,
+  error: (message: string) => Error = (message) => new ValueError(message),
+): void {
   const names = Object.keys(known);
   const prototype = typeof options === "object" && options !== null ? Object.getPrototypeOf(options) : undefined;
   if (prototype !== null && prototype !== Object.prototype) {
     const found = prototype?.constructor?.name ?? quoted(options);
-    throw new ValueError(`${op}() expected an object with options (${names.join(", ")}): found ${found}`);
+    throw error(`${op}() expected an object with options (${names.join(", ")}): found ${found}`);
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue;
     const near = nearest(name.slice(0, LONGEST).replaceAll("_", ""), names);
     const meant = near === undefined ? "." : `, did you mean "${near}"?`;
-    throw new ValueError(`${op}() has no option ${quoted(name)}${meant} Its options are: ${names.join(", ")}`);
+    throw error(`${op}() has no option ${quoted(name)}${meant} Its options are: ${names.join(", ")}`);
   }
 }

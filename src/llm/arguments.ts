@@ -7,22 +7,14 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
-import { nearest } from "../graph/nearest.ts";
+import * as graph from "../graph/options.ts";
 import { LlmError } from "./error.ts";
 import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** Throws an {@link LlmError} unless `options` is an object whose names are in `table`; the message names the nearest one. */
-export function checkOptions(call: string, options: unknown, table: Readonly<Record<string, true>>): void {
-  if (typeof options !== "object" || options === null || Array.isArray(options)) {
-    throw new LlmError("option", `${call}() expected its options as an object: found ${quoted(options)}`);
-  }
-  const known = Object.keys(table);
-  const wrong = Object.keys(options).find((name) => !known.includes(name));
-  if (wrong === undefined) return;
-  const near = nearest(wrong.replaceAll("_", ""), known);
-  const instead = near === undefined ? `there are ${known.join(", ")}` : `did you mean "${near}"?`;
-  throw new LlmError("option", `${call}() has no option ${quoted(wrong)}: ${instead}`);
+export function checkOptions(call: string, options: object, table: Readonly<Record<string, true>>): void {
+  graph.checkOptions(call, options, table, (message) => new LlmError("option", message));
 }
 
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */

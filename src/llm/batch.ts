@@ -80,9 +80,16 @@ export async function* streamBatchGenerate(
 ): AsyncGenerator<BatchToken, void, void> {
   checkModel("batchGenerate", model, tokenizer);
   checkOptions("batchGenerate", options, BATCH_OPTIONS);
-  const { signal, onPrompt } = options;
-  const { ids, stopCheckers, settings } = requestOf(model, tokenizer, prompts, options);
-  if (prompts.length === 0) return;
+  yield* streamRequest(model, requestOf(model, tokenizer, prompts, options), options);
+}
+
+/** The responses to a request. */
+async function* streamRequest(
+  model: LanguageModel,
+  { ids, stopCheckers, settings }: BatchRequest,
+  { signal, onPrompt }: BatchGenerateOptions,
+): AsyncGenerator<BatchToken, void, void> {
+  if (ids.length === 0) return;
 
   const caches = ids.map(() => model.makeCache());
   KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
@@ -187,15 +194,15 @@ export async function batchGenerate(
 ): Promise<BatchResponse> {
   checkModel("batchGenerate", model, tokenizer);
   checkOptions("batchGenerate", options, BATCH_OPTIONS);
-  checkPrompts(prompts);
+  const request = requestOf(model, tokenizer, prompts, options);
   const texts = prompts.map(() => "");
   const tokens = prompts.map((): number[] => []);
   const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
-  const promptTokens = prompts.reduce((n, prompt) => n + encodePrompt(model, tokenizer, prompt, options).length, 0);
+  const promptTokens = request.ids.reduce((n, { length }) => n + length, 0);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  for await (const response of streamBatchGenerate(model, tokenizer, prompts, options)) {
+  for await (const response of streamRequest(model, request, options)) {
     if (response.generationTokens === 1) first = performance.now();
     count++;
     texts[response.sequence] += response.text;

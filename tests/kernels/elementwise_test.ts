@@ -56,11 +56,6 @@ const FLOAT: Partial<Record<ElementwiseName, Fn>> = {
   erfinv: (a) => Math.abs(a) < 1 ? erfinv(a) : Math.abs(a) === 1 ? a * Infinity : NaN,
   trunc: Math.trunc,
   logical_not: (a) => Number(!truth(a)),
-  isnan: (a) => Number(Number.isNaN(a)),
-  isinf: (a) => Number(Math.abs(a) === Infinity),
-  isposinf: (a) => Number(a === Infinity),
-  isneginf: (a) => Number(a === -Infinity),
-  isfinite: (a) => Number(Number.isFinite(a)),
   remainder: floored,
   floor_divide: (a, b) => Math.floor(Math.fround(a / b)),
   power: (a, b) => a === 1 || a === -1 && Math.abs(b) === Infinity ? 1 : Math.pow(a, b),
@@ -238,9 +233,9 @@ function assertClose(name: string, got: Values, expected: readonly number[], ope
   assert(error <= 1e-7 * Math.max(power, 1e-30) || error === 0, `${name}: NMSE ${error / power}`);
 }
 
-/** The oracle of a row: its own, or that of the op of its name in camel case. */
+/** The oracle of a row: its own, or that of the op whose name it has in snake case. */
 function oracleOf(name: ElementwiseName, own: typeof FLOAT): Fn {
-  const fn = own[name] ?? ORACLES.get(name.replaceAll(/_./g, (part) => part[1].toUpperCase()));
+  const fn = own[name] ?? ORACLES[name.replaceAll(/_./g, (part) => part[1].toUpperCase())];
   assert(fn, `${name} has no oracle`);
   return fn;
 }

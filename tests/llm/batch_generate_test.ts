@@ -287,6 +287,20 @@ Deno.test("batchGenerate() goes on with others where the context ends for one", 
   assertEquals(tokens.slice(1), GOLDEN.slice(1, 3).map((g) => g.greedy.slice(0, 12)));
 });
 
+Deno.test("batchGenerate() encodes each prompt once", async () => {
+  const encoded: string[] = [];
+  const counting: typeof tokenizer = Object.assign(Object.create(tokenizer), {
+    encode: (text: string, options?: Parameters<typeof tokenizer.encode>[1]): number[] => {
+      encoded.push(text);
+      return tokenizer.encode(text, options);
+    },
+    decoder: () => tokenizer.decoder(),
+  });
+  const { promptTokens } = await batchGenerate(model, counting, PROMPTS, { maxTokens: 1 });
+  assertEquals(encoded, PROMPTS);
+  assertEquals(promptTokens, PROMPTS.reduce((n, prompt) => n + tokenizer.encode(prompt).length, 0));
+});
+
 Deno.test("an abort ends all sequences within a token", async () => {
   const controller = new AbortController();
   const ended: mx.lm.BatchToken[] = [];

@@ -6,10 +6,10 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { withExactCpu } from "../support/exact.ts";
 import { FAMILY_CASES, FAMILY_IDS, familyGolden, KEPT, keptLogits, PROMPT } from "../support/families.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { loopSteps } from "../support/steps.ts";
 
@@ -78,13 +78,8 @@ for (const [i, { name, shape, format }] of FAMILY_CASES.entries()) {
       }
       if (device === "wasm") continue;
       await t.step(`on ${device}, fused where the kernels serve it`, async () => {
-        const { regions } = options;
-        options.regions = "on"; // also where subgroups are small
-        try {
-          await compare(device, limit);
-        } finally {
-          options.regions = regions;
-        }
+        using _options = withOptions({ regions: "on" }); // also where subgroups are small
+        await compare(device, limit);
       });
     }
     if (DEVICES.includes("wasm")) {

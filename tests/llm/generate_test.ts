@@ -373,18 +373,19 @@ Deno.test("streamGenerate() repeats itself with a seed", async () => {
 
 Deno.test("options that do not exist are refused by name, with the nearest that does", async () => {
   const near = (call: string, found: string, meant: string): string =>
-    `${call}() has no option "${found}": did you mean "${meant}"?`;
+    `${call}() has no option "${found}", did you mean "${meant}"? Its options are: `;
   // deno-lint-ignore no-explicit-any -- what a program without types may pass
   const lm = mx.lm as any;
   const cases: [() => Promise<unknown>, string][] = [
     [() => lm.generate(model, tokenizer, PROMPT, { max_tokens: 3 }), near("generate", "max_tokens", "maxTokens")],
     [
       () => lm.generate(model, tokenizer, PROMPT, { temperature: 1 }),
-      'generate() has no option "temperature": there are ',
+      'generate() has no option "temperature". Its options are: maxTokens, ',
     ],
     [() => lm.generate(model, tokenizer, PROMPT, { topp: undefined }), near("generate", "topp", "topP")],
-    [() => lm.generate(model, tokenizer, PROMPT, "fast"), 'generate() expected its options as an object: found "fast"'],
-    [() => lm.generate(model, tokenizer, PROMPT, null), "generate() expected its options as an object: found null"],
+    [() => lm.generate(model, tokenizer, PROMPT, "fast"), '): found "fast"'],
+    [() => lm.generate(model, tokenizer, PROMPT, null), "): found null"],
+    [() => lm.generate(model, tokenizer, PROMPT, [1]), "generate() expected an object with options (maxTokens, "],
     [() => lm.generate("x"), 'generate(model, tokenizer, …) expected the model that load() returns: found "x"'],
     [
       () => lm.generate(model),
@@ -392,10 +393,13 @@ Deno.test("options that do not exist are refused by name, with the nearest that 
     ],
     [() => lm.generate({ model, tokenizer }, PROMPT), "expected the model that load() returns: found a object"],
     [() => lm.batchGenerate(model, tokenizer, [PROMPT], { seeds: 1 }), near("batchGenerate", "seeds", "seed")],
-    [() => lm.batchGenerate(model, tokenizer, [PROMPT], { cache: 1 }), 'batchGenerate() has no option "cache": '],
+    [() => lm.batchGenerate(model, tokenizer, [PROMPT], { cache: 1 }), 'batchGenerate() has no option "cache"'],
     [() => lm.batchGenerate("x"), "batchGenerate(model, tokenizer, …) expected the model"],
     [() => lm.load(TINY_DIR, { devcie: "wasm" }), near("load", "devcie", "device")],
-    [() => lm.load(TINY_DIR, { "a\n\x1b[2J": 1 }), String.raw`load() has no option "a\n\u001b[2J": there are device, `],
+    [
+      () => lm.load(TINY_DIR, { "a\n\x1b[2J": 1 }),
+      String.raw`load() has no option "a\n\u001b[2J". Its options are: device, `,
+    ],
     [() => lm.generateStep([1], model, { max_tokens: 1 }).next(), near("generateStep", "max_tokens", "maxTokens")],
     [() => Promise.resolve().then(() => lm.makeSampler({ tmp: 1 })), near("makeSampler", "tmp", "temp")],
     [

@@ -86,6 +86,14 @@ const COMPOSED: Readonly<
   "nn.logSigmoid": [(x) => Number.isNaN(x) ? x : -softplus(-x)],
 };
 
+/** Oracles of the functions that are one row of shaders/include/elementwise.h, and of silu, by name. */
+export const FUNCTIONS: Readonly<Record<string, Scalar>> = {
+  ...Object.fromEntries(Object.entries({ ...FLOAT, ...SAME }).map(([name, [f]]) => [name, f])),
+  ...TESTS,
+  square: (x) => x * x,
+  silu: COMPOSED["nn.silu"][0] as Scalar,
+};
+
 function float(
   name: string,
   f: Scalar,
