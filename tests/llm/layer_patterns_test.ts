@@ -12,6 +12,8 @@ import { StepCache } from "../../src/llm/kv_cache.ts";
 import { findDecoder } from "../../src/schedule/decoder/match/decode_step.ts";
 import { findPrompt } from "../../src/schedule/decoder/match/prefill.ts";
 import type { DecoderFeatures } from "../../src/schedule/decoder/spec.ts";
+import { inputsFirst } from "../../src/schedule/plan/order.ts";
+import { pruneRows } from "../../src/schedule/plan/row_pruning.ts";
 import type { GraphView } from "../../src/schedule/plan/pattern.ts";
 
 const [LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, DIM, CAPACITY, VOCABULARY] = [2, 128, 192, 2, 1, 64, 256, 320];
@@ -43,7 +45,7 @@ interface Variant {
   readonly ahead?: readonly string[];
   /** Whether rows of q are taken for heads. */
   readonly mixed?: boolean;
-  /** Whether the last layer computes no more than the row at an index, but for keys and values. */
+  /** Whether logits are asked of the last row alone. */
   readonly lastRow?: boolean;
   /** Activations. */
   readonly dtype?: mx.Dtype;
@@ -53,8 +55,7 @@ interface Variant {
 function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[] {
   const { dtype = mx.float16, biases = [], norm, mscale = 1 } = variant;
   const weight = (...shape: number[]): mx.Tensor => mx.zeros(shape, mx.bfloat16);
-  const rms = (x: mx.Tensor, w: mx.Tensor = weight(x.shape[x.ndim - 1])): mx.Tensor =>
-    mx.fast.rmsNorm(x, w, 1e-6).astype(x.dtype);
+  const rms = (x: mx.Tensor): mx.Tensor => mx.fast.rmsNorm(x, weight(x.shape[x.ndim - 1]), 1e-6).astype(x.dtype);
   const linear = (name: string, x: mx.Tensor, outputs: number): mx.Tensor => {
     const inputs = x.shape[x.ndim - 1];
     const codes = mx.zeros([outputs, inputs / 8], mx.uint32);
@@ -78,60 +79,51 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   const freqs = variant.freqs ? mx.ones([DIM / 2], mx.float32) : undefined;
   let x = mx.zeros([batch, rows, HIDDEN], dtype);
   for (let layer = 0; layer < LAYERS; layer++) {
-    const ofBlock = weight(HIDDEN);
-    const normed = rms(x, ofBlock);
-    const index = variant.lastRow && layer === LAYERS - 1 ? mx.array([rows - 1], mx.int32) : undefined;
-    const residual = index ? mx.take(x, index, 1) : x;
-    const asking = index ? rms(residual, ofBlock) : normed;
-    const [at, length] = index ? [mx.add(offset, index), 1] : [offset, rows];
+    const normed = rms(x);
     const heads = (name: string, count: number): mx.Tensor => {
-      const y = linear(name, name === "q" ? asking : normed, count * DIM);
+      const y = linear(name, normed, count * DIM);
       const whole = norm === "whole" ? rms(y) : y;
-      const each = whole.reshape(batch, whole.shape[1], count, DIM);
-      if (variant.mixed && name === "q") return whole.reshape(batch, count, whole.shape[1], DIM);
+      const each = whole.reshape(batch, rows, count, DIM);
+      if (variant.mixed && name === "q") return whole.reshape(batch, count, rows, DIM);
       return (norm === "heads" || norm === `only ${name}` ? rms(each) : each).transpose(0, 2, 1, 3);
     };
-    const rotate = (name: string, y: mx.Tensor, at: mx.Tensor): mx.Tensor =>
+    const rotate = (name: string, y: mx.Tensor): mx.Tensor =>
       mx.fast.rope(mscale === 1 ? y : mx.multiply(y, mscale), variant.dims ?? DIM, {
         traditional: variant.traditional ?? false,
         base: freqs ? null : variant.base?.(layer) ?? 10000,
         scale: 1,
-        offset: variant.ahead?.includes(name) ? later : at,
+        offset: variant.ahead?.includes(name) ? later : offset,
         freqs,
       });
-    const [q, k] = [rotate("q", heads("q", HEADS), at), rotate("k", heads("k", KV_HEADS), offset)];
+    const [q, k] = [rotate("q", heads("q", HEADS)), rotate("k", heads("k", KV_HEADS))];
     const v = linear("v", normed, KV_HEADS * DIM).reshape(batch, rows, KV_HEADS, DIM).transpose(0, 2, 1, 3);
     const { keys, values, lengths } = cache.update(layer, k, v);
-    const mask = variant.masked ? mx.ones([rows, CAPACITY], mx.bool) : length > 1 ? "causal" : null;
+    const mask = variant.masked ? mx.ones([rows, CAPACITY], mx.bool) : rows > 1 ? "causal" : null;
     const attended = mx.fast.scaledDotProductAttention(q, keys, values, {
       scale: 0.125,
       mask,
-      lengths: index ? mx.add(at, 1) : lengths,
+      lengths,
     });
     const after = (y: mx.Tensor): mx.Tensor => variant.postNorm ? rms(y) : y;
-    const flat = attended.transpose(0, 2, 1, 3).reshape(batch, length, HEADS * DIM);
-    const h = mx.add(residual, after(linear("o", flat, HIDDEN)));
+    const flat = attended.transpose(0, 2, 1, 3).reshape(batch, rows, HEADS * DIM);
+    const h = mx.add(x, after(linear("o", flat, HIDDEN)));
     const read = rms(h);
     const activation = (variant.activation ?? mx.nn.silu)(linear("gate", read, INTERMEDIATE));
     const gated = variant.ungated ? activation : mx.multiply(activation, linear("up", read, INTERMEDIATE));
     x = mx.add(h, after(linear("down", gated, HIDDEN)));
   }
+  if (variant.lastRow) x = mx.take(x, mx.array([rows - 1], mx.int32), 1);
   return [linear("head", rms(x), VOCABULARY), ...cache.keys, ...cache.values];
 }
 
-/** The graph behind some arrays. */
+/** The graph behind some arrays, as lowering sees it. */
 function viewOf(outputs: readonly Node[]): GraphView {
-  const order: Node[] = [];
+  pruneRows(outputs);
+  const order = inputsFirst(outputs, ({ inputs }) => inputs);
   const readers = new Map<Node, Node[]>();
-  const seen = new Set<Node>();
-  const visit = (node: Node): void => {
-    if (seen.has(node)) return;
-    seen.add(node);
-    node.inputs.forEach(visit);
-    order.push(node);
+  for (const node of order) {
     for (const input of new Set(node.inputs)) readers.set(input, [...readers.get(input) ?? [], node]);
-  };
-  outputs.forEach(visit);
+  }
   return { order, readers, replaced: new Map() };
 }
 
@@ -236,7 +228,7 @@ Deno.test("rows that are taken for heads are no heads", () => {
   assertEquals(promptOf({ mixed: true }), {
     before: [],
     behind: ["silu", "silu"],
-    reasons: ["the matrices are no heads of q, k and v"],
+    reasons: ["quantizedMatmul also reads the result of elementwise"],
   });
   assertEquals(typeof stepOf({ mixed: true }), "object"); // of one row they are the same
 });
