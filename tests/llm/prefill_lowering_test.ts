@@ -13,7 +13,6 @@ import type { KvCache } from "../../src/llm/kv_cache.ts";
 import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { withOptions } from "../support/options.ts";
 
 /** Kernels that only the CPU has: without them weights stay as they are. */
@@ -179,7 +178,7 @@ for (const [change, { step, before, behind }] of FAMILIES) {
   const name = [family, ...Object.values(config).map((v) => typeof v === "string" ? v : "llama3")].join(" with ");
   Deno.test(`prompts and steps of ${name} are fused, or say once why not`, () =>
     lowering({}, mx.float16, 1024, async (model) => {
-      options.fast = "barriers";
+      using _options = withOptions({ fast: "barriers" });
       const kernels = await kernelsOf(model, [40], (cache, logits) => mx.eval(logits, ...cache.state));
       const calls = (prefix: string): number =>
         kernels.reduce((sum, k) => k.kernel.startsWith(prefix) ? sum + k.calls : sum, 0);

@@ -11,6 +11,7 @@ import { inputsFirst } from "../../src/schedule/plan/order.ts";
 import { pruneRows } from "../../src/schedule/plan/row_pruning.ts";
 import { anyDevice } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { drawGraph, type Graph, leaf } from "../support/row_graphs.ts";
 
@@ -58,9 +59,8 @@ Deno.test("random graphs give the same with and without rows that nobody reads",
   for (let seed = 1; seed <= count; seed++) {
     const graph = drawGraph(seed);
     const expected = run(graph, true);
-    mx.setFusion(seed % 4 !== 0); // composites follow what nodes became
+    using _options = withOptions({ fuse: seed % 4 !== 0 }); // composites follow what nodes became
     const found = run(graph, false);
-    mx.setFusion(true);
     moved += Number(found.moved);
     found.values.forEach((x, i) => {
       const error = nmse(x, expected.values[i]);
