@@ -4,13 +4,9 @@
  * @module
  */
 
-const hooks = new Set<() => void>();
-let listens = false;
-
 /** Calls `hook` where the program ends before the scope does. */
 export function onExit(hook: () => void): Disposable {
-  if (!listens) globalThis.addEventListener("unload", () => hooks.forEach((each) => each()));
-  listens = true;
-  hooks.add(hook);
-  return { [Symbol.dispose]: () => void hooks.delete(hook) };
+  const listener = (): void => hook(); // of its own: one that throws keeps no other from being called
+  globalThis.addEventListener("unload", listener);
+  return { [Symbol.dispose]: () => globalThis.removeEventListener("unload", listener) };
 }

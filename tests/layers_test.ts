@@ -47,9 +47,6 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi": [],
 };
 
-/** Where the Deno namespace may be used; everything else is plain web TypeScript. */
-const USES_DENO = ["ffi/"];
-
 interface Dependency {
   readonly specifier: string;
   readonly code?: { readonly specifier?: string };
@@ -207,13 +204,28 @@ Deno.test("mod.ts reaches every module of src/ and ffi/", async () => {
   assertEquals(files.filter((path) => !reached.has(path)), []);
 });
 
-Deno.test("the Deno namespace stays in ffi/", async () => {
-  const wrong: string[] = [];
-  for (const path of await sourceFiles("src")) {
-    if (USES_DENO.some((allowed) => path.startsWith(allowed))) continue;
+/** The files of a folder whose code, without comments, has `pattern` in it. */
+async function filesWith(folder: string, pattern: RegExp): Promise<string[]> {
+  const found: string[] = [];
+  for (const path of await sourceFiles(folder)) {
     const text = await Deno.readTextFile(ROOT + path);
-    const code = text.replaceAll(/\/\*[^]*?\*\/|\/\/.*$/gm, "");
-    if (/\bDeno\.(?!customInspect)/.test(code)) wrong.push(path);
+    if (pattern.test(text.replaceAll(/\/\*[^]*?\*\/|\/\/.*$/gm, ""))) found.push(path);
   }
-  assertEquals(wrong, []);
+  return found;
+}
+
+Deno.test("the Deno namespace stays in ffi/", async () => {
+  assertEquals(await filesWith("src", /\bDeno\.(?!customInspect)/), []);
+  assert((await filesWith("ffi", /\bDeno\.(?!customInspect)/)).length > 0);
+});
+
+const PRINTS = /\bconsole\./;
+const AT_EXIT = /["'`](before)?unload["'`]/;
+
+Deno.test("arrays and the scheduler print nothing and listen to no end of the program", async () => {
+  for (const folder of ["src/array", "src/schedule", "src/graph"]) {
+    for (const pattern of [PRINTS, AT_EXIT]) assertEquals(await filesWith(folder, pattern), [], folder);
+  }
+  assert((await filesWith("src/backend", PRINTS)).includes("src/backend/explain.ts"));
+  assertEquals([...await filesWith("src", AT_EXIT), ...await filesWith("ffi", AT_EXIT)], ["ffi/exit.ts"]);
 });

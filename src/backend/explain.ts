@@ -15,11 +15,16 @@ export function onFallback(listen: ((line: string) => void) | undefined): void {
   listener = listen;
 }
 
+/** Prints text on stderr as it is. */
+export function print(text: string): void {
+  console.error(text);
+}
+
 /** Says a line once, asked or not: what a user should know of the device. */
 export function warn(line: string): void {
   if (told.has(line)) return;
   told.add(line);
-  console.error(`vkmx: ${line}`);
+  print(`vkmx: ${line}`);
 }
 
 /** Says a line once, when asked to. */

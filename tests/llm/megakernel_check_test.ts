@@ -170,12 +170,15 @@ for (const device of DEVICES) {
     assertEquals(backend.liveObjects(), alive);
   });
 
-  Deno.test(`programs may be killed while they test, and test at the same time, on ${device}`, async () => {
+  Deno.test(`programs may be killed or be done while they test, and test at the same time, on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     assert((await other(device, folder, "kill")).code !== 0);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"]);
     assertEquals((await other(device, folder, "exit")).code, 3);
     assertEquals(verdicts(folder).map(({ answer }) => answer), ["trying 1"], "ending is no failure");
+    assertEquals((await other(device, folder, "leave")).code, 0);
+    assertEquals(verdicts(folder).map(({ answer }) => answer), [expected], "a program ends behind its test");
+    Deno.removeSync(verdicts(folder)[0].path);
     const both = await Promise.all([other(device, folder), other(device, folder)]);
     assertEquals(both.map(({ code }) => code), [0, 0]);
     assertEquals(verdicts(folder).map(({ answer }) => answer), [expected]);

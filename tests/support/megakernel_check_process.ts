@@ -1,7 +1,7 @@
 /**
- * A program of its own for megakernel_check_test.ts: `megakernel_check_process.ts DEVICE MODEL [kill|exit|"" [SEQUENCES]]` has a loop over a model find
- * out whether its layers run in one dispatch, and prints "done". With "kill" it is gone as soon as it notes that the test has
- * begun, with "exit" it ends there by itself.
+ * A program of its own for megakernel_check_test.ts: `megakernel_check_process.ts DEVICE MODEL [kill|exit|leave|"" [SEQUENCES]]` has a
+ * loop over a model find out whether its layers run in one dispatch. With "kill" it is gone as soon as it notes that the test has begun,
+ * with "exit" it ends there by itself. With "leave" it lets loop and model go as soon as it has asked, and has nothing more to do.
  *
  * @module
  */
@@ -52,19 +52,20 @@ export async function withSteps(
   await use(trace, state);
 }
 
-/** Has the test of the layers of a model made for some sequences, where it is open. */
-export function tryLayers(model: LanguageModel, sequences: number = 1): Promise<void> {
+/** Has the test of the layers of a model made for some sequences, where it is open; `waits` for its end before the loop goes. */
+export function tryLayers(model: LanguageModel, sequences: number = 1, waits: boolean = true): Promise<void> {
   return withSteps(model, sequences, async (trace, state) => {
     using loop = new DeviceLoop(state, trace);
-    await loop.improve();
+    const improved = loop.improve();
+    if (waits) await improved;
   });
 }
 
 if (import.meta.main) {
   const [device, dir, end, sequences = "1"] = Deno.args;
   const { model } = await mx.lm.load(dir, { device });
-  using _options = tryOn(device);
-  if (end) {
+  tryOn(device); // to the end of the program
+  if (end === "kill" || end === "exit") {
     const rename = Deno.renameSync;
     Deno.renameSync = (from, to) => {
       rename(from, to);
@@ -73,6 +74,6 @@ if (import.meta.main) {
       Deno.kill(Deno.pid, "SIGKILL");
     };
   }
-  await tryLayers(model, Number(sequences));
-  console.log("done");
+  await tryLayers(model, Number(sequences), end !== "leave");
+  model[Symbol.dispose]();
 }

@@ -110,7 +110,7 @@ export class Forms {
     const running = this.#probes.get(key);
     if (running) return running;
     this.#happen(key, "begin");
-    const probe = this.#probe(key, check).finally(() => this.#probes.delete(key));
+    const probe = this.#probe(key, check);
     this.#probes.set(key, probe);
     return probe;
   }

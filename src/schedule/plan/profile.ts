@@ -8,11 +8,11 @@
  */
 
 import type { Backend, PlanHandle } from "../../backend/backend.ts";
-import { devices, environment, getBackend } from "../../backend/devices.ts";
+import { devices, environment, getBackend, onExit } from "../../backend/devices.ts";
 import { bufferOf, type KernelName, type KernelRow, KERNELS } from "../../backend/kernels.ts";
 import type { OpName } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import { onFallback } from "../../backend/explain.ts";
+import { onFallback, print } from "../../backend/explain.ts";
 import type { Value } from "./value.ts";
 
 /** Where a dispatch comes from. */
@@ -199,7 +199,7 @@ export const profiler: Profiler = new Profiler();
 const ALWAYS = environment("VKMX_PROFILE") === "1";
 if (ALWAYS) {
   profiler.start();
-  globalThis.addEventListener("unload", () => console.error(describeProfile(profiler.result())));
+  onExit(() => print(describeProfile(profiler.result())));
 }
 
 /** What to profile. */
