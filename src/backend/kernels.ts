@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xa78e01c0;
+export const ABI_HASH = 0x07bfb6af;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -446,39 +446,39 @@ export const KERNELS = {
   },
   decode_qkv_u64: {
     id: 62, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "q_norm:r", "k_norm:r", "keys:r", "values:w"],
+    buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
     id: 63, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "q_norm:r", "k_norm:r", "keys:r", "values:w"],
+    buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
     id: 64, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
     id: 65, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
     id: 66, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
+    buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
     id: 67, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
+    buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
     id: 68, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
@@ -537,14 +537,14 @@ export const KERNELS = {
   decode_layers: {
     id: 77, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
-    columns: ["norm:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "q_norm:r", "k_norm:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "mlp_norm:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS"],
+    columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
     id: 78, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
-    columns: ["norm:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "q_norm:r", "k_norm:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "mlp_norm:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "PREFETCH_THREADS"],
+    columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   batch_begin: {
     id: 79, push: "DecodePush", needs: "", wasm: false,

@@ -74,7 +74,7 @@ export function batchUnsupportedReason(
   d: DecoderSpec,
   form: keyof typeof LEAST_SEQUENCES,
 ): string | undefined {
-  const { sizes: s } = d;
+  const { sizes: s, features: f } = d;
   const { layers, head, threads, mostHidden } = kernelsOf(backend);
   const sequences = sequencesOf(d);
   const forced = options.batch === "on";
@@ -83,6 +83,9 @@ export function batchUnsupportedReason(
     [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
     [forced || sequences >= LEAST_SEQUENCES[form], `${sequences} sequences are faster that way`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
+    [f.headNorm, "the heads of q and k are not normalised"],
+    [!f.qkvBias, "q, k and v have biases"],
+    [f.activation === "silu", "the gate's activation is no silu"],
     [s.bits === 4, `weights have ${s.bits} bits, not 4`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
@@ -149,7 +152,7 @@ export class BatchEmitter {
     const { decoder: d, layers, norms } = this.#e.ready;
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
-      return [normsOf(norms, d.sizes, i).norm, keys, values, ...qkv, ...o, ...gateUp, ...down];
+      return [normsOf(norms, d, i), keys, values, ...qkv, ...o, ...gateUp, ...down];
     });
     const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
     const run = (layer: number, count: number, phases: number): void =>
@@ -184,7 +187,7 @@ export class BatchEmitter {
       this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    const { norm } = normsOf(norms, d.sizes, d.layers.length);
+    const norm = normsOf(norms, d, d.layers.length);
     this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
       threads,
       spec: { ...this.#spec, ...spec },
