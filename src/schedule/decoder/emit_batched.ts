@@ -74,7 +74,7 @@ export function batchUnsupportedReason(
   d: DecoderSpec,
   form: keyof typeof LEAST_SEQUENCES,
 ): string | undefined {
-  const { sizes: s, features: f } = d;
+  const { sizes: s } = d;
   const { layers, head, threads, mostHidden } = kernelsOf(backend);
   const sequences = sequencesOf(d);
   const forced = options.batch === "on";
@@ -83,9 +83,6 @@ export function batchUnsupportedReason(
     [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
     [forced || sequences >= LEAST_SEQUENCES[form], `${sequences} sequences are faster that way`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
-    [f.headNorm, "the heads of q and k are not normalised"],
-    [!f.qkvBias, "q, k and v have biases"],
-    [f.activation === "silu", "the gate's activation is no silu"],
     [s.bits === 4, `weights have ${s.bits} bits, not 4`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
