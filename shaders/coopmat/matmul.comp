@@ -1,7 +1,8 @@
 #version 460
 // coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w scales_biases-quantized in fragment order (coopmat_repack).
-// coopmat_gated: out (m, N / 2) = scale * silu(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in turns.
-// coopmat_qkv: the columns are heads of q, k and v, which are normalised, turned and cached (qkv_epilogue.glsl).
+// coopmat_gated: out (m, N / 2) = scale * activation(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in
+// turns.
+// coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are turned and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
 // A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
@@ -18,7 +19,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "coopmat.glsl"
 #ifdef QKV_EPILOGUE
-#define BUFFERS 11
+#define BUFFERS 12
 #define PUSH CoopmatQkvPush
 #else
 #define BUFFERS 5
@@ -46,8 +47,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { f
 #define EACH (DEEP / ALONG) // steps of a round that a subgroup takes
 #define EIGHTS (8 * DEEP)   // uvec4 of a row of x and a round
 #define X_LOADS (ROWS * EIGHTS / WORKERS)
-#define CODE_LOADS (BITS / 4) // uvec4 a lane, column block and step
-#define STRIDE (EIGHTS + 1)   // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
+#define CODE_LOADS (WEIGHT_BITS / 4) // uvec4 a lane, column block and step
+#define STRIDE (EIGHTS + 1)          // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
 #if defined(QKV_EPILOGUE) && ALONG == 1
 #define SUM_BLOCKS 2 // blocks of 16 rows whose sums go through shared memory at once
@@ -136,7 +137,7 @@ void use_w() {
 MATRIX_B weights(uint part, uint depth) {
     uvec2 pair = scales_biases[GROUP == 32 && depth >= 2 ? part * 2 + 1 : SCALES_BIASES(part)];
     f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
-#if BITS == 4
+#if WEIGHT_BITS == 4
     uint u = codes[part][depth];
     p[0] = low_nibbles(u);
     p[1] = high_nibbles(u);
@@ -207,31 +208,35 @@ vec4 shared_sum(uint row, uint quad) {
 }
 
 #ifdef GATED
-#define GATE(x, y) (pc.p.scale * (x / (1.0 + exp(-x)) * y))
-void gate() {
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
-            sums[i * 2][e] = GATE(sums[i * 2][e], sums[i * 2 + 1][e]);
-    }
-}
+#include "gated_epilogue.glsl"
 #endif
 
 #ifdef QKV_EPILOGUE
 #include "qkv_epilogue.glsl"
 #else
-MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
-    [[unroll]] for (uint e = 0; e < x.length(); e++)
-        x[e] = within_half(x[e]);
-    return MATRIX_SUM_F16(x);
+// Brings the sums that are stored within float16's range: one comparison for each of them where they are already.
+void keep_within_half() {
+    float most[4] = float[4](0.0, 0.0, 0.0, 0.0);
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i += 2 / WIDE) {
+        [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
+            most[e % 4] = larger(most[e % 4], abs(sums[i][e]));
+    }
+    [[branch]] if (exceeds_half(larger(larger(most[0], most[1]), larger(most[2], most[3])))) {
+        [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i += 2 / WIDE) {
+            [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
+                sums[i][e] = within_half(sums[i][e]);
+        }
+    }
 }
 
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
+    if (DTYPE_OUT == DTYPE_F16) keep_within_half();
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < WIDE; j++) {
             uint at = i * 16 * COLUMNS + column + j * 16;
             if (DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
-            else coopMatStore(half_sums(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            else coopMatStore(MATRIX_SUM_F16(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
         }
     }
 }
@@ -246,7 +251,7 @@ void store_shared(uint64_t rows, uint first_column) {
             if (row0 + row >= pc.p.m || column >= COLUMNS) continue;
 #ifdef GATED
             quad = quad / 4 * 8 + quad % 4;
-            vec4 x = shared_sum(r, quad), y = shared_sum(r, quad + 4), sum = GATE(x, y);
+            vec4 sum = gated(shared_sum(r, quad), shared_sum(r, quad + 4));
 #else
             vec4 sum = shared_sum(r, quad);
 #endif

@@ -1,6 +1,7 @@
 // What coopmat_qkv does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
-// Heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight, and turned half by half by the angles of rope_table. All go to
-// out (m, all heads) in float16, within its range; k and v also into the cache, and without KEEP there alone.
+// With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight;
+// they are turned half by half by the angles of rope_table. All go to out (m, all heads) in float16, within its range; k and v also into
+// the cache, and without KEEP there alone.
 //
 // m = batch * seq rows. Caches (batch, KV_HEADS, HEAD_DIM / BLOCK, capacity, BLOCK), from row start[0] on, clamped so that all fit; they may be
 // absent. 16 or 32 rows at a time go through shared memory; eight threads share a row, each has quad i of both halves of one head, twice.
@@ -15,9 +16,11 @@ layout(constant_id = 10) const uint DTYPE_KV = DTYPE_F16;
 layout(constant_id = 11) const uint BLOCK_KEYS = 128;
 layout(constant_id = 12) const uint BLOCK_VALUES = 128;
 layout(constant_id = 13) const uint KEEP = 1;
+layout(constant_id = 14) const uint HEAD_NORM = 1;
+layout(constant_id = 15) const uint QKV_BIAS = 0;
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
-const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10;
+const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11;
 
 // A row: its sequence, and its place in it.
 uvec2 place_of(uint row) {
@@ -28,7 +31,7 @@ uvec2 place_of(uint row) {
 // Where the thread works on the same quads of every row, what it needs of their head is loaded once.
 struct Quad {
     uint head, i;
-    vec4 weight_a, weight_b;
+    vec4 weight_a, weight_b, bias_a, bias_b;
 };
 
 bool is_query(uint head) { return head < HEADS; }
@@ -38,10 +41,15 @@ Quad quad_of(uint at) {
     Quad q;
     q.head = column0 / HEAD_DIM + at / QUADS;
     q.i = at % QUADS;
-    if (!is_value(q.head)) {
+    if (HEAD_NORM != 0 && !is_value(q.head)) {
         uint64_t weight = pc.address[is_query(q.head) ? Q_NORM : K_NORM];
         q.weight_a = load_quad(weight, q.i, DTYPE_WEIGHT);
         q.weight_b = load_quad(weight, QUADS + q.i, DTYPE_WEIGHT);
+    }
+    if (QKV_BIAS != 0) {
+        uint first = min(q.head, N / HEAD_DIM - 1) * 2 * QUADS; // heads beyond the end are padding
+        q.bias_a = load_quad(pc.address[BIAS], first + q.i, DTYPE_WEIGHT);
+        q.bias_b = load_quad(pc.address[BIAS], first + QUADS + q.i, DTYPE_WEIGHT);
     }
     return q;
 }
@@ -55,8 +63,12 @@ void append(uint64_t cache, uint block, uint heads_before, uint position, uint f
 void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 t, vec4 u, vec4 a, vec4 b) {
     bool value = is_value(q.head);
     if (!value) {
-        float factor = inversesqrt(squares / float(HEAD_DIM) + pc.p.eps);
-        vec4 c = vec4(t.xz, u.xz), s = vec4(t.yw, u.yw), x = a * factor * q.weight_a, y = b * factor * q.weight_b;
+        vec4 c = vec4(t.xz, u.xz), s = vec4(t.yw, u.yw), x = a, y = b;
+        if (HEAD_NORM != 0) {
+            float factor = inversesqrt(squares / float(HEAD_DIM) + pc.p.eps);
+            x = a * factor * q.weight_a;
+            y = b * factor * q.weight_b;
+        }
         a = x * c - y * s;
         b = y * c + x * s;
     }
@@ -98,16 +110,22 @@ void finish_heads() {
             uint r = min(round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8, 16 * SUM_BLOCKS - 1);
             bool inside = rows[round] < pc.p.m && round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8 < 16 * SUM_BLOCKS;
             vec4 a[2], b[2];
-            vec2 squares;
+            vec2 squares = vec2(0.0);
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 uint at = eighth + 8 * h, quad = at / QUADS * 2 * QUADS + at % QUADS;
                 a[h] = shared_sum(r, quad);
                 b[h] = shared_sum(r, quad + QUADS);
-                squares[h] = dot(a[h], a[h]) + dot(b[h], b[h]);
+                if (QKV_BIAS != 0) {
+                    a[h] += quads[h].bias_a;
+                    b[h] += quads[h].bias_b;
+                }
+                if (HEAD_NORM != 0) squares[h] = dot(a[h], a[h]) + dot(b[h], b[h]);
             }
-            if (QUADS == 16) squares = vec2(squares.x + squares.y);
-            [[unroll]] for (uint mask = 1; mask < 8 && mask < QUADS; mask *= 2)
-                squares += subgroupShuffleXor(squares, mask);
+            if (HEAD_NORM != 0) {
+                if (QUADS == 16) squares = vec2(squares.x + squares.y);
+                [[unroll]] for (uint mask = 1; mask < 8 && mask < QUADS; mask *= 2)
+                    squares += subgroupShuffleXor(squares, mask);
+            }
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 vec4 t = turns[round * 4 + h * 2], u = turns[round * 4 + h * 2 + 1];
                 if (inside && quads[h].head < N / HEAD_DIM)

@@ -3,6 +3,7 @@
 
 #define BUFFERS 5
 #include "decode.glsl"
+#include "layer.glsl"
 
 const uint STATE = 0u, O = 1u, O_SCALES_BIASES = 2u, KEYS = 3u, VALUES = 4u;
 

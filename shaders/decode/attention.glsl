@@ -1,5 +1,5 @@
 // The second phase of a layer: softmax of the scores, times the slice of the values, times the slice's columns of the output
-// projection, added to the residual with the residual before. Also brings the normalised new key to the cache.
+// projection, added to the residual with the residual before. Also brings the new key to the cache where it had to be normalised.
 //
 // Workgroup (key/value head, slice); a thread handles positions, two heads at a time, then 4 rows of the projection at a time.
 // Codes32 of the projection come transposed as load_columns() says, their scales and biases packed, [group][row].
@@ -123,16 +123,20 @@ float attention_pair(uint pair, uint now, out float key_scale) {
     while (!score_complete(Shared2(scores).v[one]) && !give_up(spins));
 #endif
     load_scores(scores, 0u, last, parts_of);
-    load_squares(pair, squares);
+    if (HEAD_NORM != 0u) load_squares(pair, squares);
 #ifdef POLL
     // What this dispatch wrote to the cache is not read from there.
     uint64_t new_value = state_new(LAYER) + gl_WorkGroupID.x * 64u + 32u;
     vec4 new_a = uintBitsToFloat(Shared4(new_value).v[0]), new_b = uintBitsToFloat(Shared4(new_value).v[1]);
     wait_scores(scores, 0u, now, parts_of);
-    wait_squares(pair, squares);
+    if (HEAD_NORM != 0u) wait_squares(pair, squares);
 #endif
-    key_scale = inverse_rms(squares.v[2]);
-    vec2 scale = vec2(inverse_rms(squares.v[0]), inverse_rms(squares.v[1])) * (pc.p.score_scale * 1.4426950408889634);
+    vec2 scale = vec2(pc.p.score_scale * 1.4426950408889634);
+    key_scale = 0.125; // of scores of the new key, which are none where heads are not normalised
+    if (HEAD_NORM != 0u) {
+        key_scale = inverse_rms(squares.v[2]);
+        scale *= vec2(inverse_rms(squares.v[0]), inverse_rms(squares.v[1]));
+    }
     vec2 most = vec2(LEAST), total = vec2(0);
     float o[16];
     [[unroll]] for (uint i = 0; i < 16u; i++)
@@ -245,7 +249,7 @@ void attention() {
     // This workgroup's part of the new key. Nothing may have to be waited for at the end of a dispatch.
     uint64_t new_key = state_new(LAYER) + (gl_WorkGroupID.x * 64u + (thread() & 7u) * 4u);
     uint key_bits;
-    IF_BARRIERS(key_bits = Shared1(new_key).v[0]);
+    IF_BARRIERS(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
     IF_BARRIERS(prefetch_attention(0u, now));
     vec4 rows[QUAD_ROUNDS];
     float key_scale;
@@ -270,10 +274,8 @@ void attention() {
         }
     }
     residual_add(state_after(LAYER), rows, carry);
-    IF_POLLING(key_bits = Shared1(new_key).v[0]);
-    if (thread() < 8u) {
-        uint block = (thread() >> 2) * (HEAD_DIM / 8u) + slice();
-        float key = uintBitsToFloat(key_bits) * key_scale;
-        store_float(CACHE(KEYS), ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + (thread() & 3u), DTYPE_KV, key);
+    IF_POLLING(if (HEAD_NORM != 0u) key_bits = Shared1(new_key).v[0]);
+    if (HEAD_NORM != 0u && thread() < 8u) {
+        store_key(CACHE(KEYS), thread() >> 2, now, thread() & 3u, uintBitsToFloat(key_bits) * key_scale);
     }
 }

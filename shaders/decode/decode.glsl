@@ -1,8 +1,8 @@
 // What the decode kernels share: one token through a whole decoder in three dispatches a layer.
 //
-//   qkv     norm, q, k and v of a slice of a head, rotary positions, the slice's part of every score
+//   qkv     norm, q, k and v of a slice of a head with their biases, rotary positions, the slice's part of every score
 //   attention  softmax, the slice of the values, its columns of the output projection
-//   mlp     norm, some gate and up rows, silu * up, their columns of the down projection
+//   mlp     norm, some gate and up rows, activation(gate) * up, their columns of the down projection
 //
 // A workgroup of qkv and attention is (key/value head, slice): 8 of its HEAD_DIM features. Its results are partial
 // sums that all workgroups add to accumulators with atomics, so no dispatch waits for another reduction: the residual stream of

@@ -10,7 +10,7 @@
 // barriers that stand elsewhere, which goes beyond Vulkan too: for devices that are known to count arrivals.
 
 #ifdef PREFETCH
-#define PREFETCH_THREADS_ID 14
+#define PREFETCH_THREADS_ID 17
 #endif
 #define BUFFERS 3
 #define POLL
@@ -19,9 +19,8 @@
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
 // Columns of the table.
-const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, Q_NORM = 5u, K_NORM = 6u, KEYS = 7u, VALUES = 8u, O = 9u,
-           O_SCALES_BIASES = 10u, MLP_NORM = 11u, GATE = 12u, UP = 13u, MLP_SCALES_BIASES = 14u, DOWN = 15u, DOWN_SCALES_BIASES = 16u,
-           COLUMNS = 17u;
+const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u, VALUES = 6u, O = 7u, O_SCALES_BIASES = 8u, GATE = 9u,
+           UP = 10u, MLP_SCALES_BIASES = 11u, DOWN = 12u, DOWN_SCALES_BIASES = 13u, COLUMNS = 14u;
 
 #define LAYER layer
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
@@ -29,6 +28,7 @@ const uint NORM = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, Q_NORM = 5
 uint layer;
 
 #include "decode.glsl"
+#include "layer.glsl"
 #include "rows.glsl"
 
 const uint MOST_LAYERS = 64u;

@@ -1,4 +1,4 @@
-// The third phase of a layer: y = x / rms(x) * w; h = silu(G y) * (U y) for some features; their columns of the down
+// The third phase of a layer: y = x / rms(x) * w; h = activation(G y) * (U y) for some features; their columns of the down
 // projection times h, added to the next layer's residual with the residual before. Also zeroes what the next layer adds to.
 //
 // A workgroup handles BLOCKS consecutive blocks of 8 features (the last ones may have fewer); 32 lanes make the gate and up
@@ -40,7 +40,7 @@ void mlp() {
     uint first = gl_WorkGroupID.x * BLOCKS;
     Pairs w = load_pairs(0u, lane());
     Rows rows;
-    load_norm(ADDRESS(MLP_NORM), rows);
+    load_norm(ADDRESS(NORMS) + AT_MLP_NORM, rows);
     IF_BARRIERS(load_residual(state_after(LAYER), rows));
     Codes32 codes[AHEAD];
     uvec4 scales_biases[AHEAD];
@@ -79,7 +79,7 @@ void mlp() {
         float up = lane_xor(x, 4u);
         uint block = TOGETHER * round + (lane() >> 3);
         bool there = block < BLOCKS && first + block < ALL_BLOCKS;
-        if ((lane() & 7u) == 0u && (lane() >> 3) < TOGETHER) hidden[block * 8u + warp()] = there ? x / (1.0 + exp(-x)) * up : 0.0;
+        if ((lane() & 7u) == 0u && (lane() >> 3) < TOGETHER) hidden[block * 8u + warp()] = there ? activation(x, ACTIVATION) * up : 0.0;
     }
     barrier();
 

@@ -1,11 +1,12 @@
 #version 460
 // The first phase of a layer, as qkv.glsl says.
 
-#define BUFFERS 10
+#define BUFFERS 8
 #include "decode.glsl"
+#include "layer.glsl"
 #include "rows.glsl"
 
-const uint STATE = 0u, NORM = 1u, Q = 2u, K = 3u, V = 4u, QKV_SCALES_BIASES = 5u, Q_NORM = 6u, K_NORM = 7u, KEYS = 8u, VALUES = 9u;
+const uint STATE = 0u, NORMS = 1u, Q = 2u, K = 3u, V = 4u, QKV_SCALES_BIASES = 5u, KEYS = 6u, VALUES = 7u;
 
 #include "qkv.glsl"
 

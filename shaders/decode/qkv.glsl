@@ -1,6 +1,7 @@
-// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y, q and k rotated by their position;
-// v goes to the cache, and the slice's part of q . k of every position to the scores. q and k are scaled by their own norm
-// weights here and by 1 / rms where their scores are read, which is later.
+// The first phase of a layer: y = x / rms(x) * w, and for a slice of a head q, k, v = W y + b, q and k rotated by their position;
+// v goes to the cache, and the slice's part of q . k of every position to the scores. Where heads are normalised, q and k are scaled
+// by their own norm weights here and by 1 / rms where their scores are read, which is later; elsewhere k goes to the cache too, and
+// scores count from that of the new key, as softmax allows: biases of keys, which may be large, cancel as far as rotation lets them.
 //
 // Workgroup (key/value head, slice). The slice of q and k is features 4s to 4s + 3 and their partners half a head further,
 // that of v is features 8s to 8s + 7. 32 lanes make 4 rows at a time: a task is half of the slice of one of HEADS + 2 heads,
@@ -16,21 +17,32 @@ shared vec4 slice_of[(HEADS + 1u) * 2u]; // firsts, then partners, of each query
 // Feature of row r of half a slice.
 uint feature_of(uint half_, uint r) { return (HEAD_DIM / 2u) * (r & 1u) + 4u * slice() + 2u * half_ + (r >> 1); }
 
+// Feature of row r of a task in its head.
+uint feature_of_task(uint task, uint r) {
+    uint half_ = task & 1u;
+    return task >> 1 <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
+}
+
+// Bias of this lane's row of a task: those of all heads of q, then of k, then of v.
+float load_bias(uint task) {
+    if (QKV_BIAS == 0u) return 0.0;
+    uint type = task >> 1, head = type < HEADS ? kv_head() * HEADS + type : type * KV_HEADS + kv_head();
+    return load_float(ADDRESS(NORMS) + AT_QKV_BIAS, head * HEAD_DIM + feature_of_task(task, lane() >> 3), DTYPE_W);
+}
+
 struct TaskWeights {
     Codes32 codes[4];
     uvec4 scales_biases;
 }; // four rows
 
 TaskWeights load_task(uint task, uint chunk) {
-    uint type = task >> 1, half_ = task & 1u;
+    uint type = task >> 1;
     uint64_t codes = ADDRESS((type < HEADS ? Q : type == HEADS ? K : V));
     uint head = type < HEADS ? kv_head() * HEADS + type : kv_head();
     uint at = min(chunk, CHUNKS - 1u);
     TaskWeights w;
-    [[unroll]] for (uint r = 0; r < 4u; r++) {
-        uint feature = type <= HEADS ? feature_of(half_, r) : 8u * slice() + 4u * half_ + r;
-        w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature) * CHUNKS + at);
-    }
+    [[unroll]] for (uint r = 0; r < 4u; r++)
+        w.codes[r] = load_codes(codes, (head * HEAD_DIM + feature_of_task(task, r)) * CHUNKS + at);
     w.scales_biases = Weights4(ADDRESS(QKV_SCALES_BIASES)).v[(gl_WorkGroupID.x * TASKS + task) * GROUPS + at * 32u / GROUP];
     return w;
 }
@@ -63,7 +75,7 @@ void qkv() {
     [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++)
         w[n] = load_task(min(warp() + n * WARPS, TASKS - 1u), lane());
     Rows rows;
-    load_norm(ADDRESS(NORM), rows);
+    load_norm(ADDRESS(NORMS), rows);
     IF_BARRIERS(load_residual(state_before(LAYER), rows));
     uint now = position();
     Keys keys;
@@ -73,7 +85,14 @@ void qkv() {
     uint r = lane() >> 3;
     uint feature = feature_of(warp() & 1u, r);
     vec2 rope_angle = F32x2s(state_rope_angles()).v[feature % (HEAD_DIM / 2u)];
-    float q_weight = load_float(ADDRESS(Q_NORM), feature, DTYPE_W), k_weight = load_float(ADDRESS(K_NORM), feature, DTYPE_W);
+    float q_weight = 1.0, k_weight = 1.0;
+    if (HEAD_NORM != 0u) {
+        q_weight = load_float(ADDRESS(NORMS) + AT_Q_NORM, feature, DTYPE_W);
+        k_weight = load_float(ADDRESS(NORMS) + AT_K_NORM, feature, DTYPE_W);
+    }
+    float bias[TASK_ROUNDS];
+    [[unroll]] for (uint n = 0; n < TASK_ROUNDS; n++)
+        bias[n] = load_bias(min(warp() + n * WARPS, TASKS - 1u));
 
 #ifdef POLL
     if (LAYER > 0u) clear_layer(LAYER - 1u, now); // while others are still adding
@@ -100,21 +119,29 @@ void qkv() {
             }
             if (round + 1u < CHUNK_ROUNDS) now_w = next;
         }
-        float x = lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale;
+        float x = lane_sum4(sums.x, sums.y, sums.z, sums.w);
+        x = QKV_BIAS != 0u ? fma(x, scale, bias[n]) : x * scale;
         uint type = task >> 1;
-        float square = fma(x, x, lane_xor(x * x, 8u));
-        square += lane_xor(square, 16u);
-        if (there && type <= HEADS && lane() == 0u)
-            accumulator_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type,
-                            accumulator_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
-        float y = x * (type < HEADS ? q_weight : k_weight);
+        float y = x;
+        if (HEAD_NORM != 0u) {
+            float square = fma(x, x, lane_xor(x * x, 8u));
+            square += lane_xor(square, 16u);
+            if (there && type <= HEADS && lane() == 0u)
+                accumulator_add(state_squares(LAYER), kv_head() * (HEADS + 1u) + type,
+                                accumulator_of(square * (SQUARE_STEPS / float(HEAD_DIM))));
+            y *= type < HEADS ? q_weight : k_weight;
+        } else note_lost(x);
         float partner = lane_xor(y, 8u);
         y = fma(y, rope_angle.x, partner * ((r & 1u) != 0u ? rope_angle.y : -rope_angle.y));
+        if (HEAD_NORM == 0u && type == HEADS) y = rounded_as(y, DTYPE_KV); // as other keys are that it is compared with
         if (there && (lane() & 7u) == 0u) {
             if (type <= HEADS) {
                 uint partner_ = r & 1u, at = 2u * (task & 1u) + (r >> 1);
                 slice_of[2u * type + partner_][at] = y;
-                if (type == HEADS) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
+                if (type == HEADS) {
+                    if (HEAD_NORM != 0u) Shared1(state_new(LAYER)).v[gl_WorkGroupID.x * 16u + 4u * partner_ + at] = floatBitsToUint(y);
+                    else store_key(CACHE(KEYS), partner_, now, at, y);
+                }
             } else {
                 uint at = 4u * (task & 1u) + r;
                 store_float(CACHE(VALUES), (gl_WorkGroupID.x * pc.p.capacity + now) * 8u + at, DTYPE_KV, x);
@@ -126,8 +153,9 @@ void qkv() {
     }
     barrier();
 
-    // Scores. The new key is not in the cache yet and not normalised: an eighth of it keeps within the range.
-    vec4 key_first = slice_of[2u * HEADS] * 0.125, key_partner = slice_of[2u * HEADS + 1u] * 0.125;
+    // Scores. The new key is not in the cache yet. Where it is not normalised either, an eighth of it keeps within the range.
+    float part = HEAD_NORM != 0u ? 0.125 : 1.0;
+    vec4 key_first = slice_of[2u * HEADS] * part, key_partner = slice_of[2u * HEADS + 1u] * part;
     for (uint round = 0; round < ROUNDS && round * UNROLL * THREADS <= now; round++) {
         Keys next;
         bool more = round + 1u < ROUNDS && (round + 1u) * UNROLL * THREADS <= now;
@@ -140,6 +168,10 @@ void qkv() {
             if (p == now) {
                 first = key_first;
                 partner = key_partner;
+            }
+            if (HEAD_NORM == 0u) {
+                first -= key_first;
+                partner -= key_partner;
             }
             [[unroll]] for (uint pair = 0; pair < PAIRS; pair++) {
                 vec2 s = vec2(0);

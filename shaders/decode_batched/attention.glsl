@@ -1,4 +1,4 @@
-// Attention of a sequence over a key/value head. The unit's q and k are normalised and rotated first; then each warp takes blocks of 16
+// Attention of a sequence over a key/value head. The unit's q and k are rotated first, and normalised before that with HEAD_NORM; then each warp takes blocks of 16
 // positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and the warps meet at the end.
 //
 // Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights: what leaves one
@@ -91,9 +91,12 @@ vec4 norm_four(uint64_t norm, uint four) {
 
 void load_rotation(uint four, inout Rotation t) {
     uint feature = four % FOURS;
-    uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm(), rope_angles = in_state(AT_ROPE_ANGLES + attention_sequence * HEAD_DIM * 4u);
-    t.weight = norm_four(norm, feature);
-    t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
+    uint64_t rope_angles = in_state(AT_ROPE_ANGLES + attention_sequence * HEAD_DIM * 4u);
+    if (HEAD_NORM != 0u) {
+        uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm();
+        t.weight = norm_four(norm, feature);
+        t.partner_weight = norm_four(norm, (feature + FOURS / 2u) % FOURS);
+    }
     [[unroll]] for (uint i = 0; i < 2u; i++)
         t.rope_angles[i] = uintBitsToFloat(Weights4(rope_angles).v[feature % (FOURS / 2u) * 2u + i]);
 }
@@ -111,10 +114,10 @@ void take_fresh() {
             words = Shared4(in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
         } while (keep_spinning(is_fresh(words, tag_of_layer(), ONE_BIT), spins));
         vec4 x = uintBitsToFloat(words);
-        float square = four_sum(dot(x, x));
+        float square = HEAD_NORM != 0u ? four_sum(dot(x, x)) : 0.0;
         if (four < RAW) {
             raw[four] = x;
-            if ((four & 3u) == 0u) raw_squares[four / 4u] = square;
+            if (HEAD_NORM != 0u && (four & 3u) == 0u) raw_squares[four / 4u] = square;
         } else {
             own_value[four - RAW] = uvec2(cached(x.xy), cached(x.zw));
         }
@@ -124,14 +127,21 @@ void take_fresh() {
         uint four = thread() + i * THREADS;
         if (four >= RAW) continue;
         uint type = four / FOURS, feature = four % FOURS;
-        float square = 0.0;
-        [[unroll]] for (uint j = 0; j < FOURS / 4u; j++)
-            square += raw_squares[type * (FOURS / 4u) + j];
         bool second = feature >= FOURS / 2u;
-        vec4 x = raw[four] * turn[i].weight, y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS] * turn[i].partner_weight;
+        vec4 x = raw[four], y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS];
+        if (HEAD_NORM != 0u) {
+            x *= turn[i].weight;
+            y *= turn[i].partner_weight;
+        }
         vec4 cosine = vec4(turn[i].rope_angles[0].xz, turn[i].rope_angles[1].xz),
              sine = vec4(turn[i].rope_angles[0].yw, turn[i].rope_angles[1].yw);
-        x = (x * cosine + y * (second ? sine : -sine)) * inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
+        x = x * cosine + y * (second ? sine : -sine);
+        if (HEAD_NORM != 0u) {
+            float square = 0.0;
+            [[unroll]] for (uint j = 0; j < FOURS / 4u; j++)
+                square += raw_squares[type * (FOURS / 4u) + j];
+            x *= inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
+        } else x = within_half(x);
         rotated[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
     }
     barrier();

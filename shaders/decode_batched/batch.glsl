@@ -1,10 +1,10 @@
 // What the kernels of several sequences share: a token of each of 2 to 16 sequences through a whole decoder, in rows of matrices,
 // so that weights are read once for all of them. A layer has five phases, and every sum is made by one workgroup:
 //
-//   qkv      norm, columns of q, k and v
-//   attention   norms and rope angles of a sequence's heads that share a key/value head, softmax, values
+//   qkv      norm, columns of q, k and v with their biases
+//   attention   norms, if any, and rope angles of a sequence's heads that share a key/value head, softmax, values
 //   o        columns of the output projection, added to the residual
-//   gate_up  norm, columns of gate and up, silu * up
+//   gate_up  norm, columns of gate and up, activation(gate) * up
 //   down     columns of the down projection, added to the residual
 //
 // Numbers are those of a prompt (coopmat/matmul.comp): activations and dequantized weights in float16, sums and the residual in

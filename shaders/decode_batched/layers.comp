@@ -12,11 +12,14 @@
 #include "batch.glsl"
 
 layout(constant_id = 10) const uint PHASES = 31u;
-layout(constant_id = 11) const uint ROUNDS = 0u; // 1: a warp has no more than one block of 16 positions
+layout(constant_id = 11) const uint ROUNDS = 0u;     // 1: a warp has no more than one block of 16 positions
+layout(constant_id = 12) const uint HEAD_NORM = 1u;  // whether heads of q and k are normalised
+layout(constant_id = 13) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
+layout(constant_id = 14) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
 
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
-// Columns of the table; all norm weights of a layer lie one behind the other.
+// Columns of the table; all norm weights and biases of a layer lie one behind the other.
 const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u, O = 5u, O_SCALES_BIASES = 6u, GATE_UP = 7u,
            GATE_UP_SCALES_BIASES = 8u, DOWN = 9u, DOWN_SCALES_BIASES = 10u, COLUMNS = 11u;
 
@@ -31,7 +34,9 @@ const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
 uint64_t mlp_norm() { return ADDRESS(NORMS) + HIDDEN * WEIGHT_BYTES; }
 uint64_t q_norm() { return ADDRESS(NORMS) + 2u * HIDDEN * WEIGHT_BYTES; }
 uint64_t k_norm() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_DIM) * WEIGHT_BYTES; }
+uint64_t qkv_bias() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_NORM * 2u * HEAD_DIM) * WEIGHT_BYTES; }
 
+#include "include/activation.glsl"
 #include "matmul.glsl"
 #include "normed.glsl"
 #include "attention.glsl"

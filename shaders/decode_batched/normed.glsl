@@ -1,5 +1,5 @@
-// Products with the normalised residual, y = x / rms(x) * w in float16: columns of q, k and v; gate and up, as h = silu(g) * u / 16
-// within the range of float16. A unit is two blocks of 16 columns, gate and up interleaved.
+// Products with the normalised residual, y = x / rms(x) * w in float16: columns of q, k and v with their biases; gate and up, as
+// h = activation(g) * u / 16 within the range of float16. A unit is two blocks of 16 columns, gate and up interleaved.
 
 const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
 
@@ -78,10 +78,22 @@ void multiply_unit(inout Unit u, inout SUM sums[2]) {
     }
 }
 
-void finish_qkv(uint unit, uint rows) {
-    uint at = thread() & 63u, place = thread() >> 6, row = row_of_pair(rows, at), column = (2u * unit + place) * 16u + column_of_pair(at);
+// The first of the two columns whose sums this thread finishes.
+uint qkv_column(uint unit) { return (2u * unit + (thread() >> 6)) * 16u + column_of_pair(thread() & 63u); }
+
+// Their biases, which are asked for before the sums are there.
+uvec2 load_bias(uint unit) {
+    if (QKV_BIAS == 0u) return uvec2(0);
+    uint pair = min(qkv_column(unit), QKV_COLUMNS - 2u) / 2u;
+    return DTYPE_W == DTYPE_F32 ? Weights2(qkv_bias()).v[pair] : uvec2(Weights1(qkv_bias()).v[pair], 0u);
+}
+
+void finish_qkv(uint unit, uint rows, uvec2 bias) {
+    uint at = thread() & 63u, place = thread() >> 6, row = row_of_pair(rows, at), column = qkv_column(unit);
     if (place > 1u || row >= SEQUENCES || column >= QKV_COLUMNS) return;
-    uvec2 words = floatBitsToUint(sum_of_warps(place, at));
+    vec2 sums = sum_of_warps(place, at);
+    if (QKV_BIAS != 0u) sums += norm_value(bias);
+    uvec2 words = floatBitsToUint(sums);
     Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] =
         uvec2(tagged(words.x, tag_of_layer(), ONE_BIT), tagged(words.y, tag_of_layer(), ONE_BIT));
 }
@@ -90,7 +102,7 @@ void finish_gate_up(uint unit, uint rows) {
     uint at = thread();
     if (at > 63u || row_of_pair(rows, at) >= SEQUENCES) return;
     vec2 gate = sum_of_warps(0u, at), up = sum_of_warps(1u, at);
-    vec2 h = within_half(gate / (1.0 + exp(-gate)) * up * (1.0 / GATE_SCALE));
+    vec2 h = within_half(vec2(activation(gate.x, ACTIVATION), activation(gate.y, ACTIVATION)) * up * (1.0 / GATE_SCALE));
     Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = tagged(half_pair(h), tag_of_layer(), ONE_BIT);
 }
 
@@ -105,6 +117,8 @@ void normed_product(uint64_t norm, uint64_t codes, uint64_t scales_biases, uint 
     normalise(n, mark_of_residual(gated ? 1u : 0u));
     [[dont_unroll]] for (uint unit = first; unit < units; unit += gl_NumWorkGroups.x) {
         SUM sums[2];
+        uvec2 bias = uvec2(0);
+        if (!gated) bias = load_bias(unit);
         multiply_unit(u, sums);
         [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
             u.w[i] = ahead.w[i];
@@ -114,7 +128,7 @@ void normed_product(uint64_t norm, uint64_t codes, uint64_t scales_biases, uint 
             share(1u, rows, sums[1]);
             barrier();
             if (gated) finish_gate_up(unit, rows);
-            else finish_qkv(unit, rows);
+            else finish_qkv(unit, rows, bias);
             barrier(); // the sums were read
         }
     }

@@ -3,6 +3,7 @@
  * tests are ignored by name.
  */
 
+import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
@@ -10,7 +11,7 @@ import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { interleave, quantized, repack, type Weights } from "../support/quantized_fragments.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { assertClose, pack, unpack } from "../support/kernel_values.ts";
-import { generator } from "../support/oracle.ts";
+import { erf, generator } from "../support/oracle.ts";
 
 const next = generator(12);
 const random = (n: number, scale = 1): number[] => Array.from({ length: n }, () => (next() * 2 - 1) * scale);
@@ -117,6 +118,77 @@ for (const row of PRODUCTS) {
   }, needs);
 }
 
+/** Numbers in float16 that a row of x may hold one of, and what then becomes of the row. */
+const LOST: readonly (readonly [row: number, x: number])[] = [[3, NaN], [40, Infinity], [66, -Infinity]];
+/** A row whose results are beyond float16. */
+const BEYOND = 100;
+
+/** x (m, k) of float16 with rows that are lost, and one beyond its range. */
+function withLost(m: number, k: number): number[] {
+  const x = random(m * k);
+  for (let t = 0; t < k; t++) if (BEYOND < m) x[BEYOND * k + t] *= 60000;
+  for (const [row, value] of LOST) if (row < m) x[row * k + 7] = value;
+  return unpack(float16, pack(float16, x));
+}
+
+/** Compares rows (m, n) that withLost() gave; `expected` is beyond the range of float16 where the results were. */
+function assertLost(found: readonly number[], expected: Float64Array, n: number, limit: number, what: string): void {
+  const lost = new Set(LOST.map(([row]) => row));
+  const [rows, rest] = [found, expected].map((values) => {
+    const at = Array.from(values, (value, i) => [value, Math.floor(i / n)]);
+    return at.filter(([, row]) => !lost.has(row));
+  });
+  for (const row of lost) {
+    const values = found.slice(row * n, (row + 1) * n);
+    assert(values.every(Number.isNaN), `${what}: row ${row} is not all NaN: ${values}`);
+  }
+  const clamped = rest.map(([v]) => Math.min(65504, Math.max(-65504, v)));
+  assertEquals(clamped.some((v) => Math.abs(v) === 65504), found.length / n > BEYOND, what);
+  // Those beyond would drown the others.
+  for (const beyond of [true, false]) {
+    const of = (values: readonly number[]): number[] => values.filter((_, i) => rest[i][1] === BEYOND === beyond);
+    const [actual, wanted] = [of(rows.map(([v]) => v)), of(clamped)];
+    if (wanted.length > 0) assertClose(actual, wanted, limit, `${what}, ${beyond ? "the row beyond" : "other rows"}`);
+  }
+}
+
+for (const row of PRODUCTS) {
+  kernelTest(`${row.kernel}() keeps float16 results within its range, and NaN and infinities as NaN`, (backend) => {
+    // Whole tiles, edges of rows and of columns: each stores in its own way.
+    for (const [m, n] of [[128, 128], [128, 256], [127, 128], [70, 256], [128, 200]]) {
+      const k = 128;
+      const w = quantized(n, k, row.bits, 64);
+      const x = withLost(m, k);
+      const out = pack(float16, new Array(m * n).fill(0));
+      runKernel(backend, row.kernel, {
+        spec: { THREADS: 128, N: n, K: k, GROUP: 64, SCALED: 0, DTYPE_OUT: float16.code },
+        push: { m, scale: 1 },
+        buffers: { x: pack(float16, x), ...repack(backend, w, matrixMap(backend).weights!, float16), out },
+        grid: [Math.ceil(m / row.rows), Math.ceil(n / 128), 1],
+      });
+      const expected = Float64Array.from({ length: m * n }, (_, at) => dot(x, w, k, Math.floor(at / n), at % n));
+      assertLost(unpack(float16, out), expected, n, 2e-6, `${row.kernel} of ${m} rows, ${n} columns`);
+    }
+  }, ["coopmat_map", row.kernel]);
+}
+
+/** Row i of x (m, k) times column j. */
+function dot(x: readonly number[], w: Weights, k: number, i: number, j: number): number {
+  let sum = 0;
+  for (let t = 0; t < k; t++) {
+    const g = Math.floor((j * k + t) / w.group);
+    sum += x[i * k + t] * (w.scales[g] * w.codes[j * k + t] + w.biases[g]);
+  }
+  return sum;
+}
+
+/** Activations of a gate in the order of their codes in shaders/include/activation.glsl. */
+const ACTIVATIONS: readonly ((x: number) => number)[] = [
+  (x) => x / (1 + Math.exp(-x)),
+  (x) => x / 2 * (1 + erf(x / Math.SQRT2)),
+  (x) => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+];
+
 interface GatedCase {
   readonly m: number;
   readonly n: number;
@@ -126,13 +198,16 @@ interface GatedCase {
   readonly scale?: number;
   /** Size of x. */
   readonly size?: number;
+  readonly activation?: number;
+  /** Whether x has rows that are lost, and one whose results are beyond float16. */
+  readonly lost?: boolean;
 }
 
 function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
-  const { m, n, k, group, scale = 1 / 16, size = 1 } = c;
+  const { m, n, k, group, scale = 1 / 16, size = 1, activation = 0, lost = false } = c;
   const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
   const { codes, scales_biases } = interleave(backend, gate, up, matrixMap(backend).weights!);
-  const x = unpack(float16, pack(float16, random(m * k, size)));
+  const x = lost ? withLost(m, k) : unpack(float16, pack(float16, random(m * k, size)));
   const out = pack(float16, new Array(m * n).fill(0));
   runKernel(backend, kernel, {
     spec: {
@@ -142,25 +217,20 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
       GROUP: group,
       SCALED: 0,
       DTYPE_OUT: float16.code,
+      ACTIVATION: activation,
     },
     push: { m, scale },
     buffers: { x: pack(float16, x), codes, scales_biases, out },
     grid: [Math.ceil(m / rows), Math.ceil(2 * n / 128), 1],
   });
-  const dot = (w: Weights, i: number, j: number): number => {
-    let sum = 0;
-    for (let t = 0; t < k; t++) {
-      const g = Math.floor((j * k + t) / group);
-      sum += x[i * k + t] * (w.scales[g] * w.codes[j * k + t] + w.biases[g]);
-    }
-    return sum;
-  };
   const expected = Float64Array.from({ length: m * n }, (_, at) => {
     const [i, j] = [Math.floor(at / n), at % n];
-    const g = dot(gate, i, j);
-    return Math.min(65504, Math.max(-65504, g / (1 + Math.exp(-g)) * dot(up, i, j) * scale));
+    return ACTIVATIONS[activation](dot(x, gate, k, i, j)) * dot(x, up, k, i, j) * scale;
   });
-  assertClose(unpack(float16, out), expected, 5e-6, `${kernel} ${JSON.stringify(c)}`);
+  const what = `${kernel} ${JSON.stringify(c)}`;
+  if (lost) return assertLost(unpack(float16, out), expected, n, 5e-6, what);
+  const clamped = expected.map((v) => Math.min(65504, Math.max(-65504, v)));
+  assertClose(unpack(float16, out), clamped, 5e-6, what);
 }
 
 for (const { kernel: product, rows, bits } of PRODUCTS) {
@@ -169,6 +239,22 @@ for (const { kernel: product, rows, bits } of PRODUCTS) {
     for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64 });
     for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
     gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
-    gated(backend, { kernel, rows, bits }, { m: 40, n: 64, k: 128, group: 64, size: 1000 });
+    for (const m of [40, 128]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64, size: 1000 });
+  }, ["coopmat_map", kernel]);
+  kernelTest(`${kernel}() takes every activation`, (backend) => {
+    for (const activation of ACTIVATIONS.keys()) {
+      for (const m of [37, 128]) {
+        for (const size of [0.1, 1, 30]) {
+          gated(backend, { kernel, rows, bits }, { m, n: 64, k: 64, group: 64, scale: 1, size, activation });
+        }
+      }
+    }
+  }, ["coopmat_map", kernel]);
+  kernelTest(`${kernel}() keeps results within float16, and NaN and infinities as NaN`, (backend) => {
+    for (const activation of ACTIVATIONS.keys()) {
+      for (const m of [127, 128]) {
+        gated(backend, { kernel, rows, bits }, { m, n: 64, k: 64, group: 64, scale: 1, lost: true, activation });
+      }
+    }
   }, ["coopmat_map", kernel]);
 }

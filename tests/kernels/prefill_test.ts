@@ -93,6 +93,42 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
   }
 }, ["add_norm"]);
 
+kernelTest("add_norm() keeps rows within float16, and NaN and infinities as NaN", (backend) => {
+  const [rows, cols] = [5, 72];
+  const run = (x: Float32Array, weight: Float32Array): number[] => {
+    const out = pack(float16, new Array(rows * cols).fill(0));
+    runKernel(backend, "add_norm", {
+      spec: {
+        THREADS: 64,
+        COLS: cols,
+        DTYPE_X: float32.code,
+        DTYPE_PARTS: float32.code,
+        DTYPE_WEIGHT: float32.code,
+        DTYPE_TOTAL: float32.code,
+        DTYPE_OUT: float16.code,
+      },
+      push: { rows, splits: 0, scale: 1, eps: 1e-3 },
+      buffers: { x, weight, out },
+      grid: rows,
+    });
+    return unpack(float16, out);
+  };
+  const x = Float32Array.from(random(rows * cols));
+  const weight = Float32Array.from(random(cols));
+  const before = run(x, weight);
+  // A weight beyond the range is no number's neighbour's matter, in none of the places of a four.
+  for (let place = 0; place < 4; place++) {
+    for (const [value, kept] of [[1e9, undefined], [-1e9, undefined], [NaN, NaN], [Infinity, NaN]] as const) {
+      const at = 20 + place;
+      const found = run(x, weight.with(at, value));
+      const expected = before.map((v, i) => i % cols !== at ? v : kept ?? (Math.sign(x[i]) * Math.sign(value) * 65504));
+      assertEquals(found, expected, `${value} at place ${place}`);
+    }
+  }
+  const lost = run(x.with(2 * cols + 9, NaN), weight);
+  assertEquals(lost, before.map((v, i) => Math.floor(i / cols) === 2 ? NaN : v), "a row that holds NaN");
+}, ["add_norm"]);
+
 // ---- rope_table -------------------------------------------------------------------------------------------------------
 
 kernelTest("rope_table() holds the turns of every position", (backend) => {

@@ -1,6 +1,6 @@
 /**
- * q, k and v as one product whose heads are normalised, turned and cached, against float64 loops. Needs cooperative matrices; on a
- * device without them these tests are ignored by name.
+ * q, k and v as one product whose heads get their biases and norms, are turned and cached, against float64 loops. Needs cooperative
+ * matrices; on a device without them these tests are ignored by name.
  */
 
 import { assertEquals } from "@std/assert";
@@ -31,14 +31,20 @@ interface HeadsCase {
   readonly kv?: Dtype;
   readonly weight?: Dtype;
   readonly keep?: boolean;
+  /** Whether heads of q and k are normalised; they are unless said otherwise. */
+  readonly norm?: boolean;
+  /** Size of the biases; without it there are none. */
+  readonly bias?: number;
   /** Size of x. */
   readonly size?: number;
+  /** Whether results reach the limits of float16. */
+  readonly beyond?: boolean;
 }
 
 function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: number, c: HeadsCase): void {
   const { batch = 1, seq, heads, kvHeads, dim, depth = 64, group = 32, start = 0, capacity = seq + start } = c;
   const { kv = float16, weight: wType = float32, blocks: [keyBlock, valueBlock] = [dim, dim], keep = true } = c;
-  const { size = 1 } = c;
+  const { norm = true, bias: biasSize = 0, size = 1, beyond = false } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, kv: kv.name, weight: wType.name })}`;
   const [rows, all, eps] = [batch * seq, heads + 2 * kvHeads, 1e-5];
   const n = all * dim;
@@ -46,6 +52,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
   const x = values(float16, rows * depth, size);
   const [qNorm, kNorm] = [0, 1].map(() => values(wType, dim, 2));
+  const bias = values(wType, n, biasSize);
   const angles = random(seq * dim / 2, 3);
   const before = values(kv, batch * kvHeads * dim * capacity);
   const [keys, cached] = [0, 1].map(() => pack(kv, before));
@@ -67,6 +74,8 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
         BLOCK_KEYS: keyBlock,
         BLOCK_VALUES: valueBlock,
         KEEP: keep ? 1 : 0,
+        HEAD_NORM: norm ? 1 : 0,
+        QKV_BIAS: biasSize > 0 ? 1 : 0,
       },
       push: { m: rows, seq, capacity, eps },
       buffers: {
@@ -74,8 +83,9 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
         codes,
         scales_biases,
         table: Float32Array.from(angles.flatMap((a) => [Math.cos(a), Math.sin(a)])),
-        ...(heads > 0 ? { q_norm: pack(wType, qNorm) } : {}),
-        k_norm: pack(wType, kNorm),
+        ...(norm && heads > 0 ? { q_norm: pack(wType, qNorm) } : {}),
+        ...(norm ? { k_norm: pack(wType, kNorm) } : {}),
+        ...(biasSize > 0 ? { bias: pack(wType, bias) } : {}),
         ...buffers,
       },
       grid: [Math.ceil(rows / rowsEach), Math.ceil(n / 128), 1],
@@ -85,6 +95,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const sums = new Float64Array(rows * n);
   for (let j = 0; j < n; j++) {
     for (let i = 0; i < rows; i++) {
+      sums[i * n + j] = bias[j];
       for (let t = 0; t < depth; t++) {
         const g = Math.floor((j * depth + t) / group);
         sums[i * n + j] += x[i * depth + t] * (w.scales[g] * w.codes[j * depth + t] + w.biases[g]);
@@ -95,7 +106,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
     const from = [...sums.subarray((row * all + h) * dim, (row * all + h + 1) * dim)];
     if (h >= heads + kvHeads) return from;
     const factor = 1 / Math.sqrt(from.reduce((sum, v) => sum + v * v, 0) / dim + eps);
-    const normed = from.map((v, i) => v * factor * (h < heads ? qNorm : kNorm)[i]);
+    const normed = norm ? from.map((v, i) => v * factor * (h < heads ? qNorm : kNorm)[i]) : from;
     const half = dim / 2;
     return normed.map((v, i) => {
       const [cos, sin] = [Math.cos, Math.sin].map((f) => f(angles[row % seq * half + i % half]));
@@ -119,6 +130,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
       });
     }
   }
+  assertEquals(expected.some((v) => Math.abs(v) === 65504), beyond, `the limits of float16 in ${what}`);
   assertClose(unpack(float16, out), expected, 2e-6, `rows of ${what}`);
   const limit = kv === bfloat16 ? 2e-5 : 2e-6;
   assertClose(unpack(kv, keys), expectedKeys, limit, `keys of ${what}`);
@@ -126,6 +138,53 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const again = out.slice().fill(0);
   run({ out: again });
   if (keep) assertEquals(again, out, "the same without a cache");
+}
+
+/** Rows of x that hold NaN or an infinity give NaN in all features, other rows are as they were. */
+function lostNumbers(backend: Backend, kernel: KernelName, rowsEach: number, bits: number): void {
+  const [seq, dim, depth, group] = [70, 64, 64, 32];
+  const n = 3 * dim;
+  const w = quantized(n, depth, bits, group);
+  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const x = values(float16, seq * depth);
+  const product = (x: readonly number[]): Float32Array => {
+    const out = pack(float16, new Array(seq * n).fill(0.5));
+    runKernel(backend, kernel, {
+      spec: {
+        THREADS: rowsEach < 64 ? 256 : 128,
+        N: n,
+        K: depth,
+        GROUP: group,
+        SCALED: 0,
+        DTYPE_OUT: float16.code,
+        HEADS: 1,
+        KV_HEADS: 1,
+        HEAD_DIM: dim,
+        DTYPE_WEIGHT: float32.code,
+        DTYPE_KV: float16.code,
+        BLOCK_KEYS: dim,
+        BLOCK_VALUES: dim,
+        KEEP: 1,
+        HEAD_NORM: 0,
+        QKV_BIAS: 0,
+      },
+      push: { m: seq, seq, capacity: seq, eps: 1e-5 },
+      buffers: {
+        x: pack(float16, x),
+        codes,
+        scales_biases,
+        table: Float32Array.from({ length: seq * dim }, (_, i) => 1 - i % 2), // no turn
+        out,
+      },
+      grid: [Math.ceil(seq / rowsEach), Math.ceil(n / 128), 1],
+    });
+    return Float32Array.from(unpack(float16, out));
+  };
+  const before = product(x);
+  const lost = new Map([[3, NaN], [40, Infinity], [66, -Infinity]]);
+  const after = product(x.map((v, at) => at % depth === 5 ? lost.get(Math.floor(at / depth)) ?? v : v));
+  const expected = before.map((v, at) => lost.has(Math.floor(at / n)) ? NaN : v);
+  assertEquals(after, expected, `${kernel} of rows that hold NaN or an infinity`);
 }
 
 for (const bits of [4, 8]) {
@@ -156,6 +215,26 @@ for (const bits of [4, 8]) {
       run(backend, { batch: 3, seq: 21, heads: 2, kvHeads: 1, dim: 64, kv: float32, weight: bfloat16 });
       run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, capacity: 22, start: 9, weight: float16 }); // clamped
       run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, depth: 448, group: 64, keep: false });
+    }, needs);
+    kernelTest(`${kernel}() takes heads with and without norms and biases`, (backend) => {
+      for (const dim of [16, 32, 64, 128]) {
+        for (const { norm, bias } of [{ norm: false }, { norm: false, bias: 3 }, { norm: true, bias: 3 }]) {
+          run(backend, { seq: 37, heads: 3, kvHeads: 1, dim, norm, bias, blocks: [4, 8], capacity: 64, start: 9 });
+          run(backend, { seq: 20, heads: 0, kvHeads: 3, dim, norm, bias, blocks: [4, 8], keep: false });
+        }
+      }
+      // Fourteen query heads of two key heads over 896 features, as Qwen2.5 of half a billion parameters has them.
+      const qwen = { heads: 14, kvHeads: 2, dim: 64, depth: 896, group: 64, norm: false, bias: 20 };
+      run(backend, { ...qwen, seq: 33, blocks: [4, 8], capacity: 128, start: 50, weight: bfloat16 });
+      run(backend, { batch: 2, seq: 18, heads: 4, kvHeads: 2, dim: 128, norm: false, bias: 1, weight: float16 });
+    }, needs);
+    kernelTest(`${kernel}() keeps rows within float16, and NaN and infinities as NaN`, (backend) => {
+      // Large queries and keys, where nothing normalises them, and values; a cache in float32 holds all of them.
+      const large = { seq: 40, heads: 2, kvHeads: 2, dim: 64, kv: float32, size: 60000, beyond: true };
+      run(backend, { ...large, norm: false });
+      run(backend, { ...large, norm: false, bias: 60000, weight: bfloat16 });
+      run(backend, large); // values alone
+      lostNumbers(backend, kernel, rows, bits);
     }, needs);
   }
 }

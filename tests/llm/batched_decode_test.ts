@@ -95,6 +95,20 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     capacity: 4000,
     positions: [3998, 1536, 2047, 5],
   },
+  "four of a Llama with gelu, seven heads a key head": {
+    shape: { ...shapeOf(128, 128, 7, 1, 64), family: "llama", config: { hidden_act: "gelu" } },
+    groupSize: 32,
+    dtype: bfloat16,
+    capacity: 300,
+    positions: [260, 17, 0, 298],
+  },
+  "nine of a Qwen2.5 of two layers with tanh gelu": {
+    shape: { ...shapeOf(128, 64, 4, 2, 16), layers: 2, family: "qwen2", config: { hidden_act: "gelu_pytorch_tanh" } },
+    groupSize: 32,
+    dtype: float32,
+    capacity: 40,
+    positions: Array.from({ length: 9 }, (_, i) => i * 5 % 39),
+  },
   "eight of many features": {
     shape: shapeOf(2048, 768, 16, 8, 128),
     groupSize: 128,

@@ -4,7 +4,7 @@
  * right. On software devices the regions are off by default, so they are switched on here.
  */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
@@ -12,9 +12,11 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { decodeStep } from "../../src/llm/decode_state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
+import { MegakernelFailure } from "../../src/graph/error.ts";
 import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } from "../support/sampling_states.ts";
+import { type Architecture, modelOf, named } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
@@ -139,6 +141,43 @@ const SETTINGS: readonly ChoosingSettings[] = [
   { logprobs: 20 },
   { temp: 1, logprobs: 0 },
   { temp: 0.6, topK: 20, topP: 0.95, repetitionPenalty: 1.3, logprobs: 3 },
+];
+
+/** Like Qwen2.5. */
+const BIASED: Architecture = { qkNorm: false, qkvBias: true, activation: "silu" };
+const SMALL = { hidden: 128, intermediate: 192, layers: 2, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab: 4099 };
+/** Architectures of small models: what sets them apart, sizes, a format, positions before the first token, and how many forms. */
+const ARCHITECTURES: readonly (readonly [Architecture, ModelShape, ModelFormat, number, number])[] = [
+  [BIASED, SMALL, { groupSize: 64 }, 5, 3],
+  [
+    { qkNorm: false, qkvBias: false, activation: "gelu" },
+    { ...SMALL, kvHeads: 2, headDim: 32 },
+    { groupSize: 32, dtype: "F16" },
+    5,
+    2,
+  ],
+  [
+    { qkNorm: false, qkvBias: true, activation: "geluTanh" },
+    { ...SMALL, heads: 7, headDim: 32, hidden: 256 },
+    { bits: 8, groupSize: 32 },
+    3,
+    1,
+  ],
+  [
+    { qkNorm: true, qkvBias: true, activation: "gelu" },
+    { ...SMALL, intermediate: 128 },
+    { bits: 8, groupSize: 128, dtype: "F16" },
+    300,
+    1,
+  ],
+  [{ qkNorm: true, qkvBias: false, activation: "geluTanh" }, { ...SMALL, kvHeads: 2 }, { groupSize: 64 }, 2, 1],
+  [
+    { qkNorm: false, qkvBias: false, activation: "silu" },
+    { ...SMALL, intermediate: 128, layers: 1 },
+    { groupSize: 128 },
+    1600,
+    2,
+  ],
 ];
 
 for (const device of DEVICES) {
@@ -314,6 +353,79 @@ for (const device of DEVICES) {
       await Deno.remove(folder, { recursive: true });
     });
   }
+
+  for (const [architecture, shape, format, context, count] of ARCHITECTURES) {
+    const { bits = 4, groupSize } = format;
+    const name = `${named(architecture)}, ${bits} bits in groups of ${groupSize}, ${context} positions`;
+    Deno.test(`fused decoding equals op by op with ${name} on ${device}`, async () => {
+      mx.setDefaultDevice(device);
+      const model = await modelOf(architecture, shape, format, mx.float32);
+      const expected = await decoding({ regions: "off" }, () => steps(model, shape, context, 3));
+      let exact: number[] | undefined;
+      for (const form of FORMS.slice(0, count)) {
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await decoding(form, () => steps(model, shape, context, 3));
+        });
+        const fused = form.fast === "barriers" ? `decode_qkv_${form.accumulators}` : "decode_layers";
+        assert((kernels as Set<string>).has(fused), [...kernels].join());
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= 1e-6, `${form.accumulators} ${form.fast} ${what}: NMSE ${error}`);
+        }
+        if (form.accumulators === "u64") assertEquals(found.logits, exact ??= found.logits);
+      }
+      model[Symbol.dispose]();
+    });
+  }
+
+  Deno.test(`biases of keys and queries of hundreds cancel in fused decoding on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const large: Architecture = { ...BIASED, fifthBiases: [20, 300] };
+    const model = await modelOf(large, SMALL, { groupSize: 64 }, mx.float32);
+    const expected = await decoding({ regions: "off" }, () => steps(model, SMALL, 1, 6));
+    for (const form of FORMS) {
+      const found = await decoding(form, () => steps(model, SMALL, 1, 6));
+      for (const what of ["logits", "cache"] as const) {
+        const error = nmse(found[what], expected[what]);
+        assert(error <= 1e-6, `${form.accumulators} ${form.fast} ${what}: NMSE ${error}`);
+      }
+    }
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`scores beyond their bits are told, or as large as can be, on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    // Rows of the cache have no biases, so that the scores of the new key differ by more than 16,000 in a slice.
+    const model = await modelOf({ ...BIASED, fifthBiases: [100, 300] }, SMALL, { groupSize: 64 }, mx.float32);
+    const backend = mx.withDevice(device, getBackend);
+    const expected = await decoding({ regions: "off" }, () => steps(model, SMALL, 3, 1));
+    for (const form of FORMS.slice(0, 2)) {
+      const found = await decoding(form, () => steps(model, SMALL, 3, 1));
+      assert(nmse(found.logits, expected.logits) <= 1e-6);
+    }
+    try {
+      const polled = decoding(FORMS[2], () => steps(model, SMALL, 3, 1));
+      await assertRejects(() => polled, MegakernelFailure, "scores are too large for 29 bits");
+    } finally {
+      forgetForms(backend);
+    }
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`what is no number in a bias of q, k or v gives no number as a logit on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    for (const fifthBiases of [[NaN], [0, NaN], [0, 0, NaN], [0, Infinity], [0, 0, -Infinity]] as const) {
+      const model = await modelOf({ ...BIASED, fifthBiases }, SMALL, { groupSize: 64 }, mx.float32);
+      // Infinite scores are too large for the form without barriers, which says so.
+      const forms = fifthBiases.some(Number.isNaN) ? FORMS : FORMS.slice(0, 2);
+      for (const form of [{ regions: "off" } as const, ...forms]) {
+        const { logits } = await decoding(form, () => steps(model, SMALL, 1, 1, false));
+        assert(logits.every(Number.isNaN), `${fifthBiases} ${JSON.stringify(form)}`);
+      }
+      model[Symbol.dispose]();
+    }
+  });
 
   Deno.test(`decoding in one dispatch that fails goes on with the same tokens on ${device}`, async () => {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });

@@ -1,15 +1,27 @@
 /**
  * Lowering of prompts for a device with matrix units, on any machine: a backend that says it has every kernel and runs none. What
  * the kernels compute is tested where they run (`fused_prefill_test.ts`); here it is that every graph finds its way, also those of
- * passes that nobody evaluated before the next one, and how much of it is fused.
+ * passes that nobody evaluated before the next one, how much of it is fused, and that dispatches name the constants and buffers of
+ * the architecture.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
-import type { KernelName } from "../../src/backend/kernels.ts";
-import type { KvCache } from "../../src/llm/kv_cache.ts";
+import {
+  bufferOf,
+  type KernelName,
+  type KernelRow,
+  KERNELS,
+  PLAN_DISPATCH_WORDS,
+  PLAN_HEADER_WORDS,
+  PLAN_NO_SLOT,
+  PUSH,
+  type PushField,
+} from "../../src/backend/kernels.ts";
+import { DeviceLoop } from "../../src/array/loop.ts";
+import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
@@ -17,6 +29,49 @@ import { withOptions } from "../support/options.ts";
 
 /** Kernels that only the CPU has: without them weights stay as they are. */
 const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
+
+/** A dispatch of a Plan by the names of its kernel's row. */
+interface Dispatched {
+  readonly kernel: KernelName;
+  readonly spec: Readonly<Record<string, number>>;
+  /** Names of the buffers that are there. */
+  readonly buffers: ReadonlySet<string>;
+  /** Rows of the table of columns. */
+  readonly rows: number;
+}
+
+const BY_ID = new Map(Object.entries(KERNELS).map(([name, row]) => [row.id as number, [name as KernelName, row]]));
+
+/** Reads a Plan as runtime-c does: every count must be that of the kernel's row, and buffers that it needs must be there. */
+function dispatchesOf(words: Uint32Array): Dispatched[] {
+  const found: Dispatched[] = [];
+  let at = PLAN_HEADER_WORDS;
+  while (at < words[3]) {
+    const [kernel, row] = BY_ID.get(words[at] & 0xffff)! as [KernelName, KernelRow];
+    const fields: readonly PushField[] = PUSH[row.push as keyof typeof PUSH];
+    const push = fields.reduce((sum, field) => sum + field.count, 0);
+    const counts = [words[at + 1] & 0xff, words[at + 1] >>> 8 & 0xff, words[at + 1] >>> 16];
+    assertEquals(counts, [row.buffers.length, row.spec.length, push], `buffers, constants and push words of ${kernel}`);
+    at += PLAN_DISPATCH_WORDS;
+    const buffers = new Set<string>();
+    for (const buffer of row.buffers) {
+      const { name, optional } = bufferOf(buffer);
+      if (words[at] !== PLAN_NO_SLOT) buffers.add(name);
+      else assert(optional, `${kernel} has no ${name}`);
+      at += 2;
+    }
+    const spec = Object.fromEntries(row.spec.map((name, i) => [name, words[at + i]]));
+    at += row.spec.length + push;
+    const rows = row.columns.length > 0 ? words[at++] : 0;
+    at += 2 * rows * row.columns.length;
+    found.push({ kernel, spec, buffers, rows });
+  }
+  assertEquals([at, found.length], [words[3], words[2]], "words and dispatches of a Plan");
+  return found;
+}
+
+/** Plans that were compiled last. */
+let compiled: Uint32Array[] = [];
 
 /** Makes the CPU's backend one that has all kernels of a GPU and runs nothing; ended with all devices. */
 function withoutRunning(maxThreads: number): void {
@@ -28,7 +83,10 @@ function withoutRunning(maxThreads: number): void {
   Object.assign(backend, {
     has: (kernel: string) => !OF_CPU.has(kernel),
     limits: { ...backend.limits, maxThreads, subgroup: 32 },
-    compile: () => ++plans,
+    compile: (words: Uint32Array) => {
+      compiled.push(words);
+      return ++plans;
+    },
     run: () => 0,
     release: () => {},
     barriers: () => 0,
@@ -160,43 +218,130 @@ const LLAMA3 = {
     original_max_position_embeddings: 8192,
   },
 };
-const NO_NORMS = "the heads of q and k are not normalised";
-const NO_SILU = "the gate's activation is no silu";
-
-/** Families, and why a step and the halves of a prompt's layers run op by op, where they do. */
-const FAMILIES: readonly (readonly [Partial<ModelShape>, { step?: string; before?: string; behind?: string }])[] = [
-  [{ family: "qwen3" }, {}],
-  [{ family: "llama" }, { step: NO_NORMS, before: NO_NORMS }],
-  [{ family: "llama", config: LLAMA3 }, { step: NO_NORMS, before: NO_NORMS }],
-  [{ family: "qwen2" }, { step: NO_NORMS, before: NO_NORMS }],
-  [{ family: "qwen3", config: { hidden_act: "gelu" } }, { step: NO_SILU, behind: NO_SILU }],
-  [{ family: "qwen3", config: { hidden_act: "gelu_pytorch_tanh" } }, { step: NO_SILU, behind: NO_SILU }],
+/** Families, and what the kernels of their layers are specialised for. */
+const FAMILIES: readonly (readonly [Partial<ModelShape>, Readonly<Record<string, number>>])[] = [
+  [{ family: "qwen3" }, { HEAD_NORM: 1, QKV_BIAS: 0, ACTIVATION: 0 }],
+  [{ family: "llama" }, { HEAD_NORM: 0, QKV_BIAS: 0, ACTIVATION: 0 }],
+  [{ family: "llama", config: LLAMA3 }, { HEAD_NORM: 0, QKV_BIAS: 0, ACTIVATION: 0 }],
+  [{ family: "qwen2" }, { HEAD_NORM: 0, QKV_BIAS: 1, ACTIVATION: 0 }],
+  [{ family: "qwen3", config: { hidden_act: "gelu" } }, { HEAD_NORM: 1, QKV_BIAS: 0, ACTIVATION: 1 }],
+  [{ family: "llama", config: { hidden_act: "gelu" } }, { HEAD_NORM: 0, QKV_BIAS: 0, ACTIVATION: 1 }],
+  [{ family: "qwen2", config: { hidden_act: "gelu_pytorch_tanh" } }, { HEAD_NORM: 0, QKV_BIAS: 1, ACTIVATION: 2 }],
 ];
 
-for (const [change, { step, before, behind }] of FAMILIES) {
+/** The dispatches of what a body compiles, of kernels whose names begin so. */
+async function dispatched(body: () => unknown, ...names: readonly string[]): Promise<readonly Dispatched[]> {
+  compiled = [];
+  await body();
+  return compiled.flatMap(dispatchesOf).filter(({ kernel }) => names.some((name) => kernel.startsWith(name)));
+}
+
+/** The constants of a dispatch that an architecture decides. */
+function featuresOf({ spec }: Dispatched): Record<string, number> {
+  return Object.fromEntries(Object.entries(spec).filter(([name]) => /^(HEAD_NORM|QKV_BIAS|ACTIVATION)$/.test(name)));
+}
+
+for (const [change, features] of FAMILIES) {
+  const { ACTIVATION, ...ofHeads } = features;
+  const shape = { ...SHAPE, ...change };
   const { family, config = {} } = change;
   const name = [family, ...Object.values(config).map((v) => typeof v === "string" ? v : "llama3")].join(" with ");
-  Deno.test(`prompts and steps of ${name} are fused, or say once why not`, () =>
+  Deno.test(`prompts and steps of ${name} are fused`, () =>
     lowering({}, mx.float16, 1024, async (model) => {
       using _options = withOptions({ fast: "barriers" });
       const kernels = await kernelsOf(model, [40], (cache, logits) => mx.eval(logits, ...cache.state));
       const calls = (prefix: string): number =>
         kernels.reduce((sum, k) => k.kernel.startsWith(prefix) ? sum + k.calls : sum, 0);
-      assertEquals(calls("coopmat_qkv"), before ? 0 : SHAPE.layers, "in front of attention");
-      assertEquals(calls("coopmat_gated"), behind ? 0 : SHAPE.layers, "behind attention");
+      assertEquals(calls("coopmat_qkv"), SHAPE.layers, "in front of attention");
+      assertEquals(calls("coopmat_gated"), SHAPE.layers, "behind attention");
 
       using cache = model.makeCache();
-      assertEquals(cache.fused, step === undefined);
+      assert(cache.fused);
       const { kernels: ofStep, fallbacks } = await mx.profile(async () => {
         const settings = { maxTokens: 3, processors: [], contextSize: 0, cache, prefillStepSize: 2048 };
         await Array.fromAsync(mx.lm.generateStep([1, 2], model, { ...settings, sampler: mx.lm.makeSampler() }));
       }, { timed: false });
-      assertEquals(ofStep.some(({ kernel }) => kernel.startsWith("decode_qkv")), step === undefined);
-      const why = fallbacks.filter((line) => line.startsWith("decoder step"));
-      assertEquals(why, step ? [`decoder step: op by op, because ${step}`] : []);
+      assert(ofStep.some(({ kernel }) => kernel.startsWith("decode_qkv")));
+      assertEquals(fallbacks.filter((line) => line.startsWith("decoder step")), []);
       await model.traces.idle();
       model.traces[Symbol.dispose]();
-    }, { ...SHAPE, ...change }));
+    }, shape));
+
+  Deno.test(`prompts of ${name} take the constants and buffers of its layers`, async () => {
+    for (const bits of [4, 8]) {
+      await lowering({ bits }, mx.float16, 1024, async (model) => {
+        for (const size of [40, 200, 700]) {
+          const found = await dispatched(
+            () => {
+              using cache = model.makeCache();
+              mx.tidy(() => mx.eval(model.forward(mx.zeros([1, size], mx.int32), cache), ...cache.state));
+            },
+            "coopmat_qkv",
+            "coopmat_gated",
+          );
+          const [heads, gated] = ["coopmat_qkv", "coopmat_gated"].map((kind) =>
+            found.filter(({ kernel }) => kernel.startsWith(kind))
+          );
+          assertEquals([heads.length, gated.length], [SHAPE.layers, SHAPE.layers], `${size} rows of ${bits} bits`);
+          for (const { spec } of gated) assertEquals(spec.ACTIVATION, ACTIVATION);
+          for (const dispatch of heads) {
+            assertEquals(featuresOf(dispatch), ofHeads);
+            const { spec: { N, HEADS, KV_HEADS, HEAD_DIM }, buffers } = dispatch;
+            assertEquals([N, HEADS, KV_HEADS, HEAD_DIM], [256, 2, 1, 64]);
+            const there = ["q_norm", "k_norm", "bias"].map((buffer) => Number(buffers.has(buffer)));
+            assertEquals(there, [ofHeads.HEAD_NORM, ofHeads.HEAD_NORM, ofHeads.QKV_BIAS]);
+          }
+        }
+        // Where nobody asks for attention, the last layer has no q.
+        const [last] = await dispatched(() => {
+          using cache = model.makeCache();
+          mx.tidy(() => {
+            model.forward(mx.zeros([1, 40], mx.int32), cache);
+            mx.eval(...cache.state);
+          });
+        }, "coopmat_qkv").then((found) => found.filter(({ spec }) => spec.HEADS === 0));
+        assertEquals([featuresOf(last), last.spec.N], [ofHeads, 128]);
+        const there = ["q_norm", "k_norm", "bias"].map((buffer) => Number(last.buffers.has(buffer)));
+        assertEquals(there, [0, ofHeads.HEAD_NORM, ofHeads.QKV_BIAS]);
+      }, shape);
+    }
+  });
+
+  Deno.test(`a step of several sequences of ${name} takes the constants of its layers`, () =>
+    lowering({}, mx.float16, 1024, async (model) => {
+      for (const [fast, rows] of [["barriers", 1], ["whole", SHAPE.layers]] as const) {
+        using _options = withOptions({ batch: "on", fast });
+        const found = await dispatched(() => batchStep(model, 5), "batch_layers");
+        assertEquals(
+          found.map((dispatch) => dispatch.rows),
+          new Array(fast === "whole" ? 1 : 5 * SHAPE.layers).fill(rows),
+        );
+        for (const dispatch of found) assertEquals(featuresOf(dispatch), features);
+      }
+    }, shape));
+}
+
+/** A token of each of some sequences. */
+async function batchStep(model: mx.lm.LanguageModel, count: number): Promise<void> {
+  using cache = model.makeCache();
+  cache.reserve(1);
+  const several = (side: readonly mx.Tensor[]): mx.Tensor[] =>
+    side.map(({ shape, dtype }) => mx.zeros(shape.with(0, count), dtype));
+  const state = {
+    token: mx.zeros([count, 1], mx.int32),
+    position: mx.zeros([count], mx.int32),
+    logits: mx.zeros([count, SHAPE.vocab]),
+    keys: several(cache.keys),
+    values: several(cache.values),
+  };
+  using loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
+    const step = new StepCache(keys, values, position);
+    const logits = model.forward(token, step).reshape([count, -1]).astype(mx.float32);
+    return { token, position: mx.add(position, 1), logits, keys: step.keys, values: step.values };
+  });
+  loop.run();
+  await loop.done();
+  mx.dispose([state.token, state.position, state.logits, ...state.keys, ...state.values]);
 }
 
 Deno.test("a step over a cache that lies otherwise than its kernels read says so", () =>

@@ -9,8 +9,8 @@ import type { Node } from "../../graph/node.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import type { DecoderForm } from "./form.ts";
-import { type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
-import type { ReadyDecoder } from "./weights.ts";
+import { ACTIVATIONS, type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
+import { normsOfLayer, type ReadyDecoder } from "./weights.ts";
 
 /** Looks at what is not complete before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;
@@ -72,6 +72,7 @@ export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
 /** Specialisation of all kernels of a decoder but for how they walk a cache. */
 export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
+  const { headNorm, qkvBias, activation } = d.features;
   return {
     HIDDEN: hidden,
     INTERMEDIATE: intermediate,
@@ -82,6 +83,9 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     DTYPE_W: d.head.scales.dtype.code,
     DTYPE_KV: d.layers[0].keys.dtype.code,
     SUBGROUP: Math.min(LANES, backend.limits.subgroup),
+    HEAD_NORM: Number(headNorm),
+    QKV_BIAS: Number(qkvBias),
+    ACTIVATION: ACTIVATIONS.indexOf(activation),
   };
 }
 
@@ -99,17 +103,8 @@ export function decodePush(d: DecoderSpec, capacity: number): Readonly<Record<st
   };
 }
 
-/** Norms of a layer in the order in which all of them lie, or from behind the last layer on the one before the head. */
-export function normsOf(norms: Value, { hidden, headDim }: DecoderSizes, layer: number): {
-  readonly norm: Value;
-  readonly mlpNorm: Value;
-  readonly qNorm: Value;
-  readonly kNorm: Value;
-} {
-  const at = layer * 2 * (hidden + headDim);
-  const [norm, mlpNorm, qNorm, kNorm] = [0, hidden, 2 * hidden, 2 * hidden + headDim].map((offset) => ({
-    ...norms,
-    offset: norms.offset + at + offset,
-  }));
-  return { norm, mlpNorm, qNorm, kNorm };
+/** Norms of a layer among those of a whole decoder, and from behind the last layer on the norm before the head. */
+export function normsOf(norms: Value, { layers }: DecoderSpec, layer: number): Value {
+  const stride = normsOfLayer(layers[0]).reduce((sum, node) => sum + node.shape[0], 0);
+  return { ...norms, offset: norms.offset + layer * stride };
 }

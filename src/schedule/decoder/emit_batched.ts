@@ -149,7 +149,7 @@ export class BatchEmitter {
     const { decoder: d, layers, norms } = this.#e.ready;
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
-      return [normsOf(norms, d.sizes, i).norm, keys, values, ...qkv, ...o, ...gateUp, ...down];
+      return [normsOf(norms, d, i), keys, values, ...qkv, ...o, ...gateUp, ...down];
     });
     const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
     const run = (layer: number, count: number, phases: number): void =>
@@ -184,7 +184,7 @@ export class BatchEmitter {
       this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    const { norm } = normsOf(norms, d.sizes, d.layers.length);
+    const norm = normsOf(norms, d, d.layers.length);
     this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
       threads,
       spec: { ...this.#spec, ...spec },

@@ -113,26 +113,26 @@ export class DecoderEmitter {
     const { decoder: d, layers: prepared, norms } = this.#e.ready;
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
-      const { norm, mlpNorm, qNorm, kNorm } = normsOf(norms, d.sizes, i);
       const [q, k, v, gate, up] = [layer.q, layer.k, layer.v, layer.gate, layer.up].map((m) => this.#plain(m.codes));
       const { qkv, o, gateUp, down } = prepared[i];
       const { keys, values } = caches[i];
       return {
-        qkv: [norm, q, k, v, qkv[0], qNorm, kNorm],
+        norms: normsOf(norms, d, i),
+        qkv: [q, k, v, qkv[0]],
         cache: [keys, values],
         o: [o[0], o[1]],
-        mlp: [mlpNorm, gate, up, gateUp[0], down[0], down[1]],
+        mlp: [gate, up, gateUp[0], down[0], down[1]],
       };
     });
     if (this.#e.form === "barriers") {
-      rows.forEach(({ qkv, cache, o, mlp }, layer) => {
-        this.#run("qkv", [this.#e.state, ...qkv, ...cache], workgroups, this.#walk, { layer });
+      rows.forEach(({ norms, qkv, cache, o, mlp }, layer) => {
+        this.#run("qkv", [this.#e.state, norms, ...qkv, ...cache], workgroups, this.#walk, { layer });
         this.#run("attention", [this.#e.state, ...o, ...cache], workgroups, this.#walk, { layer });
-        this.#run("mlp", [this.#e.state, ...mlp], workgroups, {}, { layer });
+        this.#run("mlp", [this.#e.state, norms, ...mlp], workgroups, {}, { layer });
       });
       return;
     }
-    const table = rows.map(({ qkv, cache, o, mlp }) => [...qkv, ...cache, ...o, ...mlp]);
+    const table = rows.map(({ norms, qkv, cache, o, mlp }) => [norms, ...qkv, ...cache, ...o, ...mlp]);
     const run = (layer: number, layers: number, phases: number, prefetch: number = 0): void =>
       this.#e.l.emit(prefetch > 0 ? "decode_layers_prefetch" : "decode_layers", [this.#e.state, this.#e.status], {
         threads: THREADS + prefetch,
@@ -220,8 +220,8 @@ export class DecoderEmitter {
   }
 
   #headInputs(): readonly Value[] {
-    const { decoder: { layers, sizes, head: { codes } }, head, norms } = this.#e.ready;
-    return [this.#e.state, normsOf(norms, sizes, layers.length).norm, this.#plain(codes), head[0]];
+    const { decoder: d, head, norms } = this.#e.ready;
+    return [this.#e.state, normsOf(norms, d, d.layers.length), this.#plain(d.head.codes), head[0]];
   }
 
   #table(table: QuantizedMatrix): readonly Value[] {

@@ -2,11 +2,11 @@
  * Many rows through the layers of a decoder: six dispatches a layer around attention.
  *
  *   add_norm   residual + parts of the product before, norm, float16
- *   product    q, k and v as one; norms and rotation of heads, rows into the cache
+ *   product    q, k and v as one; biases, norms and rotation of heads, rows into the cache
  *   (attention)
  *   product    output projection, in parts where its depth is split
  *   add_norm
- *   product    gate and up as one, silu(gate) * up
+ *   product    gate and up as one, activation(gate) * up
  *   product    down projection, in parts
  *
  * The residual is float32 from the first addition on. `match/prefill.ts` finds the regions; here are their weights and dispatches.
@@ -31,12 +31,15 @@ import {
   PRODUCTS,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
+import { ACTIVATIONS } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
+import { prepare } from "../plan/weight_layouts.ts";
+import { normWeights } from "./layouts.ts";
 
-/** silu(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
+/** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
 const SHRINK = 16;
 /** Threads of a workgroup of add_norm. */
 const THREADS = 256;
@@ -44,6 +47,8 @@ const THREADS = 256;
 interface ReadyPrologue {
   readonly region: AttentionPrologue;
   readonly qkv: Fragments;
+  /** Those of q, k and v as one. */
+  readonly bias: Value | undefined;
 }
 
 interface ReadyEpilogue {
@@ -136,7 +141,7 @@ export class Prompt {
 
   #open(prologue: ReadyPrologue): void {
     if (!this.#once(prologue)) return;
-    const { region: r, qkv } = prologue;
+    const { region: r, qkv, bias } = prologue;
     const l = this.#l;
     const rows = r.batch * r.rows;
     const normed = this.#norm(r.x, rows, r.norm, r.eps);
@@ -154,16 +159,19 @@ export class Prompt {
         r.appendKeys && this.#plain(r.appendKeys.start),
         keys,
         values,
+        bias,
       ],
       spec: {
         HEADS: r.heads,
         KV_HEADS: r.kvHeads,
         HEAD_DIM: r.headDim,
-        DTYPE_WEIGHT: (r.kNorm?.dtype ?? float16).code,
+        DTYPE_WEIGHT: (r.kNorm ?? bias ?? normed).dtype.code,
         DTYPE_KV: (r.appendKeys?.update.dtype ?? float16).code,
         BLOCK_KEYS: r.appendKeys?.block ?? r.headDim,
         BLOCK_VALUES: r.appendValues?.block ?? r.headDim,
         KEEP: r.keepsRows ? 1 : 0,
+        HEAD_NORM: r.kNorm ? 1 : 0,
+        QKV_BIAS: bias ? 1 : 0,
       },
       push: { seq: r.rows, capacity: r.appendKeys?.capacity ?? r.rows, eps: r.headEps },
     });
@@ -197,7 +205,8 @@ export class Prompt {
     const { value: before, own } = this.#residual(r.x);
     this.#residuals.set(r.x, { value: take(before), own, parts: productParts(l, take(attended), o, rows) });
     const normed = this.#norm(r.x, rows, r.norm, r.eps);
-    const gated = gatedProduct(l, normed, gateUp, rows, 1 / SHRINK);
+    const activation = ACTIVATIONS.indexOf(r.activation);
+    const gated = gatedProduct(l, normed, gateUp, rows, { activation, scale: 1 / SHRINK });
     const { value } = this.#residual(r.x);
     this.#residuals.set(r.out, { value, own: true, parts: productParts(l, gated, down, rows), scale: SHRINK });
   }
@@ -268,18 +277,10 @@ export class Prompt {
   }
 }
 
-/** What the kernels do not serve yet of a region, and the reason to give. */
-type Unsupported<R> = readonly (readonly [(region: R) => boolean, string])[];
-
-const UNSUPPORTED_PROLOGUES: Unsupported<AttentionPrologue> = [
-  [({ kNorm }) => kNorm === undefined, "the heads of q and k are not normalised"],
-  [({ kBias }) => kBias !== undefined, "q, k and v have biases"],
+/** What the kernels do not serve of what comes before attention, and the reason to give. */
+const UNSUPPORTED: readonly (readonly [(region: AttentionPrologue) => boolean, string])[] = [
   [({ ropeAngles }) => ropeAngles.form === "traditional", "rope rotates neighbouring features"],
   [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rope rotates a part of each head"],
-];
-
-const UNSUPPORTED_EPILOGUES: Unsupported<AttentionEpilogue> = [
-  [({ activation }) => activation !== "silu", "the gate's activation is no silu"],
 ];
 
 /**
@@ -312,19 +313,23 @@ export function openPrompt(
     if (!values) reasons.add(reason ?? NO_ROOM);
     return values && { matrix, packed: values };
   };
-  const served = <R>(region: R, rules: Unsupported<R>): boolean => {
-    const reason = rules.find(([has]) => has(region))?.[1];
-    if (reason !== undefined) reasons.add(reason);
-    return reason === undefined;
+  /** Biases one behind the other, as the columns of the products that they are added to. */
+  const joined = (nodes: readonly Node[]): Value | undefined => {
+    const values = nodes.map(leaf);
+    return values.every((v) => v !== undefined) ? prepare(l, values, normWeights(nodes))?.[0] : undefined;
   };
   const opened: ReadyPrologue[] = [];
   for (const region of prologues) {
-    const qkv = served(region, UNSUPPORTED_PROLOGUES) ? packed(region.qkv) : undefined;
-    if (qkv) opened.push({ region, qkv });
+    const unsupported = UNSUPPORTED.find(([has]) => has(region))?.[1];
+    const biases = [region.qBias, region.kBias, region.vBias].filter((node) => node !== undefined);
+    const bias = unsupported === undefined && biases.length > 0 ? joined(biases) : undefined;
+    const reason = unsupported ?? (biases.length > 0 && !bias ? NO_ROOM : undefined);
+    const qkv = reason === undefined ? packed(region.qkv) : undefined;
+    if (reason !== undefined) reasons.add(reason);
+    if (qkv) opened.push({ region, qkv, bias });
   }
   const closed: Omit<ReadyEpilogue, "linked">[] = [];
   for (const region of epilogues) {
-    if (!served(region, UNSUPPORTED_EPILOGUES)) continue;
     const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
     if (o && gateUp && down) closed.push({ region, o, gateUp, down });
   }

@@ -122,7 +122,7 @@ export function headScalesBiases(rows: number, hidden: number, groupSize: number
   };
 }
 
-/** All norm weights in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
+/** All norm weights and biases in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
 export function normWeights(nodes: readonly Node[]): Layout {
   const sizes = nodes.map((node) => node.shape[0]);
   return {

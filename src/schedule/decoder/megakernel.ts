@@ -118,10 +118,10 @@ export function forgetForms(backend: Backend): void {
 
 /** What a probe's result depends on besides device, driver and build. */
 function probeKey(backend: Backend, decoder: DecoderSpec, batch: boolean): string {
-  const { sizes, layers, capacity } = decoder;
+  const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
   const walk = batch
     ? `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`
     : `${unroll} ${rounds}`;
-  return `decode ${Object.values(sizes)} ${layers.length} ${layers[0].keys.dtype.name} ${walk}`;
+  return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${layers[0].keys.dtype.name} ${walk}`;
 }

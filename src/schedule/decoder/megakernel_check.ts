@@ -8,8 +8,9 @@
 
 import type { DecoderForm } from "./form.ts";
 import { setImmediate } from "node:timers/promises";
-import { uint32 } from "../../graph/dtype.ts";
+import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchState } from "./emit_batched.ts";
 import { sequencesOf } from "./spec.ts";
@@ -55,7 +56,7 @@ class Layers implements Disposable {
 
   constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
     const { decoder: d, batch } = ready;
-    const { capacity, sizes } = d;
+    const { capacity, sizes, features } = d;
     const { dtype } = d.layers[0].keys;
     const sequences = sequencesOf(d);
     const own = this.#own = new Lowering(l.backend, () => false, false);
@@ -67,10 +68,13 @@ class Layers implements Disposable {
         return own.keep(bytes, false, content);
       };
       // Numbers of about 1 or 0.01 of either sign, as float16, bfloat16 or float32.
-      const rows = sequences * sizes.kvHeads * sizes.headDim * capacity * dtype.bytes;
-      const number = (at: number): number =>
-        at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
-      const cache = { keys: { ...filled(rows, number), dtype }, values: { ...filled(rows, number), dtype } };
+      const numbers = (count: number, dtype: Dtype): Value => {
+        const number = (at: number): number =>
+          at % dtype.bytes === dtype.bytes - 1 ? (at & 16 ? 0x3c : 0xbc) : at * 37 & 255;
+        return { ...filled(count * dtype.bytes, number), dtype };
+      };
+      const rows = sequences * sizes.kvHeads * sizes.headDim * capacity;
+      const cache = { keys: numbers(rows, dtype), values: numbers(rows, dtype) };
       // Each sequence at a position and with a token of its own.
       const indices = (of: (sequence: number) => number): Value =>
         filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
@@ -93,7 +97,9 @@ class Layers implements Disposable {
         gateUp: mine(gateUp),
         down: mine(down),
       }));
-      const stored = { ...ready, layers, norms: here(ready.norms) };
+      // Large biases of keys cancel between rows of a cache that have them, which those made up here do not.
+      const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
+      const stored = { ...ready, layers, norms };
       const Emitter = batch ? BatchEmitter : DecoderEmitter;
       const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
       emitter.begin(d.x, position, d.freqs && value(d.freqs));

@@ -49,8 +49,10 @@ export interface DecoderSizes {
   readonly bits: number;
 }
 
-/** What a gated feed-forward part applies to its gate: `gelu` is that of erf, `geluTanh` its approximation. */
-export type Activation = "silu" | "gelu" | "geluTanh";
+/** What a gated feed-forward part may apply to its gate, in the order of the codes of shaders/include/activation.glsl. */
+export const ACTIVATIONS = ["silu", "gelu", "geluTanh"] as const;
+/** One of them: `gelu` is that of erf, `geluTanh` its approximation. */
+export type Activation = typeof ACTIVATIONS[number];
 
 /** What the layers of an architecture compute, as far as architectures of pre-norm layers with a gated feed-forward part differ. */
 export interface DecoderFeatures {
@@ -160,39 +162,61 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** What the kernels do not serve yet. */
-const UNSUPPORTED: readonly (readonly [(features: DecoderFeatures, sizes: DecoderSizes) => boolean, string])[] = [
-  [({ headNorm }) => !headNorm, "the heads of q and k are not normalised"],
-  [({ qkvBias }) => qkvBias, "q, k and v have biases"],
-  [({ activation }) => activation !== "silu", "the gate's activation is no silu"],
-  [({ ropeForm }) => ropeForm === "traditional", "rope rotates neighbouring features"],
-  [({ ropeDims }, { headDim }) => ropeDims !== headDim, "rope rotates a part of each head"],
+/** Sizes and features that the kernels do not serve, and why. */
+const UNSUPPORTED: readonly {
+  readonly when: (sizes: DecoderSizes, features: DecoderFeatures) => boolean;
+  readonly reason: (sizes: DecoderSizes) => string;
+}[] = [
+  { when: ({ bits }) => bits !== 4 && bits !== 8, reason: ({ bits }) => `weights have ${bits} bits, not 4 or 8` },
+  {
+    when: ({ groupSize }) => groupSize % 32 !== 0,
+    reason: ({ groupSize }) => `the group size ${groupSize} is no multiple of 32`,
+  },
+  {
+    when: ({ hidden }) => hidden % 128 !== 0 || hidden > 8192,
+    reason: ({ hidden }) => `the hidden size ${hidden} is no multiple of 128 up to 8192`,
+  },
+  {
+    when: ({ headDim }) => headDim % 16 !== 0 || headDim > 256,
+    reason: ({ headDim }) => `the head size ${headDim} is no multiple of 16 up to 256`,
+  },
+  {
+    when: ({ heads, kvHeads }) => heads % kvHeads !== 0 || heads / kvHeads > 16,
+    reason: ({ heads, kvHeads }) => `${heads} heads do not share ${kvHeads} key heads`,
+  },
+  {
+    when: ({ intermediate }) => intermediate % 8 !== 0,
+    reason: ({ intermediate }) => `the intermediate size ${intermediate} is no multiple of 8`,
+  },
+  {
+    when: ({ kvHeads, headDim }) => kvHeads * headDim / 8 > 2048,
+    reason: () => "there are too many key/value features",
+  },
+  {
+    when: (s) => [s.hidden, s.intermediate, s.heads * s.headDim].some((n) => n % s.groupSize !== 0),
+    reason: ({ groupSize }) => `groups of ${groupSize} do not divide the sizes`,
+  },
+  {
+    when: (_, { ropeForm }) => ropeForm === "traditional",
+    reason: () => "rope rotates neighbouring features",
+  },
+  {
+    when: ({ headDim }, { ropeDims }) => ropeDims !== headDim,
+    reason: () => "rope rotates a part of each head",
+  },
 ];
 
 /** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */
 export function decoderUnsupportedReason(
   backend: Backend,
-  s: DecoderSizes,
+  sizes: DecoderSizes,
   features: DecoderFeatures,
 ): string | undefined {
   if (!accumulatorsOf(backend)) return `${backend.name} has no decode kernels`;
   const { maxThreads, subgroup } = backend.limits;
   if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
-  const rules: readonly (readonly [boolean, string])[] = [
-    [s.bits === 4 || s.bits === 8, `weights have ${s.bits} bits, not 4 or 8`],
-    [s.groupSize % 32 === 0, `the group size ${s.groupSize} is no multiple of 32`],
-    [s.hidden % 128 === 0 && s.hidden <= 8192, `the hidden size ${s.hidden} is no multiple of 128 up to 8192`],
-    [s.headDim % 16 === 0 && s.headDim <= 256, `the head size ${s.headDim} is no multiple of 16 up to 256`],
-    [s.heads % s.kvHeads === 0 && s.heads / s.kvHeads <= 16, `${s.heads} heads do not share ${s.kvHeads} key heads`],
-    [s.intermediate % 8 === 0, `the intermediate size ${s.intermediate} is no multiple of 8`],
-    [s.kvHeads * s.headDim / 8 <= 2048, "there are too many key/value features"],
-    [
-      [s.hidden, s.intermediate, s.heads * s.headDim].every((n) => n % s.groupSize === 0),
-      `groups of ${s.groupSize} do not divide the sizes`,
-    ],
-  ];
-  return rules.find(([holds]) => !holds)?.[1] ?? UNSUPPORTED.find(([has]) => has(features, s))?.[1];
+  return UNSUPPORTED.find(({ when }) => when(sizes, features))?.reason(sizes);
 }
 
 /** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */

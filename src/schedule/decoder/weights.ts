@@ -11,6 +11,7 @@ import { explain } from "../../backend/explain.ts";
 import {
   type Accumulators,
   accumulatorsOf,
+  type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
   MOST_SEQUENCES,
@@ -31,7 +32,7 @@ interface Prepared {
   readonly down: readonly Value[];
 }
 
-/** The weights of a decoder but for its norms. */
+/** The weights of a decoder but for its norms and biases. */
 interface Weights {
   readonly layers: readonly Prepared[];
   readonly head: readonly Value[];
@@ -43,7 +44,7 @@ export interface ReadyDecoder extends Weights {
   /** Whether the kernels of several sequences run it. */
   readonly batch: boolean;
   readonly accumulators: Accumulators;
-  /** Of each layer norm, mlpNorm, qNorm and kNorm, then the last norm. */
+  /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
   readonly norms: Value;
 }
 
@@ -74,8 +75,7 @@ export function readyDecoder(
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
   };
-  const ofLayers = d.layers.flatMap((layer) => [layer.norm, layer.mlpNorm, layer.qNorm, layer.kNorm]);
-  const normNodes = [...ofLayers.filter((node) => node !== undefined), d.norm];
+  const normNodes = [...d.layers.flatMap(normsOfLayer), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
@@ -136,6 +136,12 @@ function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | 
 }
 
 const NO_ROOM = "its weights are not stored as arrays of their own, or there is no memory for another layout of them";
+
+/** Norm weights and biases of a layer, as far as it has them, in the order in which the kernels find them one behind the other. */
+export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
+  const { norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias } = layer;
+  return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
+}
 
 function scalesBiases(m: QuantizedMatrix): readonly Node[] {
   return [m.scales, m.biases];

@@ -229,11 +229,21 @@ export function headsProduct(l: Lowering, x: Value, w: Fragments, m: number, ext
   return out;
 }
 
-/** silu(x . gate) * (x . up) * scale of the two matrices that a gated one holds: (m, n) in float16, within its range. */
-export function gatedProduct(l: Lowering, x: Value, w: Fragments, m: number, scale: number): Value {
+/**
+ * activation(x . gate) * (x . up) * scale of the two matrices that a gated one holds: (m, n) in float16, within its range.
+ * `activation` is a code of shaders/include/activation.glsl.
+ */
+export function gatedProduct(
+  l: Lowering,
+  x: Value,
+  w: Fragments,
+  m: number,
+  { activation, scale }: { readonly activation: number; readonly scale: number },
+): Value {
   const { columns: [n], bits, k } = w.matrix;
   const out = l.temporary([m, n], float16);
-  emitProduct(l, productKernel("gated", bits, m, 2 * n, k)!, x, w, m, out, { push: { scale } });
+  const extras = { spec: { ACTIVATION: activation }, push: { scale } };
+  emitProduct(l, productKernel("gated", bits, m, 2 * n, k)!, x, w, m, out, extras);
   return out;
 }
 

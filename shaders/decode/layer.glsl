@@ -1,0 +1,90 @@
+// What the phases of a layer share beyond decode.glsl: what differs between architectures, norm weights and biases, new keys, scores,
+// and what is zeroed behind a layer.
+
+#include "include/activation.glsl"
+
+layout(constant_id = 14) const uint HEAD_NORM = 1;  // whether heads of q and k are normalised
+layout(constant_id = 15) const uint QKV_BIAS = 0;   // whether q, k and v have biases
+layout(constant_id = 16) const uint ACTIVATION = 0; // of the gate, as activation.glsl has them
+
+// ---- norm weights and biases of a layer, one behind the other: norm, norm before mlp, of heads of q and of k, biases of q, k, v ----
+
+const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
+const uint AT_MLP_NORM = HIDDEN * WEIGHT_BYTES;
+const uint AT_Q_NORM = 2u * AT_MLP_NORM;
+const uint AT_K_NORM = AT_Q_NORM + HEAD_DIM * WEIGHT_BYTES;
+const uint AT_QKV_BIAS = AT_Q_NORM + HEAD_NORM * 2u * HEAD_DIM * WEIGHT_BYTES;
+
+// Brings feature i of the new key's first features of a slice, or of their partners, to the cache.
+void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
+    uint block = partner * (HEAD_DIM / 8u) + slice();
+    store_float(keys, ((kv_head() * (HEAD_DIM / 4u) + block) * pc.p.capacity + now) * 4u + i, DTYPE_KV, key);
+}
+
+// ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------
+
+// Where q is still to be divided by its rms, which may be small, steps are finer; what is scaled by SCORE_SCALE alone has them of about
+// 2^-13 of a logit, and room for larger features.
+#define SCORE_STEPS (HEAD_NORM != 0u ? 4096.0 : 1024.0)
+// As many parts as there are slices, of at most this much, stay within the bits of a score: 32, or 29 beside a count of 6. Larger ones
+// count as this much, which softmax does not tell from more unless that of several positions is as large.
+#if ACCUMULATORS == 2
+#define SCORE_LIMIT (266240000.0 / SCORE_STEPS / float(SLICES))
+#else
+#define SCORE_LIMIT (2129920000.0 / SCORE_STEPS / float(SLICES))
+#endif
+
+uint64_t scores_of(uint layer, uint kv_head, uint pair) {
+    return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES + (kv_head * PAIRS + pair) * pc.p.capacity * 8u);
+}
+
+void score_add(uint64_t scores, uint at, vec2 s) {
+    note_lost(s.x);
+    note_lost(s.y);
+    vec2 steps = clamp(s, -SCORE_LIMIT, SCORE_LIMIT) * SCORE_STEPS;
+    ivec2 k = ivec2(steps + mix(vec2(0.5), vec2(-0.5), lessThan(steps, vec2(0))));
+#if ACCUMULATORS == 0
+    atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 32) + int64_t(k.x)));
+#elif ACCUMULATORS == 2
+    atomicAdd(U64s(scores).v[at], uint64_t((int64_t(k.y) << 35) + (int64_t(k.x) << 6) + 1l));
+#ifdef POLL
+    // Larger scores need the 32 bits of ACCUMULATORS 0.
+    if (any(greaterThan(abs(s), vec2(SCORE_LIMIT)))) Shared1(pc.address[STATUS]).v[0] = 2u;
+#endif
+#else
+    atomicAdd(U32s(scores).v[2u * at], uint(k.x));
+    atomicAdd(U32s(scores).v[2u * at + 1u], uint(k.y));
+#endif
+}
+
+vec2 score_value(uvec2 w) {
+#if ACCUMULATORS == 0
+    return vec2(int(w.x), int(w.y) + int(w.x >> 31)) * (1.0 / SCORE_STEPS);
+#elif ACCUMULATORS == 2
+    int x = int((w.y << 29) | ((w.x >> 6) << 3)) >> 3;
+    return vec2(x, (int(w.y) >> 3) + int(uint(x) >> 31)) * (1.0 / SCORE_STEPS);
+#else
+    return vec2(int(w.x), int(w.y)) * (1.0 / SCORE_STEPS);
+#endif
+}
+
+#ifdef POLL
+bool score_complete(uvec2 w) { return (w.x & 63u) == SLICES; }
+#endif
+
+// Zeroes this workgroup's share of what nobody reads any more when the third phase of a layer is past its own polls.
+void clear_layer(uint layer, uint now) {
+#if ACCUMULATORS == 2
+    if (layer > 0u) {
+        residual_clear(state_before(layer - 1u));
+        residual_clear(state_after(layer - 1u));
+    }
+#else
+    residual_clear(state_before(layer));
+#endif
+    if (HEAD_NORM != 0u && slice() == 0u && thread() <= HEADS)
+        accumulator_store(state_squares(layer), kv_head() * (HEADS + 1u) + thread(), ZERO_ACCUMULATOR);
+    [[dont_unroll]] for (uint pair = 0; pair < PAIRS; pair++) [[dont_unroll]]
+        for (uint p = slice() * THREADS + thread(); p <= now; p += SLICES * THREADS)
+            Shared2(scores_of(layer, kv_head(), pair)).v[p] = uvec2(0);
+}

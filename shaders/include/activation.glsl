@@ -1,0 +1,14 @@
+// What a gated feed-forward part applies to its gate. The codes are in the order of ACTIVATIONS in src/schedule/decoder/spec.ts.
+
+#define ACTIVATION_SILU 0u
+#define ACTIVATION_GELU 1u
+#define ACTIVATION_GELU_TANH 2u
+
+#include "math.h"
+
+// x * sigmoid(x), x * (1 + erf(x / sqrt(2))) / 2, and the approximation of that by tanh, written with the sigmoid that it is.
+float activation(float x, uint which) {
+    if (which == ACTIVATION_GELU) return 0.5 * x * (1.0 + m_erf(x * 0.70710678));
+    if (which == ACTIVATION_GELU_TANH) return x / (1.0 + exp(-1.5957691 * fma(0.044715 * x * x, x, x)));
+    return x / (1.0 + exp(-x));
+}
