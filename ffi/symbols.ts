@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xba8e9e84;
+export const ABI_HASH = 0xe21db942;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -123,5 +123,7 @@ function probeKey(backend: Backend, decoder: DecoderSpec, batch: boolean): strin
   const walk = batch
     ? `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`
     : `${unroll} ${rounds}`;
-  return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${layers[0].keys.dtype.name} ${walk}`;
+  return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${
+    layers[0].keys.dtype.name
+  } ${walk}`;
 }

@@ -81,7 +81,7 @@ class Layers implements Disposable {
       const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
       const token = indices((sequence) => sequence + 1);
       const ofBatch = batchState(sizes, sequences);
-      const { bytes, before, residual, ring } = stateOf(sizes, capacity, form);
+      const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, form);
       const state = own.keep(batch ? ofBatch.bytes : bytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
@@ -113,7 +113,7 @@ class Layers implements Disposable {
         this.#seen = see(ofBatch.residual, ofBatch.residualBytes);
         this.#sums = (words) => words;
       } else {
-        this.#seen = see(before + d.layers.length % ring * residual, residual);
+        this.#seen = see(before + d.layers.length % RESIDUAL_RING * beforeBytes, beforeBytes);
         this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
       }
       this.#slots = encodeSlots(own.slots.map((source) => {
