@@ -158,7 +158,10 @@ Deno.test("a failed loop ends it for all decoders of the device; only what tells
     assertEquals(memory.recall("a"), lasting ? "fails" : "works");
     const check = (): Promise<boolean> => Promise.reject(new Error("it was checked"));
     for (const kind of ["a", "c"]) assertEquals(await forms.probe(kind, check), false, "nothing is begun any more");
-    assertEquals([memory.recall("c"), memory.lines.some((line) => line.includes("it was checked"))], [undefined, false]);
+    assertEquals([memory.recall("c"), memory.lines.some((line) => line.includes("it was checked"))], [
+      undefined,
+      false,
+    ]);
     finish(true);
     assertEquals(await late, false, "a probe that ends later changes nothing");
     assertEquals([forms.stateOf("b"), memory.recall("b")], ["fails", lasting ? "fails" : "trying 0"]);

@@ -42,3 +42,27 @@ export function decodeState(
     RESIDUAL_RING, LAYER_RING, SQUARES, PAIRS, position, counter, best, lost, ropeAngles, frequencies, before, beforeBytes, after, afterBytes, squares, fresh, scores, layers, layerBytes, bytes,
   };
 }
+
+/** What is kept of one token of each of several sequences. */
+export function batchState(
+  sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,
+): Readonly<Record<
+  "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "x" | "xBytes" | "fresh" | "attention" | "gated" | "bytes",
+  number
+>> {
+  const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM, SEQUENCES } = sizes;
+  const ROW_BLOCKS = Math.floor((SEQUENCES + 7) / 8);
+  const Q_COLUMNS = KV_HEADS * HEADS * HEAD_DIM;
+  const QKV_COLUMNS = Q_COLUMNS + 2 * KV_HEADS * HEAD_DIM;
+  const positions = 0;
+  const ropeAngles = aligned(positions + SEQUENCES * 4, 256);
+  const x = ropeAngles + SEQUENCES * HEAD_DIM * 4;
+  const xBytes = HIDDEN * 32;
+  const fresh = x + ROW_BLOCKS * xBytes;
+  const attention = fresh + SEQUENCES * QKV_COLUMNS * 4;
+  const gated = attention + ROW_BLOCKS * Q_COLUMNS * 16;
+  const bytes = aligned(gated + ROW_BLOCKS * INTERMEDIATE * 16, 256);
+  return {
+    ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, x, xBytes, fresh, attention, gated, bytes,
+  };
+}
