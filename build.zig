@@ -1,7 +1,7 @@
 //! Builds the native side of vkmx: shaders, libvk_runtime, the WASM kernels, and the files generated from the tables.
 //!
 //!   zig build             libvk_runtime with its shaders, into zig-out/lib
-//!   zig build gen         the committed generated files: src/backend/kernels.ts, ffi/symbols.ts, ffi/wasm_*module.ts
+//!   zig build gen         the committed generated files: src/backend/kernels.ts, src/schedule/decoder/states.ts, ffi/symbols.ts, ffi/wasm_*module.ts
 //!   zig build generated   the same files into zig-out/generated, for comparison
 //!   zig build spirv-val   validates every SPIR-V module
 //!   zig build table       the kernel table with its shaders as an object, for a build of the C files by another compiler
@@ -31,7 +31,8 @@ pub fn build(b: *Build) void {
         .root_module = b.createModule(.{ .root_source_file = b.path("runtime-c/gen.zig"), .target = b.graph.host, .optimize = .Debug }),
     });
     const sources = generateSources(b, generator);
-    const shaders = compileShaders(b, generator);
+    const states = generateStates(b, generator);
+    const shaders = compileShaders(b, generator, states.includes);
     const table = embedShaders(b, generator, shaders);
     const wasm_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .alone), .alone);
     const wasm_threads_module = encodeModule(b, generator, wasmModule(b, sources.wasm_table, .threads), .threads);
@@ -45,6 +46,7 @@ pub fn build(b: *Build) void {
     const generated = b.step("generated", "Write the generated files to zig-out/generated");
     for ([_]struct { LazyPath, []const u8 }{
         .{ sources.kernels, "src/backend/kernels.ts" },
+        .{ states.typescript, "src/schedule/decoder/states.ts" },
         .{ sources.symbols, "ffi/symbols.ts" },
         .{ wasm_module, "ffi/wasm_module.ts" },
         .{ wasm_threads_module, "ffi/wasm_threads_module.ts" },
@@ -98,7 +100,8 @@ fn portableHost(b: *Build) std.Target.Query {
 fn addTableArgs(b: *Build, run: *Build.Step.Run) void {
     for ([_][]const u8{
         "shaders/kernels.zon",     "shaders/include/push.h",        "shaders/include/plan.h",
-        "shaders/include/dtype.h", "shaders/include/elementwise.h", "runtime-c/vk_runtime.h",
+        "shaders/include/dtype.h", "shaders/include/elementwise.h", "shaders/states.zon",
+        "runtime-c/vk_runtime.h",
     }) |path| run.addFileArg(b.path(path));
 }
 
@@ -113,6 +116,23 @@ fn generateSources(b: *Build, generator: *Build.Step.Compile) Sources {
         .symbols = run.addOutputFileArg("symbols.ts"),
         .wasm_table = run.addOutputFileArg("wasm_table.c"),
     };
+}
+
+const States = struct { typescript: LazyPath, includes: LazyPath };
+
+/// The layouts of states.zon; shaders include theirs as generated/<name>_state.glsl.
+fn generateStates(b: *Build, generator: *Build.Step.Compile) States {
+    const run = b.addRunArtifact(generator);
+    run.addArg("states");
+    run.addFileArg(b.path("shaders/states.zon"));
+    const typescript = run.addOutputFileArg("states.ts");
+    const folder = b.addWriteFiles();
+    for ([_][]const u8{ "decode", "batch" }) |name| {
+        run.addArg(name);
+        const file = b.fmt("{s}_state.glsl", .{name});
+        _ = folder.addCopyFile(run.addOutputFileArg(file), b.fmt("generated/{s}", .{file}));
+    }
+    return .{ .typescript = typescript, .includes = folder.getDirectory() };
 }
 
 /// The kernel table in C, with the SPIR-V beside it for #embed. The generator checks each module against its row.
@@ -147,7 +167,7 @@ fn encodeModule(b: *Build, generator: *Build.Step.Compile, module: LazyPath, thr
 const Shader = struct { kernel: Kernel, source: LazyPath, spirv: ?LazyPath };
 
 /// One glslc run per row. glslc writes which files a shader includes, so an edit recompiles exactly those that see it.
-fn compileShaders(b: *Build, generator: *Build.Step.Compile) []const Shader {
+fn compileShaders(b: *Build, generator: *Build.Step.Compile, includes: LazyPath) []const Shader {
     const glslc = findGlslc(b);
     const kernels = kernel_rows.flatten(b.allocator, kernel_table) catch |err| std.debug.panic("kernels.zon: {t}", .{err});
     const shaders = b.allocator.alloc(Shader, kernels.len) catch @panic("OOM");
@@ -155,7 +175,7 @@ fn compileShaders(b: *Build, generator: *Build.Step.Compile) []const Shader {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
         if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
-            shader.spirv = compileShader(b, glslc, shader.*);
+            shader.spirv = compileShader(b, glslc, shader.*, includes);
             if (kernel.no_contraction) shader.spirv = forbidContraction(b, generator, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
@@ -164,11 +184,12 @@ fn compileShaders(b: *Build, generator: *Build.Step.Compile) []const Shader {
     return shaders;
 }
 
-fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader) LazyPath {
+fn compileShader(b: *Build, glslc: ?[]const u8, shader: Shader, includes: LazyPath) LazyPath {
     const run = b.addSystemCommand(&.{ glslc orelse "glslc", "--target-env=vulkan1.3", "-O", "-MD" });
     run.setName(b.fmt("glslc {s}", .{shader.kernel.name}));
     if (glslc == null) run.step.dependOn(&b.addFail("glslc was not found: install it, run `deno task setup`, or pass -Dglslc=PATH").step);
     run.addPrefixedDirectoryArg("-I", b.path("shaders"));
+    run.addPrefixedDirectoryArg("-I", includes);
     for (shader.kernel.defines) |define| run.addArg(b.fmt("-D{s}", .{define}));
     run.addArg("-MF");
     _ = run.addDepFileOutputArg("shader.d");

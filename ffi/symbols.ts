@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xba8e9e84;
+export const ABI_HASH = 0x8cce77b4;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -1,6 +1,7 @@
 //! Build-time tool: writes every file that is derived from the tables under shaders/ and from vk_runtime.h.
 //!
 //!   gen sources SOURCES kernels.ts symbols.ts wasm_table.c
+//!   gen states  states.zon states.ts {name name_state.glsl}…
 //!   gen spirv   SOURCES kernel_table.c {name shader.comp shader.spv | name - -}…
 //!   gen no_contraction shader.spv no_contraction.spv
 //!   gen module  kernels.wasm wasm_module.ts {alone | threads}
@@ -11,6 +12,7 @@ const std = @import("std");
 const tables = @import("gen/tables.zig");
 const spirv = @import("gen/spirv.zig");
 const contraction = @import("gen/contraction.zig");
+const states = @import("gen/states.zig");
 const Tables = tables.Tables;
 const Writer = std.Io.Writer;
 const fail = tables.fail;
@@ -22,14 +24,28 @@ pub fn main(init: std.process.Init) !void {
     const args = (try init.minimal.args.toSlice(arena))[1..];
     if (std.mem.eql(u8, args[0], "module")) return save(init.io, args[2], try module(arena, init.io, args[1], std.mem.eql(u8, args[3], "threads")));
     if (std.mem.eql(u8, args[0], "no_contraction")) return save(init.io, args[2], try contraction.forbid(arena, @alignCast(try tables.readFile(arena, init.io, args[1]))));
-    const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .runtime = args[6] });
-    const rest = args[7..];
+    if (std.mem.eql(u8, args[0], "states")) return layouts(arena, init.io, args[1..]);
+    const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .states = args[6], .runtime = args[7] });
+    const rest = args[8..];
     if (std.mem.eql(u8, args[0], "sources")) {
         try save(init.io, rest[0], try kernelsTs(arena, t));
         try save(init.io, rest[1], try symbolsTs(arena, t));
         try save(init.io, rest[2], try wasmTable(arena, t));
     } else {
         try save(init.io, rest[0], try spirvTable(arena, init.io, t, rest[1..]));
+    }
+}
+
+/// The layouts of states.zon as TypeScript, and each of them as GLSL.
+fn layouts(arena: std.mem.Allocator, io: std.Io, args: []const []const u8) !void {
+    const all = states.parse(arena, try tables.readFile(arena, io, args[0]));
+    try save(io, args[1], try states.typescript(arena, all));
+    var at: usize = 2;
+    while (at < args.len) : (at += 2) {
+        const state = for (all) |state| {
+            if (std.mem.eql(u8, state.name, args[at])) break state;
+        } else fail("states.zon: there is no {s}", .{args[at]});
+        try save(io, args[at + 1], try states.glsl(arena, state));
     }
 }
 

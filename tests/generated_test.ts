@@ -5,7 +5,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { findZig, ROOT, run } from "../scripts/tools.ts";
 
-const FILES = ["src/backend/kernels.ts", "ffi/symbols.ts", "ffi/wasm_module.ts", "ffi/wasm_threads_module.ts"];
+const FILES = [
+  "src/backend/kernels.ts",
+  "src/schedule/decoder/states.ts",
+  "ffi/symbols.ts",
+  "ffi/wasm_module.ts",
+  "ffi/wasm_threads_module.ts",
+];
 
 const zig = await findZig();
 

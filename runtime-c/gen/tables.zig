@@ -66,7 +66,7 @@ pub const Tables = struct {
 };
 
 /// Paths of the inputs, in the order in which build.zig passes them.
-pub const Sources = struct { kernels: []const u8, push: []const u8, plan: []const u8, dtype: []const u8, elementwise: []const u8, runtime: []const u8 };
+pub const Sources = struct { kernels: []const u8, push: []const u8, plan: []const u8, dtype: []const u8, elementwise: []const u8, states: []const u8, runtime: []const u8 };
 
 pub fn fail(comptime format: []const u8, args: anytype) noreturn {
     std.debug.print("error: " ++ format ++ "\n", args);
@@ -75,7 +75,7 @@ pub fn fail(comptime format: []const u8, args: anytype) noreturn {
 
 pub fn load(arena: Allocator, io: std.Io, sources: Sources) !Tables {
     var hash: std.hash.Fnv1a_32 = .init();
-    var texts: [6][:0]const u8 = undefined;
+    var texts: [7][:0]const u8 = undefined;
     inline for (std.meta.fields(Sources), &texts) |field, *text| {
         text.* = try readFile(arena, io, @field(sources, field.name));
         hashTokens(&hash, text.*);
@@ -86,8 +86,8 @@ pub fn load(arena: Allocator, io: std.Io, sources: Sources) !Tables {
         .plan = try parseDefines(arena, texts[2]),
         .dtype = try parseDefines(arena, texts[3]),
         .elementwise = try parseElementwise(arena, texts[4]),
-        .functions = try parseFunctions(arena, texts[5]),
-        .enums = try parseEnums(arena, texts[5]),
+        .functions = try parseFunctions(arena, texts[6]),
+        .enums = try parseEnums(arena, texts[6]),
         .hash = hash.final(),
     };
     checkKernels(t);

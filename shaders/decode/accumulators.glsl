@@ -6,38 +6,27 @@
 #define ACCUMULATOR_BYTES 8u
 #define Accumulator uvec2
 
-// The state of one token, in this order: the position, a counter of the head's workgroups and their best, whether a number was lost,
-// the cosine and sine of
-// each pair of features and the turns that a position adds to it, the residual before each layer, the residual after attention, and
-// for each layer sums of squares, the new key and value, scores. Layers share rings of places.
-// schedule/decoder/emit_decode.ts computes the same size.
-const uint RESIDUAL_RING = ACCUMULATORS == 2 ? 4u : 2u;
-const uint LAYER_RING = ACCUMULATORS == 2 ? 4u : 1u;
-const uint RESIDUAL_BYTES = HIDDEN * COPIES * ACCUMULATOR_BYTES * 2u; // see place()
-const uint HEADER_BYTES = 256u + HEAD_DIM * 8u;
-const uint SQUARES = KV_HEADS * (HEADS + 1u);
-const uint SQUARE_BYTES = (SQUARES * 8u + 255u) / 256u * 256u;
-const uint NEW_BYTES = KV_HEADS * HEAD_DIM * 8u;
-// Offsets in 32 bits: a state has less than 4 GB.
-uint layer_bytes() { return SQUARE_BYTES + NEW_BYTES + KV_HEADS * PAIRS * 8u * pc.p.capacity; }
-uint layer_at(uint layer) { return HEADER_BYTES + (RESIDUAL_RING + LAYER_RING) * RESIDUAL_BYTES + layer % LAYER_RING * layer_bytes(); }
-uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * layer_at(0u) + uint64_t(SEQUENCE) * (LAYER_RING * layer_bytes()); }
-uint64_t state_position() { return state(); }
-uint64_t state_counter() { return state() + 4u; }
-uint64_t state_best() { return state() + 8u; }
-uint64_t state_lost() { return state() + 16u; }
-uint64_t state_rope_angles() { return state() + 256u; }
-uint64_t state_frequencies() { return state() + (256u + HEAD_DIM * 4u); }
-uint64_t state_before(uint layer) { return state() + (HEADER_BYTES + layer % RESIDUAL_RING * RESIDUAL_BYTES); }
-uint64_t state_after(uint layer) { return state() + (HEADER_BYTES + (RESIDUAL_RING + layer % LAYER_RING) * RESIDUAL_BYTES); }
-uint64_t state_squares(uint layer) { return state() + layer_at(layer); }
+// The state of one token, a sequence behind the other. Offsets have 32 bits: a state has less than 4 GB.
+const uint POLLED = ACCUMULATORS == 2 ? 1u : 0u;
+#include "generated/decode_state.glsl"
+
+uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * state_bytes(); }
+uint64_t state_position() { return state() + AT_POSITION; }
+uint64_t state_counter() { return state() + AT_COUNTER; }
+uint64_t state_best() { return state() + AT_BEST; }
+uint64_t state_lost() { return state() + AT_LOST; }
+uint64_t state_rope_angles() { return state() + AT_ROPE_ANGLES; }
+uint64_t state_frequencies() { return state() + AT_FREQUENCIES; }
+uint64_t state_before(uint layer) { return state() + (AT_BEFORE + layer % RESIDUAL_RING * BYTES_BEFORE); }
+uint64_t state_after(uint layer) { return state() + (AT_AFTER + layer % LAYER_RING * BYTES_AFTER); }
+uint64_t state_squares(uint layer) { return state() + (layer_at(layer) + AT_SQUARES); }
 
 // The sequence's part of a cache.
 #define CACHE(which) \
     (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
 // 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
-uint64_t state_new(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES); }
-uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES); }
+uint64_t state_new(uint layer) { return state() + (layer_at(layer) + AT_FRESH); }
+uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + AT_SCORES); }
 
 #ifdef POLL
 uint the_position;

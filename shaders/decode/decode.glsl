@@ -86,7 +86,6 @@ const uint QUAD_ROUNDS = (QUADS + THREADS - 1) / THREADS;
 const uint CHUNKS = HIDDEN / 32; // a lane handles 32 weights at once
 const uint CHUNK_ROUNDS = (CHUNKS + 31) / 32;
 const uint WARPS = THREADS / 32;
-const uint PAIRS = (HEADS + 1) / 2; // scores of two heads share 8 bytes
 
 const uint GROUPS = HIDDEN / GROUP;
 const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features

@@ -23,19 +23,21 @@ void store_key(uint64_t keys, uint partner, uint now, uint i, float key) {
 
 // ---- scores: two heads to 8 bytes, fixed point ----------------------------------------------------------------------------
 
-// Where q is still to be divided by its rms, which may be small, steps are finer; what is scaled by SCORE_SCALE alone has them of about
-// 2^-13 of a logit, and room for larger features.
-#define SCORE_STEPS (HEAD_NORM != 0u ? 4096.0 : 1024.0)
-// As many parts as there are slices, of at most this much, stay within the bits of a score: 32, or 29 beside a count of 6. Larger ones
-// count as this much, which softmax does not tell from more unless that of several positions is as large.
+// Where q is still to be divided by its rms, which may be small, steps are finer; where scores are only scaled, they are about 2^-13 of
+// what the exponential gets, and there is room for larger features. As many parts as there are slices, of at most SCORE_LIMIT, stay
+// within the bits of a score: 32, or 29 beside a count of 6. Larger parts count as that much, which makes a difference only where those
+// of several positions are as large; in 29 bits they are told (see score_add).
+#define BY_HEAD_NORM(normalised, raw) (HEAD_NORM != 0u ? normalised : raw)
+#define SCORE_STEPS BY_HEAD_NORM(4096.0, 1024.0)
+#define SCORE_STEP BY_HEAD_NORM(1.0 / 4096.0, 1.0 / 1024.0)
 #if ACCUMULATORS == 2
-#define SCORE_LIMIT (266240000.0 / SCORE_STEPS / float(SLICES))
+#define SCORE_LIMIT (BY_HEAD_NORM(65000.0, 260000.0) / float(SLICES))
 #else
-#define SCORE_LIMIT (2129920000.0 / SCORE_STEPS / float(SLICES))
+#define SCORE_LIMIT (BY_HEAD_NORM(520000.0, 2080000.0) / float(SLICES))
 #endif
 
 uint64_t scores_of(uint layer, uint kv_head, uint pair) {
-    return state() + (layer_at(layer) + SQUARE_BYTES + NEW_BYTES + (kv_head * PAIRS + pair) * pc.p.capacity * 8u);
+    return state() + (layer_at(layer) + AT_SCORES + (kv_head * PAIRS + pair) * pc.p.capacity * 8u);
 }
 
 void score_add(uint64_t scores, uint at, vec2 s) {
@@ -59,12 +61,12 @@ void score_add(uint64_t scores, uint at, vec2 s) {
 
 vec2 score_value(uvec2 w) {
 #if ACCUMULATORS == 0
-    return vec2(int(w.x), int(w.y) + int(w.x >> 31)) * (1.0 / SCORE_STEPS);
+    return vec2(int(w.x), int(w.y) + int(w.x >> 31)) * SCORE_STEP;
 #elif ACCUMULATORS == 2
     int x = int((w.y << 29) | ((w.x >> 6) << 3)) >> 3;
-    return vec2(x, (int(w.y) >> 3) + int(uint(x) >> 31)) * (1.0 / SCORE_STEPS);
+    return vec2(x, (int(w.y) >> 3) + int(uint(x) >> 31)) * SCORE_STEP;
 #else
-    return vec2(int(w.x), int(w.y)) * (1.0 / SCORE_STEPS);
+    return vec2(int(w.x), int(w.y)) * SCORE_STEP;
 #endif
 }
 

@@ -50,8 +50,8 @@ layout(buffer_reference, std430, buffer_reference_align = 8) volatile devicecohe
 layout(buffer_reference, std430, buffer_reference_align = 4) volatile devicecoherent buffer Shared1 { uint v[]; };
 
 const uint WARPS = THREADS / 32u;
-const uint ROW_BLOCKS = (SEQUENCES + 7u) / 8u; // of 8 rows of a matrix
-const uint Q_COLUMNS = KV_HEADS * HEADS * HEAD_DIM, QKV_COLUMNS = Q_COLUMNS + 2u * KV_HEADS * HEAD_DIM;
+
+#include "generated/batch_state.glsl"
 
 // Warps are 32 neighbouring threads whatever the subgroup is; only four neighbours shuffle. Lane 4r + c has rows r and r + 8 of A and
 // of sums, columns r and r + 8 of B, and along the other side 2c, 2c + 1, 2c + 8 and 2c + 9 (`pairs` in src/schedule/ops/coopmat.ts).
@@ -72,20 +72,10 @@ float four_max(float x) {
     return max(x, subgroupShuffleXor(x, 2u));
 }
 
-// ---- the state -------------------------------------------------------------------------------------------------------------
-// Positions, rope angles of each sequence, the residual, q, k and v of each sequence, attended values, gated values. The residual lies as
-// float32 in the order of sums, [8 rows][16 columns][lane][4], attended and gated values as float16 in the order of A,
-// [8 rows][64 columns][half][lane][2 matrices][4]. schedule/batch.ts computes the same size.
-
-const uint AT_ROPE_ANGLES = 256u;
-const uint AT_X = AT_ROPE_ANGLES + SEQUENCES * HEAD_DIM * 4u;
-const uint AT_FRESH = AT_X + ROW_BLOCKS * HIDDEN * 32u;
-const uint AT_ATTENTION = AT_FRESH + SEQUENCES * QKV_COLUMNS * 4u;
-const uint AT_GATED = AT_ATTENTION + ROW_BLOCKS * Q_COLUMNS * 16u;
-const uint AT_END = AT_GATED + ROW_BLOCKS * INTERMEDIATE * 16u;
+// ---- the state, as shaders/states.zon lays it out ----------------------------------------------------------------------------
 
 uint64_t in_state(uint at) { return pc.address[0] + at; }
-uint position_of(uint sequence) { return Weights1(in_state(0u)).v[sequence]; }
+uint position_of(uint sequence) { return Weights1(in_state(AT_POSITIONS)).v[sequence]; }
 
 // Of the four columns of a lane in a block of 16.
 uint x_at(uint rows, uint block, uint a_lane) { return AT_X + ((rows * (HIDDEN / 16u) + block) * 32u + a_lane) * 16u; }

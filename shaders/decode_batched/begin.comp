@@ -35,7 +35,7 @@ vec2 values_at(uint sequence, uint column) {
 void main() {
     uint sequence = gl_WorkGroupID.y, first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
     uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence], 0)), pc.p.capacity - 1u);
-    if (first == 0u) U32s(in_state(0u)).v[sequence] = now;
+    if (first == 0u) U32s(in_state(AT_POSITIONS)).v[sequence] = now;
     for (uint pair = first; pair < HEAD_DIM / 2u; pair += step) {
         Scaled frequency;
         if (pc.address[FREQS] != 0ul) frequency = scaled_reciprocal(scaled_float(F32s(pc.address[FREQS]).v[pair]));

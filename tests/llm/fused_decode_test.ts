@@ -158,7 +158,7 @@ const ARCHITECTURES: readonly (readonly [Architecture, ModelShape, ModelFormat, 
   ],
   [
     { qkNorm: false, qkvBias: true, activation: "geluTanh" },
-    { ...SMALL, heads: 7, headDim: 32, hidden: 256 },
+    { ...SMALL, heads: 5, headDim: 32 },
     { bits: 8, groupSize: 32 },
     3,
     1,

@@ -11,6 +11,7 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { type Architecture, modelOf } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
@@ -109,6 +110,31 @@ for (const device of DEVICES) {
       }
     });
     model[Symbol.dispose]();
+  });
+
+  Deno.test(`architectures have verdicts of their own, whatever their biases are, on ${device}`, async () => {
+    const shape = {
+      hidden: 128,
+      intermediate: 192,
+      layers: 2,
+      heads: 2,
+      kvHeads: 1,
+      headDim: 64,
+      tied: true,
+      vocab: 4096,
+    };
+    mx.setDefaultDevice(device);
+    await trying(device, async (folder) => {
+      for (const qkNorm of [true, false]) {
+        const biased: Architecture = { qkNorm, qkvBias: true, activation: "silu", fifthBiases: [100, 300] };
+        const model = await modelOf(biased, shape, { groupSize: 64 }, mx.float32);
+        await tryLayers(model);
+        model[Symbol.dispose]();
+      }
+      const found = verdicts(folder);
+      assertEquals(found.map(({ answer }) => answer), [expected, expected]);
+      assert(found[0].question !== found[1].question);
+    });
   });
 
   Deno.test({ name: `several sequences have a verdict of their own on ${device}`, ignore: !concurrent }, async () => {

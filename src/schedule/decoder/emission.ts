@@ -69,10 +69,10 @@ export function workgroupsOf({ kvHeads, headDim }: DecoderSizes): number {
   return kvHeads * headDim / 8;
 }
 
-/** Specialisation of all kernels of a decoder but for how they walk a cache. */
-export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
-  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
-  const { headNorm, qkvBias, activation } = d.features;
+/** Sizes by the names of their specialization constants. `HEADS` are those of a key/value head. */
+export function sizeConstants(
+  { hidden, intermediate, heads, kvHeads, headDim, groupSize }: DecoderSizes,
+): Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "GROUP", number>> {
   return {
     HIDDEN: hidden,
     INTERMEDIATE: intermediate,
@@ -80,6 +80,14 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
     HEADS: heads / kvHeads,
     HEAD_DIM: headDim,
     GROUP: groupSize,
+  };
+}
+
+/** Specialisation of all kernels of a decoder but for how they walk a cache. */
+export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string, number>> {
+  const { headNorm, qkvBias, activation } = d.features;
+  return {
+    ...sizeConstants(d.sizes),
     DTYPE_W: d.head.scales.dtype.code,
     DTYPE_KV: d.layers[0].keys.dtype.code,
     SUBGROUP: Math.min(LANES, backend.limits.subgroup),

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { type Caches, decodePush, type Emission, normsOf, specOf, SPIN_LIMIT } from "./emission.ts";
+import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
 import type { DecoderForm } from "./form.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
@@ -17,6 +17,7 @@ import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { type DecoderSizes, type DecoderSpec, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
+import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -102,18 +103,9 @@ export function batchUnsupportedReason(
   return rules.find(([holds]) => !holds)?.[1];
 }
 
-/** Where the residual lies in the state, in blocks of {@link BLOCK} sequences, its bytes and those of all, as batch.glsl has them. */
-export function batchState({ hidden, intermediate, heads, kvHeads, headDim }: DecoderSizes, sequences: number): {
-  readonly residual: number;
-  readonly residualBytes: number;
-  readonly bytes: number;
-} {
-  const blocks = Math.ceil(sequences / BLOCK);
-  const residual = 256 + sequences * headDim * 4;
-  const residualBytes = blocks * hidden * 4 * BLOCK;
-  const fresh = sequences * (heads + 2 * kvHeads) * headDim * 4;
-  const halves = blocks * (heads * headDim + intermediate) * 2 * BLOCK;
-  return { residual, residualBytes, bytes: Math.ceil((residual + residualBytes + fresh + halves) / 256) * 256 };
+/** Where the state of several sequences has its parts, and its bytes. */
+export function batchStateOf(sizes: DecoderSizes, sequences: number): ReturnType<typeof batchState> {
+  return batchState({ ...sizeConstants(sizes), SEQUENCES: sequences });
 }
 
 /** Emits the dispatches of a decoder of several sequences; {@link emitBatch} puts them together. */
@@ -122,7 +114,7 @@ export class BatchEmitter {
   readonly #spec: Readonly<Record<string, number>>;
   readonly #push: Readonly<Record<string, number>>;
 
-  /** `state` has the bytes that {@link batchState} says; there is a status unless the form is "barriers". */
+  /** `state` has the bytes that {@link batchStateOf} says; there is a status unless the form is "barriers". */
   constructor(emission: Emission) {
     const { l, ready: { decoder: d }, capacity } = emission;
     this.#e = emission;
@@ -211,7 +203,7 @@ export function emitBatch(
   const { decoder: d } = ready;
   const sequences = sequencesOf(d);
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([batchState(d.sizes, sequences).bytes / 4], uint32);
+  const state = l.temporary([batchStateOf(d.sizes, sequences).bytes / 4], uint32);
   const status = form === "barriers" ? undefined : l.keepStatus();
   const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
   emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));

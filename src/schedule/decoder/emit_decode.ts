@@ -11,6 +11,7 @@ import {
   type Emission,
   normsOf,
   prefetchThreads,
+  sizeConstants,
   specOf,
   SPIN_LIMIT,
   walkOf,
@@ -37,6 +38,7 @@ import {
   headResults,
   replaced,
 } from "./emit_sampling_tail.ts";
+import { decodeState } from "./states.ts";
 import { all, type ReadyDecoder } from "./weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -56,25 +58,9 @@ export const MOST_WORKGROUPS = 255;
 /** Bits of the phases in decode/layers.comp. */
 const PHASES = { qkv: 1, attention: 2, mlp: 4 } as const;
 
-/**
- * The state of one token, in the order of decode.glsl: how many bytes it has, and where the residual before each layer lies,
- * which lies in a ring of `ring` places of `residual` bytes.
- */
-export function stateOf(s: DecoderSizes, capacity: number, form: DecoderForm): {
-  readonly bytes: number;
-  readonly before: number;
-  readonly residual: number;
-  readonly ring: number;
-} {
-  const per = s.heads / s.kvHeads;
-  const residual = s.hidden * COPIES * 8 * 2; // with gaps
-  const squares = Math.ceil(s.kvHeads * (per + 1) * 8 / 256) * 256;
-  const fresh = s.kvHeads * s.headDim * 8;
-  const scores = s.kvHeads * Math.ceil(per / 2) * capacity * 8;
-  const [ring, others] = form === "barriers" ? [2, 1] : [4, 4];
-  const before = 256 + s.headDim * 8;
-  const bytes = before + (ring + others) * residual + others * (squares + fresh + scores);
-  return { bytes, before, residual, ring };
+/** Where the state of one token has its parts, and its bytes. */
+export function stateOf(sizes: DecoderSizes, capacity: number, form: DecoderForm): ReturnType<typeof decodeState> {
+  return decodeState({ ...sizeConstants(sizes), COPIES, POLLED: Number(form !== "barriers"), capacity });
 }
 
 /** Emits the dispatches of one decoder; {@link emitDecoder} puts them together. */

@@ -12,7 +12,7 @@ import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
-import { BatchEmitter, batchState } from "./emit_batched.ts";
+import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
 import { sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import type { ReadyDecoder } from "./weights.ts";
@@ -80,8 +80,8 @@ class Layers implements Disposable {
         filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
       const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
       const token = indices((sequence) => sequence + 1);
-      const ofBatch = batchState(sizes, sequences);
-      const { bytes, before, residual, ring } = stateOf(sizes, capacity, form);
+      const ofBatch = batchStateOf(sizes, sequences);
+      const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, form);
       const state = own.keep(batch ? ofBatch.bytes : bytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
@@ -110,10 +110,10 @@ class Layers implements Disposable {
         return { buffer: own.kept[own.kept.length - 1].buffer, bytes };
       };
       if (batch) {
-        this.#seen = see(ofBatch.residual, ofBatch.residualBytes);
+        this.#seen = see(ofBatch.x, ofBatch.ROW_BLOCKS * ofBatch.xBytes);
         this.#sums = (words) => words;
       } else {
-        this.#seen = see(before + d.layers.length % ring * residual, residual);
+        this.#seen = see(before + d.layers.length % RESIDUAL_RING * beforeBytes, beforeBytes);
         this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
       }
       this.#slots = encodeSlots(own.slots.map((source) => {
