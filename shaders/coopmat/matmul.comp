@@ -214,29 +214,19 @@ vec4 shared_sum(uint row, uint quad) {
 #ifdef QKV_EPILOGUE
 #include "qkv_epilogue.glsl"
 #else
-// Brings the sums that are stored within float16's range: one comparison for each of them where they are already.
-void keep_within_half() {
-    float most[4] = float[4](0.0, 0.0, 0.0, 0.0);
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i += 2 / WIDE) {
-        [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
-            most[e % 4] = larger(most[e % 4], abs(sums[i][e]));
-    }
-    [[branch]] if (exceeds_half(larger(larger(most[0], most[1]), larger(most[2], most[3])))) {
-        [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i += 2 / WIDE) {
-            [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
-                sums[i][e] = within_half(sums[i][e]);
-        }
-    }
+MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
+    [[unroll]] for (uint e = 0; e < x.length(); e++)
+        x[e] = within_half(x[e]);
+    return MATRIX_SUM_F16(x);
 }
 
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
-    if (DTYPE_OUT == DTYPE_F16) keep_within_half();
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < WIDE; j++) {
             uint at = i * 16 * COLUMNS + column + j * 16;
             if (DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
-            else coopMatStore(MATRIX_SUM_F16(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
+            else coopMatStore(half_sums(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
         }
     }
 }
