@@ -25,6 +25,9 @@ const LIMIT_MS = 120_000;
 const TELL_AFTER_MS = 1000;
 const TELL_EVERY_MS = 10_000;
 
+/** The folder for temporary files where no variable names one. */
+const TEMPORARY = Deno.build.os === "windows" ? "C:\\Windows\\Temp" : "/tmp";
+
 /** The host of the releases, and those that it redirects downloads to. */
 const RELEASE_HOSTS = ["github.com", "objects.githubusercontent.com", "release-assets.githubusercontent.com"];
 
@@ -177,25 +180,31 @@ async function watched<T>(url: string, work: Promise<T>): Promise<T> {
   }
 }
 
-/** A folder of this process alone, where Deno may write. */
+/** A folder of this process alone, where Deno may write; throws where there can be none. */
 function makeTemporaryFolder(): string {
-  const dir = environment("TMPDIR") ?? environment("TEMP") ??
-    (Deno.build.os === "windows" ? "C:\\Windows\\Temp" : "/tmp");
+  const dir = environment("TMPDIR") ?? environment("TEMP") ?? TEMPORARY;
   if (!granted({ name: "read", path: dir }) || !granted({ name: "write", path: dir })) {
-    throw new Error(
-      `Requires read and write access to ${dir}, run again with the --allow-read and --allow-write flags`,
-    );
+    throw new Error(`cannot write ${dir}: Requires read and write access`);
   }
-  return Deno.makeTempDirSync({ dir, prefix: "vkmx_" });
+  try {
+    return Deno.makeTempDirSync({ dir, prefix: "vkmx_" });
+  } catch (error) {
+    throw new Error(`cannot write ${dir}: ${firstLine(error)}`);
+  }
 }
 
-/** Writes verified bytes where they are found again, else to a temporary folder. */
+/** Writes verified bytes where they are found again, else to a temporary folder; throws where neither can be. */
 function keep(bytes: Uint8Array): void {
   const path = releasedPath();
   const reason = path === undefined ? undefined : writeInto(path, bytes);
   if (path !== undefined && reason === undefined) return;
-  temporaryFolder = makeTemporaryFolder();
-  writeWhole(join(temporaryFolder, fileName()), [bytes]);
+  try {
+    const folder = makeTemporaryFolder();
+    writeWhole(join(folder, fileName()), [bytes]);
+    temporaryFolder = folder;
+  } catch (error) {
+    throw new Error([reason, firstLine(error)].filter((text) => text !== undefined).join("; "));
+  }
   tellNotKept(reason);
 }
 
@@ -220,7 +229,12 @@ function writeInto(path: string, bytes: Uint8Array): string | undefined {
   return reason;
 }
 
-const firstLine = (error: unknown): string => (error instanceof Error ? error.message : String(error)).split("\n")[0];
+/** What an error says, and what its cause does: "fetch failed" alone says little. */
+function firstLine(error: unknown): string {
+  if (!(error instanceof Error)) return String(error).split("\n")[0];
+  const own = error.message.split("\n")[0].replace(/\.$/, "");
+  return error.cause instanceof Error ? `${own}: ${firstLine(error.cause)}` : own;
+}
 
 /** Fetches the released library, so that {@link verifiedLibrary} finds it. Returns one line where it cannot, with every place asked. */
 export async function fetchLibrary(): Promise<string | undefined> {
@@ -228,14 +242,20 @@ export async function fetchLibrary(): Promise<string | undefined> {
   if (release === undefined) return whyNoRelease();
   const reasons: string[] = [];
   for (const { url, refused, read } of [packagedModule(), releaseDownload(release)]) {
+    let bytes: Uint8Array;
     try {
       if (refused !== undefined) throw new Error(refused);
-      const bytes = await watched(url, read(release));
+      bytes = await watched(url, read(release));
       if (!isReleased(bytes, release)) throw new Error("it is damaged: its SHA-256 is not that of the release");
+    } catch (error) {
+      reasons.push(`${url}: ${firstLine(error)}`);
+      continue;
+    }
+    try {
       keep(bytes);
       return undefined;
     } catch (error) {
-      reasons.push(`${url}: ${firstLine(error)}`);
+      return firstLine(error);
     }
   }
   return `the library of vkmx ${VERSION} was not found: ${reasons.join("; ")}`;
