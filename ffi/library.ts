@@ -98,7 +98,7 @@ function advice(path?: string): string {
   if (projectFolder()) return "run `deno task setup` in the project to build it";
   if (path !== undefined) return OWN_LIBRARY;
   if (!hasRelease()) return `${whyNoRelease()}; ${OWN_LIBRARY}`;
-  return gpuPresent()
+  return gpuPresent() !== false
     ? "`await mx.prepareDevices()` in front of all else fetches it"
     : 'no GPU was seen; `await mx.prepareDevices("vulkan:0")` fetches it all the same';
 }
@@ -161,14 +161,15 @@ let providing: Promise<void> | undefined;
 
 /**
  * Provides the library where there is none: in a checkout it is built by scripts/setup.ts, in a package fetched and opened. Does so
- * only where a GPU is seen; a package fetches it also where `asked`, for a software driver. Tries once in a process; why it failed
+ * only where a GPU is seen; a package fetches it also where `asked`, for a software driver, or Deno may not look. Tries once in a process; why it failed
  * is in what {@link openLibrary} throws. True for the call that tried.
  */
 export function provideLibrary(asked: boolean): Promise<boolean> {
   if (providing !== undefined) return providing.then(() => false);
   if (opened || findLibrary() !== undefined) return Promise.resolve(false);
   const project = projectFolder();
-  if (!gpuPresent() && (project || !asked)) return Promise.resolve(false);
+  const wanted = gpuPresent() ?? !project; // a package takes little, a build installs tools
+  if (!wanted && (project || !asked)) return Promise.resolve(false);
   const work = project && !hasRelease() ? buildLibrary(project) : fetchAndOpen();
   providing = work;
   return work.then(() => true);

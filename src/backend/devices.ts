@@ -17,7 +17,6 @@ import { driverAdvice } from "../../ffi/driver_advice.ts";
 import { environment } from "../../ffi/environment.ts";
 import { onExit } from "../../ffi/exit.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { gpuPresent } from "../../ffi/gpu_present.ts";
 import { provideLibrary } from "../../ffi/library.ts";
 import {
   driverFailures,
@@ -32,7 +31,7 @@ import { explain } from "./explain.ts";
 import { createVulkanBackend, describeVulkan, openVulkanAhead } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
-export { environment, gpuPresent };
+export { environment };
 export { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 export { recall, remember } from "../../ffi/device_probe_cache.ts";
 export { onExit };

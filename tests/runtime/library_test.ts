@@ -114,11 +114,8 @@ Deno.test({
     // By URL from the tree, with what the first one kept, without network, preparation or more permissions than needed.
     const second = `import * as mx from "TREE/mod.ts"; ${COMPUTE} console.log(on("vulkan:0") === on("wasm"));`;
     server.requests.length = 0;
-    const flags = ["--no-prompt", "--allow-env", `--allow-import=${new URL(server.origin).host}`].concat(
-      ["read", "write", "ffi"].map((name) => `--allow-${name}=${cache}`),
-    );
     const env = { VKMX_THREADS: "2", VKMX_OFFLINE: "1" };
-    const offline = await server.run(second, { variant: "full", cache, env, flags });
+    const offline = await server.run(second, { variant: "full", cache, env, flags: scoped(cache) });
     assertEquals(offline, { code: 0, stdout: "true\n", stderr: "" });
     assertEquals(server.requests.filter((path) => /packaged|plug|assets/.test(path)), []);
   },
@@ -267,6 +264,25 @@ Deno.test({
       stderr,
       /^vkmx: fetching the Vulkan library, once: http:\S+packaged\S+\nvkmx: the Vulkan library is here \(\d+ s\)\n$/,
     );
+  },
+});
+
+/** Flags that grant the programs a folder for everything, and the server. */
+function scoped(cache: string): string[] {
+  const flags = ["read", "write", "ffi"].map((name) => `--allow-${name}=${cache}`);
+  return ["--no-prompt", "--allow-env", `--allow-import=${new URL(server.origin).host}`, ...flags];
+}
+
+Deno.test({
+  ...NEEDS_RELEASE,
+  name: "permissions for the cache folder are enough, also where Deno may not look for a GPU",
+  fn: async () => {
+    const cache = server.folder();
+    const code = PREPARE.replace('prepareDevices("vulkan:0")', "prepareDevices()");
+    const { stdout, stderr } = await server.run(code, { variant: "full", cache, flags: scoped(cache) });
+    assertEquals(JSON.parse(stdout).opened, true, stderr);
+    assertMatch(stderr, /^(vkmx: running on the CPU [^\n]* a software driver: [^\n]*\n)?$/); // of a machine without a GPU
+    assertEquals(await Deno.readFile(keptIn(cache)), server.library);
   },
 });
 
