@@ -95,7 +95,7 @@ const OWN_LIBRARY = "set VKMX_LIBRARY to a library built from source";
 function advice(path?: string): string {
   if (environment("VKMX_LIBRARY")) return "VKMX_LIBRARY names it";
   if (failure !== undefined) return failure;
-  if (projectFolder()) return "run `deno task setup` in the project to build it";
+  if (projectFolder() && !hasRelease()) return "run `deno task setup` in the project to build it";
   if (path !== undefined) return OWN_LIBRARY;
   if (!hasRelease()) return `${whyNoRelease()}; ${OWN_LIBRARY}`;
   return gpuPresent() !== false
@@ -167,10 +167,10 @@ let providing: Promise<void> | undefined;
 export function provideLibrary(asked: boolean): Promise<boolean> {
   if (providing !== undefined) return providing.then(() => false);
   if (opened || findLibrary() !== undefined) return Promise.resolve(false);
-  const project = projectFolder();
-  const wanted = gpuPresent() ?? !project; // a package takes little, a build installs tools
+  const project = hasRelease() ? undefined : projectFolder();
+  const wanted = gpuPresent() ?? !project; // fetching takes little, a build installs tools
   if (!wanted && (project || !asked)) return Promise.resolve(false);
-  const work = project && !hasRelease() ? buildLibrary(project) : fetchAndOpen();
+  const work = project ? buildLibrary(project) : fetchAndOpen();
   providing = work;
   return work.then(() => true);
 }
