@@ -17,7 +17,13 @@ const Kernel = kernel_rows.Kernel;
 
 const kernel_table: kernel_rows.Table = @import("shaders/kernels.zon");
 
-const cross_targets = [_][]const u8{ "x86_64-linux-gnu.2.28", "aarch64-linux-gnu.2.28", "x86_64-windows-gnu", "aarch64-macos" };
+/// The platforms of releases, by the names that Deno has for them.
+const cross_targets = [_]struct { name: []const u8, triple: []const u8 }{
+    .{ .name = "x86_64-linux", .triple = "x86_64-linux-gnu.2.28" },
+    .{ .name = "aarch64-linux", .triple = "aarch64-linux-gnu.2.28" },
+    .{ .name = "x86_64-windows", .triple = "x86_64-windows-gnu" },
+    .{ .name = "aarch64-darwin", .triple = "aarch64-macos" },
+};
 
 const c_flags = [_][]const u8{ "-std=c11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden" };
 
@@ -73,9 +79,9 @@ pub fn build(b: *Build) void {
     table_step.dependOn(&b.addInstallFile(tableObject(b, target, table).getEmittedBin(), "table/kernel_table.o").step);
 
     const cross = b.step("cross", "Compile the library for every release platform");
-    for (cross_targets) |triple| {
-        const query = std.Target.Query.parse(.{ .arch_os_abi = triple }) catch unreachable;
-        const folder: Build.InstallDir = .{ .custom = b.fmt("cross/{s}", .{triple}) };
+    for (cross_targets) |platform| {
+        const query = std.Target.Query.parse(.{ .arch_os_abi = platform.triple }) catch unreachable;
+        const folder: Build.InstallDir = .{ .custom = b.fmt("cross/{s}", .{platform.name}) };
         const built = runtimeLibrary(b, b.resolveTargetQuery(query), optimize, table);
         const installed = b.addInstallArtifact(built, .{ .dest_dir = .{ .override = folder }, .implib_dir = .disabled, .pdb_dir = .disabled });
         cross.dependOn(&installed.step);

@@ -8,8 +8,9 @@
 
 import { cacheFolder, mayKeep, tellNotKept } from "./cache.ts";
 import { granted } from "./environment.ts";
-import { findLibrary, VERSION } from "./library.ts";
+import { libraryBuild } from "./library.ts";
 import { ABI_HASH } from "./symbols.ts";
+import { VERSION } from "./version.ts";
 
 /** The answer that {@link remember} kept for a question about a device, which its description names with the driver. */
 export function recall(device: string, question: string): string | undefined {
@@ -40,21 +41,10 @@ export function remember(device: string, question: string, answer: string): void
 /** Where an answer lies and what its file begins with; undefined where there is no folder, or Deno may not look there. */
 function place(device: string, question: string): { readonly path: string; readonly key: string } | undefined {
   const folder = cacheFolder();
-  const build = buildOf(findLibrary());
+  const build = libraryBuild();
   if (folder === "" || build === undefined || !granted({ name: "read", path: folder })) return undefined;
   const key = `${device}|${VERSION}|${ABI_HASH.toString(16)}|${build}|${question}`;
   let hash = 2166136261; // FNV-1a
   for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 16777619);
   return { path: `${folder}/finding-${(hash >>> 0).toString(16).padStart(8, "0")}`, key };
-}
-
-/** What tells one build of the library from another, where Deno may look: kernels may differ where tables are the same. */
-function buildOf(path: string | undefined): string | undefined {
-  if (path === undefined || !granted({ name: "read", path })) return undefined;
-  try {
-    const { size, mtime } = Deno.statSync(path);
-    return `${size} ${mtime?.getTime()}`;
-  } catch {
-    return undefined; // it is being built anew
-  }
 }

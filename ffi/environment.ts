@@ -20,7 +20,7 @@ const SWITCH: Values = { pattern: /^[01]$/, expected: "0 or 1" };
 const VALUES: Readonly<Record<string, Values>> = {
   VKMX_DEVICE: {
     pattern: /^(cpu|gpu|wasm|vulkan:\d+(-[\w=]+)*)$/,
-    expected: "gpu, cpu, wasm or a name that `deno task devices` lists",
+    expected: "gpu, cpu, wasm or a name that mx.devices() lists",
   },
   VKMX_THREADS: { pattern: /^[1-9][0-9]{0,2}$/, expected: "a number of threads from 1 to 999" },
   VKMX_EXACT: SWITCH,
@@ -28,6 +28,7 @@ const VALUES: Readonly<Record<string, Values>> = {
   VKMX_EXPLAIN: SWITCH,
   VKMX_PROFILE: SWITCH,
   VKMX_DEBUG: SWITCH,
+  VKMX_OFFLINE: SWITCH,
   VKMX_STAGING: SWITCH,
   VKMX_QUEUE_IDLE: SWITCH,
   VKMX_FAULT: { pattern: /^\w{1,47}:-?\d+(:\d+)?$/, expected: "a call and its result, such as vkAllocateMemory:-2" },

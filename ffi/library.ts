@@ -1,5 +1,5 @@
 /**
- * Finds libvk_runtime and opens it: VKMX_LIBRARY, then the project's own build, then the cache of downloaded releases.
+ * Finds libvk_runtime and opens it: VKMX_LIBRARY, then the project's own build, then the released library of this version.
  *
  * Nothing is opened at import. Paths given to the system are absolute, so that its search path has no say; a library of
  * another build than this source is refused by its ABI hash. Only a path-scoped --allow-ffi is needed.
@@ -7,20 +7,22 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { isAbsolute, resolve } from "node:path";
-import { cacheFolder } from "./cache.ts";
 import { environment, granted } from "./environment.ts";
 import { RuntimeError } from "./error.ts";
+import { gpuPresent } from "./gpu_present.ts";
+import {
+  fetchLibrary,
+  forgetTemporary,
+  hasRelease,
+  releasedPath,
+  releasedSum,
+  verifiedLibrary,
+  whyNoRelease,
+} from "./released_library.ts";
 import { ABI_HASH, SYMBOLS } from "./symbols.ts";
-
-/** Version of the package; the same as in deno.json. */
-export const VERSION = "0.1.0";
-
-/** SHA-256 of the released libraries by target. A target that is not here has no release. */
-const RELEASES: Readonly<Record<string, string>> = {};
-const RELEASE_URL = `https://github.com/vkmx/vkmx/releases/download/v${VERSION}/`;
+import { fileName, VERSION } from "./version.ts";
 
 /** The functions as they are called: the generated table, and those that may take long once more on a thread of their own. */
 const FUNCTIONS = {
@@ -38,27 +40,12 @@ export interface Library {
   readonly symbols: Deno.DynamicLibrary<typeof FUNCTIONS>["symbols"];
 }
 
-/** File name of the library on this system. */
-function fileName(): string {
-  if (Deno.build.os === "windows") return "vk_runtime.dll";
-  return Deno.build.os === "darwin" ? "libvk_runtime.dylib" : "libvk_runtime.so";
-}
-
-/** Name of this system in the list of releases, such as "x86_64-linux". */
-export function target(): string {
-  return `${Deno.build.arch}-${Deno.build.os}`;
-}
-
-/** The checkout that this module lies in, with a closing separator; undefined when it was loaded from a registry. */
+/** The checkout that this module lies in, with a closing separator; undefined when it is that of a package. */
 function projectFolder(): string | undefined {
   const root = new URL("../", import.meta.url);
-  return root.protocol === "file:" ? fileURLToPath(root) : undefined;
-}
-
-/** Where a downloaded library is kept. */
-function downloadedPath(): string | undefined {
-  const cache = cacheFolder();
-  return cache ? resolve(cache, VERSION, target(), fileName()) : undefined;
+  if (root.protocol !== "file:") return undefined;
+  const path = fileURLToPath(root);
+  return mayExist(`${path}build.zig`) ? path : undefined; // packages are published without it
 }
 
 /** Whether looking at a path is permitted. */
@@ -82,15 +69,38 @@ export function findLibrary(): string | undefined {
   if (chosen) return isAbsolute(chosen) ? chosen : resolve(chosen);
   const project = projectFolder();
   const built = project && `${project}zig-out/${Deno.build.os === "windows" ? "bin" : "lib"}/${fileName()}`;
-  return [built, downloadedPath()].find((path): path is string => path !== undefined && mayExist(path));
+  return built !== undefined && mayExist(built) ? built : verifiedLibrary();
 }
 
-/** How to come by the library, for messages. */
-function advice(): string {
+/** What tells one build of the library from another, where Deno may look: kernels may differ where tables are the same. */
+export function libraryBuild(): string | undefined {
+  const path = opened?.path ?? findLibrary();
+  if (path === undefined) return undefined;
+  const sum = releasedSum(path);
+  if (sum !== undefined || !mayLook(path)) return sum;
+  try {
+    const { size, mtime } = Deno.statSync(path);
+    return `${size} ${mtime?.getTime()}`;
+  } catch {
+    return undefined; // it is being built anew
+  }
+}
+
+/** Why {@link provideLibrary} did not provide it. */
+let failure: string | undefined;
+
+const OWN_LIBRARY = "set VKMX_LIBRARY to a library built from source";
+
+/** How to come by the library, or by one that can be opened in place of `path`, for messages. */
+function advice(path?: string): string {
   if (environment("VKMX_LIBRARY")) return "VKMX_LIBRARY names it";
-  if (projectFolder()) return "run `deno task setup` in the project to build it";
-  if (RELEASES[target()]) return "call prepareDevices(), or set VKMX_LIBRARY to a library built from source";
-  return `there is no release of ${VERSION} for ${target()}; set VKMX_LIBRARY to a library built from source`;
+  if (failure !== undefined) return failure;
+  if (projectFolder() && !hasRelease()) return "run `deno task setup` in the project to build it";
+  if (path !== undefined) return OWN_LIBRARY;
+  if (!hasRelease()) return `${whyNoRelease()}; ${OWN_LIBRARY}`;
+  return gpuPresent() !== false
+    ? "`await mx.prepareDevices()` in front of all else fetches it"
+    : 'no GPU was seen; `await mx.prepareDevices("vulkan:0")` fetches it all the same';
 }
 
 const hex = (hash: number): string => `0x${hash.toString(16).padStart(8, "0")}`;
@@ -115,16 +125,14 @@ function checkAbi(path: string): void {
   } catch (cause) {
     const reason = (cause as Error).message.split("\n")[0];
     const code = mayExist(path) ? "unavailable" : "missing";
-    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}; ${advice()}`, { cause });
+    throw new RuntimeError(code, "openLibrary", `cannot open ${path}: ${reason}; ${advice(path)}`, { cause });
   }
   const found = probe.symbols.vkrt_abi();
   probe.close();
   if (found === ABI_HASH) return;
-  throw new RuntimeError(
-    "abi",
-    "openLibrary",
-    `${path} has the ABI ${hex(found)}, this version of vkmx needs ${hex(ABI_HASH)}: run \`deno task build\``,
-  );
+  const remedy = projectFolder() ? "run `deno task build`" : `build it from the sources of vkmx ${VERSION}`;
+  const detail = `${path} has the ABI ${hex(found)}, this version of vkmx needs ${hex(ABI_HASH)}: ${remedy}`;
+  throw new RuntimeError("abi", "openLibrary", detail);
 }
 
 let opened: Library | undefined;
@@ -144,92 +152,64 @@ export function openLibrary(): Library {
   checkPermission(path);
   checkAbi(path);
   for (const name of ["VKMX_STAGING", "VKMX_QUEUE_IDLE", "VKMX_FAULT"]) environment(name); // the library reads them; here wrong values are told
-  return opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
+  opened = { path, symbols: Deno.dlopen(path, FUNCTIONS).symbols };
+  forgetTemporary();
+  return opened;
 }
 
+let providing: Promise<void> | undefined;
+
 /**
- * Downloads the release for this machine into the cache and returns its path.
- *
- * Throws a RuntimeError with code "missing" where there is no release, and refuses a file whose SHA-256 is not the
- * published one. Needs network and write access.
+ * Provides the library where there is none: in a checkout it is built by scripts/setup.ts, in a package fetched and opened. Does so
+ * only where a GPU is seen; a package fetches it also where `asked`, for a software driver, or Deno may not look. Tries once in a process; why it failed
+ * is in what {@link openLibrary} throws. True for the call that tried.
  */
-async function downloadLibrary(): Promise<string> {
-  const sha256 = RELEASES[target()];
-  const path = downloadedPath();
-  if (sha256 === undefined || path === undefined) {
-    const reason = path ? `there is no release of ${VERSION} for ${target()}` : "there is no cache folder";
-    throw new RuntimeError(
-      "missing",
-      "downloadLibrary",
-      `${reason}; build the library from source with \`deno task build\``,
-    );
-  }
-  const specifier = "jsr:@denosaurs/plug@1.1.0"; // a variable: the registry is asked only when this line runs
-  const { download } = await import(specifier);
-  const temporary: string = await download({
-    url: `${RELEASE_URL}${target()}-${fileName()}`,
-    cache: "reloadAll",
-    location: "tmp",
+export function provideLibrary(asked: boolean): Promise<boolean> {
+  if (providing !== undefined) return providing.then(() => false);
+  if (opened || findLibrary() !== undefined) return Promise.resolve(false);
+  const project = hasRelease() ? undefined : projectFolder();
+  const wanted = gpuPresent() ?? !project; // fetching takes little, a build installs tools
+  if (!wanted && (project || !asked)) return Promise.resolve(false);
+  const work = project ? buildLibrary(project) : fetchAndOpen();
+  providing = work;
+  return work.then(() => true);
+}
+
+async function buildLibrary(project: string): Promise<void> {
+  console.error("vkmx: there is a GPU: setting up the Vulkan library, once");
+  const setup = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", `${project}scripts/setup.ts`],
+    stdin: "null",
+    stdout: "null",
+    stderr: "piped",
   });
-  const bytes = await Deno.readFile(temporary);
-  await Deno.remove(temporary);
-  const found = createHash("sha256").update(bytes).digest("hex");
-  if (found !== sha256) {
-    throw new RuntimeError(
-      "missing",
-      "downloadLibrary",
-      `the download has SHA-256 ${found} instead of ${sha256}; try again`,
-    );
-  }
-  await Deno.mkdir(resolve(path, ".."), { recursive: true });
-  await Deno.writeFile(`${path}.partial`, bytes);
-  await Deno.rename(`${path}.partial`, path);
-  return path;
-}
-
-/** Whether this machine shows signs of a GPU: a render node, an NVIDIA, AMD or WSL device; always on Apple silicon. */
-export function gpuPresent(): boolean {
-  if (Deno.build.os === "darwin") return Deno.build.arch === "aarch64";
-  if (Deno.build.os === "windows") {
-    return mayExist(`${environment("SystemRoot") ?? "C:\\Windows"}\\System32\\vulkan-1.dll`);
-  }
-  const present = (path: string): boolean => {
-    try {
-      return mayLook(path) && Deno.statSync(path) !== undefined;
-    } catch {
-      return false;
-    }
-  };
-  if (["/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"].some(present)) return true;
   try {
-    return mayLook("/dev/dri") &&
-      Array.from(Deno.readDirSync("/dev/dri")).some((entry) => entry.name.startsWith("renderD"));
-  } catch {
-    return false;
-  }
-}
-
-/**
- * Builds the library in a checkout by running scripts/setup.ts, or downloads it elsewhere. Returns undefined when it is there
- * afterwards, else one line that says why not.
- */
-export async function provideLibrary(): Promise<string | undefined> {
-  const project = projectFolder();
-  try {
-    if (!project) {
-      await downloadLibrary();
-      return undefined;
-    }
-    const setup = new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", `${project}scripts/setup.ts`],
-      stdin: "null",
-      stdout: "null",
-      stderr: "piped",
-    });
     const { success, stderr } = await setup.output();
-    if (success && findLibrary()) return undefined;
-    return new TextDecoder().decode(stderr).trimEnd().split("\n").at(-1) || "deno task setup failed";
+    if (success && findLibrary() !== undefined) return;
+    failure = new TextDecoder().decode(stderr).trimEnd().split("\n").at(-1) || "it was not built";
   } catch (error) {
-    return error instanceof RuntimeError ? error.detail : (error as Error).message.split("\n")[0];
+    failure = (error as Error).message.split("\n")[0];
   }
+  failure += "; `deno task setup` tries again";
+}
+
+/** Fetches the library and opens it at once, so that no other process takes it for damaged and deletes it in between. */
+async function fetchAndOpen(): Promise<void> {
+  const path = releasedPath();
+  if (path !== undefined && !granted({ name: "ffi", path })) {
+    failure = `Requires ffi access to ${JSON.stringify(path)}, run again with the --allow-ffi flag`;
+    return;
+  }
+  for (let attempt = 0; attempt < 3; attempt++) {
+    failure = await fetchLibrary();
+    if (failure !== undefined) return;
+    try {
+      openLibrary();
+      return;
+    } catch (error) {
+      if (!(error instanceof RuntimeError)) throw error;
+      if (error.code !== "missing") return; // who opens it next is told
+    }
+  }
+  failure = `${path ?? "the library"} goes away as soon as it is written`;
 }

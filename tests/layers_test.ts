@@ -44,7 +44,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/backend": ["src/graph", "ffi"],
   "src/graph": [],
   "ffi/file.ts": [],
-  "ffi": [],
+  "ffi": ["ffi/file.ts"],
 };
 
 interface Dependency {
@@ -187,12 +187,12 @@ Deno.test("functions of runtime-c are declared in the header of their module onl
   assertEquals(Array.from(defined.keys()).filter((symbol) => !declared.has(symbol)), []);
 });
 
-Deno.test("imports of other packages are npm: or node:, never jsr:", async () => {
+// A name that deno.json's import map explains would be unknown where the package is imported by path or URL.
+Deno.test("imports of other packages are written as npm: with a version or node:, never jsr:", async () => {
   const wrong: string[] = [];
   for (const [path, dependencies] of await moduleGraph()) {
-    for (const { specifier, code, type } of dependencies) {
-      const target = code?.specifier ?? type?.specifier ?? specifier;
-      if (!/^(file|npm|node):/.test(target)) wrong.push(`${path} imports ${specifier}`);
+    for (const { specifier } of dependencies) {
+      if (!/^(\.{1,2}\/|node:|npm:@?[^@]+@\d)/.test(specifier)) wrong.push(`${path} imports ${specifier}`);
     }
   }
   assertEquals(wrong, []);
@@ -201,7 +201,8 @@ Deno.test("imports of other packages are npm: or node:, never jsr:", async () =>
 Deno.test("mod.ts reaches every module of src/ and ffi/", async () => {
   const reached = await moduleGraph();
   const files = [...await sourceFiles("src"), ...await sourceFiles("ffi")];
-  assertEquals(files.filter((path) => !reached.has(path)), []);
+  const unreached = files.filter((path) => !reached.has(path));
+  assertEquals(unreached.filter((path) => !path.startsWith("ffi/packaged/")), []); // by a variable, after a release was made here
 });
 
 /** The files of a folder whose code, without comments, has `pattern` in it. */

@@ -60,8 +60,8 @@ Deno.test("the lock file is frozen, and knows what deno.json imports with its ha
     assertMatch(LOCK.npm[`${name}@${version}`].integrity, /^sha512-/);
   }
   assert(
-    read("ffi/library.ts").includes(`"${CONFIG.imports["@denosaurs/plug"]}"`),
-    "the plug of library.ts is another one",
+    read("ffi/released_library.ts").includes(`"${CONFIG.imports["@denosaurs/plug"]}"`),
+    "the plug of released_library.ts is another one",
   );
 });
 

@@ -17,7 +17,7 @@ import { driverAdvice } from "../../ffi/driver_advice.ts";
 import { environment } from "../../ffi/environment.ts";
 import { onExit } from "../../ffi/exit.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { findLibrary, gpuPresent, provideLibrary } from "../../ffi/library.ts";
+import { provideLibrary } from "../../ffi/library.ts";
 import {
   driverFailures,
   listVulkanDevices,
@@ -31,7 +31,7 @@ import { explain } from "./explain.ts";
 import { createVulkanBackend, describeVulkan, openVulkanAhead } from "./vulkan.ts";
 import { createWasmBackend } from "./wasm.ts";
 
-export { environment, gpuPresent };
+export { environment };
 export { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 export { recall, remember } from "../../ffi/device_probe_cache.ts";
 export { onExit };
@@ -287,7 +287,8 @@ export function getBackend(name: string | undefined = named()): Backend {
 
 /**
  * Opens a Vulkan device, the default one unless named, on another thread, so that other work goes on until it is used. Where that
- * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself.
+ * cannot be done, nothing happens: its first use opens it, or tells why not. Loading a model does this by itself. What
+ * {@link prepareDevices} does comes first.
  *
  * @example
  * ```ts
@@ -299,6 +300,7 @@ export function getBackend(name: string | undefined = named()): Backend {
 export async function openAhead(name: string | undefined = named()): Promise<void> {
   const wanted = (row: Row | undefined): row is Row => row?.openAhead !== undefined && !opened.has(row.name);
   if (name === WASM.name || name === "cpu" || (name !== undefined && opened.has(name))) return;
+  await prepareDevices(name);
   try {
     if (rows === undefined) await prepareVulkan();
     const row = name === undefined || name === "gpu" ? best() : table().find((r) => r.name === name);
@@ -342,17 +344,14 @@ export function closeDevices(): void {
 }
 
 /**
- * Sets the Vulkan library up where a GPU is present and the library is not, unless another device was named; says so in one
- * line on stderr. Where that fails, a second line says how to, and work goes on with WASM.
+ * Makes Vulkan ready where its library is not here yet, once on a machine: a package fetches it into the cache folder, a checkout
+ * builds it. Nothing happens where no GPU is seen, unless a device such as "vulkan:0" is named. Call it in front of all else in a
+ * program that computes without loading a model; {@link openAhead} and loading a model do this by themselves. Where it fails, work
+ * goes on with WASM, and one line on stderr says why.
  */
 export async function prepareDevices(name: string | undefined = named()): Promise<void> {
   if (name !== undefined && name !== "gpu" && !name.startsWith("vulkan")) return;
-  if (findLibrary() !== undefined || !gpuPresent()) return;
-  console.error("vkmx: there is a GPU: setting up the Vulkan library, once");
-  const reason = await provideLibrary();
-  if (reason !== undefined) {
-    toldFallback = true;
-    console.error(`vkmx: running on the CPU (wasm): ${reason}; \`deno task setup\` tries again`);
-  }
+  if (!await provideLibrary(name?.startsWith("vulkan") ?? false)) return;
   rows = undefined;
+  if (name === undefined && best().type === "wasm") tellFallback(fallbackReason());
 }

@@ -5,7 +5,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes, assertThrows } from "@std/assert";
 import { driverAdvice } from "../../ffi/driver_advice.ts";
 import { RuntimeError } from "../../ffi/error.ts";
-import { VERSION } from "../../ffi/library.ts";
+import { VERSION } from "../../ffi/version.ts";
 import { ABI_HASH } from "../../ffi/symbols.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
 import * as mx from "../../mod.ts";
@@ -275,8 +275,7 @@ Deno.test("cpu and gpu are names of devices, and VKMX_DEVICE counts as unset whe
   const tell = 'import { defaultDevice } from "./src/backend/devices.ts"; console.log(defaultDevice());';
   const [unset, foo] = await Promise.all(["", "foo\n\x1b[1m"].map((name) => runCode(tell, { VKMX_DEVICE: name })));
   assertEquals([foo.code, foo.stdout], [0, unset.stdout]);
-  const line =
-    'vkmx: VKMX_DEVICE is "foo\\n\\u001b[1m", expected gpu, cpu, wasm or a name that `deno task devices` lists: ';
+  const line = 'vkmx: VKMX_DEVICE is "foo\\n\\u001b[1m", expected gpu, cpu, wasm or a name that mx.devices() lists: ';
   assertEquals(foo.stderr, `${line}it counts as unset\n`);
 });
 
