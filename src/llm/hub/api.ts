@@ -64,7 +64,7 @@ export function refusal(client: HubClient, repo: string, revision: string, file?
       ? gated
       : code === "RevisionNotFound"
       ? `${host} has no revision ${quoted(revision)} of ${repo}: see the branches and tags at ${page}`
-      : code === "EntryNotFound"
+      : code === "EntryNotFound" || (status === 404 && file !== undefined)
       ? `${host} does not have ${model} at ${quoted(revision)}`
       : status === 401 && client.hasToken
       ? `${host} refuses the token for ${model}: check the name, and HF_TOKEN or what \`hf auth login\` stored`

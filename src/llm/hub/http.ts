@@ -45,6 +45,7 @@ class Watch {
     this.#signal = signal;
     this.#idle = idle;
     signal?.addEventListener("abort", this.#abort);
+    if (signal?.aborted) this.#abort();
     this.touch();
   }
 

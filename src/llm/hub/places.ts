@@ -8,7 +8,6 @@
 import { join, resolve } from "node:path";
 import { environment } from "../../../ffi/environment.ts";
 import { FileError, readFile } from "../../../ffi/file.ts";
-import { quoted } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
 
 const HUB = "https://huggingface.co";
@@ -27,7 +26,8 @@ export function hubEndpoint(given: string | undefined = environment("HF_ENDPOINT
   const fits = url !== null && /^https?:$/.test(url.protocol) && url.username === "" && url.password === "" &&
     url.search === "" && url.hash === "";
   if (fits) return url;
-  throw new LlmError("hub", `HF_ENDPOINT is ${quoted(given)}, expected an address such as ${HUB}`);
+  // It is not shown: there may be a password in it.
+  throw new LlmError("hub", `HF_ENDPOINT is no address such as ${HUB}: it takes no user, query or fragment`);
 }
 
 /** The folder that models are kept in: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. Throws an {@link LlmError} without one. */

@@ -28,10 +28,11 @@ export interface DownloadProgress {
   readonly files: readonly FileProgress[];
 }
 
-/** Called about ten times a second, and at the start and the end. */
+/** Called ten times a second, and at the start and the end. */
 export type OnDownload = (progress: DownloadProgress) => void;
 
-const INTERVAL_MS = 100;
+/** Time between two calls. */
+export const INTERVAL_MS = 100;
 const WINDOW_MS = 5000;
 
 /** Counts the bytes of a download. */
@@ -42,7 +43,6 @@ export class Meter {
   readonly #start: number;
   /** Bytes that came and when, of the last seconds. */
   #window: { readonly at: number; bytes: number }[] = [];
-  #told = -Infinity;
 
   /** Starts at nothing. `now` is a clock in milliseconds. */
   constructor(
@@ -61,14 +61,12 @@ export class Meter {
     this.#files.get(name)!.bytesDone = bytesDone;
     const at = this.#now();
     if (came > 0) this.#count(at, came);
-    if (at - this.#told >= INTERVAL_MS) this.tell();
   }
 
   /** Tells now. */
   tell(): void {
-    const at = this.#now();
-    this.#told = at;
     if (this.#tell === undefined) return;
+    const at = this.#now();
     const files = Array.from(this.#files.values(), (file) => ({ ...file }));
     const sum = (key: "bytesDone" | "bytesTotal"): number => files.reduce((total, file) => total + file[key], 0);
     const [bytesDone, bytesTotal] = [sum("bytesDone"), sum("bytesTotal")];

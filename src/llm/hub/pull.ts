@@ -15,7 +15,7 @@ import type { RepoFile } from "./listing.ts";
 import { DEFAULT_REVISION, type HubName, isCommit } from "./name.ts";
 import { isWeights, select } from "./patterns.ts";
 import { hubCache, hubEndpoint, hubToken, isOffline } from "./places.ts";
-import { Meter, type OnDownload } from "./progress.ts";
+import { INTERVAL_MS, Meter, type OnDownload } from "./progress.ts";
 import type { RetryPolicy } from "./retry.ts";
 
 /** What a download is told beside the name. */
@@ -83,6 +83,14 @@ export async function fetchSnapshot(name: HubName, options: FetchOptions): Promi
     const downloads = new Downloads(client, cache, commit, meter);
     const path = cache.snapshot(commit);
     meter.tell();
+    // By the clock: where nothing comes any more the rate is seen to fall.
+    const clock = setInterval(() => {
+      try {
+        meter.tell();
+      } catch (cause) {
+        ends.abort(cause);
+      }
+    }, INTERVAL_MS);
     try {
       await each(wanted.filter(({ name }) => !isWeights(name)), (file) => downloads.file(file));
       options.onSmallFiles?.(path);
@@ -90,6 +98,8 @@ export async function fetchSnapshot(name: HubName, options: FetchOptions): Promi
     } catch (cause) {
       ends.abort(cause);
       throw cause;
+    } finally {
+      clearInterval(clock);
     }
     cache.note(revision, commit);
     meter.tell();
