@@ -59,7 +59,9 @@ const READ_BYTES = 2 ** 30;
 export function refused(cause: unknown, how: "read" | "written" = "read"): never {
   if (cause instanceof FileError) throw cause;
   const { code, message } = cause as { code?: string; message?: string };
-  if (code === "ENOENT" || code === "ENOTDIR") throw new FileError("missing", "does not exist", { cause });
+  if (how === "read" && (code === "ENOENT" || code === "ENOTDIR")) {
+    throw new FileError("missing", "does not exist", { cause });
+  }
   if (cause instanceof Deno.errors.NotCapable) {
     const flag = { read: "--allow-read", written: "--allow-write" }[how];
     throw new FileError("io", `cannot be ${how}: run again with the ${flag} flag`, { cause });

@@ -38,7 +38,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/file.ts",
     "ffi/environment.ts",
   ],
-  "src/llm/shards.ts": ["src/llm/error.ts", "src/graph", "ffi/file.ts"],
+  "src/llm/shards.ts": ["src/llm/error.ts", "src/array", "src/graph", "ffi/file.ts"],
   "src/array": [
     "src/schedule",
     "src/schedule/decoder/spec.ts",

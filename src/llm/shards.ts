@@ -6,7 +6,9 @@
  */
 
 import { join } from "node:path";
-import { FileError, readFile } from "../../ffi/file.ts";
+import { FileError, InputFile } from "../../ffi/file.ts";
+import { JsonReader } from "../array/json_reader.ts";
+import { MAX_NAME, MAX_STRING, MAX_TENSORS } from "../array/safetensors.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { LlmError } from "./error.ts";
 
@@ -43,23 +45,33 @@ function readIndex(path: string): string[] {
   const refuse = (what: string, cause?: unknown): never => {
     throw new LlmError("weights", `${shownPath(path)} ${what}`, { cause });
   };
-  let map: unknown;
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(readFile(path, MAX_INDEX));
-    map = (JSON.parse(text) as { readonly weight_map?: unknown } | null)?.weight_map;
-  } catch (cause) {
-    return refuse(cause instanceof FileError ? cause.message : "is not valid JSON: download it again", cause);
-  }
-  if (typeof map !== "object" || map === null || Array.isArray(map)) {
-    return refuse('has no "weight_map" of names to files');
-  }
   const files = new Set<string>();
-  for (const [tensor, file] of Object.entries(map)) {
-    if (typeof file !== "string" || !isPlainName(file)) {
-      refuse(`puts ${quoted(tensor)} into ${quoted(file)}, expected a .safetensors file of the same folder`);
-    }
-    files.add(file);
+  let maps = 0;
+  let tensors = 0;
+  try {
+    using file = new InputFile(path);
+    if (file.size > MAX_INDEX) refuse(`has ${file.size} bytes, at most ${MAX_INDEX} are allowed`);
+    const json = new JsonReader(file, 0, file.size, (what, at) => refuse(`${what}, at byte ${at}`));
+    if (!json.begins("{")) refuse('is no object with a "weight_map"');
+    json.object(MAX_NAME, (key) => {
+      if (key !== "weight_map") return json.skip(MAX_STRING);
+      if (maps++ > 0) refuse('has "weight_map" twice');
+      if (!json.begins("{")) refuse('has a "weight_map" that is not files by name');
+      json.object(MAX_NAME, (tensor) => {
+        const name = json.begins('"') ? json.string(MAX_STRING) : refuse(`has no file of ${quoted(tensor)}`);
+        if (!isPlainName(name)) {
+          refuse(`puts ${quoted(tensor)} into ${quoted(name)}, expected a .safetensors file of the same folder`);
+        }
+        if (++tensors > MAX_TENSORS) refuse(`has more than ${MAX_TENSORS} tensors`);
+        files.add(name);
+      });
+    });
+    json.finish();
+  } catch (cause) {
+    if (cause instanceof FileError) refuse(cause.message, cause);
+    throw cause;
   }
+  if (maps === 0) refuse('has no "weight_map"');
   return [...files].sort();
 }
 
