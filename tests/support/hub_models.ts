@@ -89,7 +89,7 @@ export class HubBench implements AsyncDisposable {
 
   /** Downloads the model with little patience, so that failures do not take long. */
   pull(options: FetchOptions = {}, name = NAME, revision?: string): Promise<Snapshot> {
-    const policy = { tries: 3, delay: 1, longest: 2000, idle: 300 };
+    const policy = { tries: 3, delay: 1, longest: 2000, idle: 20_000 };
     return fetchSnapshot({ repo: name, revision }, { policy, ...options });
   }
 

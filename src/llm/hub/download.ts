@@ -95,7 +95,6 @@ export class Downloads {
   /** Fills a file to its size and returns the hash of its bytes. */
   async #fill(partial: PartialFile, file: RepoFile): Promise<string> {
     const begin = (): Hash => beginHash(algorithmOf(file.hash)!, file.size);
-    if (partial.size > file.size) partial.clear();
     let hash = begin();
     for await (const piece of partial.pieces()) {
       hash.update(piece);
