@@ -56,15 +56,18 @@ const CHUNK_BYTES = 2 ** 22;
 const READ_BYTES = 2 ** 30;
 
 /** Throws the error of a failed call of the system; its text would repeat the path. */
-function refused(cause: unknown): never {
+export function refused(cause: unknown, how: "read" | "written" = "read"): never {
   if (cause instanceof FileError) throw cause;
   const { code, message } = cause as { code?: string; message?: string };
-  if (code === "ENOENT" || code === "ENOTDIR") throw new FileError("missing", "does not exist", { cause });
+  if (how === "read" && (code === "ENOENT" || code === "ENOTDIR")) {
+    throw new FileError("missing", "does not exist", { cause });
+  }
   if (cause instanceof Deno.errors.NotCapable) {
-    throw new FileError("io", "cannot be read: run again with the --allow-read flag", { cause });
+    const flag = { read: "--allow-read", written: "--allow-write" }[how];
+    throw new FileError("io", `cannot be ${how}: run again with the ${flag} flag`, { cause });
   }
   const text = String(message ?? cause).split("\n")[0].replace(/, \w+ '.*$|: \w+ '.*$/, "");
-  throw new FileError("io", `cannot be read: ${text}`, { cause });
+  throw new FileError("io", `cannot be ${how}: ${text}`, { cause });
 }
 
 function checkRegular(found: Stats): void {
@@ -241,7 +244,7 @@ function sweep(path: string): void {
 }
 
 /** Takes the lock of a file: true where this process has it now, undefined where the file system knows no locks. */
-function lock(file: Deno.FsFile): boolean | undefined {
+export function lock(file: Deno.FsFile): boolean | undefined {
   try {
     return file.tryLockSync(true);
   } catch {

@@ -5,7 +5,10 @@
  * @module
  */
 
-/** What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them. */
+/**
+ * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "hub" is a model's name, its
+ * download or the cache that it is kept in.
+ */
 export type LlmErrorCode =
   | "config"
   | "weights"
@@ -15,6 +18,7 @@ export type LlmErrorCode =
   | "context"
   | "option"
   | "checksum"
+  | "hub"
   | "logits";
 
 /** A model directory, prompt or option that cannot be used, or a step that gave no token. */

@@ -14,17 +14,19 @@ import { checkOptions } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
 import { LlmError } from "./error.ts";
+import { modelDirectory, type OnDownload } from "./hub.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
+import { weightFiles } from "./shards.ts";
 import { Sums, type Verify } from "./verify.ts";
 import {
+  checkShards,
   filesRead,
   modelFiles,
   NO_GGUF,
   openWeights,
   readModelBytes,
   readModelFile,
-  weightFiles,
   type Weights,
 } from "./weights.ts";
 
@@ -36,6 +38,10 @@ export interface LoadOptions {
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** Branch, tag or commit of a model of the hub; "main" unless given here or as "org/name@revision". */
+  readonly revision?: string;
+  /** Called about ten times a second while a model of the hub is downloaded, which is before its weights are read. */
+  readonly onDownload?: OnDownload;
   /**
    * Compares files with the check sums that they were published with, before anything is made of them: `true` takes those in a
    * SHA256SUMS file of the directory or what `hf download` noted beside it, an object gives the SHA-256 by name. Each file of
@@ -49,7 +55,9 @@ export interface LoadOptions {
 const LOAD_OPTIONS = {
   device: true,
   dtype: true,
+  onDownload: true,
   onProgress: true,
+  revision: true,
   signal: true,
   verify: true,
 } as const satisfies Record<keyof LoadOptions, true>;
@@ -76,7 +84,10 @@ const LEAST_CONTEXT = 256;
 
 /**
  * Loads a model directory as mlx-lm lays it out: config.json, generation_config.json, tokenizer.json,
- * tokenizer_config.json and every model*.safetensors.
+ * tokenizer_config.json and every model*.safetensors, or those that model.safetensors.index.json names.
+ *
+ * Where there is no folder of that name, "org/name" or "org/name@revision" is a model of the Hugging Face Hub. It is downloaded
+ * once, into the cache that Python's tools share; a model that is whole there is loaded without any connection.
  *
  * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit. With `verify`,
  * a file that is not the published one has code "checksum".
@@ -89,15 +100,21 @@ const LEAST_CONTEXT = 256;
  * console.log(await mx.lm.generate(model, tokenizer, [{ role: "user", content: "Hi" }]));
  * ```
  */
-export async function load(dir: string | URL, options: LoadOptions = {}): Promise<Loaded> {
+export async function load(model: string | URL, options: LoadOptions = {}): Promise<Loaded> {
   checkOptions("load", options, LOAD_OPTIONS);
   const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
   checkSignal(options.signal);
-  const path = dir instanceof URL && dir.protocol === "file:" ? fileURLToPath(dir) : dir;
-  if (typeof path !== "string") throw new LlmError("option", `load() expected a model directory: found ${path}`);
+  const given = model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model;
+  if (typeof given !== "string") throw new LlmError("option", `load() expected a model directory: found ${given}`);
+  const path = await modelDirectory(given, {
+    revision: options.revision,
+    onProgress: options.onDownload,
+    onSmallFiles: (folder) => describeFolder(folder, undefined), // says before the weights come that a model cannot be read
+    signal: options.signal,
+  });
   const names = modelFiles(path);
   const opening = mx.openAhead(options.device);
   try {
@@ -105,6 +122,15 @@ export async function load(dir: string | URL, options: LoadOptions = {}): Promis
   } finally {
     await opening;
   }
+}
+
+/** The architecture that a folder's config.json describes. */
+function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
+  const file = `${path}/config.json`;
+  const text = readModelFile(path, "config.json", sums);
+  if (text !== undefined) return describeModel(Fields.parse(text, file), file);
+  const why = modelFiles(path).some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
+  throw new LlmError("config", `${file} does not exist: ${why}`);
 }
 
 /** Loads the files of a folder; the tokenizer is read while the device opens. */
@@ -115,19 +141,14 @@ async function loadFrom(
   options: LoadOptions,
   opening: Promise<void>,
 ): Promise<Loaded> {
-  const configFile = `${path}/config.json`;
-  const sums = Sums.of(path, options.verify, filesRead(names));
-  const text = readModelFile(path, "config.json", sums);
-  if (text === undefined) {
-    const why = names.some((name) => name.endsWith(".gguf")) ? NO_GGUF : `${path} is not a model directory`;
-    throw new LlmError("config", `${configFile} does not exist: ${why}`);
-  }
-  const architecture = describeModel(Fields.parse(text, configFile), configFile);
+  const files = weightFiles(path, names);
+  const sums = Sums.of(path, options.verify, [...filesRead(names), ...files]);
+  const architecture = describeFolder(path, sums);
   const { config } = architecture;
   const generationText = readModelFile(path, "generation_config.json", sums);
   const generationConfig = readGenerationConfig(generationText, `${path}/generation_config.json`);
 
-  const files = weightFiles(names);
+  checkShards(path, files, names);
   await sums?.checkFiles(files, options.signal);
   const weights = openWeights(path, files, config, dtype);
   try {

@@ -16,6 +16,7 @@
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export type { Verify } from "./verify.ts";
+export * as hub from "./hub.ts";
 export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";

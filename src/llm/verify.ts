@@ -8,19 +8,20 @@
  * @module
  */
 
-import { createHash, type Hash } from "node:crypto";
+import type { Hash } from "node:crypto";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { checkVersion, FileError, InputFile, readFile } from "../../ffi/file.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError } from "./error.ts";
+import { algorithmOf, beginHash, HASH_TITLES, type HashAlgorithm } from "./hub/hash.ts";
 
 /** True takes the sums that lie beside the model; an object gives the SHA-256 of files by name, in hexadecimal digits. */
 export type Verify = boolean | Readonly<Record<string, string>>;
 
 /** What a file's bytes must add up to. */
 interface Sum {
-  readonly algorithm: "sha256" | "git";
+  readonly algorithm: HashAlgorithm;
   readonly hex: string;
   /** Where it comes from, for messages. */
   readonly from: string;
@@ -36,9 +37,6 @@ const LINES = [
   /^SHA256 \((?:\.\/)?(?<name>.+)\) = (?<hex>[0-9a-f]{64})$/i,
 ];
 const SHA256 = /^[0-9a-f]{64}$/i;
-/** Algorithms by the length of their hexadecimal digits. */
-const ALGORITHMS: Readonly<Record<number, Sum["algorithm"]>> = { 40: "git", 64: "sha256" };
-const TITLES = { sha256: "SHA-256", git: "git object id" } as const satisfies Record<Sum["algorithm"], string>;
 
 const READ_BYTES = 2 ** 22;
 /** After so many bytes the event loop runs and an abort is seen. */
@@ -56,7 +54,7 @@ function optional(path: string, most: number): string | undefined {
 }
 
 function sumOf(hex: string | undefined, from: string): Sum | undefined {
-  const algorithm = hex !== undefined && /^[0-9a-f]+$/.test(hex) ? ALGORITHMS[hex.length] : undefined;
+  const algorithm = algorithmOf(hex);
   return algorithm && { algorithm, hex: hex!, from };
 }
 
@@ -103,7 +101,7 @@ export class Sums {
   /** Compares the bytes of a whole file, where there is a sum of it. Throws an {@link LlmError} with code "checksum". */
   check(name: string, bytes: Uint8Array): void {
     const sum = this.#find(name);
-    if (sum !== undefined) this.#compare(name, sum, begin(sum, bytes.length).update(bytes));
+    if (sum !== undefined) this.#compare(name, sum, beginHash(sum.algorithm, bytes.length).update(bytes));
   }
 
   /** Compares files, which must all have a sum, while the event loop runs. */
@@ -126,7 +124,7 @@ export class Sums {
 
   async #checkFile(name: string, sum: Sum, signal: AbortSignal | undefined): Promise<void> {
     using file = this.#reading(name, () => new InputFile(join(this.#dir, name)));
-    const hash = begin(sum, file.size);
+    const hash = beginHash(sum.algorithm, file.size);
     const bytes = new Uint8Array(Math.min(READ_BYTES, file.size));
     for (let at = 0; at < file.size; at += READ_BYTES) {
       const piece = bytes.subarray(0, Math.min(READ_BYTES, file.size - at));
@@ -144,7 +142,7 @@ export class Sums {
     const found = hash.digest("hex");
     if (found === hex) return;
     const path = shownPath(join(this.#dir, name));
-    const title = TITLES[algorithm];
+    const title = HASH_TITLES[algorithm];
     throw new LlmError(
       "checksum",
       `${path} is not the file that was published: its ${title} is ${found}, expected ${hex} (${from}): download it again`,
@@ -163,11 +161,6 @@ export class Sums {
       throw new LlmError("weights", `${shownPath(join(this.#dir, name))} ${cause.message}`, { cause });
     }
   }
-}
-
-/** A hash that has taken what comes in front of the bytes. */
-function begin({ algorithm }: Sum, size: number): Hash {
-  return algorithm === "sha256" ? createHash("sha256") : createHash("sha1").update(`blob ${size}\0`);
 }
 
 /** The sums in files beside the model. */

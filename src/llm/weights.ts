@@ -16,6 +16,7 @@ import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
+import { missingShards } from "./shards.ts";
 import type { Sums } from "./verify.ts";
 
 /** What a tensor may be stored as. */
@@ -144,14 +145,9 @@ const MODEL_FILES = {
 /** The files of a model directory beside its weights. */
 export type ModelFile = keyof typeof MODEL_FILES;
 
-/** Those files of a directory that are read. */
+/** Those files of a directory that are read, beside its weights. */
 export function filesRead(names: readonly string[]): string[] {
-  return [...names.filter((name) => Object.hasOwn(MODEL_FILES, name)), ...weightFiles(names)];
-}
-
-/** Those files of a directory that hold weights, in the order in which they are read. */
-export function weightFiles(names: readonly string[]): string[] {
-  return names.filter((name) => /^model.*\.safetensors$/.test(name)).sort();
+  return names.filter((name) => Object.hasOwn(MODEL_FILES, name));
 }
 
 /** Text of a file in a model directory; `undefined` when there is none. Throws an {@link LlmError} as {@link readModelBytes} does. */
@@ -186,7 +182,6 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8
 /** Opens the files of a directory that hold weights; no tensor is read yet. */
 export function openWeights(dir: string, names: readonly string[], config: ModelConfig, dtype: Dtype): Weights {
   if (names.length === 0) throw new LlmError("weights", `${shownPath(dir)} has no model*.safetensors`);
-  checkParts(dir, names);
   const stored = new Map<string, Tensor>();
   const from = new Map<string, string>();
   try {
@@ -212,14 +207,9 @@ export function openWeights(dir: string, names: readonly string[], config: Model
   return new Weights(dir, config, stored, dtype);
 }
 
-/** Throws where a model in parts, model-00001-of-00003.safetensors and so on, lacks some. */
-function checkParts(dir: string, names: readonly string[]): void {
-  const there = new Set(names);
-  const [, start, count] = names.map((name) => /^(.*-)\d{5}-of-(\d{5})\.safetensors$/.exec(name)).find(Boolean) ?? [];
-  const missing = Array.from(
-    { length: Number(count ?? 0) },
-    (_, i) => `${start}${String(i + 1).padStart(5, "0")}-of-${count}.safetensors`,
-  ).filter((name) => !there.has(name));
+/** Throws where files of weights are not there. */
+export function checkShards(dir: string, files: readonly string[], names: readonly string[]): void {
+  const missing = missingShards(files, names);
   if (missing.length === 0) return;
   throw new LlmError("weights", `${shownPath(dir)} lacks ${listed(missing.map(shownPath))}: download the model again`);
 }
@@ -244,14 +234,12 @@ export function modelFiles(dir: string): string[] {
     return fileNames(dir);
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
-    // Names of the Hugging Face Hub look like this; mlx-lm would download them.
-    const hub = cause.code === "missing" && /^[\w.-]+\/[\w.-]+$/.test(dir);
     const hint = dir.endsWith(".gguf")
       ? `: ${NO_GGUF}`
       : cause.code === "kind"
       ? ": name the folder that it lies in"
-      : hub
-      ? `: hf download ${dir} --local-dir DIR fetches a model of that name`
+      : cause.code === "missing"
+      ? ", and models of the hub have names such as Qwen/Qwen3-0.6B"
       : "";
     throw new LlmError("weights", `The model directory ${shownPath(dir)} ${cause.message}${hint}`, { cause });
   }

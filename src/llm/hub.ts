@@ -1,0 +1,190 @@
+/**
+ * Models of the Hugging Face Hub by name: downloading them, and looking after those that are kept. Available as `mx.lm.hub`.
+ *
+ * The cache is the one of Python's `huggingface_hub`: what `hf download`, mlx-lm or transformers downloaded is found here, and what is
+ * downloaded here is found there. HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE mean what they mean there.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * await mx.lm.hub.pull("Qwen/Qwen3-0.6B-MLX-4bit", {
+ *   onProgress: ({ bytesDone, bytesTotal }) => console.error(`${bytesDone} of ${bytesTotal} bytes`),
+ * });
+ * for (const { name, size, lastUsed } of mx.lm.hub.list()) console.log(name, size, lastUsed);
+ * ```
+ *
+ * @module
+ */
+
+import { find } from "../../ffi/store.ts";
+import { quoted, shownPath } from "../graph/error.ts";
+import { checkSignal } from "./abort.ts";
+import { checkOptions } from "./arguments.ts";
+import { LlmError } from "./error.ts";
+import { cachedCommits, type CachedModel, cachedModels, describe, removeCommits, verifyCommit } from "./hub/models.ts";
+import type { VerifiedFile } from "./hub/models.ts";
+import { hubName, parseName } from "./hub/name.ts";
+import { hubCache } from "./hub/places.ts";
+import type { OnDownload } from "./hub/progress.ts";
+import { cachedSnapshot, type FetchOptions, fetchSnapshot } from "./hub/pull.ts";
+
+export type { CachedFile, CachedModel, VerifiedFile } from "./hub/models.ts";
+export type { DownloadProgress, FileProgress, OnDownload } from "./hub/progress.ts";
+
+/** Options that all functions of the hub take. */
+export interface HubOptions {
+  /** A branch, a tag or a commit; "main" for downloads, all that are kept for the others, unless given here or as "org/name@revision". */
+  readonly revision?: string;
+  /** Folder of the cache; HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub unless given. */
+  readonly cacheDir?: string;
+}
+
+/** Options of {@link pull}. */
+export interface PullOptions extends HubOptions {
+  /**
+   * Files to download, as patterns of a shell in which "*" stops at "/" and "**" does not; those that loading a model needs unless
+   * given. Pickles and programs are never downloaded.
+   */
+  readonly files?: readonly string[];
+  /** Called about ten times a second as bytes arrive. */
+  readonly onProgress?: OnDownload;
+  /** Ends the download; the next one goes on from there. */
+  readonly signal?: AbortSignal;
+}
+
+/** Options of {@link verify}. */
+export interface VerifyOptions extends HubOptions {
+  /** Removes damaged files, so that {@link pull} downloads them again. */
+  readonly removeDamaged?: boolean;
+  /** Called as bytes are read. */
+  readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** Ends it. */
+  readonly signal?: AbortSignal;
+}
+
+/** What {@link verify} found of a commit. */
+export interface VerifiedModel extends CachedModel {
+  /** Every file with its state. */
+  readonly verified: readonly VerifiedFile[];
+}
+
+const HUB_OPTIONS = { revision: true, cacheDir: true } as const satisfies Record<keyof HubOptions, true>;
+const LIST_OPTIONS = { cacheDir: true } as const;
+const PULL_OPTIONS = {
+  ...HUB_OPTIONS,
+  files: true,
+  onProgress: true,
+  signal: true,
+} as const satisfies Record<keyof PullOptions, true>;
+const VERIFY_OPTIONS = {
+  ...HUB_OPTIONS,
+  removeDamaged: true,
+  onProgress: true,
+  signal: true,
+} as const satisfies Record<keyof VerifyOptions, true>;
+
+/**
+ * Downloads a model of the hub, or what the cache lacks of its newest commit, and returns what is there then. Downloads go on from where
+ * an earlier one ended; every file is compared with its published hash before it gets its name. Processes that want the same
+ * model at once download it once.
+ *
+ * Throws an {@link LlmError} with code "hub" that says what to do, or "checksum" where the bytes are not the published ones.
+ */
+export async function pull(name: string, options: PullOptions = {}): Promise<CachedModel> {
+  checkOptions("pull", options, PULL_OPTIONS);
+  checkSignal(options.signal);
+  const { cacheDir, files, onProgress, signal } = options;
+  if (files !== undefined && (!Array.isArray(files) || !files.every((file) => typeof file === "string"))) {
+    throw new LlmError("option", `pull() expected files as a list of patterns: found ${quoted(files)}`);
+  }
+  const hub = hubName("pull", name, options.revision);
+  const { commit } = await fetchSnapshot(hub, { cache: cacheDir, files, onProgress, signal });
+  const [folder] = cachedCommits(hubCache(cacheDir), { ...hub, revision: commit });
+  return describe(folder, commit);
+}
+
+/** Every commit of every model that is kept, by name. Connects to nothing. */
+export function list(options: Pick<HubOptions, "cacheDir"> = {}): CachedModel[] {
+  checkOptions("list", options, LIST_OPTIONS);
+  return cachedModels(hubCache(options.cacheDir));
+}
+
+/** The commits of a model that are kept, the one used last first. Throws an {@link LlmError} where there is none. */
+export function show(name: string, options: HubOptions = {}): CachedModel[] {
+  checkOptions("show", options, HUB_OPTIONS);
+  const [folder, commits] = cachedCommits(hubCache(options.cacheDir), hubName("show", name, options.revision));
+  return commits.map((commit) => describe(folder, commit)).toSorted((a, b) =>
+    b.lastUsed.getTime() - a.lastUsed.getTime()
+  );
+}
+
+/**
+ * Removes a model from the cache, or one revision of it and the bytes that no other one needs. Returns how many bytes that gave back.
+ * Throws an {@link LlmError} where it is not there, or is being downloaded.
+ */
+export function remove(name: string, options: HubOptions = {}): number {
+  checkOptions("remove", options, HUB_OPTIONS);
+  const [folder, commits] = cachedCommits(hubCache(options.cacheDir), hubName("remove", name, options.revision));
+  return removeCommits(folder, commits);
+}
+
+/** Compares the files of a model that are kept with the hashes that they were published with; about a gigabyte a second. */
+export async function verify(name: string, options: VerifyOptions = {}): Promise<VerifiedModel[]> {
+  checkOptions("verify", options, VERIFY_OPTIONS);
+  checkSignal(options.signal);
+  const { removeDamaged, onProgress, signal } = options;
+  const [folder, commits] = cachedCommits(hubCache(options.cacheDir), hubName("verify", name, options.revision));
+  const models = commits.map((commit) => describe(folder, commit));
+  const total = models.reduce((sum, { files }) => sum + files.reduce((bytes, { size }) => bytes + size, 0), 0);
+  let done = 0;
+  onProgress?.(done, total);
+  const onBytes = (bytes: number): void => onProgress?.(done += bytes, total);
+  const found: VerifiedModel[] = [];
+  for (const model of models) {
+    found.push({
+      ...model,
+      verified: await verifyCommit(folder, model.commit, { onBytes, ...(removeDamaged && { removeDamaged }), signal }),
+    });
+  }
+  return found;
+}
+
+/** What {@link modelDirectory} is told beside the name. */
+export interface LocateOptions extends Pick<FetchOptions, "onProgress" | "onSmallFiles" | "signal"> {
+  /** A branch, a tag or a commit of a model of the hub. */
+  readonly revision?: string | undefined;
+}
+
+/**
+ * The folder of a model: a folder of that name, else the model of the hub, from the cache where it is whole there, without any
+ * connection, or downloaded.
+ */
+export async function modelDirectory(given: string, options: LocateOptions): Promise<string> {
+  const { revision } = options;
+  const exists = mayExist(given);
+  if (exists && revision !== undefined) {
+    throw new LlmError("option", `${shownPath(given)} is no model of the hub and has no revision: leave that out`);
+  }
+  const hub = exists ? undefined : revision === undefined ? parseName(given) : hubName("load", given, revision);
+  if (hub === undefined) return given;
+  const cached = cachedSnapshot(hub);
+  if (cached !== undefined) return cached.path;
+  try {
+    return (await fetchSnapshot(hub, options)).path;
+  } catch (cause) {
+    if (!(cause instanceof LlmError) || cause.code !== "hub") throw cause;
+    throw new LlmError("hub", `There is no folder ${shownPath(given)}, and as a model of the hub: ${cause.message}`, {
+      cause,
+    });
+  }
+}
+
+/** Whether there is something of a name; also where that may not be looked at, which reading it says better. */
+function mayExist(path: string): boolean {
+  try {
+    return find(path) !== undefined;
+  } catch {
+    return true;
+  }
+}

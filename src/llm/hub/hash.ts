@@ -1,0 +1,27 @@
+/**
+ * The hashes that the hub names files by: SHA-256 of those in Git LFS, git's own object id of all others, which is SHA-1 over a head
+ * and the bytes.
+ *
+ * @module
+ */
+
+import { createHash, type Hash } from "node:crypto";
+
+/** An algorithm that files are named by. */
+export type HashAlgorithm = "sha256" | "git";
+
+/** The algorithms by the length of their hexadecimal digits. */
+const ALGORITHMS: Readonly<Record<number, HashAlgorithm>> = { 40: "git", 64: "sha256" };
+
+/** What messages call them. */
+export const HASH_TITLES = { sha256: "SHA-256", git: "git object id" } as const satisfies Record<HashAlgorithm, string>;
+
+/** The algorithm of a hash in lower-case hexadecimal digits; undefined where it is of none. */
+export function algorithmOf(hex: unknown): HashAlgorithm | undefined {
+  return typeof hex === "string" && /^[0-9a-f]+$/.test(hex) ? ALGORITHMS[hex.length] : undefined;
+}
+
+/** A hash that has taken what comes in front of the `size` bytes of a file. */
+export function beginHash(algorithm: HashAlgorithm, size: number): Hash {
+  return algorithm === "sha256" ? createHash("sha256") : createHash("sha1").update(`blob ${size}\0`);
+}

@@ -1,0 +1,53 @@
+/**
+ * Which files of a model are wanted.
+ *
+ * @module
+ */
+
+import { INDEX_FILE } from "../shards.ts";
+import type { RepoFile } from "./listing.ts";
+
+/**
+ * What is downloaded of a model: what loading it reads, here and in Python. As in a shell, "*" stops at "/", so folders with other
+ * formats (`onnx/`, `original/`) stay where they are.
+ */
+export const MODEL_PATTERNS: readonly string[] = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.txt"];
+
+/** What must be there of those files, where the model has them, before it is loaded. */
+export const LOADED_PATTERNS: readonly string[] = [
+  "config.json",
+  "generation_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "chat_template.jinja",
+  INDEX_FILE,
+  "model*.safetensors",
+];
+
+/** The same weights once more, in the layout of their maker. */
+const SECOND_COPY = /^consolidated[^/]*\.safetensors$/;
+
+/** Formats that run code when they are read. They are never downloaded, whatever the patterns say. */
+const PICKLES = /\.(?:bin|ckpt|pickle|pkl|pt|pth|joblib|dill|npy|npz|h5|keras|py)$/i;
+
+/** The files that patterns ask for, in order of their size: the small ones say soon what is wrong with a model. */
+export function select(files: readonly RepoFile[], patterns: readonly string[] = MODEL_PATTERNS): RepoFile[] {
+  const wanted = patterns.map(patternOf);
+  return files.filter(({ name }) =>
+    wanted.some((pattern) => pattern.test(name)) && !PICKLES.test(name) &&
+    !(patterns === MODEL_PATTERNS && SECOND_COPY.test(name))
+  ).toSorted((a, b) => a.size - b.size);
+}
+
+/** A pattern of a shell: "*" for anything but "/", "**" for anything, "?" for one character. */
+function patternOf(pattern: string): RegExp {
+  const parts = pattern.split(/(\*+|\?)/).map((part, i) =>
+    i % 2 === 0 ? part.replace(/[^\w/-]/g, "\\$&") : part === "?" ? "[^/]" : part === "*" ? "[^/]*" : ".*"
+  );
+  return new RegExp(`^${parts.join("")}$`, "s");
+}
+
+/** Whether a file holds weights. */
+export function isWeights(name: string): boolean {
+  return name.endsWith(".safetensors");
+}

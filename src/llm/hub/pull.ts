@@ -1,0 +1,185 @@
+/**
+ * Provides a commit of a model in the cache: which one it is, what it has, what is missing, several files at once.
+ *
+ * @module
+ */
+
+import { freeBytes } from "../../../ffi/store.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { LlmError } from "../error.ts";
+import { listFiles, resolveCommit } from "./api.ts";
+import { RepoCache } from "./cache.ts";
+import { Downloads } from "./download.ts";
+import { HubClient } from "./http.ts";
+import type { RepoFile } from "./listing.ts";
+import { DEFAULT_REVISION, type HubName, isCommit } from "./name.ts";
+import { isWeights, select } from "./patterns.ts";
+import { hubCache, hubEndpoint, hubToken, isOffline } from "./places.ts";
+import { INTERVAL_MS, Meter, type OnDownload } from "./progress.ts";
+import type { RetryPolicy } from "./retry.ts";
+
+/** What a download is told beside the name. */
+export interface FetchOptions {
+  /** The cache; the one of the environment unless given. */
+  readonly cache?: string | undefined;
+  /** Files that are wanted; those that loading a model needs unless given. */
+  readonly files?: readonly string[] | undefined;
+  /** Called as bytes arrive. */
+  readonly onProgress?: OnDownload | undefined;
+  /** Called with the folder when all but the weights are there; what it throws ends the download. */
+  readonly onSmallFiles?: ((folder: string) => void) | undefined;
+  /** Ends the download. */
+  readonly signal?: AbortSignal | undefined;
+  /** How long the network is given. */
+  readonly policy?: RetryPolicy;
+}
+
+/** A commit in the cache. */
+export interface Snapshot {
+  /** The commit. */
+  readonly commit: string;
+  /** Its folder. */
+  readonly path: string;
+}
+
+/** Files that are downloaded at once. */
+const AT_ONCE = 4;
+/** Most bytes of a file of weights, and of any other, far above any that is published. */
+const MAX_WEIGHTS = 2 ** 40;
+const MAX_OTHERS = 2 ** 28;
+
+/** The snapshot of a model that is whole in the cache; undefined where a part of it is not there. Connects to nothing. */
+export function cachedSnapshot({ repo, revision = DEFAULT_REVISION }: HubName, cache?: string): Snapshot | undefined {
+  const folder = new RepoCache(hubCache(cache), repo);
+  const commit = folder.commitOf(revision);
+  if (commit === undefined || folder.missing(commit).length > 0) return undefined;
+  return { commit, path: folder.snapshot(commit) };
+}
+
+/** Asks the hub for a revision of a model and downloads what the cache lacks of it. */
+export async function fetchSnapshot(name: HubName, options: FetchOptions): Promise<Snapshot> {
+  const { repo, revision = DEFAULT_REVISION } = name;
+  const cache = new RepoCache(hubCache(options.cache), repo);
+  if (isOffline()) throw offlineError(name, cache);
+  // The first failure ends the other downloads.
+  const ends = new AbortController();
+  const abort = (): void => ends.abort(options.signal?.reason);
+  if (options.signal?.aborted) abort();
+  options.signal?.addEventListener("abort", abort);
+  const client = new HubClient({
+    endpoint: hubEndpoint(),
+    token: hubToken(),
+    signal: ends.signal,
+    ...(options.policy && { policy: options.policy }),
+  });
+  try {
+    const commit = isCommit(revision) ? revision : await resolveCommit(client, repo, revision);
+    const listing = cache.listing(commit) ?? await listFiles(client, repo, commit);
+    const wanted = select(listing, options.files);
+    checkWanted(repo, listing, wanted, options.files);
+    cache.prepare(commit, listing);
+    checkRoom(cache, commit, wanted);
+    const meter = new Meter(wanted, options.onProgress);
+    const downloads = new Downloads(client, cache, commit, meter);
+    const path = cache.snapshot(commit);
+    meter.tell();
+    // By the clock: where nothing comes any more the rate is seen to fall.
+    const clock = setInterval(() => {
+      try {
+        meter.tell();
+      } catch (cause) {
+        ends.abort(cause);
+      }
+    }, INTERVAL_MS);
+    try {
+      await each(wanted.filter(({ name }) => !isWeights(name)), (file) => downloads.file(file));
+      options.onSmallFiles?.(path);
+      await each(wanted.filter(({ name }) => isWeights(name)), (file) => downloads.file(file));
+    } catch (cause) {
+      ends.abort(cause);
+      throw cause;
+    } finally {
+      clearInterval(clock);
+    }
+    cache.note(revision, commit);
+    meter.tell();
+    return { commit, path };
+  } finally {
+    options.signal?.removeEventListener("abort", abort);
+    ends.abort();
+  }
+
+  /** Runs `work` on all files, some at once. Returns when nothing runs any more, and throws what failed first. */
+  async function each(files: readonly RepoFile[], work: (file: RepoFile) => Promise<void>): Promise<void> {
+    const left = files.values();
+    const failures: unknown[] = [];
+    const worker = async (): Promise<void> => {
+      for (const file of left) {
+        if (failures.length > 0) return;
+        try {
+          await work(file);
+        } catch (cause) {
+          failures.push(cause);
+          ends.abort(cause);
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    if (failures.length > 0) throw failures[0];
+  }
+}
+
+/** The error of a model that is not whole in the cache while nothing may be connected. */
+function offlineError({ repo, revision = DEFAULT_REVISION }: HubName, cache: RepoCache): LlmError {
+  const commit = cache.commitOf(revision);
+  const missing = commit === undefined || !cache.commits().includes(commit) ? [] : cache.missing(commit);
+  const lacks = missing.length > 0 ? `lacks ${missing.slice(0, 3).map(quoted).join(", ")} in` : "is not in";
+  return new LlmError(
+    "hub",
+    `${repo} (${quoted(revision)}) ${lacks} ${
+      shownPath(cache.cache)
+    } and HF_HUB_OFFLINE or VKMX_OFFLINE is set: unset it to download it`,
+  );
+}
+
+/** Throws where a model has nothing that is asked for, or more than any such file has. */
+function checkWanted(
+  repo: string,
+  listing: readonly RepoFile[],
+  wanted: readonly RepoFile[],
+  patterns: readonly string[] | undefined,
+): void {
+  const large = wanted.find(({ name, size }) => size > (isWeights(name) ? MAX_WEIGHTS : MAX_OTHERS));
+  if (large !== undefined) {
+    throw new LlmError(
+      "hub",
+      `${quoted(large.name)} of ${repo} has ${large.size} bytes, more than such a file may have`,
+    );
+  }
+  if (patterns !== undefined) {
+    if (wanted.length > 0) return;
+    throw new LlmError("hub", `${repo} has no file that fits ${patterns.map(quoted).join(", ")}`);
+  }
+  const lacks = wanted.some(({ name }) => name === "config.json")
+    ? wanted.some(({ name }) => isWeights(name)) ? undefined : "weights in safetensors"
+    : "config.json";
+  if (lacks === undefined) return;
+  const gguf = listing.some(({ name }) => name.endsWith(".gguf")) ? "; GGUF is not read" : "";
+  throw new LlmError("hub", `${repo} has no ${lacks}${gguf}: take a model as mlx-lm or transformers publish it`);
+}
+
+/** Throws where the disk has no room for what is missing, before anything is downloaded. */
+function checkRoom(cache: RepoCache, commit: string, wanted: readonly RepoFile[]): void {
+  const need = wanted.filter((file) => !cache.has(commit, file) && !cache.hasBlob(file)).reduce(
+    (sum, file) => sum + Math.max(0, file.size - cache.partialBytes(file)),
+    0,
+  );
+  const free = freeBytes(cache.folder);
+  if (free === undefined || need <= free) return;
+  const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(2)} GB`;
+  throw new LlmError(
+    "hub",
+    `${cache.repo} needs ${gigabytes(need)} and ${shownPath(cache.cache)} has ${gigabytes(free)} free: ` +
+      "make room or set HF_HUB_CACHE to a folder on another disk",
+  );
+}
