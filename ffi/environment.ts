@@ -31,7 +31,6 @@ const VALUES: Readonly<Record<string, Values>> = {
   VKMX_OFFLINE: SWITCH,
   VKMX_STAGING: SWITCH,
   VKMX_QUEUE_IDLE: SWITCH,
-  VKMX_OFFLINE: SWITCH,
   VKMX_FAULT: { pattern: /^\w{1,47}:-?\d+(:\d+)?$/, expected: "a call and its result, such as vkAllocateMemory:-2" },
 };
 
