@@ -99,7 +99,10 @@ const MAX_TOKENS = 256;
 
 /** Flags of programs that generate text. */
 export const MODEL_FLAGS = {
-  "model": { value: "DIR", help: "model directory as mlx-lm lays it out (default: the embedded tiny-qwen3)" },
+  "model": {
+    value: "DIR",
+    help: "model directory, or a name of the Hugging Face Hub (default: the embedded tiny-qwen3)",
+  },
   "system": { value: "TEXT", help: "system message; implies the chat template" },
   "max-tokens": {
     value: "N",

@@ -53,6 +53,7 @@ await runMain(PROGRAM, async (values, operands) => {
   const bar = new ProgressBar("Loading");
   const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, {
     device: values.device,
+    onDownload: ({ bytesDone, bytesTotal }) => bar.update(bytesDone, bytesTotal),
     onProgress: (done, total) => bar.update(done, total),
     signal: interrupt,
   }).finally(() => bar.clear());

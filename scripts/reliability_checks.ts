@@ -123,7 +123,7 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Damaged downloads: cut, flipped bits, full disk, two processes",
     asked: "100 % resumed or refused by SHA-256",
-    later: "there are no downloads yet; `load({ verify })` compares files that are there with their sums",
+    tests: file("llm/hub", "llm/hub_cache"),
   },
   {
     what: "Injected failures: memory at each allocation, timeout, lost device",

@@ -358,9 +358,9 @@ Deno.test("generate.ts names a missing directory and a prompt that is too long",
     assertMatch(stderr, /^error: [^\n]*\n$/);
   };
   await fails(["--model", "/nowhere", "x"], "The model directory /nowhere does not exist");
-  const hint =
-    "The model directory Qwen/Qwen3-8B does not exist: hf download Qwen/Qwen3-8B --local-dir DIR fetches a model of that name";
-  await fails(["--model", "Qwen/Qwen3-8B", "x"], hint);
+  const env = { HF_HUB_OFFLINE: "1", HF_HUB_CACHE: "/nowhere" };
+  const hint = 'There is no folder Qwen/Qwen3-8B, and as a model of the hub: Qwen/Qwen3-8B ("main") is not in /nowhere';
+  await fails(["--model", "Qwen/Qwen3-8B", "x"], hint, { env });
   await fails(["--model", "", "x"], "The model directory is an empty text");
   const gguf = await Deno.makeTempDir();
   await Deno.writeTextFile(`${gguf}/q4.gguf`, "GGUF");
