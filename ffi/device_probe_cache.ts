@@ -6,7 +6,7 @@
  * @module
  */
 
-import { cacheFolder, mayKeep, tellNotKept } from "./cache.ts";
+import { cacheFolder, mayKeep, tellNotKept } from "./cache_folder.ts";
 import { granted } from "./environment.ts";
 import { libraryBuild } from "./library.ts";
 import { ABI_HASH } from "./symbols.ts";

@@ -13,7 +13,7 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { dirname, join } from "node:path";
 import { brotliDecompressSync } from "node:zlib";
-import { cacheFolder, tellNotKept } from "./cache.ts";
+import { cacheFolder, tellNotKept } from "./cache_folder.ts";
 import { environment, granted } from "./environment.ts";
 import { readFile, writeWhole } from "./file.ts";
 import { type ReleasedLibrary, RELEASES } from "./releases.ts";

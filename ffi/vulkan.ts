@@ -7,7 +7,7 @@
  */
 
 import { check, closedError, RuntimeError, statusError } from "./error.ts";
-import { tellNotKept } from "./cache.ts";
+import { tellNotKept } from "./cache_folder.ts";
 import { type Library, openLibrary } from "./library.ts";
 import {
   VKRT_BUFFER_DEVICE,

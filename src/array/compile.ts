@@ -6,7 +6,7 @@
 
 import { ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
-import { CompiledGraph } from "../schedule/compile.ts";
+import { CompiledGraph } from "../schedule/compiled_function.ts";
 import { scoped, tensorsOf } from "./scope.ts";
 import { StackedTensors } from "./stack.ts";
 import { nodeOf, Tensor, wrap } from "./tensor.ts";

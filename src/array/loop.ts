@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../schedule/loop.ts";
+import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../schedule/bound_loop.ts";
 import { options } from "../schedule/plan/options.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";

@@ -104,7 +104,7 @@ export {
   type RuntimeErrorCode,
   setDefaultDevice,
   withDevice,
-} from "../schedule/devices.ts";
+} from "../schedule/device_info.ts";
 export { setFusion } from "../schedule/plan/options.ts";
 export {
   describeProfile,

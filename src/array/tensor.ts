@@ -14,7 +14,7 @@ import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
-import { withDevice } from "../schedule/devices.ts";
+import { withDevice } from "../schedule/device_info.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { formatArray } from "./print.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { cacheFolder, tellNotKept } from "../../ffi/cache.ts";
+import { cacheFolder, tellNotKept } from "../../ffi/cache_folder.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import {
   VKRT_BUFFER_DEVICE,

@@ -25,7 +25,7 @@ import {
 } from "./generate.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "./generate_options.ts";
 import { KvCache } from "./kv_cache.ts";
-import { checkLogprobs } from "./logprobs.ts";
+import { checkLogprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";

@@ -41,9 +41,9 @@ import {
 } from "./decode_state.ts";
 import { LlmError } from "./error.ts";
 import { KvCache } from "./kv_cache.ts";
-import type { Logprobs } from "./logprobs.ts";
+import type { Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
-import { PromptPace, type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
+import { PromptSizer, type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 import type { Sampler } from "./generate_options.ts";
 
 /** A generated token. */
@@ -74,11 +74,11 @@ export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<vo
 /** Milliseconds of a traced step when it last ran. */
 const stepTimes = new WeakMap<TracedStep<State>, number>();
 /** How fast prompts are read on a model's device. */
-const paces = new WeakMap<LanguageModel, PromptPace>();
+const promptSizers = new WeakMap<LanguageModel, PromptSizer>();
 
-function paceOf(model: LanguageModel): PromptPace {
-  const sizer = paces.get(model) ?? new PromptPace(model.traces.concurrent);
-  paces.set(model, sizer);
+function promptSizerOf(model: LanguageModel): PromptSizer {
+  const sizer = promptSizers.get(model) ?? new PromptSizer(model.traces.concurrent);
+  promptSizers.set(model, sizer);
   return sizer;
 }
 
@@ -235,7 +235,7 @@ export class GenerationSession implements Disposable {
 
   /** Whether a step over `count` tokens of the prompt is submitted in parts. */
   #inParts(count: number): boolean {
-    return this.#options.signal !== undefined && !this.#model.traces.drops && paceOf(this.#model).inParts(count);
+    return this.#options.signal !== undefined && !this.#model.traces.drops && promptSizerOf(this.#model).inParts(count);
   }
 
   /**
@@ -250,7 +250,7 @@ export class GenerationSession implements Disposable {
       const ticket = loop.run();
       const done = async (): Promise<void> => {
         await this.#done(loop, ticket, count);
-        if (this.#options.signal) paceOf(this.#model).note(count, performance.now() - submitted);
+        if (this.#options.signal) promptSizerOf(this.#model).note(count, performance.now() - submitted);
       };
       return { partly: false, done };
     }
@@ -261,7 +261,7 @@ export class GenerationSession implements Disposable {
 
   async #runParts<S>(loop: DeviceLoop<S>, count: number): Promise<void> {
     const { signal } = this.#options;
-    const sizer = paceOf(this.#model);
+    const sizer = promptSizerOf(this.#model);
     const { parts } = loop;
     for (let at = 0; at < parts;) {
       const begin = at;

@@ -10,7 +10,7 @@ import { enqueue } from "../array/evaluate.ts";
 import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
 import { untrack } from "../array/tracking.ts";
 import { type Buffers, StepCache } from "./kv_cache.ts";
-import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs.ts";
+import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./generate_options.ts";
 

@@ -24,7 +24,7 @@ import {
   type StepOptions,
 } from "./generate_options.ts";
 import { KvCache } from "./kv_cache.ts";
-import { checkLogprobs, type Logprobs } from "./logprobs.ts";
+import { checkLogprobs, type Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";

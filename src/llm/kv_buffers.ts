@@ -10,7 +10,7 @@
 
 import * as mx from "../array/mod.ts";
 import { BUFFER_RANK, bufferShape, ROWS_AXIS } from "../graph/kv_layout.ts";
-import { joined, sideBySide, takenApart, uninitialised } from "../array/cache.ts";
+import { joined, sideBySide, takenApart, uninitialised } from "../array/kv_memory.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/tracking.ts";
 import { StackedTensors } from "../array/stack.ts";

@@ -11,7 +11,7 @@
 
 import * as mx from "../array/mod.ts";
 import { enqueue } from "../array/evaluate.ts";
-import { appendRows, rowsOf } from "../array/cache.ts";
+import { appendRows, rowsOf } from "../array/kv_memory.ts";
 import type { Tensor } from "../array/mod.ts";
 import { type StackedTensors, unstacked } from "../array/stack.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../graph/kv_layout.ts";

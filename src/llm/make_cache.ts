@@ -4,7 +4,7 @@
  * @module
  */
 
-import { cacheDtype, layoutFor } from "../array/cache.ts";
+import { cacheDtype, layoutFor } from "../array/kv_memory.ts";
 import type { KvLayout } from "../graph/kv_layout.ts";
 import type { DecoderConfig } from "./config/decoder.ts";
 import { KvCache } from "./kv_cache.ts";

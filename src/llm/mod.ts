@@ -29,7 +29,7 @@ export type {
   SamplerOptions,
   StepOptions,
 } from "./generate_options.ts";
-export type { Logprobs, TokenLogprob } from "./logprobs.ts";
+export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";

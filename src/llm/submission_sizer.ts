@@ -51,7 +51,7 @@ const KEPT = 0.8;
  * How much of a prompt that may be aborted is submitted at a time, on a device that cannot stop in the middle: a step where that is
  * fast, else parts of one, so that an abort leaves little behind. Results do not depend on it.
  */
-export class PromptPace {
+export class PromptSizer {
   readonly #fast: boolean;
   #perToken: number | undefined;
 

@@ -5,11 +5,11 @@
 
 import { assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { appendRows, rowsOf } from "../../src/array/cache.ts";
+import { appendRows, rowsOf } from "../../src/array/kv_memory.ts";
 import { nodeOf } from "../../src/array/tensor.ts";
 import { bufferShape, bufferSizes, FUSED_LAYOUT, isBlocked, plainLayout } from "../../src/graph/kv_layout.ts";
 import { attrsOf } from "../../src/graph/node.ts";
-import { cachedHeads, shownUpdate, updateOf } from "../../src/schedule/decoder/match/cache.ts";
+import { cachedHeads, shownUpdate, updateOf } from "../../src/schedule/decoder/match/kv_update.ts";
 
 const [HEADS, ROWS, DIM] = [2, 5, 8];
 

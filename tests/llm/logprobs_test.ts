@@ -6,7 +6,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { readLogprobs } from "../../src/llm/logprobs.ts";
+import { readLogprobs } from "../../src/llm/logprobs_log.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
 import { withOptions } from "../support/options.ts";

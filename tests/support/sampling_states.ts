@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import type { ModelShape } from "../../scripts/synthetic.ts";
 import type { DecodeOptions, State } from "../../src/llm/decode_state.ts";
 import type { KvCache } from "../../src/llm/kv_cache.ts";
-import { logprobsWidth } from "../../src/llm/logprobs.ts";
+import { logprobsWidth } from "../../src/llm/logprobs_log.ts";
 import type { SamplerOptions } from "../../src/llm/generate_options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../src/llm/sampler.ts";
 

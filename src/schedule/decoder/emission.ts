@@ -10,7 +10,7 @@ import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import type { DecoderForm } from "./form.ts";
 import { ACTIVATIONS, type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
-import { normsOfLayer, type ReadyDecoder } from "./weights.ts";
+import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 
 /** Looks at what is not complete before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;

@@ -18,7 +18,7 @@ import type { Node } from "../../graph/node.ts";
 import { type DecoderSizes, type DecoderSpec, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
-import type { ReadyDecoder } from "./weights.ts";
+import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { matrixMap } from "../ops/coopmat.ts";

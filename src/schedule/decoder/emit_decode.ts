@@ -39,7 +39,7 @@ import {
   replaced,
 } from "./emit_sampling_tail.ts";
 import { decodeState } from "./states.ts";
-import { all, type ReadyDecoder } from "./weights.ts";
+import { all, type ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";

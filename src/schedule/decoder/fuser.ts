@@ -11,7 +11,7 @@ import { emitDecoder } from "./emit_decode.ts";
 import { openPrompt } from "./emit_prefill.ts";
 import { findDecoder } from "./match/decode_step.ts";
 import { decoderForm, knownForm } from "./megakernel.ts";
-import { readyDecoder } from "./weights.ts";
+import { readyDecoder } from "./prepared_weights.ts";
 
 /** One token of each sequence through all layers, or the last layer of a prompt for the row that chooses its token. */
 export const decodeFuser: Fuser = {

@@ -22,7 +22,7 @@ import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
 import { type DecoderForm, Forms } from "./form.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
 import { accumulatorsOf, type DecoderSpec, sequencesOf } from "./spec.ts";
-import type { ReadyDecoder } from "./weights.ts";
+import type { ReadyDecoder } from "./prepared_weights.ts";
 
 /** Values of the status word; a wait that ran out tells of the device, the others of what a model computes. */
 const WAITED = 1;

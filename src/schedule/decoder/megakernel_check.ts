@@ -15,7 +15,7 @@ import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/back
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
 import { sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
-import type { ReadyDecoder } from "./weights.ts";
+import type { ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 

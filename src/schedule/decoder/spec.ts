@@ -1,6 +1,6 @@
 /**
  * A decoder of one token of a sequence, or of several: what `match/decode_step.ts` finds in a graph, the sizes that it may have, and what all
- * kernels that run it share. `weights.ts` brings its weights into place, `emit_decode.ts` and `emit_batched.ts` run it.
+ * kernels that run it share. `prepared_weights.ts` brings its weights into place, `emit_decode.ts` and `emit_batched.ts` run it.
  *
  * @module
  */

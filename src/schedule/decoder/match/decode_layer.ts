@@ -10,7 +10,7 @@ import { sizeOf } from "../../../graph/shape.ts";
 import { expect, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
-import { cachedHeads, shownUpdate, type Update } from "./cache.ts";
+import { cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import { findEpilogue, findPrologue } from "./layer.ts";
 
 /** A layer as found, with what all layers must share. */

@@ -12,7 +12,7 @@ import { sameShape } from "../../../graph/shape.ts";
 import { expect, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
 import type { Activation, DecoderFeatures } from "../spec.ts";
 import { findActivation } from "./activation.ts";
-import { isHeadSwap } from "./cache.ts";
+import { isHeadSwap } from "./kv_update.ts";
 
 /** A quantized product, and the bias (features,) that is added to it. */
 export interface Projection extends Product {

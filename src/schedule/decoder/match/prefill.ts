@@ -14,7 +14,7 @@ import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
 import { expect, type GraphView, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 import type { Activation } from "../spec.ts";
-import { type Append, type CachedHeads, cachedHeads } from "./cache.ts";
+import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
 /** Rows from which on whole matrices pay. */

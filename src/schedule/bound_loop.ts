@@ -9,7 +9,7 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
-import { isDense } from "./compile.ts";
+import { isDense } from "./compiled_function.ts";
 import { Executable, type Part } from "./execute.ts";
 import { checkStatus, statusOf } from "./decoder/megakernel.ts";
 import { lower } from "./lower.ts";
