@@ -1,8 +1,7 @@
 #version 460
-// coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w scales_biases-quantized in fragment order (coopmat_repack).
-// coopmat_gated: out (m, N / 2) = scale * activation(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up in
-// turns.
-// coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are turned and cached (qkv_epilogue.glsl).
+// coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w quantized in fragment order (coopmat_repack).
+// coopmat_gated: out (m, N / 2) = scale * activation(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up, interleaved.
+// coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are rotated and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
 // A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
@@ -293,7 +292,7 @@ void main() {
         }
     }
 #ifdef QKV_EPILOGUE
-    finish_heads();
+    qkv_epilogue();
 #else
     uint column = column0 * WIDE / 2;
     uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * DTYPE_BYTES(DTYPE_OUT));

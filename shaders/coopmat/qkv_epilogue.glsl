@@ -1,6 +1,6 @@
 // What coopmat_qkv does with its sums: the columns are heads, [HEADS of q | KV_HEADS of k | KV_HEADS of v] of HEAD_DIM each, a divisor of 128.
 // With QKV_BIAS, a bias (N,) is added first. With HEAD_NORM, heads of q and k are normalised, y = x / sqrt(mean of x^2 + eps) * weight;
-// they are turned half by half by the angles of rope_table. All go to out (m, all heads) in float16, within its range; k and v also into
+// they are rotated half by half by the angles of rope_table. All go to out (m, all heads) in float16, within its range; k and v also into
 // the cache, and without KEEP there alone.
 //
 // m = batch * seq rows. Caches (batch, KV_HEADS, HEAD_DIM / BLOCK, capacity, BLOCK), from row start[0] on, clamped so that all fit; they may be
@@ -59,7 +59,7 @@ void append(uint64_t cache, uint block, uint heads_before, uint position, uint f
     store_quad(cache, at / 4, DTYPE_KV, x);
 }
 
-// Cosines and sines in turns: those of four pairs.
+// Cosines and sines in angles: those of four pairs.
 void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 t, vec4 u, vec4 a, vec4 b) {
     bool value = is_value(q.head);
     if (!value) {
@@ -87,22 +87,22 @@ void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 
 #define ROWS_AT_ONCE (WORKERS / 8)
 #define ROUNDS_OF_ROWS ((16 * SUM_BLOCKS + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE)
 
-void finish_heads() {
+void qkv_epilogue() {
     uint eighth = gl_LocalInvocationIndex % 8, start = 0;
     if (pc.address[START] != 0ul) start = uint(clamp(I32s(pc.address[START]).v[0], 0, int(pc.p.capacity - pc.p.seq)));
     Quad quads[2] = Quad[2](quad_of(eighth), quad_of(eighth + 8));
     [[dont_unroll]] for (uint block = 0; block < ROW_BLOCKS; block += SUM_BLOCKS) {
-        // The turns are on their way while the sums are shared.
+        // The angles are on their way while the sums are shared.
         uint rows[ROUNDS_OF_ROWS];
         uvec2 places[ROUNDS_OF_ROWS];
-        vec4 turns[ROUNDS_OF_ROWS * 4];
+        vec4 angles[ROUNDS_OF_ROWS * 4];
         [[unroll]] for (uint round = 0; round < ROUNDS_OF_ROWS; round++) {
             rows[round] = row0 + block * 16 + round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8;
             places[round] = place_of(rows[round]);
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 uint at = (places[round].y * QUADS + quads[h].i) * 2;
-                turns[round * 4 + h * 2] = F32x4s(pc.address[TABLE]).v[at];
-                turns[round * 4 + h * 2 + 1] = F32x4s(pc.address[TABLE]).v[at + 1];
+                angles[round * 4 + h * 2] = F32x4s(pc.address[TABLE]).v[at];
+                angles[round * 4 + h * 2 + 1] = F32x4s(pc.address[TABLE]).v[at + 1];
             }
         }
         share_sums(block);
@@ -127,7 +127,7 @@ void finish_heads() {
                     squares += subgroupShuffleXor(squares, mask);
             }
             [[unroll]] for (uint h = 0; h < 2; h++) {
-                vec4 t = turns[round * 4 + h * 2], u = turns[round * 4 + h * 2 + 1];
+                vec4 t = angles[round * 4 + h * 2], u = angles[round * 4 + h * 2 + 1];
                 if (inside && quads[h].head < N / HEAD_DIM)
                     finish_head(rows[round], places[round], start, quads[h], squares[h], t, u, a[h], b[h]);
             }

@@ -15,7 +15,7 @@ const uint STATE = 0u, POSITION = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u,
 #include "embed.glsl"
 #include "open.glsl"
 
-// The turns that each position adds, which every later token needs too.
+// The fraction of a full turn that each position adds, which every later token needs too.
 void open_frequencies() {
     for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
         Scaled frequency;

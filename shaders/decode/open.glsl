@@ -1,4 +1,4 @@
-// What opens a token, but for the residual before the first layer: the turns of its position, and zeros where layers add. Either
+// What opens a token, but for the residual before the first layer: the rope angles of its position, and zeros where layers add. Either
 // begin.comp does that or the head of the token before, since it does not depend on what the token is; then
 // begin.comp runs in front of the first of several tokens only.
 
@@ -27,7 +27,7 @@ void clear_read(uint first, uint step) {
     if (LAYER % RESIDUAL_RING != 0u) clear_before(LAYER, first, step);
 }
 
-// Cosine and sine of each pair of features, from the turns that a position adds.
+// Cosine and sine of each pair of features, from the part of a full turn that a position adds.
 void open_rope_angles(uint position) {
     for (uint pair = thread(); pair < HEAD_DIM / 2u; pair += THREADS) {
         uvec2 f = U32x2s(state_frequencies()).v[pair];

@@ -81,7 +81,7 @@ void qkv() {
     Keys keys;
     IF_POLLING(if (ROUNDS == 1u) load_keys(0u, now, keys));
 
-    // The turn of this lane's row: the same feature for each of its tasks.
+    // The rope angle of this lane's row: the same feature for each of its tasks.
     uint r = lane() >> 3;
     uint feature = feature_of(warp() & 1u, r);
     vec2 rope_angle = F32x2s(state_rope_angles()).v[feature % (HEAD_DIM / 2u)];

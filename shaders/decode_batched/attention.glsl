@@ -103,9 +103,9 @@ void load_rotation(uint four, inout Rotation t) {
 
 void take_fresh() {
     const uint rounds = (ALL_RAW + THREADS - 1u) / THREADS;
-    Rotation turn[rounds];
+    Rotation rotation[rounds];
     [[unroll]] for (uint i = 0; i < rounds; i++)
-        load_rotation(min(thread() + i * THREADS, RAW - 1u), turn[i]);
+        load_rotation(min(thread() + i * THREADS, RAW - 1u), rotation[i]);
     [[unroll]] for (uint i = 0; i < rounds; i++) {
         uint four = thread() + i * THREADS, spins = 0u;
         if (four >= ALL_RAW) continue;
@@ -130,11 +130,11 @@ void take_fresh() {
         bool second = feature >= FOURS / 2u;
         vec4 x = raw[four], y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS];
         if (HEAD_NORM != 0u) {
-            x *= turn[i].weight;
-            y *= turn[i].partner_weight;
+            x *= rotation[i].weight;
+            y *= rotation[i].partner_weight;
         }
-        vec4 cosine = vec4(turn[i].rope_angles[0].xz, turn[i].rope_angles[1].xz),
-             sine = vec4(turn[i].rope_angles[0].yw, turn[i].rope_angles[1].yw);
+        vec4 cosine = vec4(rotation[i].rope_angles[0].xz, rotation[i].rope_angles[1].xz),
+             sine = vec4(rotation[i].rope_angles[0].yw, rotation[i].rope_angles[1].yw);
         x = x * cosine + y * (second ? sine : -sine);
         if (HEAD_NORM != 0u) {
             float square = 0.0;

@@ -1,5 +1,5 @@
 #version 460
-// rope_table: out[t, i] = (cos a, sin a), a = (t + offset) * scale * frequency(i), float32 (seq, rope_dims / 2, 2): the turns of all
+// rope_table: out[t, i] = (cos a, sin a), a = (t + offset) * scale * frequency(i), float32 (seq, rope_dims / 2, 2): the angles of all
 // positions of a prompt, computed once for its heads and layers. Frequencies and offset as in rope.
 //
 // A thread a pair: seq * rope_dims / 2 threads.
