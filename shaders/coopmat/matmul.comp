@@ -1,6 +1,7 @@
 #version 460
 // coopmat_matmul: out (m, N) = x (m, K) . w in 16x16x16 matrices; x float16, w quantized in fragment order (coopmat_repack).
-// coopmat_gated: out (m, N / 2) = scale * activation(x . gate) * (x . up) in float16; blocks of 16 columns of w are of gate and up, interleaved.
+// coopmat_gated: out (m, N / 2) = scale * activation(x . gate) * (x . up) in float16; blocks of
+// 16 columns of w are of gate and up, interleaved.
 // coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are rotated and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //

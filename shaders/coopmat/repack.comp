@@ -1,5 +1,5 @@
 #version 460
-// coopmat_repack: scales_biases-quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
+// coopmat_repack: quantized w (n, k), packed along k, to fragment order: the order in which the lanes of coopmat_matmul read it.
 //
 // `map` says which (row of k, column of n) element i of lane l of a 16x16 matrix is (coopmat_map). k counts in steps of 64 = 4 matrices;
 // the columns are padded to a multiple of 128, k to one of 64; padding has code, scale and bias 0.
