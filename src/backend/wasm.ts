@@ -30,9 +30,9 @@ import { ABI_HASH, type KernelName, KERNELS } from "./kernels.ts";
 const SLICE_MS = 8;
 /**
  * Milliseconds of work between two turns that wait for a timer: an event loop that never rests looks for signals of the operating
- * system, such as that of Ctrl-C, and for what comes through files and sockets, only now and then.
+ * system, such as that of Ctrl-C, and for what comes through files and sockets, only now and then. A rest takes about 2 ms.
  */
-const REST_MS = 24;
+const REST_MS = 120;
 /**
  * Least and most work between two looks at the clock, in units of some microseconds (`chunks` in kernels.zon). How much is done
  * at once follows what the last work took.
