@@ -283,7 +283,7 @@ struct DecodeLayersPush {
     float log2_base;
     uint layers;
     uint phases;     // a bit for each
-    uint spin_limit; // looks at a sum that is not complete before the dispatch is given up
+    uint spin_limit; // polls of an accumulator that is not complete before the dispatch is given up
 };
 
 // A matrix (rows, columns) in the packed layout of runtime-c/wasm/packed.h, and `count` rows that it is asked for or multiplied with.

@@ -1,5 +1,5 @@
 /**
- * What all emitters of a decoder share: how it waits for sums, its caches, and the constants of its kernels.
+ * What all emitters of a decoder share: its caches, how threads walk them, and the constants of its kernels.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { DecoderForm } from "./form.ts";
 import { ACTIVATIONS, type DecoderSizes, type DecoderSpec, LANES, THREADS } from "./spec.ts";
 import { normsOfLayer, type ReadyDecoder } from "./prepared_weights.ts";
 
-/** Looks at what is not complete before a dispatch is given up: some milliseconds. */
+/** Polls of what is not complete before a dispatch is given up: some milliseconds. */
 export const SPIN_LIMIT = 16384;
 
 /** What emits the dispatches of a decoder, of one sequence or of several. */

@@ -31,7 +31,7 @@ import {
   PRODUCTS,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import { ACTIVATIONS } from "./spec.ts";
+import { ACTIVATIONS, ropeUnsupportedReason } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
@@ -113,9 +113,9 @@ export class Prompt {
   emit(node: Node): void {
     const prologue = this.#prologues.get(node);
     const epilogue = this.#epilogues.get(node);
-    if (prologue) this.#open(prologue);
+    if (prologue) this.#emitPrologue(prologue);
     else if (epilogue && !epilogue.linked) {
-      this.#close(epilogue);
+      this.#emitEpilogue(epilogue);
       const out = this.#l.temporary(node.shape, node.dtype);
       this.#addNorm(this.#residual(node), out, undefined);
       this.#residuals.set(node, { value: out, own: false }); // its parts are added; others than regions read it
@@ -135,11 +135,11 @@ export class Prompt {
 
   #residual(node: Node): Residual {
     const epilogue = this.#epilogues.get(node);
-    if (epilogue?.linked) this.#close(epilogue);
+    if (epilogue?.linked) this.#emitEpilogue(epilogue);
     return this.#residuals.get(node) ?? { value: this.#plain(node), own: false };
   }
 
-  #open(prologue: ReadyPrologue): void {
+  #emitPrologue(prologue: ReadyPrologue): void {
     if (!this.#once(prologue)) return;
     const { region: r, qkv, bias } = prologue;
     const l = this.#l;
@@ -190,12 +190,12 @@ export class Prompt {
     this.#done(r.values, { ...heads, offset: (r.heads + r.kvHeads) * r.headDim, shape, strides });
   }
 
-  #close(epilogue: ReadyEpilogue): void {
+  #emitEpilogue(epilogue: ReadyEpilogue): void {
     if (!this.#once(epilogue)) return;
     const { region: r, o, gateUp, down } = epilogue;
     const l = this.#l;
     const prologue = this.#byResidual.get(r.x);
-    if (prologue) this.#open(prologue); // it reads the residual that is changed here
+    if (prologue) this.#emitPrologue(prologue); // it reads the residual that is changed here
     const [batch, heads, seq, dim] = r.attention.shape;
     const { strides: [b, h, t, d], ...rest } = this.#value(r.attention);
     const attended = l.contiguous({ ...rest, shape: [batch, seq, heads, dim], strides: [b, t, h, d] }, true);
@@ -277,12 +277,6 @@ export class Prompt {
   }
 }
 
-/** What the kernels do not serve of what comes before attention, and the reason to give. */
-const UNSUPPORTED: readonly (readonly [(region: AttentionPrologue) => boolean, string])[] = [
-  [({ ropeAngles }) => ropeAngles.form === "traditional", "rope rotates neighbouring features"],
-  [({ ropeAngles, headDim }) => ropeAngles.dims !== headDim, "rope rotates a part of each head"],
-];
-
 /**
  * Looks for the regions of a prompt. `leaf` gives values of leaves, `value` and `done` are those of {@link Prompt}. Undefined
  * where there is nothing like them; a reason where nothing of it can be fused.
@@ -300,7 +294,7 @@ export function openPrompt(
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
   if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
   const rows = prologues[0]?.rows ?? epilogues[0].rows;
-  const [{ columns, k }] = [...prologues.map((o) => o.qkv), ...epilogues.map((c) => c.gateUp)];
+  const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
   if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
 
   const packed = (joint: Joint, gated = false): Fragments | undefined => {
@@ -318,34 +312,36 @@ export function openPrompt(
     const values = nodes.map(leaf);
     return values.every((v) => v !== undefined) ? prepare(l, values, normWeights(nodes))?.[0] : undefined;
   };
-  const opened: ReadyPrologue[] = [];
+  const readyPrologues: ReadyPrologue[] = [];
   for (const region of prologues) {
-    const unsupported = UNSUPPORTED.find(([has]) => has(region))?.[1];
+    const { ropeAngles: { form, dims }, headDim } = region;
+    const unsupported = ropeUnsupportedReason(form, dims, headDim);
     const biases = [region.qBias, region.kBias, region.vBias].filter((node) => node !== undefined);
     const bias = unsupported === undefined && biases.length > 0 ? joined(biases) : undefined;
     const reason = unsupported ?? (biases.length > 0 && !bias ? NO_ROOM : undefined);
     const qkv = reason === undefined ? packed(region.qkv) : undefined;
     if (reason !== undefined) reasons.add(reason);
-    if (qkv) opened.push({ region, qkv, bias });
+    if (qkv) readyPrologues.push({ region, qkv, bias });
   }
-  const closed: Omit<ReadyEpilogue, "linked">[] = [];
+  const readyEpilogues: Omit<ReadyEpilogue, "linked">[] = [];
   for (const region of epilogues) {
     const [o, gateUp, down] = [packed(region.o), packed(region.gateUp, true), packed(region.down)];
-    if (o && gateUp && down) closed.push({ region, o, gateUp, down });
+    if (o && gateUp && down) readyEpilogues.push({ region, o, gateUp, down });
   }
-  const regions = new Set([...opened, ...closed].flatMap(({ region }) => [...region.inside]));
-  const linked = closed.map((epilogue) => {
+  const regions = new Set([...readyPrologues, ...readyEpilogues].flatMap(({ region }) => [...region.inside]));
+  const linked = readyEpilogues.map((epilogue) => {
     const { out } = epilogue.region;
     const read = graph.readers.get(out) ?? [];
     const of = (list: readonly { readonly region: AttentionPrologue | AttentionEpilogue }[]): number =>
       list.filter(({ region }) => region.x === out).length;
-    const linked = !wanted.has(out) && read.every((r) => regions.has(r)) && of(opened) === 1 && of(closed) <= 1;
+    const linked = !wanted.has(out) && read.every((r) => regions.has(r)) && of(readyPrologues) === 1 &&
+      of(readyEpilogues) <= 1;
     return { ...epilogue, linked };
   });
   const explanation =
-    `prompt of ${rows} rows: ${opened.length} layers fused before attention, ${closed.length} behind it` +
+    `prompt of ${rows} rows: ${readyPrologues.length} layers fused before attention, ${readyEpilogues.length} behind it` +
     (reasons.size > 0 ? `; others op by op, because ${[...reasons].join("; ")}` : "");
-  return new Prompt(l, opened, linked, explanation, value, done);
+  return new Prompt(l, readyPrologues, linked, explanation, value, done);
 }
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";

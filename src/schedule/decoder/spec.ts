@@ -162,9 +162,9 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
-/** Sizes and features that the kernels do not serve, and why. */
+/** Sizes that the kernels do not serve, and why. */
 const UNSUPPORTED: readonly {
-  readonly when: (sizes: DecoderSizes, features: DecoderFeatures) => boolean;
+  readonly when: (sizes: DecoderSizes) => boolean;
   readonly reason: (sizes: DecoderSizes) => string;
 }[] = [
   { when: ({ bits }) => bits !== 4 && bits !== 8, reason: ({ bits }) => `weights have ${bits} bits, not 4 or 8` },
@@ -196,15 +196,17 @@ const UNSUPPORTED: readonly {
     when: (s) => [s.hidden, s.intermediate, s.heads * s.headDim].some((n) => n % s.groupSize !== 0),
     reason: ({ groupSize }) => `groups of ${groupSize} do not divide the sizes`,
   },
-  {
-    when: (_, { ropeForm }) => ropeForm === "traditional",
-    reason: () => "rope rotates neighbouring features",
-  },
-  {
-    when: ({ headDim }, { ropeDims }) => ropeDims !== headDim,
-    reason: () => "rope rotates a part of each head",
-  },
 ];
+
+/** Why no fused kernel, of a step or of a prompt, rotates heads of `headDim` features so; undefined where they do. */
+export function ropeUnsupportedReason(
+  form: DecoderFeatures["ropeForm"],
+  dims: number,
+  headDim: number,
+): string | undefined {
+  if (form === "traditional") return "rope rotates neighbouring features";
+  return dims === headDim ? undefined : "rope rotates a part of each head";
+}
 
 /** Why the kernels cannot serve these sizes and features on this device; undefined when they can. */
 export function decoderUnsupportedReason(
@@ -216,7 +218,8 @@ export function decoderUnsupportedReason(
   const { maxThreads, subgroup } = backend.limits;
   if (options.regions === "auto" && subgroup < LANES) return `subgroups of ${subgroup} are faster that way`;
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
-  return UNSUPPORTED.find(({ when }) => when(sizes, features))?.reason(sizes);
+  return UNSUPPORTED.find(({ when }) => when(sizes))?.reason(sizes) ??
+    ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
 }
 
 /** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
