@@ -60,7 +60,7 @@ await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (valu
     try {
       for await (last of responses) {
         text += last.text;
-        print(last.text);
+        print(last.raw);
       }
     } catch (error) {
       if (error instanceof mx.lm.LlmError && error.code === "context") {

@@ -108,9 +108,9 @@ async function generate(
       if (typeof prompt === "string" && response.text !== "" && Deno.stderr.isTerminal() && !values.json) note(prompt);
     }
     last = response;
-    text += response.text;
+    text += response.raw;
     if (!tokenizer.eosTokenIds.has(response.token)) tokens.push(response.token);
-    if (!values.json) print(response.text);
+    if (!values.json) print(response.raw);
   }
   if (!values.json && text !== "" && !text.endsWith("\n")) print("\n");
   return { text, tokens, last: last!, firstTokenSeconds };
