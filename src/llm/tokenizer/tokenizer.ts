@@ -12,6 +12,7 @@ import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
 import type { Bpe } from "./bpe.ts";
 import { type ChatMessage, type ChatOptions, type ChatTemplate, loadChatTemplate } from "../chat_template.ts";
 import { StreamDecoder } from "./detokenizer.ts";
+import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
@@ -111,6 +112,7 @@ export class Tokenizer {
 
   /** Ids of a text, with those around it that the tokenizer adds. Control tokens in it count as such. */
   encode(text: string, options: EncodeOptions = {}): number[] {
+    if (typeof text !== "string") throw new LlmError("option", `encode() expected a text: found ${quoted(text)}`);
     const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
     return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
   }
