@@ -8,7 +8,6 @@ import * as mx from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
-import { embeddedModel } from "./embedded.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
@@ -103,7 +102,7 @@ export class Generation {
     if (values.device === "list") await useDevice(values);
     const prompt = await readPrompt(given);
     await useDevice(values);
-    return new Generation(values, prompt, values.model ?? await embeddedModel());
+    return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
   /** What the generation is told: the flags, and where they say nothing, what the model wishes. */

@@ -8,7 +8,6 @@
 
 import * as mx from "../../../mod.ts";
 import { useDevice } from "../device.ts";
-import { embeddedModel } from "../embedded.ts";
 import { loadOptions } from "../loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "../model_flags.ts";
 import { inputLines, note, print } from "../output.ts";
@@ -22,7 +21,7 @@ const PROGRAM = { name: "vkmx chat", about: ABOUT, flags: MODEL_FLAGS, examples:
 const chat: Command = command(PROGRAM, async (values) => {
   const { device } = values;
   await useDevice(values);
-  const loaded = await mx.lm.load(values.model ?? await embeddedModel(), loadOptions(device));
+  const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, loadOptions(device));
   const { model, tokenizer } = loaded;
   const options = generateOptions(values, loaded);
   using cache = model.makeCache();
