@@ -9,7 +9,7 @@
  */
 
 import * as mx from "../mod.ts";
-import { EMBEDDED_MODEL, generateOptions, inputLines, MODEL_FLAGS, note, print, runMain, tellLimit } from "./cli.ts";
+import { generateOptions, inputLines, MODEL_FLAGS, note, print, runMain, tellLimit } from "./cli.ts";
 import { useDevice } from "./device.ts";
 
 const ABOUT =
@@ -18,7 +18,7 @@ const ABOUT =
 await runMain({ name: "chat.ts", about: ABOUT, flags: MODEL_FLAGS }, async (values) => {
   const { device } = values;
   await useDevice(device);
-  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, { device });
+  const { model, tokenizer, generationConfig } = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, { device });
   const options = generateOptions(values, generationConfig);
   using cache = model.makeCache();
   const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];

@@ -91,9 +91,6 @@ function readNumber(name: string, { range = [-Infinity, Infinity], whole = false
   throw new UsageError(`--${name} is "${text}", expected ${kind} ${limits}`);
 }
 
-/** The model that runs where none is named. */
-export const EMBEDDED_MODEL: URL = new URL("models/tiny-qwen3/", import.meta.url);
-
 /** Tokens to generate where --max-tokens does not say. */
 const MAX_TOKENS = 256;
 

@@ -11,7 +11,6 @@
 
 import * as mx from "../mod.ts";
 import {
-  EMBEDDED_MODEL,
   type Flags,
   generateOptions,
   MODEL_FLAGS,
@@ -51,7 +50,7 @@ await runMain(PROGRAM, async (values, operands) => {
   await useDevice(values.device);
   const started = performance.now();
   const bar = new ProgressBar("Loading");
-  const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? EMBEDDED_MODEL, {
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, {
     device: values.device,
     onDownload: ({ bytesDone, bytesTotal }) => bar.update(bytesDone, bytesTotal),
     onProgress: (done, total) => bar.update(done, total),
