@@ -7,11 +7,10 @@
  * @module
  */
 
-import { writeWhole } from "../../ffi/file.ts";
-import { ArrayError, quoted, ValueError } from "../graph/error.ts";
-import { readNode } from "../schedule/realize.ts";
-import { DTYPE_NAMES, failFile, MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
-import { make, nodeOf, Tensor } from "./tensor.ts";
+import { quoted, ValueError } from "../graph/error.ts";
+import { MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
+import { bytesOf, openSafetensors, writeSafetensors } from "./safetensors_file.ts";
+import { Tensor } from "./tensor.ts";
 
 /** Arrays by name. */
 export type NamedTensors = Record<string, Tensor>;
@@ -37,16 +36,12 @@ export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: stri
  * ```
  */
 export function loadSafetensors(path: string): NamedTensors {
-  const header = readHeader(path);
+  const file = openSafetensors(path);
   const found: NamedTensors = {};
-  for (const { name, shape, dtype, begin } of header.entries) {
+  for (const entry of file.entries.values()) {
     // Assigned as an own property whatever the name, "__proto__" included.
-    Object.defineProperty(found, name, {
-      value: make("file", [], [...shape], dtype, {
-        path: header.path,
-        byteOffset: header.dataStart + begin,
-        version: header.version,
-      }),
+    Object.defineProperty(found, entry.name, {
+      value: file.tensor(entry),
       enumerable: true,
       writable: true,
       configurable: true,
@@ -109,35 +104,18 @@ export function saveSafetensors(
   const list = [...named(arrays, "")];
   const texts = Object.entries(metadata).flat();
   checkSavable(list.map(([name]) => name), texts);
-  const header: Record<string, unknown> = { __metadata__: { format: "mlx", ...metadata } };
-  let at = 0;
-  for (const [name, tensor] of list) {
-    if (Object.hasOwn(header, name)) throw new ValueError(`saveSafetensors() got the name "${name}" twice`);
-    header[name] = {
-      dtype: DTYPE_NAMES.get(tensor.dtype),
-      shape: tensor.shape,
-      data_offsets: [at, at + tensor.nbytes],
-    };
-    at += tensor.nbytes;
+  const names = new Set<string>(["__metadata__"]);
+  for (const [name] of list) {
+    if (names.has(name)) throw new ValueError(`saveSafetensors() got the name "${name}" twice`);
+    names.add(name);
   }
-  // Spaces fill up to a multiple of 8, so that data may be mapped.
-  const text = new TextEncoder().encode(JSON.stringify(header));
-  const padded = new Uint8Array(Math.ceil(text.length / 8) * 8).fill(0x20);
-  padded.set(text);
-  const length = new Uint8Array(8);
-  new DataView(length.buffer).setBigUint64(0, BigInt(padded.length), true);
-  const pieces = function* (): Generator<Uint8Array> {
-    yield length;
-    yield padded;
-    for (const [, tensor] of list) yield readNode(nodeOf(tensor));
-  };
-  try {
-    writeWhole(path, pieces());
-  } catch (error) {
-    if (error instanceof ArrayError) throw error;
-    const reason = error instanceof Error ? error.message.split("\n")[0] : String(error);
-    failFile(path, `cannot be written: ${reason}`, error);
-  }
+  const saved = list.map(([name, tensor]) => ({
+    name,
+    dtype: tensor.dtype,
+    shape: tensor.shape,
+    read: () => bytesOf(tensor),
+  }));
+  writeSafetensors(path, saved, { format: "mlx", ...metadata });
 }
 
 function needSafetensors(op: string, path: string): void {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Dtype, float16, float32 } from "../graph/dtype.ts";
+import { type Dtype, float16, float32, int32 } from "../graph/dtype.ts";
 import { bufferSizes, type KvLayout, ROWS_AXIS, toBuffer, toRows } from "../graph/kv_layout.ts";
 import { type DecoderFeatures, decoderLayout, type DecoderSizes } from "../schedule/decoder/spec.ts";
 import { backendOf } from "../schedule/realize.ts";
@@ -73,6 +73,20 @@ export function appendRows(buffer: Tensor, rows: Tensor, start: Tensor): Tensor 
   const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
   const update = rows.astype(buffer.dtype).reshape(shape).transpose([...axes]);
   return updateSlice(buffer, update, start, [ROWS_AXIS], { donate: true, kvBlock: block });
+}
+
+/** Rows (B, H, T, D) written in place into the first ones of a buffer, or of buffer `at` of a stack of them: the new array. */
+export function writeRows(array: Tensor, rows: Tensor, at?: number): Tensor {
+  const buffer = at === undefined ? array.shape : array.shape.slice(1);
+  const { batch, heads, headDim, block } = bufferSizes(buffer);
+  const { shape, axes } = toBuffer([batch, heads, rows.shape[2], headDim], block);
+  const update = rows.astype(array.dtype).reshape(shape).transpose([...axes]);
+  if (at === undefined) return updateSlice(array, update, startAt(0), [ROWS_AXIS], { donate: true });
+  return updateSlice(array, update.reshape([1, ...update.shape]), startAt(at), [0], { donate: true });
+}
+
+function startAt(index: number): Tensor {
+  return wrap(makeNode("data", [], [1], int32, { bytes: new Uint8Array(Int32Array.of(index).buffer) }));
 }
 
 /** The rows (B, H, capacity, D) of the buffer of a cache. */

@@ -236,6 +236,11 @@ export class TracedSteps implements Disposable {
     return this.#backend.limits.concurrent;
   }
 
+  /** Name of the device of the weights. */
+  get device(): string {
+    return this.#backend.name;
+  }
+
   /** The device of the weights: looked for once among hundreds of them. */
   get #backend(): ReturnType<typeof backendOf> {
     return this.#device ??= backendOf(this.#weights.tensors.map(nodeOf));

@@ -6,8 +6,8 @@
  */
 
 /**
- * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "hub" is a model's name, its
- * download or the cache that it is kept in.
+ * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "cache" is the file of a prompt
+ * cache, "hub" is a model's name, its download or the cache that it is kept in.
  */
 export type LlmErrorCode =
   | "config"
@@ -18,6 +18,7 @@ export type LlmErrorCode =
   | "context"
   | "option"
   | "checksum"
+  | "cache"
   | "hub"
   | "logits";
 

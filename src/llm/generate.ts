@@ -12,7 +12,7 @@ import * as mx from "../array/mod.ts";
 import { type AnswerFormat, AnswerParser, type AnswerParts, opensThought } from "./answer/parser.ts";
 import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
-import { checkModel, checkOptions } from "./arguments.ts";
+import { checkIds, checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, GenerationSession, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
@@ -77,6 +77,12 @@ const PROMPT_END = 16;
 const busy = new WeakSet<KvCache>();
 /** When the device will be done with a cache whose prompt was aborted. */
 const closing = new WeakMap<KvCache, Promise<unknown>>();
+
+/** Resolves when no aborted prompt is written to a cache any more. Throws an {@link LlmError} where a generation goes on. */
+export async function untilFree(cache: KvCache): Promise<void> {
+  await closing.get(cache);
+  if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
+}
 
 /**
  * Yields the ids that follow a prompt, without end but for `maxTokens`. Afterwards the cache holds the prompt and all
@@ -201,7 +207,7 @@ export async function* streamGenerate(
   checkModel("generate", model, tokenizer);
   checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
-  if (options.cache) await closing.get(options.cache);
+  if (options.cache) await untilFree(options.cache);
   const { ids, cached, offset, stopChecker, settings } = requestOf(model, tokenizer, prompt, options);
   const unread = ids.slice(cached);
   const cache = options.cache ?? model.makeCache();
@@ -374,18 +380,11 @@ export function encodePrompt(
     ? tokenizer.encodeChat(prompt, options)
     : [...prompt];
   if (ids.length === 0) throw new LlmError("context", "The prompt is empty");
-  const { vocabSize } = model.config;
-  const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (at < 0) return ids;
-  const wrong: unknown = ids[at];
-  if (typeof wrong === "number") {
-    throw new LlmError("tokenizer", `The prompt has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);
-  }
-  throw new LlmError("option", `The prompt is a list with a ${typeof wrong} in it, expected token ids or messages`);
+  return checkIds(model, ids, "The prompt", "token ids or messages");
 }
 
 /** The ids of a text with those around it, as mlx-lm reads prompts: a text that begins with its first token gets none. */
-function encodeText(tokenizer: Tokenizer, text: string): number[] {
+export function encodeText(tokenizer: Tokenizer, text: string): number[] {
   const { bosToken } = tokenizer;
   return tokenizer.encode(text, { addSpecialTokens: !bosToken || !text.startsWith(bosToken) });
 }

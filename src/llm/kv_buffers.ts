@@ -10,7 +10,8 @@
 
 import * as mx from "../array/mod.ts";
 import { BUFFER_RANK, bufferShape, ROWS_AXIS } from "../graph/kv_layout.ts";
-import { joined, sideBySide, takenApart, uninitialised } from "../array/kv_memory.ts";
+import { enqueue } from "../array/evaluate.ts";
+import { joined, rowsOf, sideBySide, takenApart, uninitialised, writeRows } from "../array/kv_memory.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { untrack } from "../array/tracking.ts";
 import { StackedTensors } from "../array/stack.ts";
@@ -107,6 +108,35 @@ export class LayerBuffers {
   replace(layer: number, buffer: Tensor): void {
     this.apart[layer][Symbol.dispose]();
     this.#arrays[layer] = owned(buffer);
+  }
+
+  /** The first `count` rows (B, H, count, D) of a layer, not evaluated. Whatever lies together stays so. */
+  read(layer: number, count: number): Tensor {
+    const { array, at } = this.#place(layer);
+    return mx.tidy(() => {
+      const buffer = isStacked(array) ? array.index(at) : array;
+      return rowsOf(buffer.index("...", mx.Slice(0, count), mx.Slice(null)));
+    });
+  }
+
+  /** Writes the first rows (B, H, count, D) of a layer, in place, and submits that. */
+  write(layer: number, rows: Tensor): void {
+    const { array, index, at } = this.#place(layer);
+    const next = mx.tidy(() => writeRows(array, rows, isStacked(array) ? at : undefined));
+    this.#arrays[index] = owned(next);
+    enqueue(next);
+    array[Symbol.dispose]();
+  }
+
+  /** Which array holds a layer, and where in it. */
+  #place(layer: number): { readonly array: Tensor; readonly index: number; readonly at: number } {
+    let first = 0;
+    for (const [index, array] of this.#made().entries()) {
+      const count = isStacked(array) ? array.shape[0] : 1;
+      if (layer < first + count) return { array, index, at: layer - first };
+      first += count;
+    }
+    throw new RangeError(`there is no layer ${layer}`);
   }
 
   /** Gives every buffer more rows. */

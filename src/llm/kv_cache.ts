@@ -12,9 +12,10 @@
 import * as mx from "../array/mod.ts";
 import { enqueue } from "../array/evaluate.ts";
 import { appendRows, rowsOf } from "../array/kv_memory.ts";
-import type { Tensor } from "../array/mod.ts";
+import type { Dtype, Tensor } from "../array/mod.ts";
 import { type StackedTensors, unstacked } from "../array/stack.ts";
 import { isBlocked, type KvLayout, plainLayout } from "../graph/kv_layout.ts";
+import type { ModelConfig } from "./config/model.ts";
 import { LlmError } from "./error.ts";
 import { type BufferSizes, LayerBuffers } from "./kv_buffers.ts";
 
@@ -24,6 +25,8 @@ export interface KvCacheOptions extends Omit<BufferSizes, "block"> {
   readonly blocks?: KvLayout;
   /** Most tokens that it may hold. */
   readonly limit: number;
+  /** Config of the model that fills it. */
+  readonly config?: ModelConfig;
 }
 
 /** What attention reads: all rows seen so far, or whole buffers and the number of valid rows. */
@@ -161,6 +164,48 @@ export class KvCache implements Cache {
   /** Keys and values as the state of a loop wants them: in few arrays. */
   get buffers(): Buffers {
     return { keys: this.#keys.stacks, values: this.#values.stacks };
+  }
+
+  /** Config of the model that fills it, where that is known. */
+  get config(): ModelConfig | undefined {
+    return this.#options.config;
+  }
+
+  /** Element type of keys and values. */
+  get dtype(): Dtype {
+    return this.#options.dtype;
+  }
+
+  /** Layers of the model. */
+  get layers(): number {
+    return this.#options.layers;
+  }
+
+  /** Shape (B, H, offset, D) of the keys of the tokens that it holds, and of their values. */
+  get shape(): readonly [number, number, number, number] {
+    const { batch, heads, headDim } = this.#options;
+    return [batch, heads, this.#offset, headDim];
+  }
+
+  /** Keys or values of a layer, of {@link KvCache.shape}, computed when they are read. */
+  rows(layer: number, which: "keys" | "values"): Tensor {
+    return { keys: this.#keys, values: this.#values }[which].read(layer, this.#offset);
+  }
+
+  /**
+   * Fills a cache that holds nothing with `count` tokens, layer by layer: `rows` gives the keys and values (B, H, count, D) of each, which
+   * are let go when they were written. Throws an {@link LlmError} where they pass the context.
+   */
+  fill(count: number, rows: (layer: number) => Pick<KeysValues, "keys" | "values">): void {
+    if (this.#offset > 0) throw new LlmError("option", "KvCache.fill() takes a cache that holds nothing");
+    this.reserve(count);
+    for (let layer = 0; layer < this.#options.layers; layer++) {
+      const { keys, values } = rows(layer);
+      this.#keys.write(layer, keys);
+      this.#values.write(layer, values);
+      mx.dispose(keys, values);
+    }
+    this.advance(count);
   }
 
   begin(count: number): number {

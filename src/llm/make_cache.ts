@@ -21,6 +21,7 @@ export function makeCache(config: DecoderConfig, weights: Weights, batch: number
     dtype: cacheDtype(weights.tensors, weights.dtype),
     blocks: batch === 1 ? layoutOf(config, weights) : undefined,
     limit: maxPositionEmbeddings,
+    config,
   });
 }
 

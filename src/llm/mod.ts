@@ -34,6 +34,14 @@ export type {
 } from "./generate_options.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
+export {
+  type LoadedPromptCache,
+  loadPromptCache,
+  type LoadPromptCacheOptions,
+  savePromptCache,
+  type SavePromptCacheOptions,
+} from "./prompt_cache.ts";
+export { hiddenStates, type HiddenStatesOptions } from "./hidden_states.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";

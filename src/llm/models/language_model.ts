@@ -20,6 +20,13 @@ export interface LanguageModel extends Disposable {
    * cache, the tokens follow those that it holds.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
+  /**
+   * Token ids (B, T) → activations (B, T, hidden): the embeddings, then what each layer gives, of the last one behind the norm. With a
+   * cache, the tokens follow those that it holds. Only `hiddenStates`, `embed` and `perplexity` need it.
+   */
+  hiddenStates?(tokens: Tensor, cache?: Cache): Tensor[];
+  /** The last hidden states (…, hidden) → logits (…, V). */
+  logits?(hidden: Tensor): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }

@@ -1,0 +1,101 @@
+/**
+ * Safetensors files array by array: what a header tells before anything is read, and writing with one array in memory at a time.
+ *
+ * @module
+ */
+
+import { FileError, InputFile, writeWhole } from "../../ffi/file.ts";
+import type { Dtype } from "../graph/dtype.ts";
+import { ArrayError } from "../graph/error.ts";
+import type { Shape } from "../graph/shape.ts";
+import { sizeOf } from "../graph/shape.ts";
+import { readNode } from "../schedule/realize.ts";
+import { DTYPE_NAMES, type Entry, failFile, readHeader } from "./safetensors.ts";
+import { make, nodeOf, type Tensor } from "./tensor.ts";
+
+/** A file whose header was read and checked. */
+export interface StoredArrays {
+  /** The arrays by name. */
+  readonly entries: ReadonlyMap<string, Entry>;
+  /** Strings by name. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** An array of the file, read when it is needed; reading is an error where the file changed since. */
+  tensor(entry: Entry): Tensor;
+  /** Reads the bytes of some arrays at once. */
+  bytes(entries: readonly Entry[]): Uint8Array<ArrayBuffer>[];
+}
+
+/** Reads the header of a file. Throws an {@link ArrayError} with code "file" that says what is wrong. */
+export function openSafetensors(given: string): StoredArrays {
+  const { path, version, dataStart, entries, metadata } = readHeader(given);
+  return {
+    entries: new Map(entries.map((entry) => [entry.name, entry])),
+    metadata,
+    tensor: ({ shape, dtype, begin }) =>
+      make("file", [], [...shape], dtype, { path, byteOffset: dataStart + begin, version }),
+    bytes: (list) => {
+      try {
+        using file = new InputFile(path);
+        if (file.version !== version) failFile(given, "changed since its header was read");
+        return list.map(({ begin, end }) => {
+          const out = new Uint8Array(end - begin);
+          file.readInto(out, dataStart + begin);
+          return out;
+        });
+      } catch (error) {
+        if (error instanceof FileError) failFile(given, error.message, error);
+        throw error;
+      }
+    },
+  };
+}
+
+/** An array on its way into a file. */
+export interface SavedArray {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: Shape;
+  /** Its bytes; asked for once, when those before it are written. */
+  readonly read: () => Uint8Array;
+}
+
+/** The bytes of an array as a file holds them. */
+export function bytesOf(tensor: Tensor): Uint8Array {
+  return readNode(nodeOf(tensor));
+}
+
+/**
+ * Writes arrays under another name, which then becomes `path`: the file appears whole or not at all. Names must be different.
+ * Throws an {@link ArrayError} with code "file".
+ */
+export function writeSafetensors(
+  path: string,
+  arrays: readonly SavedArray[],
+  metadata: Readonly<Record<string, string>>,
+): void {
+  const header: Record<string, unknown> = { __metadata__: metadata };
+  let at = 0;
+  for (const { name, dtype, shape } of arrays) {
+    const bytes = sizeOf(shape) * dtype.bytes;
+    header[name] = { dtype: DTYPE_NAMES.get(dtype), shape, data_offsets: [at, at + bytes] };
+    at += bytes;
+  }
+  // Spaces fill up to a multiple of 8, so that data may be mapped.
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const padded = new Uint8Array(Math.ceil(text.length / 8) * 8).fill(0x20);
+  padded.set(text);
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setBigUint64(0, BigInt(padded.length), true);
+  const pieces = function* (): Generator<Uint8Array> {
+    yield length;
+    yield padded;
+    for (const { read } of arrays) yield read();
+  };
+  try {
+    writeWhole(path, pieces());
+  } catch (error) {
+    if (error instanceof ArrayError) throw error;
+    const reason = error instanceof Error ? error.message.split("\n")[0] : String(error);
+    failFile(path, `cannot be written: ${reason}`, error);
+  }
+}
