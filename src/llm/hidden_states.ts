@@ -47,15 +47,17 @@ export function hiddenStates(
 ): Tensor[] {
   checkHiddenStates("hiddenStates", model);
   checkOptions("hiddenStates", options, OPTIONS);
-  const ids = tokens instanceof Tensor ? tokens : mx.array([checkIds(model, [...tokens], "tokens")], mx.int32);
-  const states = model.hiddenStates(ids.ndim === 1 ? ids.reshape([1, -1]) : ids);
-  const { layers = states.map((_, i) => i) } = options;
-  return layers.map((layer) => {
-    const state = Number.isInteger(layer) ? states.at(layer) : undefined;
-    if (state !== undefined) return state;
-    throw new LlmError(
-      "option",
-      `layers has ${layer}, expected integers from ${-states.length} to ${states.length - 1}`,
-    );
+  return mx.tidy(() => {
+    const ids = tokens instanceof Tensor ? tokens : mx.array([checkIds(model, [...tokens], "The list")], mx.int32);
+    const states = model.hiddenStates(ids.ndim === 1 ? ids.reshape([1, -1]) : ids);
+    const { layers = states.map((_, i) => i) } = options;
+    return layers.map((layer) => {
+      const state = Number.isInteger(layer) ? states.at(layer) : undefined;
+      if (state !== undefined) return state;
+      throw new LlmError(
+        "option",
+        `layers has ${layer}, expected integers from ${-states.length} to ${states.length - 1}`,
+      );
+    });
   });
 }

@@ -41,6 +41,8 @@ export {
   savePromptCache,
   type SavePromptCacheOptions,
 } from "./prompt_cache.ts";
+export { embed, type EmbedOptions } from "./embed.ts";
+export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
 export { hiddenStates, type HiddenStatesOptions } from "./hidden_states.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
