@@ -26,6 +26,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "src/graph",
     "ffi/file.ts",
     "ffi/store.ts",
+    "ffi/output_folder.ts",
   ],
   "src/llm/error.ts": [],
   "src/llm/chat_template.ts": ["src/llm/jinja", "src/llm/error.ts", "src/graph"],
@@ -56,10 +57,12 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/plan": ["src/backend", "src/graph"],
   "src/backend": ["src/graph", "ffi", "ffi/environment.ts"],
   "src/graph": [],
+  "ffi/output_folder.ts": ["ffi/file.ts", "ffi/store.ts", "ffi/exit.ts"],
+  "ffi/exit.ts": [],
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/file.ts": [],
   "ffi/environment.ts": [],
-  "ffi": ["ffi/environment.ts", "ffi/file.ts"],
+  "ffi": ["ffi/environment.ts", "ffi/file.ts", "ffi/exit.ts"],
 };
 
 interface Dependency {

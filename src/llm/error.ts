@@ -7,7 +7,7 @@
 
 /**
  * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "hub" is a model's name, its
- * download or the cache that it is kept in.
+ * download or the cache that it is kept in, "output" what is written.
  */
 export type LlmErrorCode =
   | "config"
@@ -19,6 +19,7 @@ export type LlmErrorCode =
   | "option"
   | "checksum"
   | "hub"
+  | "output"
   | "logits";
 
 /** A model directory, prompt or option that cannot be used, or a step that gave no token. */
