@@ -26,4 +26,9 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     load: () => import("./commands/generate.ts"),
   },
   chat: { summary: "talk with a model on the terminal", meant: ["run"], load: () => import("./commands/chat.ts") },
+  convert: {
+    summary: "write a model with another dtype, quantized or dense",
+    load: () => import("./commands/convert.ts"),
+  },
+  quantize: { summary: "write a model in 2 to 8 bits", load: () => import("./commands/quantize.ts") },
 };

@@ -117,6 +117,12 @@ export const CONVERSIONS: readonly ConversionCase[] = [
     format: FULL,
     asked: { quantize: true, dtype: "bfloat16" },
   },
+  {
+    name: "Llama, float32, with an embedding that is read in two runs of rows, to bfloat16 and 4 bits",
+    shape: { ...LLAMA, hidden: 2304, intermediate: 64, layers: 1, heads: 1, tied: true },
+    format: FULL,
+    asked: { quantize: true, dtype: "bfloat16" },
+  },
   { name: "Qwen3, 4 bits made dense", shape: SMALL, format: { groupSize: 64 }, asked: { dequantize: true } },
   {
     name: "Qwen2, mixed bits made dense in float16",
