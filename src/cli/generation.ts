@@ -8,7 +8,6 @@ import * as mx from "../../mod.ts";
 import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
-import { embeddedModel } from "./embedded.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
@@ -31,6 +30,11 @@ const FLAGS = {
     help: "continue the prompt as it is",
     aliases: ["ignore-chat-template"],
     meant: ["no-cnv", "no-conversation"],
+  },
+  "extra-eos-token": {
+    value: "TOKEN",
+    help: "end at this token of the vocabulary too; may be given several times",
+    many: true,
   },
   "prefill-response": { value: "TEXT", help: "what the answer begins with; implies the chat template" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
@@ -58,7 +62,8 @@ export const GENERATE = {
 } as const satisfies Program<Flags>;
 
 /** What --verbose may be; mlx-lm writes True and False. */
-const BOOLS: Readonly<Record<string, boolean>> = { true: true, t: true, "1": true, false: false, f: false, "0": false };
+const TRUE = ["true", "t", "1"];
+const FALSE = ["false", "f", "0"];
 
 /** A prompt on its way to an answer on stdout. */
 export class Generation {
@@ -69,7 +74,7 @@ export class Generation {
   readonly #values: Values<typeof FLAGS>;
   readonly #prompt: string;
   readonly #verbose: boolean;
-  readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000 });
+  readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000, live: true });
   readonly #opened: number = performance.now();
   #asked = 0;
   #loadSeconds = 0;
@@ -100,26 +105,29 @@ export class Generation {
     }
     if (values.verbose !== undefined) readBool("--verbose", values.verbose);
     const given = givenPrompt(values, operands);
-    if (values.device === "list") await useDevice(values);
-    const prompt = await readPrompt(given);
-    await useDevice(values);
-    return new Generation(values, prompt, values.model ?? await embeddedModel());
+    const prompt = values.device === "list" ? given : await readPrompt(given);
+    await useDevice(values.device, values.json);
+    return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
   /** What the generation is told: the flags, and where they say nothing, what the model wishes. */
-  options(loaded: Pick<mx.lm.Loaded, "tokenizer" | "generationConfig">): mx.lm.GenerateOptions {
+  options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
     this.#options = {
-      ...generateOptions(this.#values, loaded),
+      ...generateOptions(this.#values, wishes),
       signal: this.loading.signal,
       onPrompt: (done, total) => this.#reading.update(done, total),
     };
     return this.#options;
   }
 
-  /** What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. */
+  /**
+   * What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. Throws where
+   * the vocabulary has no token of --extra-eos-token.
+   */
   *prompts(tokenizer: mx.lm.Tokenizer): Generator<mx.lm.Prompt, void, void> {
     const { chat, raw, system, model, "no-think": noThink, "prefill-response": prefill } = this.#values;
     this.#loadSeconds = (performance.now() - this.#opened) / 1000;
+    for (const token of this.#values["extra-eos-token"] ?? []) tokenizer.addEosToken(token);
     this.#eos = tokenizer.eosTokenIds;
     const forced = chat || system !== undefined || noThink || prefill !== undefined;
     if (!forced && (raw || model === undefined || !tokenizer.hasChatTemplate)) {
@@ -217,7 +225,9 @@ async function readPrompt(given: string): Promise<string> {
 }
 
 function readBool(flag: string, text: string): boolean {
-  const value = BOOLS[text.toLowerCase()];
-  if (value === undefined) throw new UsageError(`${flag} is ${quoted(text)}, expected true or false`);
-  return value;
+  const word = text.toLowerCase();
+  if (!TRUE.includes(word) && !FALSE.includes(word)) {
+    throw new UsageError(`${flag} is ${quoted(text)}, expected true or false`);
+  }
+  return TRUE.includes(word);
 }

@@ -32,11 +32,13 @@ export interface ProgressOptions {
   readonly unit: Unit;
   /** Milliseconds before it shows; 0 on a terminal and {@link LINE_MS} elsewhere unless given. */
   readonly delay?: number;
+  /** Whether it shows and counts down between two calls too: then {@link Progress.clear} must end it, also after an error. */
+  readonly live?: boolean;
   /** A clock in milliseconds. */
   readonly now?: () => number;
 }
 
-const CELLS = 30;
+const MOST_CELLS = 30;
 /** Milliseconds between two changes on a terminal, and between two lines elsewhere. */
 const REDRAW_MS = 100;
 const LINE_MS = 5000;
@@ -55,7 +57,7 @@ interface Speed {
   readonly secondsLeft: number | undefined;
 }
 
-/** Progress of one piece of work on stderr. The next line that is written takes it off a terminal; until then it goes on by itself. */
+/** Progress of one piece of work on stderr. The next text that is written takes it off a terminal. */
 export class Progress {
   readonly #label: string;
   readonly #options: Required<ProgressOptions>;
@@ -66,9 +68,9 @@ export class Progress {
   #timer: ReturnType<typeof setInterval> | undefined;
 
   /** `label` stands before the figures. */
-  constructor(label: string, { unit, delay = 0, now = () => performance.now() }: ProgressOptions) {
+  constructor(label: string, { unit, delay = 0, live = false, now = () => performance.now() }: ProgressOptions) {
     this.#label = label;
-    this.#options = { unit, delay, now };
+    this.#options = { unit, delay, live, now };
   }
 
   /** Notes how much is done; all of it ends the line. The rate is that since the first call, unless the caller knows a better one. */
@@ -77,7 +79,7 @@ export class Progress {
     this.#start ??= { at, done };
     this.#last = { done, total, at, ...(speed && { speed }) };
     if (done >= total) return this.clear();
-    if (this.#timer === undefined) {
+    if (this.#options.live && this.#timer === undefined) {
       this.#timer = setInterval(() => this.#show(), this.#terminal ? REDRAW_MS : LINE_MS);
       Deno.unrefTimer(this.#timer);
     }
@@ -100,16 +102,19 @@ export class Progress {
     this.#drawn = at;
     const elapsed = (noted - this.#start!.at) / 1000;
     const rate = speed?.rate ?? (elapsed > 0 ? (done - this.#start!.done) / elapsed : 0);
-    const atRate = rate > 0 ? Math.max(0, (total - done) / rate - (at - noted) / 1000) : undefined;
-    const left = speed === undefined ? atRate : speed.secondsLeft;
+    const atRate = rate > 0 ? (total - done) / rate - (at - noted) / 1000 : 0;
+    const left = speed === undefined ? atRate : speed.secondsLeft ?? 0;
     const figures = [
       unit.amounts(done, total),
       ...(rate > 0 ? [unit.rate(rate)] : []),
-      ...(left === undefined ? [] : [`${describeSeconds(left)} left`]),
+      ...(left > 0 ? [`${describeSeconds(left)} left`] : []),
     ].join(", ");
     if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
-    const filled = Math.floor(done / total * CELLS);
-    const line = `${this.#label} [${"#".repeat(filled)}${" ".repeat(CELLS - filled)}] ${figures}`;
-    status(line.slice(0, Deno.consoleSize().columns - 1)); // a longer one would wrap, and stay
+    const { columns } = Deno.consoleSize(); // a line that wraps would stay
+    const room = columns - this.#label.length - figures.length - 5;
+    const cells = Math.max(0, Math.min(MOST_CELLS, room));
+    const filled = Math.floor(done / total * cells);
+    const bar = cells > 0 ? ` [${"#".repeat(filled)}${" ".repeat(cells - filled)}]` : "";
+    status(`${this.#label}${bar} ${figures}`.slice(0, Math.max(1, columns - 1)));
   }
 }

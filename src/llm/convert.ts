@@ -25,6 +25,7 @@ import { bytesOf, type Job, jobsOf } from "./convert/jobs.ts";
 import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe } from "./convert/recipes.ts";
 import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./convert/shard_files.ts";
 import { runJobs } from "./convert/stream.ts";
+import { isEmbedded, provideEmbedded } from "./embedded.ts";
 import { LlmError } from "./error.ts";
 import { describeFolder } from "./load.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
@@ -121,7 +122,8 @@ export async function convert(
   options: ConvertOptions = {},
 ): Promise<Converted> {
   checkConvertOptions(options);
-  const [given, target] = [model, out].map((path) =>
+  using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
+  const [given, target] = [embedded?.path ?? model, out].map((path) =>
     path instanceof URL && path.protocol === "file:" ? fileURLToPath(path) : path
   );
   if (typeof given !== "string") throw new LlmError("option", `convert() expected a model directory: found ${given}`);

@@ -16,6 +16,7 @@
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export { convert, type Converted, type ConvertOptions, type QuantPredicate, type QuantRecipe } from "./convert.ts";
+export { EMBEDDED_MODEL } from "./embedded.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";

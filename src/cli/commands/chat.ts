@@ -8,7 +8,6 @@
 
 import * as mx from "../../../mod.ts";
 import { useDevice } from "../device.ts";
-import { embeddedModel } from "../embedded.ts";
 import { loadOptions } from "../loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "../model_flags.ts";
 import { inputLines, note, print } from "../output.ts";
@@ -21,10 +20,12 @@ const PROGRAM = { name: "vkmx chat", about: ABOUT, flags: MODEL_FLAGS, examples:
 
 const chat: Command = command(PROGRAM, async (values) => {
   const { device } = values;
-  await useDevice(values);
-  const loaded = await mx.lm.load(values.model ?? await embeddedModel(), loadOptions(device));
-  const { model, tokenizer } = loaded;
-  const options = generateOptions(values, loaded);
+  await useDevice(device);
+  const { model, tokenizer, generationConfig } = await mx.lm.load(
+    values.model ?? mx.lm.EMBEDDED_MODEL,
+    loadOptions(device),
+  );
+  const options = generateOptions(values, generationConfig);
   using cache = model.makeCache();
   const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
   let messages = [...opening];
