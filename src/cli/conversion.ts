@@ -15,8 +15,8 @@ import { BYTES, Progress } from "./progress.ts";
 
 const RECIPES = ["mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"] as const satisfies readonly mx.lm.QuantRecipe[];
 const DTYPES = ["float16", "bfloat16", "float32"] as const;
-const BITS = ["2", "3", "4", "5", "6", "8"] as const;
-const GROUP_SIZES = ["32", "64", "128"] as const;
+const BITS = [2, 3, 4, 5, 6, 8];
+const GROUP_SIZES = [32, 64, 128];
 
 /** Where mlx-lm writes to where nothing is said. */
 const DEFAULT_OUT = "mlx_model";
@@ -54,10 +54,17 @@ export function quantization(
   const { "quant-predicate": recipe } = values;
   return {
     quantize: true,
-    ...(bits !== undefined && { qBits: Number(checkOneOf(names.bits, bits, BITS)) }),
-    ...(groupSize !== undefined && { qGroupSize: Number(checkOneOf(names.groupSize, groupSize, GROUP_SIZES)) }),
+    ...(bits !== undefined && { qBits: checkWidth(names.bits, bits, BITS) }),
+    ...(groupSize !== undefined && { qGroupSize: checkWidth(names.groupSize, groupSize, GROUP_SIZES) }),
     ...(recipe !== undefined && { quantPredicate: checkOneOf("--quant-predicate", recipe, RECIPES) }),
   };
+}
+
+function checkWidth(flag: string, text: string, known: readonly number[]): number {
+  const found = known.find((width) => text.trim() !== "" && width === Number(text));
+  if (found !== undefined) return found;
+  const all = `${known.slice(0, -1).join(", ")} or ${known.at(-1)}`;
+  throw new UsageError(`${flag} is ${JSON.stringify(text)}, expected ${all}`);
 }
 
 /** The model and the output that a command line names. */
@@ -84,7 +91,7 @@ export async function runConversion(
 ): Promise<number> {
   const [model, out] = places(values, operands);
   const dtype = values.dtype === undefined ? undefined : mx[checkOneOf("--dtype", values.dtype, DTYPES)];
-  await useDevice(values);
+  await useDevice(values.device, values.json);
   const download = new Progress("Downloading", { unit: BYTES });
   const progress = new Progress(label, { unit: BYTES });
   const start = performance.now();

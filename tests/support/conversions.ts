@@ -4,7 +4,8 @@
  */
 
 import { createHash } from "node:crypto";
-import type { ModelFormat, ModelShape } from "../../scripts/synthetic.ts";
+import { join } from "node:path";
+import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import type { lm } from "../../mod.ts";
 
 /** What both are asked for, by Python's names but for the dtype, which is a name. */
@@ -160,4 +161,88 @@ export function sumsOf(folder: string): Record<string, string> {
   return Object.fromEntries(names.map((name) => {
     return [name, createHash("sha256").update(Deno.readFileSync(`${folder}/${name}`)).digest("hex")];
   }));
+}
+
+/** Calls `use` with a folder that is gone afterwards. */
+export async function inFolder(use: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await use(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** A model that takes no time. */
+export const SMALLEST: ModelShape = {
+  hidden: 64,
+  intermediate: 64,
+  layers: 1,
+  heads: 1,
+  kvHeads: 1,
+  headDim: 64,
+  tied: true,
+  vocab: 4096,
+};
+
+/** Calls `use` with a folder in which `model` is a small dense model of bfloat16. */
+export function withModel(use: (folder: string, model: string) => Promise<void>): Promise<void> {
+  return inFolder(async (folder) => {
+    const model = join(folder, "model");
+    await writeModel(model, SMALLEST, { bits: 16 });
+    await use(folder, model);
+  });
+}
+
+/** Names in a folder, in order. */
+export function listed(folder: string): string[] {
+  return Array.from(Deno.readDirSync(folder), ({ name }) => name).sort();
+}
+
+/** Changes fields of a model's config.json. */
+export function editConfig(model: string, change: Readonly<Record<string, unknown>>): void {
+  const path = join(model, "config.json");
+  Deno.writeTextFileSync(path, JSON.stringify({ ...JSON.parse(Deno.readTextFileSync(path)), ...change }));
+}
+
+const WIDE = { hidden: 2 ** 15, intermediate: 2 ** 16 - 1 };
+/** Bytes of a layer of that size in float32, but for small things. */
+export const LAYER_BYTES = 3 * WIDE.hidden * WIDE.intermediate * 4;
+
+/** Gives a model wide layers of zeros, which take no room on the disk. */
+export function writeZeros(model: string, layers: number): void {
+  const { hidden, intermediate } = WIDE;
+  const layer: Readonly<Record<string, readonly number[]>> = {
+    "self_attn.q_proj": [64, hidden],
+    "self_attn.k_proj": [64, hidden],
+    "self_attn.v_proj": [64, hidden],
+    "self_attn.o_proj": [hidden, 64],
+    "self_attn.q_norm": [64],
+    "self_attn.k_norm": [64],
+    "mlp.gate_proj": [intermediate, hidden],
+    "mlp.up_proj": [intermediate, hidden],
+    "mlp.down_proj": [hidden, intermediate],
+    "input_layernorm": [hidden],
+    "post_attention_layernorm": [hidden],
+  };
+  const modules = Array.from(
+    { length: layers },
+    (_, i) => Object.entries(layer).map(([path, shape]) => [`layers.${i}.${path}`, shape] as const),
+  );
+  const header: Record<string, unknown> = {};
+  let end = 0;
+  for (
+    const [path, shape] of [["embed_tokens", [4096, hidden]] as const, ["norm", [hidden]] as const, ...modules.flat()]
+  ) {
+    const begin = end;
+    end += shape.reduce((product, size) => product * size, 2);
+    header[`model.${path}.weight`] = { dtype: "BF16", shape, data_offsets: [begin, end] };
+  }
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const start = new Uint8Array(8 + text.length);
+  new DataView(start.buffer).setBigUint64(0, BigInt(text.length), true);
+  start.set(text, 8);
+  Deno.writeFileSync(join(model, "model.safetensors"), start);
+  Deno.truncateSync(join(model, "model.safetensors"), start.length + end);
+  editConfig(model, { hidden_size: hidden, intermediate_size: intermediate, num_hidden_layers: layers });
 }

@@ -4,14 +4,20 @@
  * @module
  */
 
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { FileError, readFile } from "../../../ffi/file.ts";
 import { shownPath } from "../../graph/error.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import type { Quantization } from "../config/model.ts";
 import { LlmError } from "../error.ts";
-import { byCodePoints, type PythonJson, PythonNumber, type PythonObject, readPythonObject } from "./python_json.ts";
-import { writePythonJson } from "./python_json.ts";
+import {
+  byCodePoints,
+  type PythonJson,
+  PythonNumber,
+  type PythonObject,
+  readPythonObject,
+  writePythonJson,
+} from "./python_json.ts";
 import type { QuantizationRow } from "./recipes.ts";
 import type { Shard } from "./shard_files.ts";
 
@@ -38,7 +44,7 @@ export function newConfig({ file, text, generation, base, rows, dense }: Descrip
   const config = readPythonObject(text, shownPath(file));
   const ends = generation === undefined
     ? undefined
-    : readPythonObject(generation, "generation_config.json").get("eos_token_id");
+    : readPythonObject(generation, shownPath(join(dirname(file), "generation_config.json"))).get("eos_token_id");
   if (isTrue(ends)) config.set("eos_token_id", ends!);
   if (dense) { for (const name of ["quantization", "quantization_config"]) config.delete(name); }
   if (base !== undefined) {

@@ -37,7 +37,7 @@ const MAX_DEPTH = 900;
 
 const TOKEN = /\s*(?:([{}[\],:])|("(?:[^"\\]|\\.)*")|(-?\d[\d.eE+-]*)|(true|false|null))/y;
 
-/** Reads an object from text that `JSON.parse` takes; anything else is an {@link LlmError} about `file`. */
+/** Reads the object that is the text of `file`. Throws an {@link LlmError} where it is none. */
 export function readPythonObject(text: string, file: string): PythonObject {
   const fail = (what: string): never => {
     throw new LlmError("config", `${file} ${what}`);
@@ -73,7 +73,11 @@ export function readPythonObject(text: string, file: string): PythonObject {
     for (let token = next(); token !== "]"; token = next()) if (token !== ",") found.push(value(token, depth + 1));
     return found;
   };
-  JSON.parse(text); // the callers' readers have refused what is none; from here on only the structure matters
+  try {
+    JSON.parse(text); // from here on the text is known to be JSON
+  } catch (cause) {
+    throw new LlmError("config", `${file} is not valid JSON: ${quoted((cause as Error).message)}`, { cause });
+  }
   const whole = value(next(), 0);
   return whole instanceof Map ? whole : fail("is no object");
 }
