@@ -65,8 +65,8 @@ const chat: Command = command(PROGRAM, async (values) => {
     });
     try {
       for await (last of responses) {
-        text += last.text;
-        print(last.text);
+        text += last.raw;
+        print(last.raw);
       }
     } catch (error) {
       if (error instanceof mx.lm.LlmError && error.code === "context") {
