@@ -60,13 +60,12 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/schedule/plan": ["src/backend", "src/graph"],
   "src/backend": ["src/graph", "ffi", "ffi/environment.ts"],
   "src/graph": [],
-  "ffi/output_folder.ts": ["ffi/file.ts", "ffi/store.ts", "ffi/exit.ts"],
-  "ffi/exit.ts": [],
+  "ffi/output_folder.ts": ["ffi", "ffi/file.ts", "ffi/store.ts"],
   "ffi/published_folder.ts": ["ffi", "ffi/file.ts", "ffi/environment.ts"],
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/file.ts": [],
   "ffi/environment.ts": [],
-  "ffi": ["ffi/environment.ts", "ffi/file.ts", "ffi/exit.ts"],
+  "ffi": ["ffi/environment.ts", "ffi/file.ts"],
 };
 
 interface Dependency {
