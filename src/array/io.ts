@@ -8,11 +8,10 @@
  */
 
 import { writeWhole } from "../../ffi/file.ts";
-import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError, quoted, ValueError } from "../graph/error.ts";
-import { sizeOf } from "../graph/shape.ts";
 import { readNode } from "../schedule/realize.ts";
 import { DTYPE_NAMES, failFile, MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
+import { storedTensors } from "./stored.ts";
 import { make, nodeOf, Tensor } from "./tensor.ts";
 
 /** Arrays by name. */
@@ -50,43 +49,6 @@ export function loadSafetensors(path: string): NamedTensors {
     });
   }
   return found;
-}
-
-/** A tensor of a file that nothing is read of yet. */
-export interface StoredTensor {
-  /** Its name in the file. */
-  readonly name: string;
-  /** What it loads as. */
-  readonly dtype: Dtype;
-  /** Its shape. */
-  readonly shape: readonly number[];
-  /** The file, its version, and where the tensor begins there. */
-  readonly place: { readonly path: string; readonly version: string; readonly byteOffset: number };
-}
-
-/** The tensors of a safetensors file, for those who read parts of them. */
-export function storedTensors(path: string): StoredTensor[] {
-  const { path: real, version, dataStart, entries } = readHeader(path);
-  return entries.map(({ name, dtype, shape, begin }) => ({
-    name,
-    dtype,
-    shape,
-    place: { path: real, version, byteOffset: dataStart + begin },
-  }));
-}
-
-/** `count` rows of a stored tensor from `first` on, read when something needs them. */
-export function storedRows({ dtype, shape, place }: StoredTensor, first: number, count: number): Tensor {
-  const bytes = sizeOf(shape.slice(1)) * dtype.bytes;
-  return make("file", [], [count, ...shape.slice(1)], dtype, {
-    ...place,
-    byteOffset: place.byteOffset + first * bytes,
-  });
-}
-
-/** The bytes of an array as a file holds them; computes it where nothing has yet. */
-export function storedBytes(tensor: Tensor): Uint8Array {
-  return readNode(nodeOf(tensor));
 }
 
 /** The metadata of a safetensors file: strings by name. */
