@@ -1,0 +1,50 @@
+/**
+ * `vkmx devices`: what there is to compute on, which device is the default, why one is not used, and which kernels a GPU has to do
+ * without and why.
+ *
+ * @module
+ */
+
+import * as mx from "../../../mod.ts";
+import { brokenDrivers } from "../../backend/devices.ts";
+import { type DescribedDevice, describeDevices, inspectDevices } from "../device.ts";
+import { print, printJson } from "../output.ts";
+import { type Command, command, JSON_FLAG } from "../program.ts";
+
+const ABOUT = `Lists the devices of this machine; * marks the default, - what cannot be used, with the reason.
+With names, such as gpu, cpu or vulkan:0-coopmat, only those. Usable devices are opened, which shows their memory.`;
+
+const PROGRAM = {
+  name: "vkmx devices",
+  operand: "[NAME…]",
+  about: ABOUT,
+  flags: JSON_FLAG,
+  examples: ["", "gpu --json"],
+};
+
+const devices: Command = command(PROGRAM, async ({ json }, names) => {
+  await mx.prepareDevices(names[0]);
+  if (json) printJson({ devices: inspectDevices(names).map(jsonOf), broken_drivers: brokenDrivers() });
+  else print(describeDevices(names));
+  return 0;
+});
+
+export default devices;
+
+function jsonOf(device: DescribedDevice): unknown {
+  const { name, isDefault, description, type, usable, reason, driver, vulkan, memory, features, missing } = device;
+  return {
+    name,
+    default: isDefault,
+    description,
+    type,
+    usable,
+    reason: reason ?? null,
+    driver: driver ?? null,
+    vulkan: vulkan ?? null,
+    memory_total_bytes: memory?.total ?? null,
+    memory_free_bytes: memory?.available ?? null,
+    features: features ?? [],
+    missing: missing ?? [],
+  };
+}
