@@ -7,24 +7,32 @@
 import * as mx from "../../mod.ts";
 import { brokenDrivers } from "../backend/devices.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
-import { print } from "./output.ts";
+import { print, printJson } from "./output.ts";
 import { describeBytes } from "./table.ts";
 
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;
 
+/** How a command uses the device of its flags. */
+interface DeviceValues {
+  readonly device?: string;
+  /** "list" prints an array. */
+  readonly json?: boolean;
+}
+
 /**
  * Readies the device of `--device`; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is
  * here where nothing has that name.
  */
-export async function useDevice(name: string | undefined): Promise<void> {
-  if (name === "list") {
+export async function useDevice({ device, json = false }: DeviceValues): Promise<void> {
+  if (device === "list") {
     await mx.prepareDevices();
-    print(describeDevices());
+    if (json) printJson(listDevices());
+    else print(describeDevices());
     Deno.exit(0);
   }
-  await mx.prepareDevices(name);
-  if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
+  await mx.prepareDevices(device);
+  if (device !== undefined && !LATER.test(device)) mx.deviceInfo(device);
 }
 
 /** A device with what opening it tells. */
@@ -69,6 +77,29 @@ export function inspectDevices(names: readonly string[] = []): DescribedDevice[]
       return { ...device, usable: false, reason: error.detail, memory: undefined };
     }
   });
+}
+
+/** The devices of those names, all of this machine unless given, and drivers that cannot be loaded: what --json prints. */
+export function listDevices(names: readonly string[] = []): Record<string, unknown> {
+  return { devices: inspectDevices(names).map(jsonOf), broken_drivers: brokenDrivers() };
+}
+
+function jsonOf(device: DescribedDevice): Record<string, unknown> {
+  const { name, isDefault, description, type, usable, reason, driver, vulkan, memory, features, missing } = device;
+  return {
+    name,
+    default: isDefault,
+    description,
+    type,
+    usable,
+    reason: reason ?? null,
+    driver: driver ?? null,
+    vulkan: vulkan ?? null,
+    memory_total_bytes: memory?.total ?? null,
+    memory_free_bytes: memory?.available ?? null,
+    features: features ?? [],
+    missing: missing ?? [],
+  };
 }
 
 /**

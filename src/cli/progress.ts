@@ -30,7 +30,7 @@ export const TOKENS: Unit = {
 /** How a {@link Progress} is shown. */
 export interface ProgressOptions {
   readonly unit: Unit;
-  /** Milliseconds before the first sign on a terminal; 0 unless given. */
+  /** Milliseconds before it shows; 0 on a terminal and {@link LINE_MS} elsewhere unless given. */
   readonly delay?: number;
   /** A clock in milliseconds. */
   readonly now?: () => number;
@@ -49,12 +49,21 @@ export function describeSeconds(seconds: number): string {
   return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Progress of one piece of work on stderr. The next line that is written takes it off a terminal. */
+/** What is known of the speed. */
+interface Speed {
+  readonly rate: number;
+  readonly secondsLeft: number | undefined;
+}
+
+/** Progress of one piece of work on stderr. The next line that is written takes it off a terminal; until then it goes on by itself. */
 export class Progress {
   readonly #label: string;
   readonly #options: Required<ProgressOptions>;
+  readonly #terminal = Deno.stderr.isTerminal();
   #start: { readonly at: number; readonly done: number } | undefined;
+  #last: { readonly done: number; readonly total: number; readonly at: number; readonly speed?: Speed } | undefined;
   #drawn = -Infinity;
+  #timer: ReturnType<typeof setInterval> | undefined;
 
   /** `label` stands before the figures. */
   constructor(label: string, { unit, delay = 0, now = () => performance.now() }: ProgressOptions) {
@@ -62,35 +71,45 @@ export class Progress {
     this.#options = { unit, delay, now };
   }
 
-  /** Shows how much is done. The rate is that since the first call, unless the caller knows a better one. */
-  update(
-    done: number,
-    total: number,
-    known?: { readonly rate: number; readonly secondsLeft: number | undefined },
-  ): void {
+  /** Notes how much is done; all of it ends the line. The rate is that since the first call, unless the caller knows a better one. */
+  update(done: number, total: number, speed?: Speed): void {
+    const at = this.#options.now();
+    this.#start ??= { at, done };
+    this.#last = { done, total, at, ...(speed && { speed }) };
+    if (done >= total) return this.clear();
+    if (this.#timer === undefined) {
+      this.#timer = setInterval(() => this.#show(), this.#terminal ? REDRAW_MS : LINE_MS);
+      Deno.unrefTimer(this.#timer);
+    }
+    this.#show();
+  }
+
+  /** Ends it and takes the line off a terminal. */
+  clear(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    status("");
+  }
+
+  #show(): void {
     const { unit, delay, now } = this.#options;
     const at = now();
-    this.#start ??= { at, done };
-    const elapsed = at - this.#start.at;
-    const terminal = Deno.stderr.isTerminal();
-    if (done >= total) return status("");
-    const wait = terminal ? REDRAW_MS : LINE_MS;
-    if (elapsed < (terminal ? delay : LINE_MS) || at - this.#drawn < wait) return;
+    const { done, total, at: noted, speed } = this.#last!;
+    const wait = this.#terminal ? REDRAW_MS : LINE_MS;
+    if (at - this.#start!.at < Math.max(delay, this.#terminal ? 0 : LINE_MS) || at - this.#drawn < wait) return;
     this.#drawn = at;
-    const rate = known?.rate ?? (elapsed > 0 ? (done - this.#start.done) * 1000 / elapsed : 0);
-    const left = known === undefined ? (rate > 0 ? (total - done) / rate : undefined) : known.secondsLeft;
+    const elapsed = (noted - this.#start!.at) / 1000;
+    const rate = speed?.rate ?? (elapsed > 0 ? (done - this.#start!.done) / elapsed : 0);
+    const atRate = rate > 0 ? Math.max(0, (total - done) / rate - (at - noted) / 1000) : undefined;
+    const left = speed === undefined ? atRate : speed.secondsLeft;
     const figures = [
       unit.amounts(done, total),
       ...(rate > 0 ? [unit.rate(rate)] : []),
       ...(left === undefined ? [] : [`${describeSeconds(left)} left`]),
     ].join(", ");
-    if (!terminal) return note(`${this.#label}: ${figures}\n`);
+    if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
     const filled = Math.floor(done / total * CELLS);
-    status(`${this.#label} [${"#".repeat(filled)}${" ".repeat(CELLS - filled)}] ${figures}`);
-  }
-
-  /** Takes the line off a terminal. */
-  clear(): void {
-    status("");
+    const line = `${this.#label} [${"#".repeat(filled)}${" ".repeat(CELLS - filled)}] ${figures}`;
+    status(line.slice(0, Deno.consoleSize().columns - 1)); // a longer one would wrap, and stay
   }
 }

@@ -9,7 +9,7 @@
 import * as mx from "../../../mod.ts";
 import { useDevice } from "../device.ts";
 import { loadOptions } from "../loading.ts";
-import { generateOptions, MODEL_FLAGS, tellLimit } from "../model_flags.ts";
+import { generateOptions, MODEL_FLAGS, tellEnd } from "../model_flags.ts";
 import { inputLines, note, print } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
@@ -20,12 +20,10 @@ const PROGRAM = { name: "vkmx chat", about: ABOUT, flags: MODEL_FLAGS, examples:
 
 const chat: Command = command(PROGRAM, async (values) => {
   const { device } = values;
-  await useDevice(device);
-  const { model, tokenizer, generationConfig } = await mx.lm.load(
-    values.model ?? mx.lm.EMBEDDED_MODEL,
-    loadOptions(device),
-  );
-  const options = generateOptions(values, generationConfig);
+  await useDevice(values);
+  const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, loadOptions(device));
+  const { model, tokenizer } = loaded;
+  const options = generateOptions(values, loaded);
   using cache = model.makeCache();
   const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
   let messages = [...opening];
@@ -77,7 +75,7 @@ const chat: Command = command(PROGRAM, async (values) => {
     }
     print("\n");
     if (last) {
-      tellLimit(last, options);
+      tellEnd(last, options);
       const read = last.promptTokens - last.cachedTokens;
       note(
         `[${read} of ${last.promptTokens} tokens read, ${last.generationTokens} at ${

@@ -6,8 +6,7 @@
  */
 
 import * as mx from "../../../mod.ts";
-import { brokenDrivers } from "../../backend/devices.ts";
-import { type DescribedDevice, describeDevices, inspectDevices } from "../device.ts";
+import { describeDevices, listDevices } from "../device.ts";
 import { print, printJson } from "../output.ts";
 import { type Command, command, JSON_FLAG } from "../program.ts";
 
@@ -24,27 +23,9 @@ const PROGRAM = {
 
 const devices: Command = command(PROGRAM, async ({ json }, names) => {
   await mx.prepareDevices(names[0]);
-  if (json) printJson({ devices: inspectDevices(names).map(jsonOf), broken_drivers: brokenDrivers() });
+  if (json) printJson(listDevices(names));
   else print(describeDevices(names));
   return 0;
 });
 
 export default devices;
-
-function jsonOf(device: DescribedDevice): unknown {
-  const { name, isDefault, description, type, usable, reason, driver, vulkan, memory, features, missing } = device;
-  return {
-    name,
-    default: isDefault,
-    description,
-    type,
-    usable,
-    reason: reason ?? null,
-    driver: driver ?? null,
-    vulkan: vulkan ?? null,
-    memory_total_bytes: memory?.total ?? null,
-    memory_free_bytes: memory?.available ?? null,
-    features: features ?? [],
-    missing: missing ?? [],
-  };
-}
