@@ -38,15 +38,13 @@ const pull: Command = command(PROGRAM, async (values, operands) => {
   const progress = new Progress("Downloading", { unit: BYTES });
   const started = performance.now();
   let came = 0;
-  let first: number | undefined;
   const model = await mx.lm.hub.pull(modelName("vkmx pull", operands), {
     ...(revision !== undefined && { revision }),
     ...(include !== undefined && { files: include }),
     ...(exclude !== undefined && { exclude }),
     signal: onInterrupt(),
     onProgress: (at) => {
-      first ??= at.bytesDone;
-      came = at.bytesDone - first;
+      came = at.bytesReceived;
       progress.update(at.bytesDone, at.bytesTotal, at);
     },
   });
