@@ -18,10 +18,9 @@ await runMain({ ...GENERATE, name: "generate.ts" }, async (flags, operands) => {
   const run = await Generation.open(flags, operands);
 
   // A directory or a name of the Hugging Face Hub, to the best device that is here unless `device` names one.
-  const loaded = await mx.lm.load(run.model, run.loading);
-  const { model, tokenizer, device } = loaded;
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
   // What is sampled and when it ends: temp, topP, maxTokens, stop, seed, …
-  const options = run.options(loaded);
+  const options = run.options(generationConfig);
 
   const code = await run.finish(device, async () => {
     // A prompt is a text that goes on, or a list of messages that go into the chat template.

@@ -13,26 +13,19 @@ import { describeBytes } from "./table.ts";
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;
 
-/** How a command uses the device of its flags. */
-interface DeviceValues {
-  readonly device?: string;
-  /** "list" prints an array. */
-  readonly json?: boolean;
-}
-
 /**
- * Readies the device of `--device`; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is
- * here where nothing has that name.
+ * Readies the device of `--device`; "list" prints what is here, as JSON where that is asked for, and ends the program. Throws a
+ * RuntimeError that lists what is here where nothing has that name.
  */
-export async function useDevice({ device, json = false }: DeviceValues): Promise<void> {
-  if (device === "list") {
+export async function useDevice(name: string | undefined, json = false): Promise<void> {
+  if (name === "list") {
     await mx.prepareDevices();
     if (json) printJson(listDevices());
     else print(describeDevices());
     Deno.exit(0);
   }
-  await mx.prepareDevices(device);
-  if (device !== undefined && !LATER.test(device)) mx.deviceInfo(device);
+  await mx.prepareDevices(name);
+  if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
 }
 
 /** A device with what opening it tells. */
@@ -79,9 +72,9 @@ export function inspectDevices(names: readonly string[] = []): DescribedDevice[]
   });
 }
 
-/** The devices of those names, all of this machine unless given, and drivers that cannot be loaded: what --json prints. */
-export function listDevices(names: readonly string[] = []): Record<string, unknown> {
-  return { devices: inspectDevices(names).map(jsonOf), broken_drivers: brokenDrivers() };
+/** The devices of those names, all of this machine unless given: what --json prints. */
+export function listDevices(names: readonly string[] = []): Record<string, unknown>[] {
+  return inspectDevices(names).map(jsonOf);
 }
 
 function jsonOf(device: DescribedDevice): Record<string, unknown> {

@@ -31,6 +31,11 @@ const FLAGS = {
     aliases: ["ignore-chat-template"],
     meant: ["no-cnv", "no-conversation"],
   },
+  "extra-eos-token": {
+    value: "TOKEN",
+    help: "end at this token of the vocabulary too; may be given several times",
+    many: true,
+  },
   "prefill-response": { value: "TEXT", help: "what the answer begins with; implies the chat template" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "verbose": { value: "BOOL", help: "false leaves the figures on stderr out (true)" },
@@ -99,26 +104,29 @@ export class Generation {
     }
     if (values.verbose !== undefined) readBool("--verbose", values.verbose);
     const given = givenPrompt(values, operands);
-    if (values.device === "list") await useDevice(values);
-    const prompt = await readPrompt(given);
-    await useDevice(values);
+    const prompt = values.device === "list" ? given : await readPrompt(given);
+    await useDevice(values.device, values.json);
     return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
   /** What the generation is told: the flags, and where they say nothing, what the model wishes. */
-  options(loaded: Pick<mx.lm.Loaded, "tokenizer" | "generationConfig">): mx.lm.GenerateOptions {
+  options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
     this.#options = {
-      ...generateOptions(this.#values, loaded),
+      ...generateOptions(this.#values, wishes),
       signal: this.loading.signal,
       onPrompt: (done, total) => this.#reading.update(done, total),
     };
     return this.#options;
   }
 
-  /** What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. */
+  /**
+   * What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. Throws where
+   * the vocabulary has no token of --extra-eos-token.
+   */
   *prompts(tokenizer: mx.lm.Tokenizer): Generator<mx.lm.Prompt, void, void> {
     const { chat, raw, system, model, "no-think": noThink, "prefill-response": prefill } = this.#values;
     this.#loadSeconds = (performance.now() - this.#opened) / 1000;
+    for (const token of this.#values["extra-eos-token"] ?? []) tokenizer.addEosToken(token);
     this.#eos = tokenizer.eosTokenIds;
     const forced = chat || system !== undefined || noThink || prefill !== undefined;
     if (!forced && (raw || model === undefined || !tokenizer.hasChatTemplate)) {

@@ -66,11 +66,6 @@ export const MODEL_FLAGS = {
   "presence-penalty": { value: "P", help: "subtract this from the logits of recent tokens (0)", range: [-100, 100] },
   "frequency-penalty": { value: "P", help: "the same for each time that they occur (0)", range: [-100, 100] },
   "stop": { value: "TEXT", help: "end before this text; may be given several times", many: true },
-  "extra-eos-token": {
-    value: "TOKEN",
-    help: "end at this token of the vocabulary too; may be given several times",
-    many: true,
-  },
   "seed": {
     value: "N",
     help: "make sampling repeatable",
@@ -92,15 +87,8 @@ export const MODEL_FLAGS = {
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
-/**
- * What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. Tells the tokenizer of --extra-eos-token
- * and throws where the vocabulary has no such token.
- */
-export function generateOptions(
-  values: Values<typeof MODEL_FLAGS>,
-  { tokenizer, generationConfig: wishes }: Pick<lm.Loaded, "tokenizer" | "generationConfig">,
-): lm.GenerateOptions {
-  for (const token of values["extra-eos-token"] ?? []) tokenizer.addEosToken(token);
+/** What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. */
+export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
   return {
     maxTokens: values["max-tokens"] ?? Number.MAX_SAFE_INTEGER, // the context ends it
     temp: values.temp ?? wishes.temperature ?? 0,

@@ -36,7 +36,7 @@ export interface ProgressOptions {
   readonly now?: () => number;
 }
 
-const CELLS = 30;
+const MOST_CELLS = 30;
 /** Milliseconds between two changes on a terminal, and between two lines elsewhere. */
 const REDRAW_MS = 100;
 const LINE_MS = 5000;
@@ -100,16 +100,19 @@ export class Progress {
     this.#drawn = at;
     const elapsed = (noted - this.#start!.at) / 1000;
     const rate = speed?.rate ?? (elapsed > 0 ? (done - this.#start!.done) / elapsed : 0);
-    const atRate = rate > 0 ? Math.max(0, (total - done) / rate - (at - noted) / 1000) : undefined;
-    const left = speed === undefined ? atRate : speed.secondsLeft;
+    const atRate = rate > 0 ? (total - done) / rate - (at - noted) / 1000 : 0;
+    const left = speed === undefined ? atRate : speed.secondsLeft ?? 0;
     const figures = [
       unit.amounts(done, total),
       ...(rate > 0 ? [unit.rate(rate)] : []),
-      ...(left === undefined ? [] : [`${describeSeconds(left)} left`]),
+      ...(left > 0 ? [`${describeSeconds(left)} left`] : []),
     ].join(", ");
     if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
-    const filled = Math.floor(done / total * CELLS);
-    const line = `${this.#label} [${"#".repeat(filled)}${" ".repeat(CELLS - filled)}] ${figures}`;
-    status(line.slice(0, Deno.consoleSize().columns - 1)); // a longer one would wrap, and stay
+    const { columns } = Deno.consoleSize(); // a line that wraps would stay
+    const room = columns - this.#label.length - figures.length - 5;
+    const cells = Math.max(0, Math.min(MOST_CELLS, room));
+    const filled = Math.floor(done / total * cells);
+    const bar = cells > 0 ? ` [${"#".repeat(filled)}${" ".repeat(cells - filled)}]` : "";
+    status(`${this.#label}${bar} ${figures}`.slice(0, Math.max(1, columns - 1)));
   }
 }

@@ -10,32 +10,12 @@ import { VARIABLES } from "../../src/cli/doctor/places.ts";
 import { HubBench } from "../support/hub_models.ts";
 import { COMMIT } from "../support/hub_server.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { checkRows, type Row, runRow } from "../support/table.ts";
 
-const COMMAND = new URL("../../src/cli/mod.ts", import.meta.url);
-const CONFIG = new URL("../../deno.json", import.meta.url);
 const DIR = fileURLToPath(TINY_DIR).replace(/[\\/]$/, "");
 const TINY = "org/tiny";
 
 devices(); // opens the Vulkan library outside of any test
-
-/** What a command line gives: text as a whole, or a pattern. "DIR", "CACHE" and "HOST" stand for those of the test. */
-interface Row {
-  readonly args: readonly string[];
-  readonly code?: number;
-  readonly stdout?: string | RegExp;
-  readonly stderr?: string | RegExp;
-  readonly env?: Readonly<Record<string, string>>;
-}
-
-async function run(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Required<Row>> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", "--config", CONFIG.pathname, COMMAND.pathname, ...args],
-    env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...env },
-    stdin: "null",
-  }).output();
-  const decoder = new TextDecoder();
-  return { args, env, code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
-}
 
 /** A hub with the embedded model as `org/tiny` beside a model that cannot be loaded, and an empty cache. */
 async function bench(): Promise<HubBench> {
@@ -48,25 +28,16 @@ async function bench(): Promise<HubBench> {
   return hub;
 }
 
-/** Runs the rows, some at once, and compares. */
+/** Compares rows, in which "DIR", "CACHE" and "HOST" stand for those of the test. */
 async function check(hub: HubBench, rows: readonly Row[]): Promise<void> {
-  const replaced = (text: string): string =>
-    text.replaceAll(DIR, "DIR").replaceAll(hub.cache, "CACHE").replaceAll(new URL(hub.server.endpoint).host, "HOST");
-  const left = rows.values();
-  const worker = async (): Promise<void> => {
-    for (const row of left) {
-      const found = await run(row.args, row.env);
-      const line = `vkmx ${row.args.join(" ")}`;
-      for (const stream of ["stdout", "stderr"] as const) {
-        const { [stream]: expected = "" } = row;
-        const text = replaced(String(found[stream]));
-        if (typeof expected === "string") assertEquals(text, expected, `${line}: ${stream}`);
-        else assertMatch(text, expected, `${line}: ${stream}`);
-      }
-      assertEquals(found.code, row.code ?? 0, line);
-    }
-  };
-  await Promise.all([worker(), worker()]);
+  const real = (text = ""): string =>
+    text.replaceAll("DIR", DIR).replaceAll("CACHE", hub.cache).replaceAll("HOST", new URL(hub.server.endpoint).host);
+  await checkRows(rows.map((row) => ({
+    ...row,
+    args: row.args.map(real),
+    stdout: real(row.stdout),
+    stderr: real(row.stderr),
+  })));
 }
 
 /** A row that ends with one line on stderr. */
@@ -108,12 +79,12 @@ const MISTAKES: readonly Row[] = [
   refused("models show none", '"none" is no folder, and no model of the hub such as Qwen/Qwen3-0.6B-MLX-4bit'),
   refused("models show org/name", "org/name is not in CACHE", 1),
   refused("models remove org/name --yes", "org/name is not in CACHE", 1),
-  refused(`models remove ${DIR} --yes`, `"DIR" ${NO_NAME}`),
+  refused("models remove DIR --yes", `"DIR" ${NO_NAME}`),
   refused("models verify org/name", "org/name is not in CACHE", 1),
   refused("models verify", "Expected a model: vkmx models verify NAME"),
-  refused(`models verify ${DIR} --remove-damaged`, "--remove-damaged is for models of the hub only"),
+  refused("models verify DIR --remove-damaged", "--remove-damaged is for models of the hub only"),
   refused(
-    `models verify ${DIR}`,
+    "models verify DIR",
     "DIR: no SHA256SUMS and no download of Hugging Face tells the SHA-256 of model.safetensors",
     1,
   ),
@@ -129,9 +100,9 @@ const MISTAKES: readonly Row[] = [
   {
     args: ["bench", "--device", "vulkan:99"],
     code: 2,
-    stderr: /^error: there is no device "vulkan:99"; there are [^\n]+\n$/,
+    stderr: 'error: there is no device "vulkan:99"; there are {text}\n',
   },
-  { args: ["devices", "vulkan:99"], code: 2, stderr: /^error: there is no device "vulkan:99"; there are [^\n]+\n$/ },
+  { args: ["devices", "vulkan:99"], code: 2, stderr: 'error: there is no device "vulkan:99"; there are {text}\n' },
   refused("doctor x", 'Expected flags only, found "x" (--help lists all)'),
 ];
 
@@ -148,49 +119,57 @@ const SHOWN = [
 const WITHOUT_MODELS: readonly Row[] = [
   { args: ["models"], stderr: "There are no models in CACHE: vkmx pull NAME downloads one\n" },
   { args: ["models", "list", "--json"], stdout: "[]\n" },
-  { args: ["models", "show", DIR], stdout: ["path           DIR", ...SHOWN, ""].join("\n") },
+  { args: ["models", "show", "DIR"], stdout: ["path           DIR", ...SHOWN, ""].join("\n") },
   {
-    args: ["models", "show", DIR, "--json"],
-    stdout: /^\{"model_type":"qwen3","parameters":8919296,"quantization":\{"bits":4,/,
+    args: ["models", "show", "DIR", "--json"],
+    stdout: '{"model_type":"qwen3","parameters":8919296,"quantization":{"bits":4,{text}\n',
   },
-  { args: ["devices", "cpu"], stdout: /^\* wasm {2}CPU \(WebAssembly\)\n {4}CPU, [\d.]+ GB of [\d.]+ GB free\n$/ },
+  { args: ["devices", "cpu"], stdout: "* wasm  CPU (WebAssembly)\n    CPU, {number} GB of {number} GB free\n" },
   {
     args: ["devices", "cpu", "--json"],
-    stdout: /^\{"devices":\[\{"name":"wasm","default":true,"description":"CPU [^\n]*\}\n$/,
+    stdout: '[{"name":"wasm","default":true,"description":"CPU {text}}]\n',
   },
   {
     args: ["bench", "--prompt", "8,4", "--tokens", "4", "--runs", "2", "--device", "cpu"],
-    stdout: new RegExp(
-      "^MODEL +SIZE +PARAMETERS +DEVICE +TEST +TOK/S +SPREAD\n" +
-        ["prompt 8", "prompt 4", "decode 4"].map((test) =>
-          `tiny-qwen3 +4\\.75 MB +8\\.92 M +wasm +${test} +\\d+\\.\\d +± \\d+\\.\\d\n`
-        ).join("") +
-        "\nwasm: CPU \\(WebAssembly\\); loaded in \\d\\.\\d\\d s, [\\d.]+ MB of memory at most\n$",
-    ),
+    stdout: `MODEL          SIZE  PARAMETERS  DEVICE  TEST   {text}TOK/S  {text}SPREAD
+tiny-qwen3  4.75 MB      8.92 M  wasm    prompt 8 {text}{number}  {text}± {number}
+tiny-qwen3  4.75 MB      8.92 M  wasm    prompt 4 {text}{number}  {text}± {number}
+tiny-qwen3  4.75 MB      8.92 M  wasm    decode 4 {text}{number}  {text}± {number}
+
+wasm: CPU (WebAssembly); loaded in {number} s, {number} MB of memory at most
+`,
   },
 ];
 
 const cached = `CACHE/models--org--tiny/snapshots/${COMMIT}`;
 
+/** Every file of the model but for its README, which is not downloaded. */
+const GOOD = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+  .map((name) => `good  ${name}\n`).join("");
+
 const KEPT: readonly Row[] = [
   { args: ["pull", TINY], stdout: `${cached}\n` }, // asks, and downloads nothing
   {
     args: ["pull", `${TINY}@main`, "--json"],
-    stdout: new RegExp(`^\\{"name":"${TINY}","commit":"${COMMIT}",.*"missing":\\[\\]\\}\n$`),
+    stdout: `{"name":"${TINY}","commit":"${COMMIT}",{text}"missing":[]}\n`,
   },
   {
     args: ["models"],
-    stdout: /^NAME +REVISION +SIZE {2}LAST USED\norg\/tiny +main +5\.15 MB {2}20\d\d-\d\d-\d\d \d\d:\d\d\n$/,
+    stdout:
+      "NAME      REVISION     SIZE  LAST USED\norg/tiny  main      5.15 MB  {number}-{number}-{number} {number}:{number}\n",
   },
   {
     args: ["models", "show", TINY],
-    stdout: new RegExp(`^name +org/tiny\nrevision +main\ncommit +${COMMIT}\n(.*\n)*${SHOWN[0]}\n${SHOWN[1]}\n`),
+    stdout: `name           org/tiny\nrevision       main\ncommit         ${COMMIT}\npath           ${cached}\n{lines}${
+      SHOWN.join("\n")
+    }\n`,
   },
-  { args: ["models", "verify", TINY], stdout: /^(good {2}\S+\n){5}$/ },
+  { args: ["models", "verify", TINY], stdout: GOOD },
   refused(`models remove ${TINY}`, `There is no terminal to ask on: vkmx models remove ${TINY} --yes`),
   {
     args: ["bench", "--model", TINY, "--prompt", "4", "--tokens", "2", "--runs", "1", "--device", "cpu", "--json"],
-    stdout: /^\{"model":"org\/tiny","size_bytes":4747776,"parameters":8919296,"runs":1,"devices":\[\{"device":"wasm",/,
+    stdout:
+      '{"model":"org/tiny","size_bytes":4747776,"parameters":8919296,"runs":1,"devices":[{"device":"wasm",{text}\n',
   },
 ];
 
@@ -206,7 +185,7 @@ Deno.test("what models, devices and bench print", async () => {
 
 Deno.test("a model is pulled, listed, shown, measured, found damaged, mended and removed", async () => {
   await using hub = await bench();
-  const downloaded = /^Downloaded 5\.15 MB in [\d.]+ s \([\d.]+ .?B\/s\)\n$/;
+  const downloaded = "Downloaded 5.15 MB in {number} s ({text}/s)\n";
   await check(hub, [{ args: ["pull", TINY], stdout: `${cached}\n`, stderr: downloaded }]);
   await check(hub, KEPT);
 
@@ -216,15 +195,15 @@ Deno.test("a model is pulled, listed, shown, measured, found damaged, mended and
   bytes[5000] ^= 1;
   await Deno.writeFile(path, bytes);
   const damaged = `model.safetensors of ${TINY} are not what was published`;
-  const stdout = /^(?:\w+ +\S+\n)*damaged {2}model\.safetensors\n/;
+  const stdout = "{lines}damaged  model.safetensors\n{lines}";
   const how = `vkmx models verify ${TINY} --remove-damaged removes them, then vkmx pull ${TINY} fetches them again`;
   const [one, two] = ["", " --remove-damaged"].map((flag) => `models verify ${TINY}${flag}`.split(" "));
   await check(hub, [{ args: one, code: 1, stdout, stderr: `error: ${damaged}; ${how}\n` }]);
   const removed = `they were removed: vkmx pull ${TINY} fetches them again`;
   await check(hub, [{ args: two, code: 1, stdout, stderr: `error: ${damaged}; ${removed}\n` }]);
-  await check(hub, [{ args: ["models"], stdout: /in part\n$/ }]);
-  await check(hub, [{ args: ["pull", TINY], stdout: `${cached}\n`, stderr: /^Downloaded 4\.77 MB / }]);
-  await check(hub, [{ args: one, stdout: /^(good {2}\S+\n){5}$/ }]);
+  await check(hub, [{ args: ["models"], stdout: "NAME {text}\n{text}  in part\n" }]);
+  await check(hub, [{ args: ["pull", TINY], stdout: `${cached}\n`, stderr: "Downloaded 4.77 MB in {text}\n" }]);
+  await check(hub, [{ args: one, stdout: GOOD }]);
   await check(hub, [{ args: ["models", "remove", TINY, "--yes"], stdout: `Removed ${TINY}: 5.15 MB\n` }]);
   await check(hub, [WITHOUT_MODELS[0]]);
 });
@@ -232,13 +211,16 @@ Deno.test("a model is pulled, listed, shown, measured, found damaged, mended and
 Deno.test("pull takes patterns, and what cannot be loaded is shown with the reason", async () => {
   await using hub = await bench();
   const args = ["pull", "org/name", "--include", "*.json", "--include", "README.md", "--exclude", "tok*"];
-  await check(hub, [{ args, stdout: /^CACHE\/models--org--name\/\S+\n$/, stderr: /^Downloaded \d+ B in / }]);
-  assertEquals(hub.server.downloads.sort(), ["README.md", "config.json"]);
   await check(hub, [{
-    args: ["models", "show", "org/name"],
-    stdout:
-      /^name +org\/name\n(.*\n)*missing +tokenizer\.json, model\.safetensors\n(.*\n)*cannot be loaded +\S+: model_type "none" /,
+    args,
+    stdout: `CACHE/models--org--name/snapshots/${COMMIT}\n`,
+    stderr: "Downloaded {number} B in {text}\n",
   }]);
+  assertEquals(hub.server.downloads.sort(), ["README.md", "config.json"]);
+  const stdout =
+    "name {text} org/name\n{lines}missing {text} tokenizer.json, model.safetensors\n{lines}cannot be loaded  " +
+    '{text}: model_type "none" {text}\n';
+  await check(hub, [{ args: ["models", "show", "org/name"], stdout }]);
 });
 
 Deno.test("a model directory is compared with the sums beside it", async () => {
@@ -251,7 +233,7 @@ Deno.test("a model directory is compared with the sums beside it", async () => {
     await Deno.writeFile(`${folder}/${name}`, bytes);
   }
   await Deno.writeTextFile(`${folder}/SHA256SUMS`, lines.join(""));
-  await check(hub, [{ args: ["models", "verify", folder], stdout: /^good {2}CACHE\/\w+\n$/ }]);
+  await check(hub, [{ args: ["models", "verify", folder], stdout: `good  ${folder}\n` }]);
   const path = `${folder}/model.safetensors`;
   const bytes = await Deno.readFile(path);
   bytes[bytes.length >> 1] ^= 4;
@@ -259,7 +241,7 @@ Deno.test("a model directory is compared with the sums beside it", async () => {
   await check(hub, [{
     args: ["models", "verify", folder],
     code: 1,
-    stderr: /^error: [^\n]*model\.safetensors[^\n]*\n$/,
+    stderr: "error: {text}model.safetensors{text}\n",
   }]);
 });
 
@@ -277,8 +259,8 @@ async function examine(
   env: Record<string, string>,
   expected = "",
 ): Promise<{ readonly code: number; readonly of: (name: string) => Found[] }> {
-  const { code, stdout, stderr } = await run(["doctor", "--json"], env);
-  const text = String(stdout);
+  const { code, stdout, stderr } = await runRow({ args: ["doctor", "--json"], env });
+  const text = stdout;
   assert(!text.includes("hf_good"), "a token was printed");
   const { ok, checks }: { readonly ok: boolean; readonly checks: readonly Found[] } = JSON.parse(text);
   assertEquals([code === 0, stderr], [ok, expected]);
@@ -298,10 +280,10 @@ Deno.test("doctor finds everything in order, computes on every device, and print
     assertEquals(state, usable ? "ok" : "warn", text);
     if (usable && type !== "wasm") assertMatch(text, /, computes what the CPU does$/);
   }
-  const { code: printed, stdout, stderr } = await run(["doctor"], { VKMX_OFFLINE: "1" });
+  const { code: printed, stdout, stderr } = await runRow({ args: ["doctor"], env: { VKMX_OFFLINE: "1" } });
   assertEquals([printed, stderr], [0, ""]);
-  assertMatch(String(stdout), /^ok {4}vkmx: \d+\.\d+\.\d+\nok {4}Deno: /);
-  assertMatch(String(stdout), /^ok {4}hub: 127\.0\.0\.1:\d+ is not asked, since connections are switched off; /m);
+  assertMatch(stdout, /^ok {4}vkmx: \d+\.\d+\.\d+\nok {4}Deno: /);
+  assertMatch(stdout, /^ok {4}hub: 127\.0\.0\.1:\d+ is not asked, since connections are switched off; /m);
 });
 
 Deno.test("doctor says what is wrong and what to do, and fails where nothing can run", async () => {

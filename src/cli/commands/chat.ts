@@ -20,10 +20,12 @@ const PROGRAM = { name: "vkmx chat", about: ABOUT, flags: MODEL_FLAGS, examples:
 
 const chat: Command = command(PROGRAM, async (values) => {
   const { device } = values;
-  await useDevice(values);
-  const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, loadOptions(device));
-  const { model, tokenizer } = loaded;
-  const options = generateOptions(values, loaded);
+  await useDevice(device);
+  const { model, tokenizer, generationConfig } = await mx.lm.load(
+    values.model ?? mx.lm.EMBEDDED_MODEL,
+    loadOptions(device),
+  );
+  const options = generateOptions(values, generationConfig);
   using cache = model.makeCache();
   const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
   let messages = [...opening];

@@ -10,10 +10,9 @@ import { type Command, command } from "../program.ts";
 
 const generate: Command = command(GENERATE, async (values, operands) => {
   const run = await Generation.open(values, operands);
-  const loaded = await mx.lm.load(run.model, run.loading);
-  const { model, tokenizer, device } = loaded;
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
   using _ = model;
-  const options = run.options(loaded);
+  const options = run.options(generationConfig);
   return await run.finish(device, async () => {
     for (const prompt of run.prompts(tokenizer)) {
       for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) run.take(response);
