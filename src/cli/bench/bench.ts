@@ -80,12 +80,12 @@ function describe(name: string, { weightBytes, parameters }: mx.lm.ModelInfo, re
     ])
   );
   const devices = results.map(({ device, description, load_s, peak_memory_bytes, profile = [] }) =>
-    `\n${device}: ${description}; loaded in ${load_s.toFixed(2)} s, ${
+    `${device}: ${description}; loaded in ${load_s.toFixed(2)} s, ${
       describeBytes(peak_memory_bytes)
     } of memory at most\n` +
     profile.map(describePhase).join("")
   );
-  return table([head, ...rows], [1, 2, 5, 6]) + devices.join("");
+  return `${table([head, ...rows], [1, 2, 5, 6])}\n${devices.join("")}`;
 }
 
 function describePhase({ phase, tokens_in, tokens_out, profile }: Phase): string {
