@@ -62,7 +62,8 @@ export const GENERATE = {
 } as const satisfies Program<Flags>;
 
 /** What --verbose may be; mlx-lm writes True and False. */
-const BOOLS: Readonly<Record<string, boolean>> = { true: true, t: true, "1": true, false: false, f: false, "0": false };
+const TRUE = ["true", "t", "1"];
+const FALSE = ["false", "f", "0"];
 
 /** A prompt on its way to an answer on stdout. */
 export class Generation {
@@ -73,7 +74,7 @@ export class Generation {
   readonly #values: Values<typeof FLAGS>;
   readonly #prompt: string;
   readonly #verbose: boolean;
-  readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000 });
+  readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000, live: true });
   readonly #opened: number = performance.now();
   #asked = 0;
   #loadSeconds = 0;
@@ -224,7 +225,9 @@ async function readPrompt(given: string): Promise<string> {
 }
 
 function readBool(flag: string, text: string): boolean {
-  const value = BOOLS[text.toLowerCase()];
-  if (value === undefined) throw new UsageError(`${flag} is ${quoted(text)}, expected true or false`);
-  return value;
+  const word = text.toLowerCase();
+  if (!TRUE.includes(word) && !FALSE.includes(word)) {
+    throw new UsageError(`${flag} is ${quoted(text)}, expected true or false`);
+  }
+  return TRUE.includes(word);
 }

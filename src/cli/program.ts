@@ -10,7 +10,7 @@ import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { quoted } from "../graph/error.ts";
 import { type Flag, type Flags, readCommandLine, UsageError, type Values } from "./flags.ts";
-import { note, print } from "./output.ts";
+import { note, print, status } from "./output.ts";
 
 /** A program as its help text describes it. */
 export interface Program<F extends Flags> {
@@ -94,6 +94,7 @@ export async function orExit(work: () => Promise<number>): Promise<void> {
     if (code !== 0) Deno.exit(code);
     // Ends by itself, when what still runs has ended: the probe of a faster form, which later programs then know.
   } catch (error) {
+    status("");
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));

@@ -32,6 +32,8 @@ export interface ProgressOptions {
   readonly unit: Unit;
   /** Milliseconds before it shows; 0 on a terminal and {@link LINE_MS} elsewhere unless given. */
   readonly delay?: number;
+  /** Whether it shows and counts down between two calls too: then {@link Progress.clear} must end it, also after an error. */
+  readonly live?: boolean;
   /** A clock in milliseconds. */
   readonly now?: () => number;
 }
@@ -49,13 +51,22 @@ export function describeSeconds(seconds: number): string {
   return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** Columns of the terminal; 80 where it does not say. */
+function terminalColumns(): number {
+  try {
+    return Deno.consoleSize().columns || 80;
+  } catch {
+    return 80;
+  }
+}
+
 /** What is known of the speed. */
 interface Speed {
   readonly rate: number;
   readonly secondsLeft: number | undefined;
 }
 
-/** Progress of one piece of work on stderr. The next line that is written takes it off a terminal; until then it goes on by itself. */
+/** Progress of one piece of work on stderr. The next text that is written takes it off a terminal. */
 export class Progress {
   readonly #label: string;
   readonly #options: Required<ProgressOptions>;
@@ -66,9 +77,9 @@ export class Progress {
   #timer: ReturnType<typeof setInterval> | undefined;
 
   /** `label` stands before the figures. */
-  constructor(label: string, { unit, delay = 0, now = () => performance.now() }: ProgressOptions) {
+  constructor(label: string, { unit, delay = 0, live = false, now = () => performance.now() }: ProgressOptions) {
     this.#label = label;
-    this.#options = { unit, delay, now };
+    this.#options = { unit, delay, live, now };
   }
 
   /** Notes how much is done; all of it ends the line. The rate is that since the first call, unless the caller knows a better one. */
@@ -77,7 +88,7 @@ export class Progress {
     this.#start ??= { at, done };
     this.#last = { done, total, at, ...(speed && { speed }) };
     if (done >= total) return this.clear();
-    if (this.#timer === undefined) {
+    if (this.#options.live && this.#timer === undefined) {
       this.#timer = setInterval(() => this.#show(), this.#terminal ? REDRAW_MS : LINE_MS);
       Deno.unrefTimer(this.#timer);
     }
@@ -108,7 +119,7 @@ export class Progress {
       ...(left > 0 ? [`${describeSeconds(left)} left`] : []),
     ].join(", ");
     if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
-    const { columns } = Deno.consoleSize(); // a line that wraps would stay
+    const columns = terminalColumns(); // a line that wraps would stay
     const room = columns - this.#label.length - figures.length - 5;
     const cells = Math.max(0, Math.min(MOST_CELLS, room));
     const filled = Math.floor(done / total * cells);
