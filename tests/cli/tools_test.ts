@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { devices } from "../../src/backend/devices.ts";
 import { VARIABLES } from "../../src/cli/doctor/places.ts";
+import { ROOT } from "../../scripts/tools.ts";
 import { HubBench } from "../support/hub_models.ts";
 import { COMMIT } from "../support/hub_server.ts";
 import { TINY_DIR } from "../support/models.ts";
@@ -116,10 +117,19 @@ const SHOWN = [
   "chat template  yes",
 ];
 
+const FILES = [
+  "files          README.md (1.73 kB)",
+  "               config.json (728 B)",
+  "               generation_config.json (169 B)",
+  "               model.safetensors (4.77 MB)",
+  "               tokenizer.json (376 kB)",
+  "               tokenizer_config.json (2.05 kB)",
+];
+
 const WITHOUT_MODELS: readonly Row[] = [
   { args: ["models"], stderr: "There are no models in CACHE: vkmx pull NAME downloads one\n" },
   { args: ["models", "list", "--json"], stdout: "[]\n" },
-  { args: ["models", "show", "DIR"], stdout: ["path           DIR", ...SHOWN, ""].join("\n") },
+  { args: ["models", "show", "DIR"], stdout: ["path           DIR", ...SHOWN, ...FILES, ""].join("\n") },
   {
     args: ["models", "show", "DIR", "--json"],
     stdout: '{"model_type":"qwen3","parameters":8919296,"quantization":{"bits":4,{text}\n',
@@ -162,7 +172,7 @@ const KEPT: readonly Row[] = [
     args: ["models", "show", TINY],
     stdout: `name           org/tiny\nrevision       main\ncommit         ${COMMIT}\npath           ${cached}\n{lines}${
       SHOWN.join("\n")
-    }\n`,
+    }\n{lines} model.safetensors (4.77 MB)\n{lines}`,
   },
   { args: ["models", "verify", TINY], stdout: GOOD },
   refused(`models remove ${TINY}`, `There is no terminal to ask on: vkmx models remove ${TINY} --yes`),
@@ -219,7 +229,7 @@ Deno.test("pull takes patterns, and what cannot be loaded is shown with the reas
   assertEquals(hub.server.downloads.sort(), ["README.md", "config.json"]);
   const stdout =
     "name {text} org/name\n{lines}missing {text} tokenizer.json, model.safetensors\n{lines}cannot be loaded  " +
-    '{text}: model_type "none" {text}\n';
+    '{text}: model_type "none" {text}\n{lines}';
   await check(hub, [{ args: ["models", "show", "org/name"], stdout }]);
 });
 
@@ -243,6 +253,38 @@ Deno.test("a model directory is compared with the sums beside it", async () => {
     code: 1,
     stderr: "error: {text}model.safetensors{text}\n",
   }]);
+});
+
+Deno.test({
+  ignore: Deno.build.os !== "linux",
+  name: "removing a model asks on a terminal",
+  fn: async () => {
+    await using hub = await bench();
+    await hub.pull();
+    const line =
+      `"${Deno.execPath()}" run -A --no-check --config "${ROOT}deno.json" "${ROOT}src/cli/mod.ts" models remove org/name`;
+    for (const [answer, code, said] of [["n", 1, "Nothing was removed"], ["y", 0, "Removed org/name: "]] as const) {
+      const child = new Deno.Command("script", {
+        args: ["-qec", line, "/dev/null"],
+        env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
+        stdin: "piped",
+        stdout: "piped",
+      }).spawn();
+      const writer = child.stdin.getWriter();
+      const limit = setTimeout(() => child.kill("SIGKILL"), 60_000);
+      let text = "";
+      for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
+        if (text === "") await writer.write(new TextEncoder().encode(`${answer}\n`));
+        text += part;
+      }
+      assertEquals((await child.status).code, code, text);
+      clearTimeout(limit);
+      await writer.close().catch(() => {});
+      assert(text.startsWith("Remove org/name (3.03 kB) from "), text);
+      assert(text.includes(said), text);
+    }
+    assertEquals(hub.whole, []);
+  },
 });
 
 // ---- doctor ---------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import { quoted, shownPath } from "../../graph/error.ts";
 import { checkOneOf, type Flags, UsageError, type Values } from "../flags.ts";
 import { jsonOf, modelName, oneOperand, revisionOf } from "../hub.ts";
 import { onInterrupt } from "../loading.ts";
-import { inputLines, note, print, printJson } from "../output.ts";
+import { note, print, printJson } from "../output.ts";
 import { type Command, command, JSON_FLAG } from "../program.ts";
 import { BYTES, Progress } from "../progress.ts";
 import { describeBytes, describeCount, describeTime, table } from "../table.ts";
@@ -99,7 +99,11 @@ async function show({ json }: Given, operands: readonly string[]): Promise<numbe
     reason = error.message; // what is kept of it is told all the same
   }
   if (json) printJson({ ...(info ? jsonInfo(info) : { reason }), ...(cached ? jsonOf(cached) : { path }) });
-  else print(table([...cached ? describeCached(cached) : [["path", shownPath(path)]], ...describe(info, reason)]));
+  else {
+    const place = cached ? describeCached(cached) : [["path", shownPath(path)]];
+    const files = describeFiles((cached ?? info)?.files ?? []);
+    print(table([...place, ...describe(info, reason), ...files]));
+  }
   return 0;
 }
 
@@ -112,11 +116,12 @@ function describeCached(model: mx.lm.hub.CachedModel): string[][] {
     ["size", describeBytes(model.size)],
     ["last used", describeTime(model.lastUsed)],
     ...(model.missing.length > 0 ? [["missing", model.missing.map(shownPath).join(", ")]] : []),
-    ...model.files.map(({ name, size }, i) => [i === 0 ? "files" : "", fileLine(name, size)]),
   ];
 }
 
-const fileLine = (name: string, size: number): string => `${shownPath(name)} (${describeBytes(size)})`;
+function describeFiles(files: readonly { readonly name: string; readonly size: number }[]): string[][] {
+  return files.map(({ name, size }, i) => [i === 0 ? "files" : "", `${shownPath(name)} (${describeBytes(size)})`]);
+}
 
 function describe(info: mx.lm.ModelInfo | undefined, reason: string | undefined): string[][] {
   if (info === undefined) return [["cannot be loaded", reason!]];
@@ -156,7 +161,7 @@ function jsonInfo(
   };
 }
 
-async function remove({ yes, json }: Given, operands: readonly string[]): Promise<number> {
+function remove({ yes, json }: Given, operands: readonly string[]): number {
   const name = modelName("vkmx models remove", operands);
   const found = mx.lm.hub.show(name);
   const bytes = found.reduce((sum, { size }) => sum + size, 0);
@@ -165,8 +170,7 @@ async function remove({ yes, json }: Given, operands: readonly string[]): Promis
       throw new UsageError(`There is no terminal to ask on: vkmx models remove ${name} --yes`);
     }
     note(`Remove ${name} (${describeBytes(bytes)}) from ${shownPath(mx.lm.hub.cacheFolder())}? [y/N] `);
-    const { value } = await inputLines().next();
-    if (!/^y(es)?$/i.test((value ?? "").trim())) {
+    if (!/^y(es)?$/i.test(readLine().trim())) {
       note("Nothing was removed\n");
       return 1;
     }
@@ -175,6 +179,12 @@ async function remove({ yes, json }: Given, operands: readonly string[]): Promis
   if (json) printJson({ name, freed_bytes: freed });
   else print(`Removed ${name}: ${describeBytes(freed)}\n`);
   return 0;
+}
+
+/** A line of the terminal, which gives whole ones. Nothing is left open that would keep the program alive. */
+function readLine(): string {
+  const bytes = new Uint8Array(1024);
+  return new TextDecoder().decode(bytes.subarray(0, Deno.stdin.readSync(bytes) ?? 0));
 }
 
 async function verify(values: Given, operands: readonly string[]): Promise<number> {

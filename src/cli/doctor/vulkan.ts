@@ -8,7 +8,7 @@ import { join } from "node:path";
 import * as mx from "../../../mod.ts";
 import { environment } from "../../../ffi/environment.ts";
 import { gpuPresent } from "../../../ffi/gpu_present.ts";
-import { findLibrary, openLibrary } from "../../../ffi/library.ts";
+import { openLibrary } from "../../../ffi/library.ts";
 import { hasRelease, releasedSum } from "../../../ffi/released_library.ts";
 import { names } from "../../../ffi/store.ts";
 import { ABI_HASH } from "../../../ffi/symbols.ts";
@@ -96,22 +96,18 @@ function checkDrivers(): Check[] {
 /** The library of this package, and where it came from. A package fetches it here, a checkout builds nothing. */
 async function checkLibrary(): Promise<Check> {
   if (hasRelease()) await mx.prepareDevices("vulkan:0");
-  const path = findLibrary();
-  if (path === undefined) {
-    return warn("library", "there is no Vulkan library", hasRelease() ? "see above why" : "deno task setup builds it");
-  }
-  const from = environment("VKMX_LIBRARY")
-    ? "named by VKMX_LIBRARY"
-    : releasedSum(path) === undefined
-    ? "built in this checkout"
-    : "of this release, in the cache folder";
+  const named = environment("VKMX_LIBRARY") !== undefined;
   try {
-    openLibrary();
+    const { path } = openLibrary();
+    const from = named
+      ? "named by VKMX_LIBRARY"
+      : releasedSum(path) === undefined
+      ? "built in this checkout"
+      : "of this release, verified";
     return ok("library", `${shownPath(path)}, ${from}, ABI 0x${ABI_HASH.toString(16).padStart(8, "0")}`);
   } catch (error) {
     if (!(error instanceof mx.RuntimeError)) throw error;
-    const named = environment("VKMX_LIBRARY") !== undefined;
-    return warn("library", reasonOf(error), named ? "unset VKMX_LIBRARY" : "deno task build");
+    return warn("library", reasonOf(error), named ? "unset VKMX_LIBRARY" : undefined); // the reason says what to do
   }
 }
 
