@@ -66,7 +66,7 @@ const chat: Command = command(PROGRAM, async (values) => {
     try {
       for await (last of responses) {
         text += last.text;
-        print(last.text);
+        print(last.raw);
       }
     } catch (error) {
       if (error instanceof mx.lm.LlmError && error.code === "context") {
