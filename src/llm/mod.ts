@@ -16,6 +16,7 @@
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export { EMBEDDED_MODEL } from "./embedded.ts";
+export { inspect, type InspectOptions, type ModelInfo } from "./inspect.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
