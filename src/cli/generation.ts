@@ -82,6 +82,8 @@ export class Generation {
   #options: mx.lm.GenerateOptions = {};
   #continues = false;
   #text = "";
+  #reasoning = "";
+  #answer = "";
   #tokens: number[] = [];
   #last: mx.lm.GenerationResponse | undefined;
   #eos: ReadonlySet<number> = new Set();
@@ -138,8 +140,9 @@ export class Generation {
     const messages: mx.lm.ChatMessage[] = [{ role: "user", content: this.#prompt }];
     if (system !== undefined) messages.unshift({ role: "system", content: system });
     const ids = tokenizer.encodeChat(messages, { enableThinking: !noThink });
-    if (prefill !== undefined) ids.push(...tokenizer.encode(prefill, { addSpecialTokens: false }));
-    yield this.#ask(ids, ids.length);
+    if (prefill === undefined) return yield this.#ask(messages, ids.length);
+    const begun = [...ids, ...tokenizer.encode(prefill, { addSpecialTokens: false })];
+    yield this.#ask(begun, begun.length);
   }
 
   /** Takes the next piece of the answer. */
@@ -148,12 +151,14 @@ export class Generation {
       this.#reading.clear();
       this.#firstTokenSeconds = (performance.now() - this.#asked) / 1000;
       // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
-      if (this.#continues && response.text !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
+      if (this.#continues && response.raw !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
     }
     this.#last = response;
-    this.#text += response.text;
+    this.#text += response.raw;
+    this.#answer += response.text;
+    this.#reasoning += response.reasoning;
     if (!this.#eos.has(response.token)) this.#tokens.push(response.token);
-    if (!this.#values.json) print(response.text);
+    if (!this.#values.json) print(response.raw);
   }
 
   /** Runs the generation; --profile has it timed kernel by kernel. Then tells what came of it. Returns the exit code. */
@@ -174,7 +179,7 @@ export class Generation {
     this.#asked = performance.now();
     this.#reading.update(0, length);
     this.#continues = typeof prompt === "string";
-    this.#text = "";
+    this.#text = this.#reasoning = this.#answer = "";
     this.#tokens = [];
     this.#last = undefined;
     return prompt;
@@ -183,6 +188,8 @@ export class Generation {
   #result(last: mx.lm.GenerationResponse, device: string): Record<string, unknown> {
     return {
       text: this.#text,
+      reasoning: this.#reasoning,
+      answer: this.#answer,
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
       finish_reason: last.finishReason,

@@ -152,6 +152,13 @@ export const CONVERSIONS: readonly ConversionCase[] = [
   },
 ];
 
+/** Names of tensors, more than any model has. */
+export const ORDERED_NAMES: readonly string[] = Array.from(
+  { length: 7000 },
+  (_, i) =>
+    `model.layers.${Math.floor(i / 9)}.${["self_attn.q_proj", "mlp", "größe"][i % 3]}.${"weight".slice(i % 6)}${i}`,
+);
+
 /** Which file is compared: all but the tokenizer's, which transformers writes anew for mlx-lm. */
 const COMPARED = /^(README\.md|config\.json|generation_config\.json|model.*)$/;
 

@@ -65,7 +65,7 @@ const chat: Command = command(PROGRAM, async (values) => {
     });
     try {
       for await (last of responses) {
-        text += last.raw;
+        text += last.text;
         print(last.raw);
       }
     } catch (error) {
