@@ -5,8 +5,9 @@
  * @module
  */
 
-import { print, runMain } from "../examples/cli.ts";
-import { describeDevices } from "../examples/device.ts";
+import { print } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
+import { describeDevices } from "../src/cli/device.ts";
 
 const ABOUT = `Lists the devices of this machine; * marks the default, - what cannot be used, with the reason.
 With names, such as gpu, cpu or vulkan:0-coopmat, only those.`;

@@ -11,7 +11,9 @@
  * @module
  */
 
-import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, UsageError } from "../src/cli/flags.ts";
+import { note, print } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
 import { FORMATS } from "./fuzz/formats.ts";
 import { type Figures, fuzz } from "./fuzz/run.ts";
 import { writeResult } from "./results.ts";

@@ -8,7 +8,8 @@
  * @module
  */
 
-import { print, runMain } from "../examples/cli.ts";
+import { print } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
 import { importArguments } from "./imports.ts";
 import { lastLine } from "./log.ts";
 import { writeResult } from "./results.ts";

@@ -12,7 +12,9 @@
  */
 
 import process from "node:process";
-import { type Flags, note, print, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, UsageError } from "../src/cli/flags.ts";
+import { note, print } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
 import { devices, openBackends } from "../src/backend/devices.ts";
 import { importArguments } from "./imports.ts";
 import { writeResult } from "./results.ts";

@@ -7,7 +7,9 @@
  * @module
  */
 
-import { type Flags, note, runMain, UsageError } from "../examples/cli.ts";
+import { type Flags, UsageError } from "../src/cli/flags.ts";
+import { note } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
 import { SHAPES, writeModel } from "./synthetic.ts";
 import { hasQwenVocabulary } from "./synthetic_config.ts";
 

@@ -9,7 +9,8 @@
  * @module
  */
 
-import { print, runMain } from "../examples/cli.ts";
+import { print } from "../src/cli/output.ts";
+import { runMain } from "../src/cli/program.ts";
 import { importArguments } from "./imports.ts";
 import { type ResultRow, writeResult } from "./results.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";

@@ -2,7 +2,7 @@
 
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
-import { UsageError } from "../examples/cli.ts";
+import { UsageError } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
 import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench/sequences.ts";
 import {

@@ -1,5 +1,5 @@
 /**
- * The import arrows: mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
+ * The import arrows: cli -> mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
  * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too. In C a
  * module is a .c file with its .h; what it includes runs down as well.
  */
@@ -13,6 +13,7 @@ const DECODER = ["src/schedule/decoder/match", "src/schedule/decoder/spec.ts", .
 
 /** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
+  "src/cli": ["mod.ts", "src/backend", "src/graph", "ffi", "ffi/file.ts", "ffi/store.ts", "ffi/environment.ts"],
   "mod.ts": ["src/llm", "src/array", "src/graph"],
   "src/llm": [
     "src/llm/chat_template.ts",
@@ -72,13 +73,16 @@ interface Module {
   readonly dependencies?: readonly Dependency[];
 }
 
-/** Modules of the project that mod.ts reaches, by path from the root. */
-async function moduleGraph(): Promise<Map<string, readonly Dependency[]>> {
-  const info = await run([Deno.execPath(), "info", "--json", "mod.ts"]);
+/** What the package exports; the command line reaches all that mod.ts does. */
+const EXPORTS = ["mod.ts", "src/cli/mod.ts"] as const;
+
+/** Modules of the project that an export reaches, by path from the root. */
+async function moduleGraph(from: typeof EXPORTS[number]): Promise<Map<string, readonly Dependency[]>> {
+  const info = await run([Deno.execPath(), "info", "--json", from]);
   const root = new URL("../", import.meta.url).href;
   const modules: readonly Module[] = JSON.parse(info.stdout).modules;
   const own = modules.filter(({ specifier }) => specifier.startsWith(root));
-  assert(own.length > 1, "deno info found nothing that mod.ts imports");
+  assert(own.length > 1, `deno info found nothing that ${from} imports`);
   return new Map(own.map((m) => [m.specifier.slice(root.length), m.dependencies ?? []]));
 }
 
@@ -94,7 +98,9 @@ async function imports(): Promise<Map<string, readonly string[]>> {
   const targets = (dependencies: readonly Dependency[]): string[] =>
     dependencies.flatMap(({ code, type }) => code?.specifier ?? type?.specifier ?? [])
       .filter((target) => target.startsWith(root)).map((target) => target.slice(root.length));
-  return new Map(Array.from(await moduleGraph(), ([path, dependencies]) => [path, targets(dependencies)]));
+  return new Map(
+    Array.from(await moduleGraph("src/cli/mod.ts"), ([path, dependencies]) => [path, targets(dependencies)]),
+  );
 }
 
 /** Every TypeScript file of the library. */
@@ -204,7 +210,7 @@ Deno.test("functions of runtime-c are declared in the header of their module onl
 // A name that deno.json's import map explains would be unknown where the package is imported by path or URL.
 Deno.test("imports of other packages are written as npm: with a version or node:, never jsr:", async () => {
   const wrong: string[] = [];
-  for (const [path, dependencies] of await moduleGraph()) {
+  for (const [path, dependencies] of await moduleGraph("src/cli/mod.ts")) {
     for (const { specifier } of dependencies) {
       if (!/^(\.{1,2}\/|node:|npm:@?[^@]+@\d)/.test(specifier)) wrong.push(`${path} imports ${specifier}`);
     }
@@ -212,11 +218,14 @@ Deno.test("imports of other packages are written as npm: with a version or node:
   assertEquals(wrong, []);
 });
 
-Deno.test("mod.ts reaches every module of src/ and ffi/", async () => {
-  const reached = await moduleGraph();
+Deno.test("the exports reach every module of src/ and ffi/, and mod.ts none of the command line", async () => {
+  const [library, all] = await Promise.all(EXPORTS.map(moduleGraph));
   const files = [...await sourceFiles("src"), ...await sourceFiles("ffi")];
-  const unreached = files.filter((path) => !reached.has(path));
+  const unreached = files.filter((path) => !all.has(path));
   assertEquals(unreached.filter((path) => !path.startsWith("ffi/packaged/")), []); // by a variable, after a release was made here
+  const missing = Array.from(all.keys()).filter((path) => !library.has(path));
+  assertEquals(missing.filter((path) => !path.startsWith("src/cli/")), []);
+  assertEquals(Array.from(library.keys()).filter((path) => path.startsWith("src/cli/")), []);
 });
 
 /** The files of a folder whose code, without comments, has `pattern` in it. */
@@ -229,8 +238,9 @@ async function filesWith(folder: string, pattern: RegExp): Promise<string[]> {
   return found;
 }
 
-Deno.test("the Deno namespace stays in ffi/", async () => {
-  assertEquals(await filesWith("src", /\bDeno\.(?!customInspect)/), []);
+Deno.test("the Deno namespace stays in ffi/ and in the command line", async () => {
+  const users = await filesWith("src", /\bDeno\.(?!customInspect)/);
+  assertEquals(users.filter((path) => !path.startsWith("src/cli/")), []);
   assert((await filesWith("ffi", /\bDeno\.(?!customInspect)/)).length > 0);
 });
 

@@ -11,7 +11,9 @@
  * @module
  */
 
-import { type Flags, print, runMain, UsageError } from "../../examples/cli.ts";
+import { type Flags, UsageError } from "../../src/cli/flags.ts";
+import { print } from "../../src/cli/output.ts";
+import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
 import { median, modelFolder } from "./compare.ts";
 import { promptOf, timeTokens } from "./tokens.ts";

@@ -8,7 +8,8 @@
  * @module
  */
 
-import { note, UsageError } from "../../examples/cli.ts";
+import { note } from "../../src/cli/output.ts";
+import { UsageError } from "../../src/cli/flags.ts";
 import type { Profile } from "../../mod.ts";
 import type { Form } from "./sequences.ts";
 import { writeGguf } from "../gguf.ts";

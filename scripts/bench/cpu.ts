@@ -10,7 +10,9 @@
  * @module
  */
 
-import { type Flags, print, runMain } from "../../examples/cli.ts";
+import type { Flags } from "../../src/cli/flags.ts";
+import { print } from "../../src/cli/output.ts";
+import { runMain } from "../../src/cli/program.ts";
 import {
   type Answer,
   type Case,

@@ -13,7 +13,9 @@
  * @module
  */
 
-import { type Flags, note, print, runMain, UsageError, type Values } from "../../examples/cli.ts";
+import { type Flags, UsageError, type Values } from "../../src/cli/flags.ts";
+import { note, print } from "../../src/cli/output.ts";
+import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
 import { describeSequences, sequenceCells, sequenceRows } from "./sequences.ts";
 import {

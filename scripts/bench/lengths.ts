@@ -8,7 +8,9 @@
  * @module
  */
 
-import { type Flags, print, runMain, UsageError } from "../../examples/cli.ts";
+import { type Flags, UsageError } from "../../src/cli/flags.ts";
+import { print } from "../../src/cli/output.ts";
+import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
 import { modelFolder, readCounts } from "./compare.ts";
 import { promptOf, timeTokens } from "./tokens.ts";

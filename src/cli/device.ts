@@ -4,9 +4,9 @@
  * @module
  */
 
-import * as mx from "../mod.ts";
-import { brokenDrivers } from "../src/backend/devices.ts";
-import { print } from "./cli.ts";
+import * as mx from "../../mod.ts";
+import { brokenDrivers } from "../backend/devices.ts";
+import { print } from "./output.ts";
 
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;

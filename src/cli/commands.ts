@@ -1,0 +1,23 @@
+/**
+ * The commands of `vkmx`: one row each, and one file in src/cli/commands, which is loaded when it is asked for.
+ *
+ * A new command is a row here and a file whose default export is `command({ name: "vkmx NAME", about, flags, … }, main)`.
+ *
+ * @module
+ */
+
+import type { Command } from "./program.ts";
+
+/** A row of the table. */
+export interface CommandRow {
+  /** What it does, in a few words for the list of all. */
+  readonly summary: string;
+  /** Loads it. */
+  readonly load: () => Promise<{ readonly default: Command }>;
+}
+
+/** Every command by name, in the order of the list. */
+export const COMMANDS: Readonly<Record<string, CommandRow>> = {
+  generate: { summary: "continue or answer a prompt", load: () => import("./commands/generate.ts") },
+  chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
+};

@@ -1,0 +1,23 @@
+/**
+ * `vkmx generate`: text from a language model.
+ *
+ * @module
+ */
+
+import * as mx from "../../../mod.ts";
+import { GENERATE, Generation } from "../generation.ts";
+import { type Command, command } from "../program.ts";
+
+const generate: Command = command(GENERATE, async (values, operands) => {
+  const run = await Generation.open(values, operands);
+  const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
+  using _ = model;
+  const options = run.options(generationConfig);
+  return await run.finish(device, async () => {
+    for (const prompt of run.prompts(tokenizer)) {
+      for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) run.take(response);
+    }
+  });
+});
+
+export default generate;

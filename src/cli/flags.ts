@@ -1,0 +1,137 @@
+/**
+ * Command lines: flags from a table, other names for them, and mistakes that are named in one line.
+ *
+ * @module
+ */
+
+import { parseArgs } from "node:util";
+import { nearest } from "../graph/nearest.ts";
+
+/** A flag: a switch when it has no `value`. */
+export interface Flag {
+  /** Name of the argument in the help text. */
+  readonly value?: string;
+  readonly help: string;
+  /** Lowest and highest number; without it the argument is text. */
+  readonly range?: readonly [number, number];
+  /** Whether the number must be whole. */
+  readonly whole?: boolean;
+  /** Its letter: "p" for -p. */
+  readonly short?: string;
+  /** Other names that mean the same, as other programs have them. */
+  readonly aliases?: readonly string[];
+  /** Names of other programs that are not taken: whoever types one is told of this flag. */
+  readonly meant?: readonly string[];
+  /** Whether it may be given more than once: then its values are a list. */
+  readonly many?: boolean;
+}
+
+/** Flags by name. */
+export type Flags = Readonly<Record<string, Flag>>;
+
+type One<F extends Flag> = F extends { range: readonly [number, number] } ? number
+  : F extends { value: string } ? string
+  : boolean;
+
+/** Values of the flags that were given. */
+export type Values<F extends Flags> = {
+  readonly [K in keyof F]?: F[K] extends { many: true } ? readonly One<F[K]>[] : One<F[K]>;
+};
+
+/** A mistake in the command line. */
+export class UsageError extends Error {
+  override readonly name = "UsageError";
+}
+
+/** Throws a {@link UsageError} unless `found` is one of some names; the message lists them, or names the nearest one. */
+export function checkOneOf<T extends string>(what: string, found: string, names: readonly T[]): T {
+  const known = names.find((name) => name === found);
+  if (known !== undefined) return known;
+  const near = nearest(found, names);
+  const all = names.length < 2 ? names.join() : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
+  const expected = near === undefined ? `, expected ${all}` : `: did you mean ${near}?`;
+  throw new UsageError(`${what} is ${JSON.stringify(found)}${expected}`);
+}
+
+/** A flag with its name. */
+type Named = readonly [name: string, flag: Flag];
+
+/** Reads a command line. Throws a {@link UsageError} that names the flag, what is wrong and what would be right. */
+export function readCommandLine<F extends Flags>(
+  flags: F,
+  args: readonly string[],
+): { values: Values<F>; positionals: string[] } {
+  /** What each name that is taken stands for. */
+  const known = new Map<string, Named>(
+    Object.entries(flags).flatMap(([name, flag]) =>
+      [name, ...flag.aliases ?? []].map((word) => [word, [name, flag]] as const)
+    ),
+  );
+  const options = Object.fromEntries(
+    Array.from(known, ([word, [name, { value, short }]]) => {
+      const type: "boolean" | "string" = value === undefined ? "boolean" : "string";
+      return [word, { type, multiple: true, ...(short !== undefined && word === name && { short }) }];
+    }),
+  );
+  const { values, positionals } = strictly(
+    flags,
+    known,
+    args,
+    () => parseArgs({ args: [...args], options, allowPositionals: true }),
+  );
+  const read: Record<string, unknown> = {};
+  const words = new Map<string, string>();
+  for (const [word, all] of Object.entries(values)) {
+    const [name, flag] = known.get(word)!;
+    const other = words.get(name);
+    if (other !== undefined) throw new UsageError(`--${other} and --${word} are the same flag: give one`);
+    words.set(name, word);
+    const list = (all as readonly (string | boolean)[]).map((value) =>
+      flag.range === undefined ? value : readNumber(word, flag, String(value))
+    );
+    read[name] = flag.many ? list : list.at(-1);
+  }
+  return { values: read as Values<F>, positionals };
+}
+
+function strictly<T>(
+  flags: Flags,
+  known: ReadonlyMap<string, Named>,
+  args: readonly string[],
+  parse: () => T,
+): T {
+  try {
+    return parse();
+  } catch (error) {
+    const { code, message } = error as Error & { code?: string };
+    const [, dashes = "", name = ""] = /'(?:-\w, )?(--?)([^ '=]+)/.exec(message) ?? [];
+    if (code === "ERR_PARSE_ARGS_UNKNOWN_OPTION") throw unknownFlag(flags, dashes, name, args);
+    const [, flag] = known.get(name) ?? [];
+    if (flag?.value !== undefined) {
+      const dash = message.includes("ambiguous") ? `; one that begins with "-" follows "=": --${name}=-…` : "";
+      throw new UsageError(`--${name} needs a value: --${name} ${flag.value}${dash}`);
+    }
+    if (flag !== undefined) throw new UsageError(`--${name} takes no value`);
+    throw new UsageError(message.split("\n")[0]);
+  }
+}
+
+/** The error of a flag that is not there; -temp is read as a whole, where it stands so. */
+function unknownFlag(flags: Flags, dashes: string, name: string, args: readonly string[]): UsageError {
+  const whole = dashes === "-" ? args.find((arg) => arg.startsWith("-") && arg.slice(1).includes(name)) : undefined;
+  const found = whole === undefined ? name : whole.slice(1).split("=")[0];
+  const rows = Object.entries(flags);
+  const near = rows.find(([, { meant }]) => meant?.includes(found))?.[0] ??
+    (found.length > 1 ? nearest(found, rows.flatMap(([flag, { aliases = [] }]) => [flag, ...aliases])) : undefined);
+  const hint = near === undefined ? "" : `: did you mean --${near}?`;
+  return new UsageError(`Unknown flag ${dashes}${found}${hint} (--help lists all)`);
+}
+
+function readNumber(name: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
+  const value = text.trim() === "" ? NaN : Number(text);
+  const [low, high] = range;
+  if (value >= low && value <= high && (!whole || Number.isSafeInteger(value))) return value;
+  const kind = whole ? "a whole number" : "a number";
+  const limits = high >= Number.MAX_SAFE_INTEGER ? `of at least ${low}` : `from ${low} to ${high}`;
+  throw new UsageError(`--${name} is "${text}", expected ${kind} ${limits}`);
+}

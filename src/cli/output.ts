@@ -1,0 +1,81 @@
+/**
+ * The three streams: results go to stdout, everything else to stderr, and one line at the bottom of a terminal may change in place.
+ *
+ * @module
+ */
+
+const UTF8 = new TextEncoder();
+
+/** Whether {@link status} has a line on the screen. */
+let shown = false;
+
+/** Text of stdin as it comes. */
+async function* inputText(): AsyncGenerator<string, void, void> {
+  try {
+    yield* Deno.stdin.readable.pipeThrough(new TextDecoderStream());
+  } catch (cause) {
+    throw new Error(`stdin cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** All of stdin, but for the end of its last line. */
+export async function readInput(): Promise<string> {
+  return (await Array.fromAsync(inputText())).join("").replace(/\r?\n$/, "");
+}
+
+/** Lines of stdin; the last one may lack its end. */
+export async function* inputLines(): AsyncGenerator<string, void, void> {
+  let rest = "";
+  for await (const text of inputText()) {
+    const lines = (rest + text).split(/\r?\n/);
+    rest = lines.pop()!;
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
+
+/** Writes to stdout. Throws Deno.errors.BrokenPipe when nobody reads. */
+export function print(text: string): void {
+  status("");
+  try {
+    writeAll(Deno.stdout, text);
+  } catch (cause) {
+    if (cause instanceof Deno.errors.BrokenPipe) throw cause;
+    throw new Error(`stdout cannot be written: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** Writes a value to stdout as JSON on one line: what --json asks for. Throws as {@link print} does. */
+export function printJson(value: unknown): void {
+  print(`${JSON.stringify(value)}\n`);
+}
+
+/** Writes to stderr; a closed stderr is nobody's problem. */
+export function note(text: string): void {
+  status("");
+  writeError(text);
+}
+
+/** Shows a line on stderr in place of the one before, where that is a terminal; what is written next takes it off, as "" does. */
+export function status(line: string): void {
+  if (line !== "" && Deno.stderr.isTerminal()) {
+    writeError(`\r${line}\x1b[K`);
+    shown = true;
+  } else if (line === "" && shown) {
+    shown = false;
+    writeError("\r\x1b[K");
+  }
+}
+
+function writeError(text: string): void {
+  try {
+    writeAll(Deno.stderr, text);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+function writeAll(to: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  let bytes = UTF8.encode(text);
+  while (bytes.length > 0) bytes = bytes.subarray(to.writeSync(bytes));
+}

@@ -1,0 +1,97 @@
+/**
+ * What every program on the command line does alike: its help text, errors as one line, exit codes.
+ *
+ * Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C. Errors are lines on stderr, also with --json.
+ *
+ * @module
+ */
+
+import { environment } from "../../ffi/environment.ts";
+import { RuntimeError } from "../../ffi/error.ts";
+import { type Flag, type Flags, readCommandLine, UsageError, type Values } from "./flags.ts";
+import { note, print } from "./output.ts";
+
+/** A program as its help text describes it. */
+export interface Program<F extends Flags> {
+  /** What is typed to run it: "vkmx chat". */
+  readonly name: string;
+  /** What may stand behind the flags; without it nothing may. */
+  readonly operand?: string;
+  readonly about: string;
+  /** Its flags but for --help. */
+  readonly flags: F;
+  /** Flags and operands of calls that are worth trying; the first is the simplest. */
+  readonly examples?: readonly string[];
+}
+
+/** Does what a program is for; gives its exit code. */
+export type Main<F extends Flags> = (values: Values<F>, operands: readonly string[]) => Promise<number>;
+
+/** A program with what it does: the default export of a file in src/cli/commands. */
+export interface Command {
+  readonly program: Program<Flags>;
+  readonly main: Main<Flags>;
+}
+
+/** A {@link Command} whose flags are checked against what reads them. */
+export function command<F extends Flags>(program: Program<F>, main: Main<F>): Command {
+  return { program, main: main as Main<Flags> };
+}
+
+const HELP: { readonly help: Flag } = { help: { help: "show this text", short: "h" } };
+
+/** The --json of commands that have no more to say about it. */
+export const JSON_FLAG = { "json": { help: "print the result as JSON" } } as const satisfies Flags;
+
+/** The help text: how to call a program, what it does, its flags as an aligned list, examples. */
+export function describe({ name, operand, about, flags, examples = [] }: Program<Flags>): string {
+  const rows = Object.entries<Flag>({ ...flags, ...HELP }).map(([flag, { value, short, help }]) => {
+    const letter = short === undefined ? "" : `-${short}, `;
+    return [`${letter}--${flag}${value === undefined ? "" : ` ${value}`}`, help];
+  });
+  const width = Math.max(...rows.map(([left]) => left.length));
+  const list = rows.map(([left, help]) => `  ${left.padEnd(width)}  ${help}\n`).join("");
+  const calls = examples.map((line) => `  ${name} ${line}\n`).join("");
+  return `usage: ${name} [flags]${operand === undefined ? "" : ` ${operand}`}\n\n${about}\n\n${list}` +
+    (calls && `\nexamples:\n${calls}`);
+}
+
+/**
+ * Runs a program on flags and operands, those of the command line unless given, and ends the process with the exit code that it gives.
+ * --help is answered here. Errors print as one line; VKMX_DEBUG=1 adds the stack. A reader that closes stdout ends the program quietly.
+ */
+export async function runMain<F extends Flags>(
+  program: Program<F>,
+  main: Main<F>,
+  args: readonly string[] = Deno.args,
+): Promise<void> {
+  await orExit(async () => {
+    const { values, positionals } = readCommandLine<Flags>({ ...program.flags, ...HELP }, args);
+    if (values.help) {
+      print(describe(program));
+      return 0;
+    }
+    if (program.operand === undefined && positionals.length > 0) {
+      throw new UsageError(`Expected flags only, found "${positionals[0]}" (--help lists all)`);
+    }
+    return await main(values as Values<F>, positionals);
+  });
+}
+
+/** Does something and ends the process with the exit code that it gives, or the one of its error, which is printed. */
+export async function orExit(work: () => Promise<number>): Promise<void> {
+  try {
+    const code = await work();
+    if (code !== 0) Deno.exit(code);
+    // Ends by itself, when what still runs has ended: the probe of a faster form, which later programs then know.
+  } catch (error) {
+    if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
+    if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
+    const { message, stack } = error instanceof Error ? error : new Error(String(error));
+    const text = error instanceof RuntimeError ? error.detail : message; // which call it was is no matter of users
+    note(`error: ${text.replaceAll(/\s*\n\s*/g, " ")}\n`);
+    if (environment("VKMX_DEBUG") === "1") note(`${stack}\n`);
+    const usage = error instanceof UsageError || (error instanceof RuntimeError && error.code === "device");
+    Deno.exit(usage ? 2 : 1);
+  }
+}
