@@ -51,8 +51,8 @@ export class Editor {
 
   /** Does what a key says; gives what is left to others. */
   press(key: Key): Action | undefined {
-    if ("text" in key) this.#insert(typed(key.text));
-    else return KEYS[key.name]?.(this);
+    if ("name" in key) return KEYS[key.name]?.(this) ?? undefined;
+    this.#insert(typed(key.text));
   }
 
   /** Begins an empty text. */
@@ -197,8 +197,10 @@ function commonStart(one: string, other: string): string {
   return one.slice(0, count);
 }
 
+type Stroke = (editor: Editor) => Action | void;
+
 /** What keys do. */
-const KEYS: Readonly<Record<string, (editor: Editor) => Action | undefined | void>> = named([
+const KEYS: Readonly<Record<string, Stroke>> = named([
   [["return"], (e) => e.enter()],
   [["alt-return"], (e) => e.insertLine()],
   [["ctrl-c"], () => "interrupt"],
@@ -224,6 +226,6 @@ const KEYS: Readonly<Record<string, (editor: Editor) => Action | undefined | voi
   [["ctrl-t"], (e) => e.transpose()],
 ]);
 
-function named<T>(rows: readonly (readonly [names: readonly string[], value: T])[]): Record<string, T> {
-  return Object.fromEntries(rows.flatMap(([names, value]) => names.map((name) => [name, value])));
+function named(rows: readonly (readonly [names: readonly string[], stroke: Stroke])[]): Record<string, Stroke> {
+  return Object.fromEntries(rows.flatMap(([names, stroke]) => names.map((name) => [name, stroke])));
 }

@@ -29,6 +29,9 @@ const PASTE_END = "\x1b[201~";
 const SEQUENCE =
   // deno-lint-ignore no-control-regex
   /^\x1b(?:\x1b?\[\[?[0-?]*[ -/]*[@-~]|\x1b?O[0-9]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)|[^\x1b[O\]P^_X])/u;
+/** What may become a sequence that begins with two escapes. */
+// deno-lint-ignore no-control-regex
+const ESCAPED = /^\x1b\x1b(?:$|[[O])/;
 // deno-lint-ignore no-control-regex
 const TEXT = /^[^\0-\x1f\x7f-\x9f]+/;
 /** A sequence that does not end is none. */
@@ -38,13 +41,13 @@ const LONGEST_SEQUENCE = 4096;
 export class KeyDecoder {
   readonly #decoder = new TextDecoder();
   readonly #source = new EventEmitter();
-  #heard: { readonly text: string | undefined; readonly key: Keypress } | undefined;
+  #heard: Keypress[] = [];
   #rest = "";
   #paste: string | undefined;
 
   constructor() {
     emitKeypressEvents(this.#source as unknown as Parameters<typeof emitKeypressEvents>[0]);
-    this.#source.on("keypress", (text: string | undefined, key: Keypress) => this.#heard ??= { text, key });
+    this.#source.on("keypress", (_: unknown, key: Keypress) => this.#heard.push(key));
   }
 
   /** Whether a sequence has begun that more bytes must end: the Escape key, where none come. */
@@ -91,7 +94,7 @@ export class KeyDecoder {
     const [sequence] = SEQUENCE.exec(this.#rest) ?? [];
     if (sequence !== undefined) return this.#name(this.#take(sequence.length));
     if (this.#rest.length > LONGEST_SEQUENCE) this.flush();
-    else if (this.#rest.startsWith("\x1b\x1b") && !/^\x1b\x1b[[O]?$/.test(this.#rest)) this.#take(1); // Escape, and another key
+    else if (this.#rest.startsWith("\x1b\x1b") && !ESCAPED.test(this.#rest)) this.#take(1); // Escape, and another key
     else return undefined;
     return "nothing";
   }
@@ -104,9 +107,9 @@ export class KeyDecoder {
 
   /** The name of one key's bytes; "nothing" for those that no key has. */
   #name(bytes: string): Key | "nothing" {
-    this.#heard = undefined;
+    this.#heard = [];
     this.#source.emit("data", new TextEncoder().encode(bytes));
-    const { name, ctrl = false, meta = false, shift = false } = this.#heard?.key ?? {};
+    const { name, ctrl = false, meta = false, shift = false } = this.#heard[0] ?? {};
     if (name === undefined || name === "undefined" || name === "escape") return "nothing";
     const plain = name === "enter" ? "return" : name; // a line feed: what was typed before the terminal gave every key
     return { name: `${ctrl ? "ctrl-" : ""}${meta ? "alt-" : ""}${shift ? "shift-" : ""}${plain}` };

@@ -12,7 +12,7 @@ import { note, print } from "../output.ts";
 import { type Action, Editor, type EditorOptions } from "./editor.ts";
 import { type Input, interrupted } from "./input.ts";
 import { type Key, KeyDecoder } from "./keys.ts";
-import { type History } from "./history.ts";
+import type { History } from "./history.ts";
 import { layout, type Prompt, Screen, type Size } from "./screen.ts";
 import { width } from "./width.ts";
 
