@@ -21,6 +21,8 @@ export class AnswerView {
   #part: Piece["part"] | undefined;
   /** Whether something of the part is on the screen. */
   #begun = false;
+  /** White space at the end of thoughts so far, shown when more of them comes. */
+  #space = "";
 
   /** `hide` leaves thoughts out. */
   constructor(hide: boolean) {
@@ -43,7 +45,15 @@ export class AnswerView {
     if (shown === "") return;
     this.#begun = true;
     const safe = this.#terminal ? harmless(shown) : shown;
-    print(part === "reasoning" && this.#dims ? `${DIM}${safe}${PLAIN}` : safe);
+    if (part === "reasoning" && this.#dims) this.#dim(safe);
+    else print(safe);
+  }
+
+  #dim(text: string): void {
+    const whole = this.#space + text;
+    const visible = whole.trimEnd();
+    this.#space = whole.slice(visible.length);
+    if (visible !== "") print(`${DIM}${visible}${PLAIN}`);
   }
 
   /** Ends the answer and its line. */

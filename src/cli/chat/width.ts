@@ -4,6 +4,8 @@
  * @module
  */
 
+import { stripVTControlCharacters } from "node:util";
+
 const SEGMENTER = new Intl.Segmenter("en", { granularity: "grapheme" });
 
 /** East Asian wide and fullwidth characters. Emoji have a property of their own. */
@@ -45,9 +47,12 @@ export const TAB = "    ";
 // deno-lint-ignore no-control-regex
 const CONTROL = /[\0-\x08\x0b-\x1f\x7f-\x9f]/g;
 
-/** Text that was typed or pasted as a message may hold it: lines end with a line feed, and there are no control characters but tabs. */
+/**
+ * Text that was typed or pasted as a message may hold it: lines end with a line feed, and there are neither escape sequences nor
+ * control characters but tabs.
+ */
 export function typed(text: string): string {
-  return text.replaceAll(/\r\n?/g, "\n").replaceAll(CONTROL, "");
+  return stripVTControlCharacters(text.replaceAll(/\r\n?/g, "\n")).replaceAll(CONTROL, "");
 }
 
 /** Text as a terminal may show it: control characters stand there as pictures, so none is obeyed. Carriage returns go. */
