@@ -29,6 +29,9 @@ const PASTE_END = "\x1b[201~";
 const SEQUENCE =
   // deno-lint-ignore no-control-regex
   /^\x1b(?:\x1b?\[\[?[0-?]*[ -/]*[@-~]|\x1b?O[0-9]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)|[^\x1b[O\]P^_X])/u;
+/** What a terminal answers a question with, though nobody asks here. */
+// deno-lint-ignore no-control-regex
+const STRING = /^\x1b[\]P^_X]./;
 /** What may become a sequence that begins with two escapes. */
 // deno-lint-ignore no-control-regex
 const ESCAPED = /^\x1b\x1b(?:$|[[O])/;
@@ -107,6 +110,7 @@ export class KeyDecoder {
 
   /** The name of one key's bytes; "nothing" for those that no key has. */
   #name(bytes: string): Key | "nothing" {
+    if (STRING.test(bytes)) return "nothing";
     this.#heard = [];
     this.#source.emit("data", new TextEncoder().encode(bytes));
     const { name, ctrl = false, meta = false, shift = false } = this.#heard[0] ?? {};

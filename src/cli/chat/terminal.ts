@@ -14,7 +14,7 @@ import { type Input, interrupted } from "./input.ts";
 import { type Key, KeyDecoder } from "./keys.ts";
 import type { History } from "./history.ts";
 import { layout, type Prompt, Screen, type Size } from "./screen.ts";
-import { width } from "./width.ts";
+import { harmless, width } from "./width.ts";
 
 const PROMPT: Prompt = { first: "> ", others: "  " };
 /** Begins and ends a paste with an escape sequence each. */
@@ -51,6 +51,7 @@ export class Terminal implements Input {
   readonly #decoder = new KeyDecoder();
   readonly #listeners: (readonly [Deno.Signal, () => void])[] = [];
   readonly #restore = (): void => this.#setRaw(false);
+  readonly #keys = Deno.stdin.readable.getReader();
   /** Keys that wait for a line to be read. */
   #waiting: Key[] = [];
   #reading: Reading | undefined;
@@ -91,9 +92,9 @@ export class Terminal implements Input {
 
   async #pump(): Promise<void> {
     try {
-      for await (const bytes of Deno.stdin.readable) {
+      for (let part = await this.#keys.read(); !part.done; part = await this.#keys.read()) {
         clearTimeout(this.#escape);
-        this.#take(this.#decoder.push(bytes));
+        this.#take(this.#decoder.push(part.value));
         if (this.#decoder.waiting) this.#escape = setTimeout(() => this.#decoder.flush(), ESCAPE_MS);
       }
     } catch { /* the terminal is gone */ }
@@ -208,6 +209,7 @@ export class Terminal implements Input {
 
   [Symbol.dispose](): void {
     clearTimeout(this.#escape);
+    this.#keys.cancel().catch(() => {}); // nothing waits for it, and the program could not end with it open
     this.#restore();
     globalThis.removeEventListener("unload", this.#restore);
     for (const [signal, listener] of this.#listeners) Deno.removeSignalListener(signal, listener);
@@ -224,12 +226,13 @@ export function sizeNow(): Size {
   }
 }
 
-/** Words as columns, down the first one first. */
+/** Completions as columns, down the first one first; paths without their folders. */
 function columned(words: readonly string[], columns: number): string {
-  const cell = Math.max(...words.map(width)) + 2;
+  const shown = words.map((word) => harmless(word.trimEnd().replace(/^.*\/(?=.)/s, "")));
+  const cell = Math.max(...shown.map(width)) + 2;
   const across = Math.max(1, Math.floor(columns / cell));
-  const down = Math.ceil(words.length / across);
+  const down = Math.ceil(shown.length / across);
   const padded = (word: string): string => word + " ".repeat(cell - width(word));
-  const lines = Array.from({ length: down }, (_, row) => words.filter((_, i) => i % down === row).map(padded).join(""));
+  const lines = Array.from({ length: down }, (_, row) => shown.filter((_, i) => i % down === row).map(padded).join(""));
   return lines.map((line) => `${line.trimEnd()}\n`).join("");
 }
