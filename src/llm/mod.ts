@@ -15,6 +15,7 @@
  */
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
+export { EMBEDDED_MODEL } from "./embedded.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
