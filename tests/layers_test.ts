@@ -18,6 +18,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/llm": [
     "src/llm/chat_template.ts",
     "src/llm/tokenizer",
+    "src/llm/answer",
     "src/llm/jinja",
     "src/llm/error.ts",
     "src/llm/hub",
@@ -30,6 +31,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/llm/error.ts": [],
   "src/llm/chat_template.ts": ["src/llm/jinja", "src/llm/error.ts", "src/graph"],
+  "src/llm/answer": ["src/llm/tokenizer"],
   "src/llm/tokenizer": ["src/llm/chat_template.ts", "src/llm/error.ts", "src/graph"],
   "src/llm/jinja": ["src/llm/error.ts", "src/graph"],
   "src/llm/hub": [

@@ -26,6 +26,41 @@ export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
+export type {
+  AnyTensor,
+  Arithmetic,
+  Comparison,
+  Down,
+  Floating,
+  FloatName,
+  FloatOf,
+  HostArrayOf,
+  Indexed,
+  Item,
+  Larger,
+  ListName,
+  Lists,
+  NameOf,
+  Nested,
+  NestedValues,
+  NumberName,
+  Product,
+  ProductRank,
+  Promoted,
+  PromotedNames,
+  Quotient,
+  RankOf,
+  RankOfShape,
+  Reduced,
+  Same,
+  Shift,
+  ShiftOf,
+  SumOf,
+  Taken,
+  TypedName,
+  Up,
+  Weak,
+} from "./types.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";

@@ -148,12 +148,12 @@ export class Generation {
       this.#reading.clear();
       this.#firstTokenSeconds = (performance.now() - this.#asked) / 1000;
       // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
-      if (this.#continues && response.text !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
+      if (this.#continues && response.raw !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
     }
     this.#last = response;
-    this.#text += response.text;
+    this.#text += response.raw;
     if (!this.#eos.has(response.token)) this.#tokens.push(response.token);
-    if (!this.#values.json) print(response.text);
+    if (!this.#values.json) print(response.raw);
   }
 
   /** Runs the generation; --profile has it timed kernel by kernel. Then tells what came of it. Returns the exit code. */
