@@ -52,6 +52,8 @@ function said(path: string): string[] {
     .map(({ content }: { content: string }) => content);
 }
 
+const visible = (text: string): string => text.replaceAll("\x1b", "␛");
+
 /** The figures behind an answer. */
 const ANSWERED = "/s]";
 
@@ -124,6 +126,17 @@ Deno.test({
       "one!\ntwo",
       "/x",
     ]);
+    // The next run has the history of this one.
+    await using next = chat(["--quiet"]);
+    await next.until("> ");
+    next.type("\x1b[A\x1b[A");
+    await next.untilScreen("> /hlep");
+    next.type("\x10\x10\x10");
+    await next.untilScreen("> one!", "  two");
+    next.type("\x03");
+    await next.untilScreen("  two^C", ">");
+    next.type("\x04");
+    assertEquals(await next.exit(), 0);
   },
 });
 
@@ -134,22 +147,17 @@ Deno.test({
     const file = `${folder}/conversation.json`;
     await using pty = chat([], { columns: 100, rows: 40 });
     await pty.until("/help for commands");
-    // The history of the run before.
-    pty.type("\x1b[A\x1b[A\x1b[A\x1b[A\x1b[A");
-    await pty.untilScreen("> one!", "  two");
-    pty.type("\x03");
-    await pty.until("^C");
     // Thoughts are dimmed, and without their tags.
     pty.type("What is 17 + 25?\r");
     const shown = await pty.until(ANSWERED);
-    assertMatch(shown, /\x1b\[2mOkay[^<]*\x1b\[0m\r\n\r\nThe answer is 42\.\r\n\[27/); // deno-lint-ignore-line
+    assertMatch(visible(shown), /␛\[2mOkay[^<]*␛\[0m\r\n\r\nThe answer is 42\.\r\n\[18/);
     // What is typed during an answer waits for the next line.
     pty.type("/think hide\rHi what is your name\rWhat is 17 + 25?\r/sys");
     await pty.until("[thinking is on, thoughts are hidden]");
     const first = await pty.until(ANSWERED);
-    assert(!first.includes("17") && !first.includes("Okay"), first);
+    assert(!first.includes("What") && !first.includes("Okay"), first);
     const second = await pty.until(ANSWERED);
-    assertStringIncludes(second, "> What is 17 + 25?\r\n");
+    assertStringIncludes(second, "> What is 17 + 25?\r");
     await pty.untilScreen("> /sys");
     pty.type("tem Be kind.\r");
     await pty.until('[the system message is "Be kind."]');
@@ -189,7 +197,7 @@ Deno.test({
     await pty.until("Ctrl-D or /exit ends");
     pty.type("\x03");
     assertEquals(await pty.exit(), 130);
-    assertMatch(pty.output, /\x1b\[\?2004h[^]*\x1b\[\?2004l$/); // deno-lint-ignore-line
+    assertMatch(visible(pty.output), /␛\[\?2004h[^]*␛\[\?2004l$/);
     assertMatch(await pty.modes(), /(^| )isig icanon .* echo /m);
     assertEquals(said(file), ["What is 17 + 25?", "Hi what is your name", "What is 17 + 25?"]);
     assertEquals(Deno.readTextFileSync(`${file}3`), Deno.readTextFileSync(file));
@@ -248,7 +256,7 @@ Deno.test({
       await pty.until("> ");
       pty.type("\x04");
       assertEquals(await pty.exit(), 0);
-      assert(!/\x1b\[(?!0G|2K|J)/.test(pty.output), JSON.stringify(pty.output)); // deno-lint-ignore-line
+      assert(!visible(pty.output).replaceAll("␛[0G␛[2K␛[J", "").includes("␛"), pty.output); // but for Deno's own
     };
     await Promise.all([ended(), killed()]);
     await Promise.all([loading(), dumb()]);

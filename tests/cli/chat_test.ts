@@ -14,7 +14,6 @@ import { History } from "../../src/cli/chat/history.ts";
 import { KeyDecoder } from "../../src/cli/chat/keys.ts";
 import { layout } from "../../src/cli/chat/screen.ts";
 import { exchange, type LoadedModel } from "../../src/cli/chat/session.ts";
-import { ThoughtSplitter } from "../../src/cli/chat/thoughts.ts";
 import { graphemes, harmless, typed, width } from "../../src/cli/chat/width.ts";
 
 /** Names of keys, and texts in brackets, of bytes that come in pieces of some length. */
@@ -167,40 +166,20 @@ Deno.test("a line is a message, a command or nothing", () => {
   ]);
 });
 
-Deno.test("thoughts part from the text, however the answer is cut", () => {
-  const split = (text: string, open = false, piece = 1000): string => {
-    const splitter = new ThoughtSplitter(open);
-    const pieces = [];
-    for (let at = 0; at < text.length; at += piece) pieces.push(...splitter.push(text.slice(at, at + piece)));
-    const all = [...pieces, ...splitter.finish()];
-    const of = (part: string) => all.filter((one) => one.part === part).map((one) => one.text).join("");
-    return `${of("reasoning")}|${of("text")}`;
-  };
-  for (const piece of [1000, 1, 3]) {
-    assertEquals(split("<think>\na < b</think>\n\nYes", false, piece), "\na < b|\n\nYes");
-    assertEquals(split(" \n<think>a", false, piece), "a|");
-    assertEquals(split("a</think>b<think>c</think>", true, piece), "a|b<think>c</think>");
-    assertEquals(split("no <think>tags</think>", false, piece), "|no <think>tags</think>");
-    assertEquals(split("<thin", false, piece), "|<thin");
-    assertEquals(split("<think>a</thi", false, piece), "a</thi|");
-    assertEquals(split("<", false, piece), "|<");
-  }
-});
-
 Deno.test("a conversation is kept whole, and a file that is none is refused", () => {
   const folder = Deno.makeTempDirSync();
   const path = `${folder}/c.json`;
   const saved = {
     model: "m",
     system: undefined,
-    options: { temp: 0.5, maxTokens: Infinity, seed: undefined, enableThinking: false },
+    options: { temp: 0.5, stop: ["a"], seed: undefined, enableThinking: false },
     messages: [
       { role: "user", content: 'a\n"b"' },
       { role: "assistant", content: "你好", reasoning_content: "hm" },
     ] satisfies lm.ChatMessage[],
   };
   save(path, saved);
-  assertEquals(load(path), { ...saved, options: { temp: 0.5, enableThinking: false } });
+  assertEquals(load(path), { ...saved, options: { temp: 0.5, stop: ["a"], enableThinking: false } });
   assertEquals(Array.from(Deno.readDirSync(folder), (entry) => entry.name), ["c.json"]);
   const good = JSON.parse(Deno.readTextFileSync(path));
   const cases: readonly (readonly [unknown, string])[] = [
@@ -211,6 +190,7 @@ Deno.test("a conversation is kept whole, and a file that is none is refused", ()
     [{ ...good, system: {} }, "has the system message {}, expected a text"],
     [{ ...good, options: { tmep: 1 } }, 'has the option "tmep": known are'],
     [{ ...good, options: { temp: "hot\x1b" } }, 'has temp "hot\\u001b", expected a number'],
+    [{ ...good, options: { stop: "x" } }, 'has stop "x", expected a list of texts'],
     [{ ...good, messages: {} }, "has the messages {}, expected a list"],
     [{ ...good, messages: [{ role: "system", content: "x" }] }, "has a messages[0] that is of no user or assistant"],
     [{ ...good, messages: [{ role: "user" }] }, "has a messages[0] without a text"],

@@ -10,7 +10,6 @@ import { note, printJson } from "../output.ts";
 import type { ChatSettings } from "./conversation.ts";
 import type { Input } from "./input.ts";
 import { type LoadedModel, loadModel } from "./session.ts";
-import { type Piece, ThoughtSplitter } from "./thoughts.ts";
 import { AnswerView } from "./view.ts";
 
 /** How a conversation begins. */
@@ -91,21 +90,11 @@ export class Chat {
   async #answer(): Promise<mx.lm.ChatMessage | undefined> {
     const { model, tokenizer, cache } = this.loaded;
     const { signal } = this.input;
-    const prompt = this.prompt;
-    const { enableThinking } = this.settings;
-    const opened = tokenizer.applyChatTemplate(prompt, { enableThinking }).trimEnd().endsWith("<think>");
-    const splitter = new ThoughtSplitter(opened);
     const view = this.#options.json ? undefined : new AnswerView(this.hideThoughts);
-    const parts = { reasoning: "", text: "" };
-    const take = (pieces: readonly Piece[]): void => {
-      for (const piece of pieces) {
-        parts[piece.part] += piece.text;
-        view?.show(piece);
-      }
-    };
+    let [content, reasoning] = ["", ""];
     const reading = new Progress("Reading", { unit: TOKENS, delay: PROMPT_MS });
     let last: mx.lm.GenerationResponse | undefined;
-    const responses = mx.lm.streamGenerate(model, tokenizer, prompt, {
+    const responses = mx.lm.streamGenerate(model, tokenizer, this.prompt, {
       ...this.settings,
       cache,
       cachePrompt: true,
@@ -113,7 +102,11 @@ export class Chat {
       onPrompt: (done, total) => reading.update(done, total),
     });
     try {
-      for await (last of responses) take(splitter.push(last.text));
+      for await (last of responses) {
+        content += last.text;
+        reasoning += last.reasoning;
+        view?.show(last);
+      }
     } catch (error) {
       if (!signal.aborted || last !== undefined) throw error;
     } finally {
@@ -124,17 +117,14 @@ export class Chat {
       note("[stopped before the answer began: the message was taken back]\n");
       return undefined;
     }
-    take(splitter.finish());
     view?.end();
-    this.#note(last, parts);
-    // Without the lines that a template puts between thoughts and text, as templates do themselves.
-    const content = parts.reasoning === "" ? parts.text : parts.text.trimStart();
-    const reasoning = parts.reasoning.trim();
-    return { role: "assistant", content, ...(reasoning !== "" && { reasoning_content: reasoning }) };
+    const answer = { role: "assistant", content, ...(reasoning !== "" && { reasoning_content: reasoning }) } as const;
+    this.#note(last, answer);
+    return answer;
   }
 
   /** Counts an answer and tells its figures, and why it ended where the model had not ended it. */
-  #note(last: mx.lm.GenerationResponse, { reasoning, text }: Record<Piece["part"], string>): void {
+  #note(last: mx.lm.GenerationResponse, { content, reasoning_content: reasoning }: mx.lm.ChatMessage): void {
     const { promptTokens, cachedTokens, generationTokens, generationTps, finishReason } = last;
     const read = promptTokens - cachedTokens;
     this.last = last;
@@ -144,8 +134,8 @@ export class Chat {
     this.totals.generated += generationTokens;
     if (this.#options.json) {
       printJson({
-        text: reasoning === "" ? text : text.trimStart(),
-        reasoning: reasoning.trim() || null,
+        text: content,
+        reasoning: reasoning ?? null,
         prompt_tokens: promptTokens,
         cached_tokens: cachedTokens,
         generation_tokens: generationTokens,

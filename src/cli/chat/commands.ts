@@ -75,7 +75,7 @@ export const COMMANDS: Readonly<Record<string, ChatCommand>> = Object.fromEntrie
 /** Runs a command. Throws an Error whose message is for the user; "exit" asks for the end. */
 export async function runCommand(chat: Chat, name: string, argument: string): Promise<"exit" | void> {
   if (!Object.hasOwn(COMMANDS, name)) {
-    const near = nearest(name, Object.keys(COMMANDS));
+    const near = name.length > 1 ? nearest(name, Object.keys(COMMANDS)) : undefined;
     const hint = near === undefined ? "" : `: did you mean /${near}?`;
     throw new CommandError(
       `Unknown command ${shownPath(`/${name}`)}${hint} (/help lists all, "//" begins a message with "/")`,

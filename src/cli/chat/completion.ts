@@ -4,6 +4,7 @@
  * @module
  */
 
+import { environment } from "../../../ffi/environment.ts";
 import { dirname } from "node:path";
 import type { Completion } from "./editor.ts";
 
@@ -60,6 +61,6 @@ function isFolder(path: string): boolean {
 
 /** A path with the home folder in place of "~". */
 export function expanded(path: string): string {
-  const home = path === "~" || path.startsWith("~/") ? Deno.env.get("HOME") : undefined;
+  const home = path === "~" || path.startsWith("~/") ? environment("HOME") : undefined;
   return home === undefined ? path : home + path.slice(1);
 }

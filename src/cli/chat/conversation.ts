@@ -36,26 +36,38 @@ const FORMAT = "vkmx chat";
 const VERSION = 1;
 const MOST_BYTES = 64 * 2 ** 20;
 
-/** What options may hold. */
-const OPTIONS: Readonly<Record<keyof ChatSettings, "number" | "string" | "boolean">> = {
-  maxTokens: "number",
-  temp: "number",
-  topP: "number",
-  topK: "number",
-  minP: "number",
-  repetitionPenalty: "number",
-  presencePenalty: "number",
-  frequencyPenalty: "number",
-  stop: "string",
-  seed: "number",
-  enableThinking: "boolean",
+interface Kind {
+  readonly called: string;
+  readonly fits: (value: unknown) => boolean;
+}
+
+const NUMBER: Kind = { called: "a number", fits: (value) => typeof value === "number" };
+const SWITCH: Kind = { called: "true or false", fits: (value) => typeof value === "boolean" };
+const TEXTS: Kind = {
+  called: "a list of texts",
+  fits: (value) => Array.isArray(value) && value.every((text) => typeof text === "string"),
+};
+
+/** What options may hold. Whether a number is one that generation takes is found out there. */
+const OPTIONS: Readonly<Record<keyof ChatSettings, Kind>> = {
+  maxTokens: NUMBER,
+  temp: NUMBER,
+  topP: NUMBER,
+  topK: NUMBER,
+  minP: NUMBER,
+  repetitionPenalty: NUMBER,
+  presencePenalty: NUMBER,
+  frequencyPenalty: NUMBER,
+  stop: TEXTS,
+  seed: NUMBER,
+  enableThinking: SWITCH,
 };
 /** Who speaks in a file's messages; the system message stands by itself. */
 const ROLES: readonly unknown[] = ["user", "assistant"];
 
 /** Writes a conversation, whole or not at all. Throws an Error that names the file. */
 export function save(path: string, saved: Saved): void {
-  const options = Object.entries(saved.options).filter(([, value]) => value !== undefined && value !== Infinity);
+  const options = Object.entries(saved.options).filter(([name, value]) => isOption(name) && value !== undefined);
   const { model, system = null, messages } = saved;
   const value = { format: FORMAT, version: VERSION, model, system, options: Object.fromEntries(options), messages };
   try {
@@ -86,10 +98,8 @@ export function load(path: string): Saved {
   }
   if (!isRecord(options)) return fail(`has the options ${quoted(options)}, expected an object`);
   for (const [name, option] of Object.entries(options)) {
-    const expected = Object.hasOwn(OPTIONS, name) ? OPTIONS[name as keyof ChatSettings] : undefined;
-    if (expected === undefined) fail(`has the option ${quoted(name)}: known are ${Object.keys(OPTIONS).join(", ")}`);
-    const found = typeof option;
-    if (found !== expected) fail(`has ${name} ${quoted(option)}, expected a ${expected}`);
+    if (!isOption(name)) fail(`has the option ${quoted(name)}: known are ${Object.keys(OPTIONS).join(", ")}`);
+    else if (!OPTIONS[name].fits(option)) fail(`has ${name} ${quoted(option)}, expected ${OPTIONS[name].called}`);
   }
   if (!Array.isArray(messages)) return fail(`has the messages ${quoted(messages)}, expected a list`);
   const read = messages.map((message: unknown, i): lm.ChatMessage => {
@@ -108,6 +118,10 @@ export function load(path: string): Saved {
     };
   });
   return { model, system: system ?? undefined, options: options as ChatSettings, messages: read };
+}
+
+function isOption(name: string): name is keyof ChatSettings {
+  return Object.hasOwn(OPTIONS, name);
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -5,7 +5,7 @@
  */
 
 import * as mx from "../../../mod.ts";
-import { EMBEDDED_MODEL, loadOptions } from "../loading.ts";
+import { loadOptions } from "../loading.ts";
 import { note } from "../output.ts";
 import { expanded } from "./completion.ts";
 
@@ -25,7 +25,7 @@ export interface LoadedModel extends mx.lm.Loaded {
 export async function loadModel(name: string, device: string | undefined, signal: AbortSignal): Promise<LoadedModel> {
   let bytes = 0;
   const { onProgress, ...options } = loadOptions(device, signal);
-  const loaded = await mx.lm.load(name === EMBEDDED ? EMBEDDED_MODEL : expanded(name), {
+  const loaded = await mx.lm.load(name === EMBEDDED ? mx.lm.EMBEDDED_MODEL : expanded(name), {
     ...options,
     onProgress: (done, total) => {
       bytes = total;

@@ -7,6 +7,7 @@
  * @module
  */
 
+import { environment } from "../../../ffi/environment.ts";
 import { kill } from "node:process";
 import { note, print } from "../output.ts";
 import { type Action, Editor, type EditorOptions } from "./editor.ts";
@@ -31,7 +32,7 @@ const ENDING = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 /** Whether the terminal has what the editor needs. */
 export function isTerminal(): boolean {
   return Deno.stdin.isTerminal() && (Deno.stderr.isTerminal() || Deno.stdout.isTerminal()) &&
-    Deno.env.get("TERM") !== "dumb";
+    environment("TERM") !== "dumb";
 }
 
 /** A line that is being typed. */

@@ -6,65 +6,48 @@
  * @module
  */
 
+import { environment } from "../../../ffi/environment.ts";
+import type { lm } from "../../../mod.ts";
 import { print, status } from "../output.ts";
-import type { Piece } from "./thoughts.ts";
 import { harmless } from "./width.ts";
 
 const DIM = "\x1b[2m";
 const PLAIN = "\x1b[0m";
 
-/** Shows the pieces of one answer. */
+/** Shows one answer. */
 export class AnswerView {
   readonly #hide: boolean;
   readonly #terminal = Deno.stdout.isTerminal();
-  readonly #dims = this.#terminal && !Deno.env.get("NO_COLOR") && Deno.env.get("TERM") !== "dumb";
-  #part: Piece["part"] | undefined;
-  /** Whether something of the part is on the screen. */
-  #begun = false;
-  /** White space at the end of thoughts so far, shown when more of them comes. */
-  #space = "";
+  readonly #dims = this.#terminal && !environment("NO_COLOR") && environment("TERM") !== "dumb";
+  /** What was shown last. */
+  #part: "none" | "reasoning" | "text" = "none";
 
   /** `hide` leaves thoughts out. */
   constructor(hide: boolean) {
     this.#hide = hide;
   }
 
-  /** Shows a piece. */
-  show({ part, text }: Piece): void {
-    const before = this.#part;
-    if (part !== before) {
-      if (before === "reasoning") this.#endThoughts();
-      this.#part = part;
-      this.#begun = before === undefined && part === "text";
-      if (part === "reasoning" && this.#hide) status("[thinking…]");
-      else if (part === "reasoning" && !this.#dims) print("<think>");
+  /** Shows what came with a token. */
+  show({ reasoning, text, raw }: Pick<lm.GenerationResponse, "reasoning" | "text" | "raw">): void {
+    if (!this.#hide && !this.#dims) return this.#print(raw);
+    if (reasoning !== "") {
+      if (this.#hide && this.#part === "none") status("[thinking…]");
+      this.#part = "reasoning";
+      if (!this.#hide) print(`${DIM}${harmless(reasoning)}${PLAIN}`);
     }
-    if (part === "reasoning" && this.#hide) return;
-    // Blank lines around thoughts are the template's; without the tags they have nothing to part.
-    const shown = !this.#begun && (this.#dims || this.#hide) ? text.trimStart() : text;
-    if (shown === "") return;
-    this.#begun = true;
-    const safe = this.#terminal ? harmless(shown) : shown;
-    if (part === "reasoning" && this.#dims) this.#dim(safe);
-    else print(safe);
-  }
-
-  #dim(text: string): void {
-    const whole = this.#space + text;
-    const visible = whole.trimEnd();
-    this.#space = whole.slice(visible.length);
-    if (visible !== "") print(`${DIM}${visible}${PLAIN}`);
+    if (text !== "") {
+      if (this.#part === "reasoning" && !this.#hide) print("\n\n");
+      this.#part = "text";
+      this.#print(text);
+    }
   }
 
   /** Ends the answer and its line. */
   end(): void {
-    if (this.#part === "reasoning") this.#endThoughts();
     print("\n");
   }
 
-  #endThoughts(): void {
-    if (this.#hide) status("");
-    else if (!this.#dims) print("</think>");
-    else if (this.#begun) print("\n\n");
+  #print(text: string): void {
+    if (text !== "") print(this.#terminal ? harmless(text) : text);
   }
 }

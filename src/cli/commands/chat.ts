@@ -24,10 +24,6 @@ import { type Command, command } from "../program.ts";
 
 const FLAGS = {
   ...MODEL_FLAGS,
-  "max-tokens": {
-    ...MODEL_FLAGS["max-tokens"],
-    help: "most tokens of an answer (default: up to the end of the context)",
-  },
   "system": { ...MODEL_FLAGS.system, help: "system message" },
   "no-think": { help: "switch thinking off" },
   "quiet": { help: "no banner, and no figures behind answers" },
@@ -53,7 +49,7 @@ const chat: Command = command(PROGRAM, async (values) => {
   const conversation = new Chat(input, loaded, {
     device,
     system: values.system,
-    settingsFor: (wishes) => ({ ...generateOptions(values, wishes), maxTokens: values["max-tokens"] ?? Infinity }),
+    settingsFor: (wishes) => generateOptions(values, wishes),
     json,
     stats: !quiet,
   });
