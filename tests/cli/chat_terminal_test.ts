@@ -84,7 +84,7 @@ Deno.test({
     pty.type("abcdefghijklmnopqrstuvwxyz");
     await pty.untilScreen("> abcdefghijklmnopqr", "stuvwxyz");
     pty.resize(60, 12);
-    pty.type("\x15/think");
+    pty.type("\x15\x1a/think"); // Ctrl-Z: without a shell the program goes on at once
     await pty.untilScreen("> /think");
     pty.type("\r");
     await pty.until("[thinking is off, thoughts are shown]");
@@ -181,7 +181,7 @@ Deno.test({
     await pty.until("[thinking…]");
     await pty.until("Tiny Qwen");
     pty.type("typed ahead\x03");
-    await pty.until("[stopped]");
+    await pty.until("[the answer was stopped by Ctrl-C]");
     await pty.until(ANSWERED);
     await pty.untilScreen(">"); // Ctrl-C takes what was typed ahead
     pty.type(`/save ${file}2\r`);
@@ -232,9 +232,10 @@ Deno.test({
     };
     const loading = async (): Promise<void> => {
       const asked = Promise.withResolvers<void>();
+      const ended = Promise.withResolvers<Response>();
       const silent = Deno.serve({ port: 0, onListen() {} }, () => {
         asked.resolve();
-        return new Promise<Response>(() => {});
+        return ended.promise;
       });
       const env = {
         HF_ENDPOINT: `http://localhost:${silent.addr.port}`,
@@ -246,6 +247,7 @@ Deno.test({
       pty.type("\x03");
       assertEquals(await pty.exit(), 130);
       await restored(pty);
+      ended.resolve(new Response(null, { status: 500 }));
       await silent.shutdown();
     };
     const dumb = async (): Promise<void> => {

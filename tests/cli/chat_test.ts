@@ -3,7 +3,7 @@
  */
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import type { lm } from "../../mod.ts";
+import * as mx from "../../mod.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { COMMANDS } from "../../src/cli/chat/commands.ts";
 import { complete } from "../../src/cli/chat/completion.ts";
@@ -13,7 +13,7 @@ import { isOpen, readEntry } from "../../src/cli/chat/entry.ts";
 import { History } from "../../src/cli/chat/history.ts";
 import { KeyDecoder } from "../../src/cli/chat/keys.ts";
 import { layout } from "../../src/cli/chat/screen.ts";
-import { exchange, type LoadedModel } from "../../src/cli/chat/session.ts";
+import { exchange, freeModel, type LoadedModel, loadModel } from "../../src/cli/chat/session.ts";
 import { graphemes, harmless, typed, width } from "../../src/cli/chat/width.ts";
 
 /** Names of keys, and texts in brackets, of bytes that come in pieces of some length. */
@@ -176,7 +176,7 @@ Deno.test("a conversation is kept whole, and a file that is none is refused", ()
     messages: [
       { role: "user", content: 'a\n"b"' },
       { role: "assistant", content: "你好", reasoning_content: "hm" },
-    ] satisfies lm.ChatMessage[],
+    ] satisfies mx.lm.ChatMessage[],
   };
   save(path, saved);
   assertEquals(load(path), { ...saved, options: { temp: 0.5, stop: ["a"], enableThinking: false } });
@@ -232,6 +232,28 @@ Deno.test("Tab completes files and folders", () => {
   assertEquals(of(`/model ${folder}/`), ["/models/"]);
   assertEquals([of("/load /nowhere/x"), of("hello"), of("//he"), of("/clear x")], [[], [], [], []]);
   Deno.removeSync(folder, { recursive: true });
+});
+
+Deno.test("a model that was exchanged leaves nothing on the device", async () => {
+  const { signal } = new AbortController();
+  const open = (name: string) => loadModel(name, "wasm", signal);
+  let current = await open("tiny-qwen3");
+  const say = async () => {
+    const { model, tokenizer, cache } = current;
+    const messages = [{ role: "user", content: "Hi" }] as const;
+    return await mx.lm.generate(model, tokenizer, messages, { maxTokens: 2, cache, cachePrompt: true });
+  };
+  await say();
+  freeModel(current);
+  const before = mx.getActiveMemory();
+  current = await open("tiny-qwen3");
+  await say();
+  const one = mx.getActiveMemory();
+  await exchange(current, open, "tiny-qwen3", (loaded) => current = loaded);
+  await say();
+  assertEquals(mx.getActiveMemory(), one);
+  freeModel(current);
+  assertEquals(mx.getActiveMemory(), before);
 });
 
 Deno.test("another model takes the place of the one before, which stays where that fails", async () => {

@@ -22,7 +22,7 @@ const O_NONBLOCK = 0o4000;
 const TIOCSWINSZ = 0x5414n;
 /** Milliseconds between two looks at what the program wrote, and before a wait has failed. */
 const LOOK_MS = 5;
-const WAIT_MS = 20_000;
+const WAIT_MS = 60_000;
 
 /** How a program is started. */
 export interface PtyOptions {

@@ -5,6 +5,7 @@
  */
 
 import * as mx from "../../../mod.ts";
+import { tellEnd } from "../model_flags.ts";
 import { Progress, TOKENS } from "../progress.ts";
 import { note, printJson } from "../output.ts";
 import type { ChatSettings } from "./conversation.ts";
@@ -144,17 +145,12 @@ export class Chat {
         finish_reason: finishReason,
       });
     }
-    if (finishReason === "length") note(`[${this.#limit(generationTokens)}]\n`);
-    if (finishReason === "abort") note("[stopped]\n");
+    if (finishReason === "length" && generationTokens < (this.settings.maxTokens ?? Infinity)) {
+      note(`[the context of ${this.contextSize} tokens is full: /clear begins a new conversation]\n`);
+    } else tellEnd(last, this.settings);
     if (this.stats) {
       note(`[${read} of ${promptTokens} tokens read, ${generationTokens} at ${generationTps.toFixed(1)}/s]\n`);
     }
-  }
-
-  #limit(generated: number): string {
-    return generated >= (this.settings.maxTokens ?? Infinity)
-      ? `the answer was cut off at the limit of ${generated} tokens: --max-tokens sets it`
-      : `the context of ${this.contextSize} tokens is full: /clear begins a new conversation`;
   }
 
   /** Tokens that the model can have before it. */

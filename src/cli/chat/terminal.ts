@@ -177,12 +177,12 @@ export class Terminal implements Input {
     this.#screen.leave(this.#layoutOf(this.#reading!.editor.text), sizeNow());
     this.#setRaw(false);
     kill(0, "SIGTSTP"); // the whole group, as a terminal that is not raw does
+    setTimeout(() => this.#resume()); // also where no shell is there to stop for
   }
 
   #resume(): void {
     this.#raw = false; // whoever was in front meanwhile may have changed it
     this.#setRaw(true);
-    this.#screen.forget();
     this.#draw();
   }
 
