@@ -15,7 +15,7 @@ import { astype, axisOf, broadcastNode, diagonal, flatten, reshape, reshapeNode,
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, Product, Promoted } from "./types.ts";
+import type { AnyTensor, FloatName, Product, Promoted, RankOf, Same } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
   checkDtype(dtype);
@@ -249,7 +249,11 @@ function packed(
  * y.shape; // [1, 128]
  * ```
  */
-export function quantize(w: TensorLike, groupSize: number = 64, bits: number = 4): [Tensor, Tensor, Tensor] {
+export function quantize<W extends TensorLike>(
+  w: W,
+  groupSize: number = 64,
+  bits: number = 4,
+): [Tensor<"uint32", RankOf<W>>, Same<W>, Same<W>] {
   const node = toNode("quantize", w);
   const q = quantization("quantize", groupSize, bits);
   needFloat("quantize", node.dtype);
@@ -281,14 +285,14 @@ export interface DequantizeOptions {
 const DEQUANTIZE_OPTIONS = { dtype: true } as const satisfies Record<keyof DequantizeOptions, true>;
 
 /** The matrix that codes, scales and biases stand for: scale * code + bias. */
-export function dequantize(
-  w: TensorLike,
+export function dequantize<W extends TensorLike>(
+  w: W,
   scales: TensorLike,
   biases: TensorLike,
   groupSize: number = 64,
   bits: number = 4,
   options: DequantizeOptions = {},
-): Tensor {
+): Tensor<FloatName, RankOf<W>> {
   checkOptions("dequantize", options, DEQUANTIZE_OPTIONS);
   const q = quantization("dequantize", groupSize, bits);
   const { inputs, cols } = packed("dequantize", w, scales, biases, q);
@@ -301,15 +305,15 @@ export function dequantize(
  * Product with a quantized matrix: x @ w.T, or x @ w when `transpose` is false. The dtype is that in which x, scales and
  * biases meet. Leading axes of x are rows; with more than two axes in w, leading axes broadcast.
  */
-export function quantizedMatmul(
-  x: TensorLike,
+export function quantizedMatmul<X extends TensorLike>(
+  x: X,
   w: TensorLike,
   scales: TensorLike,
   biases: TensorLike,
   transpose: boolean = true,
   groupSize: number = 64,
   bits: number = 4,
-): Tensor {
+): Tensor<FloatName, RankOf<X>> {
   const q = quantization("quantizedMatmul", groupSize, bits);
   const left = toNode("quantizedMatmul", x);
   needFloat("quantizedMatmul", left.dtype);

@@ -149,7 +149,7 @@ export function normal<const S extends number | Shape = readonly [], N extends D
   needFloat("normal", dtype);
   return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
-    const samples = erfinv(uniform(-BELOW_ONE.float32, 1, shape, float32, key));
+    const samples = erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, key));
     const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, float32), Math.SQRT2);
     const scaled = op.multiply(samples, spread);
     return astype(loc === null ? scaled : op.add(scaled, array(loc, float32)), dtype);
@@ -173,7 +173,10 @@ export function truncatedNormal<N extends DtypeName = "float32">(
     const [lo, hi] = [array(lower, dtype), array(upper, dtype)];
     const to = shape ?? broadcastShapes(lo.shape, hi.shape) ?? [];
     const edge = (bound: Tensor): Tensor => erf(op.divide(bound, Math.SQRT2));
-    const samples = op.multiply(erfinv(uniform(edge(lo), edge(hi), to, dtype, key)), Math.SQRT2);
+    const samples = op.multiply(
+      erfinv(uniformBetween("truncatedNormal", edge(lo), edge(hi), to, dtype, key)),
+      Math.SQRT2,
+    );
     return op.maximum(op.minimum(hi, samples), lo);
   });
 }
@@ -189,7 +192,9 @@ export function bernoulli(
     throw new DtypeError(`bernoulli() expected float probabilities: found ${node.dtype.name}`);
   }
   const to = shape === null ? node.shape : toShape("bernoulli", shape);
-  return scoped((): AnyTensor => broadcastTo(op.less(uniform(0, 1, to, float32, key), wrap(node)), to));
+  return scoped((): AnyTensor =>
+    broadcastTo(op.less(uniformBetween("bernoulli", 0, 1, to, float32, key), wrap(node)), to)
+  );
 }
 
 /**
@@ -227,7 +232,7 @@ export function gumbel<const S extends number | Shape = readonly [], N extends D
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
   needFloat("gumbel", dtype);
-  return scoped((): AnyTensor => negative(log(negative(log(uniform(0, 1, shape, dtype, key))))));
+  return scoped((): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, dtype, key))))));
 }
 
 /** Numbers of the Laplace distribution of mean `loc` and width `scale`. */
@@ -241,7 +246,7 @@ export function laplace<const S extends number | Shape = readonly [], N extends 
   needFloat("laplace", dtype);
   return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the logarithm is infinite.
-    const u = uniform(-BELOW_ONE.float32, 1, shape, float32, key);
+    const u = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
     const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), dtype);
     const scaled = scale === 1 ? samples : op.multiply(samples, scale);
     return loc === 0 ? scaled : op.add(scaled, loc);
@@ -312,6 +317,6 @@ export function categorical(logits: TensorLike, axis: number = -1, options: Cate
 /** Draws from one row: the last index whose probability mass before it is not above a uniform number. */
 function inverseCdf(row: Tensor, shape: Shape, key: TensorLike | undefined): Tensor {
   const before = cumsum(softmax(astype(row, float32), -1), -1, { inclusive: false });
-  const u = uniform(0, 1, shape, float32, key);
+  const u = uniformBetween("categorical", 0, 1, shape, float32, key);
   return astype(op.subtract(sum(astype(op.lessEqual(before, expandDims(u, -1)), int32), -1), 1), uint32);
 }

@@ -82,6 +82,8 @@ export class Generation {
   #options: mx.lm.GenerateOptions = {};
   #continues = false;
   #text = "";
+  #reasoning = "";
+  #answer = "";
   #tokens: number[] = [];
   #last: mx.lm.GenerationResponse | undefined;
   #eos: ReadonlySet<number> = new Set();
@@ -138,8 +140,9 @@ export class Generation {
     const messages: mx.lm.ChatMessage[] = [{ role: "user", content: this.#prompt }];
     if (system !== undefined) messages.unshift({ role: "system", content: system });
     const ids = tokenizer.encodeChat(messages, { enableThinking: !noThink });
-    if (prefill !== undefined) ids.push(...tokenizer.encode(prefill, { addSpecialTokens: false }));
-    yield this.#ask(ids, ids.length);
+    if (prefill === undefined) return yield this.#ask(messages, ids.length);
+    const begun = [...ids, ...tokenizer.encode(prefill, { addSpecialTokens: false })];
+    yield this.#ask(begun, begun.length);
   }
 
   /** Takes the next piece of the answer. */
@@ -152,6 +155,8 @@ export class Generation {
     }
     this.#last = response;
     this.#text += response.raw;
+    this.#answer += response.text;
+    this.#reasoning += response.reasoning;
     if (!this.#eos.has(response.token)) this.#tokens.push(response.token);
     if (!this.#values.json) print(response.raw);
   }
@@ -174,7 +179,7 @@ export class Generation {
     this.#asked = performance.now();
     this.#reading.update(0, length);
     this.#continues = typeof prompt === "string";
-    this.#text = "";
+    this.#text = this.#reasoning = this.#answer = "";
     this.#tokens = [];
     this.#last = undefined;
     return prompt;
@@ -183,6 +188,8 @@ export class Generation {
   #result(last: mx.lm.GenerationResponse, device: string): Record<string, unknown> {
     return {
       text: this.#text,
+      reasoning: this.#reasoning,
+      answer: this.#answer,
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
       finish_reason: last.finishReason,

@@ -51,6 +51,15 @@ export function describeSeconds(seconds: number): string {
   return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** Columns of the terminal; 80 where it does not say. */
+function terminalColumns(): number {
+  try {
+    return Deno.consoleSize().columns || 80;
+  } catch {
+    return 80;
+  }
+}
+
 /** What is known of the speed. */
 interface Speed {
   readonly rate: number;
@@ -110,7 +119,7 @@ export class Progress {
       ...(left > 0 ? [`${describeSeconds(left)} left`] : []),
     ].join(", ");
     if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
-    const { columns } = Deno.consoleSize(); // a line that wraps would stay
+    const columns = terminalColumns(); // a line that wraps would stay
     const room = columns - this.#label.length - figures.length - 5;
     const cells = Math.max(0, Math.min(MOST_CELLS, room));
     const filled = Math.floor(done / total * cells);

@@ -113,6 +113,7 @@ export class Tokenizer {
 
   /** Ids of a text, with those around it that the tokenizer adds. Control tokens in it count as such. */
   encode(text: string, options: EncodeOptions = {}): number[] {
+    if (typeof text !== "string") throw new LlmError("option", `encode() expected a text: found ${quoted(text)}`);
     const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
     return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
   }
