@@ -7,9 +7,10 @@
 import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
 import { apply, broadcastOf } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
-import type { AnyTensor, Arithmetic, Comparison, Larger, Promoted, Quotient, RankOf } from "./types.ts";
+import type { Arithmetic, Comparison, Quotient } from "./results.ts";
+import type { Larger, Promoted, RankOf } from "./types.ts";
 
 /**
  * Elementwise a + b.

@@ -10,9 +10,9 @@ import { add, equal, lessEqual, logicalAnd, logicalOr, multiply, subtract, where
 import { type TensorLike, toNode, toOperands } from "./convert.ts";
 import { all } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Tensor, wrap } from "./tensor.ts";
 import { abs, isinf, isnan } from "./unary.ts";
-import type { AnyTensor, Comparison } from "./types.ts";
+import type { Comparison } from "./results.ts";
 
 /** How close `isclose` and `allclose` want values. */
 export interface CloseOptions {

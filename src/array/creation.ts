@@ -13,8 +13,9 @@ import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
 import { castNode, fullNode, scalarNode, type TensorLike, toArrays, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, NameOf, NumberName, RankOf, RankOfShape, Same } from "./types.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
 
 /**
  * An array of a number, nested lists or a typed array. Numbers become float32 and booleans bool unless a dtype is given;

@@ -11,8 +11,8 @@ import { DtypeError, ShapeError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { broadcastShapes, formatShape } from "../graph/shape.ts";
 import { atLeastFloat, castNode, type TensorLike, toOperands } from "./convert.ts";
-import { make, wrap } from "./tensor.ts";
-import type { AnyTensor, Floating } from "./types.ts";
+import { type AnyTensor, make, wrap } from "./tensor.ts";
+import type { Floating } from "./results.ts";
 
 /**
  * What a function makes of the dtype its operands meet in:

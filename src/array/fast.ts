@@ -24,9 +24,10 @@ import { uniform } from "./random.ts";
 import * as reduce from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
-import { handOn, Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, handOn, Tensor, wrap } from "./tensor.ts";
 import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
-import type { AnyTensor, Floating, FloatName, RankOf } from "./types.ts";
+import type { Floating } from "./results.ts";
+import type { FloatName, RankOf } from "./types.ts";
 
 export { logprobs, logprobsComposite } from "./logprobs.ts";
 

@@ -10,8 +10,7 @@ import { attrsOf, makeNode, type Node, type OpAttrs } from "../graph/node.ts";
 import type { FusedName } from "../schedule/ops/fused_ops.ts";
 import { type TensorLike, toNode } from "./convert.ts";
 import { scoped } from "./scope.ts";
-import { handOn, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor } from "./types.ts";
+import { type AnyTensor, handOn, type Tensor, wrap } from "./tensor.ts";
 
 /**
  * A fused op, whose composite is what `definition` gives for attributes and inputs: those of the node when it is lowered, which row

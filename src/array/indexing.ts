@@ -18,9 +18,9 @@ import { take } from "./gather.ts";
 import { cumsum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { type Slice, SliceIndex } from "./slice.ts";
-import { handOn, type Index, nodeOf, rebind, Tensor, type Update, wrap } from "./tensor.ts";
+import { type AnyTensor, handOn, type Index, nodeOf, rebind, Tensor, type Update, wrap } from "./tensor.ts";
 import { negative, reciprocal } from "./unary.ts";
-import type { AnyTensor, Indexed, NameOf, RankOf } from "./types.ts";
+import type { Indexed, NameOf, RankOf } from "./types.ts";
 
 /** What an index does to one axis of the array (new axes are in place already). */
 interface AxisPlan {

@@ -10,8 +10,9 @@ import { castNode, type TensorLike, toArrays, toInteger, toList, toNode, toOpera
 import { fitValue } from "./indexing.ts";
 import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, Down, NameOf, RankOf, Same, Up } from "./types.ts";
+import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { Down, NameOf, RankOf, Up } from "./types.ts";
 
 /**
  * Arrays joined along an existing axis; null flattens them first. Dtypes meet as in arithmetic.

@@ -14,9 +14,10 @@ import { concatenate, split } from "./join.ts";
 import { axisOf } from "./movement.ts";
 import { max, min, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { abs, sqrt, square } from "./unary.ts";
-import type { AnyTensor, Arithmetic, FloatOf, NameOf, RankOf, Reduced } from "./types.ts";
+import type { Arithmetic } from "./results.ts";
+import type { FloatOf, NameOf, RankOf, Reduced } from "./types.ts";
 
 /** Kinds of norms: p of a vector's p-norm (infinities and 0 included), 1 and the infinities of a matrix, "fro" its Frobenius norm. */
 export type NormOrder = number | "fro" | null;

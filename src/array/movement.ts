@@ -17,8 +17,9 @@ import {
   sizeOf,
 } from "../graph/shape.ts";
 import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape, toSizes } from "./convert.ts";
-import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, Down, Larger, NameOf, RankOf, RankOfShape, Same, Up } from "./types.ts";
+import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {

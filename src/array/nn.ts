@@ -9,9 +9,9 @@ import type { TensorLike } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { logsumexp, max } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import type { Axis } from "./tensor.ts";
+import type { AnyTensor, Axis } from "./tensor.ts";
 import { erf, expm1, negative, sigmoid, square, tanh } from "./unary.ts";
-import type { AnyTensor, Arithmetic, Floating } from "./types.ts";
+import type { Arithmetic, Floating } from "./results.ts";
 
 /** max(a, 0) */
 export function relu<A extends TensorLike>(a: A): Arithmetic<A, 0> {

@@ -14,8 +14,9 @@ import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toNumbe
 import { astype, axisOf, broadcastNode, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, FloatName, Product, Promoted, RankOf, Same } from "./types.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import type { Product, Same } from "./results.ts";
+import type { FloatName, Promoted, RankOf } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
   checkDtype(dtype);

@@ -21,9 +21,10 @@ import { astype, axisOf, broadcastTo, expandDims, reshape } from "./movement.ts"
 import { argmax, cumsum, softmax, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import { abs, erf, erfinv, floor, log, log1p, negative, sign } from "./unary.ts";
-import type { AnyTensor, RankOf, RankOfShape, Same, Up } from "./types.ts";
+import type { Same } from "./results.ts";
+import type { RankOf, RankOfShape, Up } from "./types.ts";
 
 let state: KeySequence | undefined;
 

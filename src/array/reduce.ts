@@ -16,9 +16,10 @@ import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
 import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
 import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } from "./scan_options.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { sqrt, square } from "./unary.ts";
-import type { AnyTensor, Floating, FloatOf, NameOf, NumberName, RankOf, Reduced, SumOf } from "./types.ts";
+import type { Floating } from "./results.ts";
+import type { FloatOf, NameOf, NumberName, RankOf, Reduced, SumOf } from "./types.ts";
 
 export type { CumsumOptions, ScanOptions };
 

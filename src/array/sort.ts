@@ -13,9 +13,10 @@ import { type TensorLike, toNode } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { axesOf, axisOf, reshapeNode, sliceNode, transposeNode } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { isnan } from "./unary.ts";
-import type { AnyTensor, RankOf, Same } from "./types.ts";
+import type { Same } from "./results.ts";
+import type { RankOf } from "./types.ts";
 
 function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number | null): Node {
   if (axis === null || node.shape.length === 0) {

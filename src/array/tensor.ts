@@ -36,12 +36,16 @@ export type Index = number | Slice | null | "..." | Tensor | values.NestedList |
 /** The updates of {@link At}. */
 export type Update = "add" | "subtract" | "multiply" | "divide" | "maximum" | "minimum";
 
-type Unary = (a: Tensor) => t.AnyTensor;
-type Binary = (a: Tensor, b: TensorLike) => t.AnyTensor;
-type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => t.AnyTensor;
-type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => t.AnyTensor;
-type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => t.AnyTensor;
-type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => t.AnyTensor;
+/** A tensor whose type is said elsewhere. */
+// deno-lint-ignore no-explicit-any
+export type AnyTensor = Tensor<any, any>;
+
+type Unary = (a: Tensor) => AnyTensor;
+type Binary = (a: Tensor, b: TensorLike) => AnyTensor;
+type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => AnyTensor;
+type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => AnyTensor;
+type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => AnyTensor;
+type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => AnyTensor;
 
 /** The functions that methods call. */
 export interface Operations
@@ -53,22 +57,22 @@ export interface Operations
     Readonly<Record<"argmin" | "argmax", ArgReduction>>,
     Readonly<Record<"variance" | "std", Deviation>>,
     Readonly<Record<"cumprod" | "cummax" | "cummin", Scan>> {
-  readonly round: (a: Tensor, decimals?: number) => t.AnyTensor;
-  readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => t.AnyTensor;
-  readonly sort: (a: Tensor, axis?: number | null) => t.AnyTensor;
-  readonly index: (a: Tensor, ...index: readonly Index[]) => t.AnyTensor;
-  readonly indexPut_: (a: Tensor, index: Index | readonly Index[], value: TensorLike) => t.AnyTensor;
-  readonly updateAt: (a: Tensor, index: readonly Index[], by: Update, value: TensorLike) => t.AnyTensor;
-  readonly astype: (a: Tensor, dtype: Dtype) => t.AnyTensor;
-  readonly reshape: (a: Tensor, shape: readonly number[]) => t.AnyTensor;
-  readonly flatten: (a: Tensor, startAxis?: number, endAxis?: number) => t.AnyTensor;
-  readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => t.AnyTensor;
-  readonly squeeze: (a: Tensor, axis?: Axis) => t.AnyTensor;
-  readonly transpose: (a: Tensor, axes?: readonly number[] | null) => t.AnyTensor;
-  readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => t.AnyTensor;
-  readonly moveaxis: (a: Tensor, source: number, destination: number) => t.AnyTensor;
-  readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => t.AnyTensor[];
-  readonly diagonal: (a: Tensor, offset?: number, axis1?: number, axis2?: number) => t.AnyTensor;
+  readonly round: (a: Tensor, decimals?: number) => AnyTensor;
+  readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => AnyTensor;
+  readonly sort: (a: Tensor, axis?: number | null) => AnyTensor;
+  readonly index: (a: Tensor, ...index: readonly Index[]) => AnyTensor;
+  readonly indexPut_: (a: Tensor, index: Index | readonly Index[], value: TensorLike) => AnyTensor;
+  readonly updateAt: (a: Tensor, index: readonly Index[], by: Update, value: TensorLike) => AnyTensor;
+  readonly astype: (a: Tensor, dtype: Dtype) => AnyTensor;
+  readonly reshape: (a: Tensor, shape: readonly number[]) => AnyTensor;
+  readonly flatten: (a: Tensor, startAxis?: number, endAxis?: number) => AnyTensor;
+  readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => AnyTensor;
+  readonly squeeze: (a: Tensor, axis?: Axis) => AnyTensor;
+  readonly transpose: (a: Tensor, axes?: readonly number[] | null) => AnyTensor;
+  readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => AnyTensor;
+  readonly moveaxis: (a: Tensor, source: number, destination: number) => AnyTensor;
+  readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => AnyTensor[];
+  readonly diagonal: (a: Tensor, offset?: number, axis1?: number, axis2?: number) => AnyTensor;
 }
 
 let ops: Operations;
@@ -81,7 +85,7 @@ export function installOperations(operations: Operations): void {
 // What only this library may do with a Tensor; set where the private field is in reach.
 
 /** A Tensor that shows a node. */
-export let wrap: (node: Node) => t.AnyTensor;
+export let wrap: (node: Node) => AnyTensor;
 /** The node that a Tensor shows; an error once it was disposed. */
 export let nodeOf: (tensor: Tensor) => Node;
 /** Lets a Tensor show another node of the same shape and dtype. */
@@ -329,32 +333,32 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   // ---- arithmetic ----
 
   /** this + b */
-  add<B extends TensorLike>(b: B): t.Arithmetic<Tensor<N, R>, B> {
+  add<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.add(this, b);
   }
 
   /** this - b */
-  subtract<B extends TensorLike>(b: B): t.Arithmetic<Tensor<N, R>, B> {
+  subtract<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.subtract(this, b);
   }
 
   /** this * b */
-  multiply<B extends TensorLike>(b: B): t.Arithmetic<Tensor<N, R>, B> {
+  multiply<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.multiply(this, b);
   }
 
   /** this / b; integers give float32. */
-  divide<B extends TensorLike>(b: B): t.Quotient<Tensor<N, R>, B> {
+  divide<B extends TensorLike>(b: B): Tensor<t.FloatOf<t.Promoted<Tensor<N, R>, B>>, t.Larger<R, t.RankOf<B>>> {
     return ops.divide(this, b);
   }
 
   /** this raised to b */
-  power<B extends TensorLike>(b: B): t.Arithmetic<Tensor<N, R>, B> {
+  power<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.power(this, b);
   }
 
   /** Matrix product with b. */
-  matmul<B extends TensorLike>(b: B): t.Product<Tensor<N, R>, B> {
+  matmul<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.ProductRank<R, t.RankOf<B>>> {
     return ops.matmul(this, b);
   }
 
@@ -613,6 +617,6 @@ export function make<K extends OpName>(
   dtype: Dtype,
   attrs: OpAttrs[K],
   composite?: (node: Node) => Node,
-): t.AnyTensor {
+): AnyTensor {
   return wrap(makeNode(op, inputs, shape, dtype, attrs, composite));
 }

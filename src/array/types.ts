@@ -6,9 +6,8 @@
  * @module
  */
 
-import type { DtypeName } from "../graph/dtype.ts";
+import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import type { Slice } from "./slice.ts";
-import type { Tensor } from "./tensor.ts";
 import type { Scalar, TypedArray } from "./values.ts";
 
 /** Names of dtypes that hold numbers. */
@@ -46,8 +45,16 @@ export interface Lists<T> {
   6: T[][][][][][];
 }
 
+/** What tells the type of an array. */
+export interface Typed<N extends DtypeName, R extends number> {
+  /** Element type. */
+  readonly dtype: Dtype<N>;
+  /** Number of axes. */
+  readonly ndim: R;
+}
+
 /** Names of the dtypes that values become. */
-export type NameOf<A> = A extends Tensor<infer N, number> ? N
+export type NameOf<A> = A extends Typed<infer N, number> ? N
   : A extends number ? "float32"
   : A extends boolean ? "bool"
   : A extends TypedArray ? TypedName<A>
@@ -79,7 +86,7 @@ export type TypedName<A extends TypedArray> = Extract<
 >;
 
 /** Number of axes of what is taken as an array. */
-export type RankOf<A> = A extends Tensor<DtypeName, infer R> ? R
+export type RankOf<A> = A extends Typed<DtypeName, infer R> ? R
   : A extends Scalar ? 0
   : A extends TypedArray ? 1
   : A extends readonly (infer E)[] ? [E] extends [never] ? 1 : [A] extends [E] ? number : Up<RankOf<E>>
@@ -122,16 +129,6 @@ export type Larger<P extends number, Q extends number> = {
 /** Axes of a shape: a list of known length, or one number. */
 export type RankOfShape<S> = S extends number ? 1 : S extends readonly number[] ? S["length"] : number;
 
-/** A result whose type is said elsewhere. */
-// deno-lint-ignore no-explicit-any
-export type AnyTensor = Tensor<any, any>;
-
-/** An array of the dtype and axes of another. */
-export type Same<A> = Tensor<NameOf<A>, RankOf<A>>;
-
-/** An array of the axes of another, of its dtype where that is one of floats, else float32. */
-export type Floating<A> = Tensor<FloatOf<NameOf<A>>, RankOf<A>>;
-
 /** A dtype of floats stays; the others become float32. */
 export type FloatOf<N extends DtypeName> = N extends FloatName ? N : "float32";
 
@@ -139,12 +136,6 @@ export type FloatOf<N extends DtypeName> = N extends FloatName ? N : "float32";
 export type SumOf<N extends DtypeName> = N extends FloatName ? N
   : N extends "uint8" | "uint16" | "uint32" ? "uint32"
   : "int32";
-
-/** What elementwise arithmetic of two gives. */
-export type Arithmetic<A, B> = Tensor<Promoted<A, B>, Larger<RankOf<A>, RankOf<B>>>;
-
-/** What comparing two gives. */
-export type Comparison<A, B> = Tensor<"bool", Larger<RankOf<A>, RankOf<B>>>;
 
 /** The dtype of two together; a JavaScript number or boolean takes that of the array beside it where it can. */
 export type Promoted<A, B> = A extends number ? Weak<NameOf<B>>
@@ -218,16 +209,15 @@ export type ShiftOf<I extends readonly unknown[], S extends Shift = "0"> = numbe
   : S;
 
 /** Axes of a matrix product. */
-export type ProductRank<P extends number, Q extends number> = number extends P | Q ? number
-  : P extends 1 ? Q extends 1 ? 0 : Down<Q>
-  : Q extends 1 ? Down<P>
-  : Larger<P, Q>;
-
-/** What dividing gives: floats, float32 of whole numbers. */
-export type Quotient<A, B> = Tensor<FloatOf<Promoted<A, B>>, Larger<RankOf<A>, RankOf<B>>>;
-
-/** A matrix product. */
-export type Product<A, B> = Tensor<Promoted<A, B>, ProductRank<RankOf<A>, RankOf<B>>>;
+export type ProductRank<P extends number, Q extends number> = {
+  [axes: number]: readonly number[];
+  1: [number, 0, 1, 2, 3, 4, 5];
+  2: [number, 1, 2, 3, 4, 5, 6];
+  3: [number, 2, 3, 3, 4, 5, 6];
+  4: [number, 3, 4, 4, 4, 5, 6];
+  5: [number, 4, 5, 5, 5, 5, 6];
+  6: [number, 5, 6, 6, 6, 6, 6];
+}[P][Q];
 
 /** Axes of what is taken at indices of Q axes: those in place of one axis, or alone. */
 export type Taken<P extends number, Q extends number, X> = [X] extends [null | undefined] ? Q

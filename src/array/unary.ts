@@ -10,8 +10,9 @@ import { type TensorLike, toInteger, toNode } from "./convert.ts";
 import { apply, toFloat } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
 import { astype } from "./movement.ts";
-import { nodeOf, type Tensor, wrap } from "./tensor.ts";
-import type { AnyTensor, Floating, RankOf, Same } from "./types.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "./tensor.ts";
+import type { Floating, Same } from "./results.ts";
+import type { RankOf } from "./types.ts";
 
 /**
  * Elementwise absolute value; the dtype stays.
