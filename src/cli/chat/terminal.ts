@@ -9,6 +9,7 @@
 
 import { environment } from "../../../ffi/environment.ts";
 import { kill } from "node:process";
+import { onExit } from "../../../ffi/exit.ts";
 import { note, print } from "../output.ts";
 import { type Action, Editor, type EditorOptions } from "./editor.ts";
 import { type Input, interrupted } from "./input.ts";
@@ -52,6 +53,7 @@ export class Terminal implements Input {
   readonly #decoder = new KeyDecoder();
   readonly #listeners: (readonly [Deno.Signal, () => void])[] = [];
   readonly #restore = (): void => this.#setRaw(false);
+  readonly #atExit: Disposable;
   readonly #keys = Deno.stdin.readable.getReader();
   /** Keys that wait for a line to be read. */
   #waiting: Key[] = [];
@@ -67,7 +69,7 @@ export class Terminal implements Input {
     this.#history = history;
     this.#options = options;
     this.#setRaw(true);
-    globalThis.addEventListener("unload", this.#restore);
+    this.#atExit = onExit(this.#restore);
     this.#listen("SIGWINCH", () => this.#draw());
     this.#listen("SIGCONT", () => this.#resume());
     for (const [signal, code] of Object.entries(ENDING)) {
@@ -212,7 +214,7 @@ export class Terminal implements Input {
     clearTimeout(this.#escape);
     this.#keys.cancel().catch(() => {}); // nothing waits for it, and the program could not end with it open
     this.#restore();
-    globalThis.removeEventListener("unload", this.#restore);
+    this.#atExit[Symbol.dispose]();
     for (const [signal, listener] of this.#listeners) Deno.removeSignalListener(signal, listener);
   }
 }
