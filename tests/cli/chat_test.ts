@@ -14,6 +14,7 @@ import { History } from "../../src/cli/chat/history.ts";
 import { KeyDecoder } from "../../src/cli/chat/keys.ts";
 import { layout } from "../../src/cli/chat/screen.ts";
 import { exchange, freeModel, type LoadedModel, loadModel } from "../../src/cli/chat/session.ts";
+import { AnswerView } from "../../src/cli/chat/view.ts";
 import { graphemes, harmless, typed, width } from "../../src/cli/chat/width.ts";
 
 /** Names of keys, and texts in brackets, of bytes that come in pieces of some length. */
@@ -137,6 +138,39 @@ Deno.test("characters are as wide as terminals draw them", () => {
 Deno.test("no control character is obeyed or sent", () => {
   assertEquals(harmless("a\x1b[2Jb\r\n\tc\x07\x7f\x9b1m"), "a␛[2Jb\n\tc␇␡\ufffd1m");
   assertEquals(typed("a\x1b[31mb\r\nc\rd\te\x1b]0;title\x07f\x00\x9b2Jg\x1b"), "ab\nc\nd\tefg");
+});
+
+/** What a terminal gets of an answer; a pipe where `terminal` is false. */
+function shownOf(
+  parts: readonly (readonly [reasoning: string, text: string])[],
+  hide: boolean,
+  terminal = true,
+): string {
+  const { isTerminal, writeSync } = Deno.stdout;
+  const before = ["NO_COLOR", "TERM"].map((name) => [name, Deno.env.get(name) ?? ""] as const);
+  let written = "";
+  try {
+    for (const [name] of before) Deno.env.set(name, "");
+    Deno.stdout.isTerminal = () => terminal;
+    Deno.stdout.writeSync = (bytes) => {
+      written += new TextDecoder().decode(bytes);
+      return bytes.length;
+    };
+    const view = new AnswerView(hide);
+    for (const [reasoning, text] of parts) view.show({ reasoning, text, raw: `{${reasoning}${text}}` });
+    view.end();
+  } finally {
+    Object.assign(Deno.stdout, { isTerminal, writeSync });
+    for (const [name, value] of before) Deno.env.set(name, value);
+  }
+  return written.replaceAll("\x1b", "ESC");
+}
+
+Deno.test("an answer cannot drive the terminal, and its thoughts are dimmed or hidden", () => {
+  const answer = [["a\x1b[2J", ""], ["b", ""], ["", "c\x1b]0;x\x07"], ["", "\x9bd\r\n"]] as const;
+  assertEquals(shownOf(answer, false), "ESC[2ma␛[2JESC[0mESC[2mbESC[0m\n\nc␛]0;x␇\ufffdd\n\n");
+  assertEquals(shownOf(answer, true), "c␛]0;x␇\ufffdd\n\n");
+  assertEquals(shownOf(answer, false, false), "{aESC[2J}{b}{cESC]0;x\x07}{\x9bd\r\n}\n");
 });
 
 Deno.test("a line is a message, a command or nothing", () => {
