@@ -64,7 +64,7 @@ testTable("chat through pipes", [
     stdout: "The answer is 42.\n",
     stderr:
       '[the system message is "Be kind."]\n[no system message]\n[2 messages saved to c.json]\n[a new conversation]\n' +
-      "[2 messages loaded from c.json]\ntiny-qwen3: qwen3, 4 bits, {number} MB, context of 4096 tokens, on wasm\n",
+      "[2 messages loaded from c.json]\ntiny-qwen3: qwen3, 8.92 M parameters, 4 bits, {number} MB, context of 4096 tokens, on wasm\n",
   },
   { args: chat(), stdin: "/help", stderr: "/help /?{text}\n/clear {lines}\n/exit /bye /quit {lines}Ctrl-C {text}\n" },
   {

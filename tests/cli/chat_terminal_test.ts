@@ -64,7 +64,7 @@ Deno.test({
     const file = `${folder}/keys.json`;
     await using pty = chat(["--no-think"], { columns: 40, rows: 12 });
     await pty.until("/help for commands");
-    assertStringIncludes(pty.screen.text, "tiny-qwen3: qwen3, 4 bits");
+    assertStringIncludes(pty.screen.text, "tiny-qwen3: qwen3, 8.92 M parameters,");
     // Editing in the middle: the word is mended with arrows, and the line goes from wherever the cursor is.
     pty.type("What is 17 + 2?\x1b[D5");
     await pty.untilScreen("> What is 17 + 25?");

@@ -6,7 +6,9 @@
 
 import * as mx from "../../../mod.ts";
 import { loadOptions } from "../loading.ts";
+import { shownPath } from "../../graph/error.ts";
 import { note } from "../output.ts";
+import { describeBytes, describeCount } from "../table.ts";
 import { expanded } from "./completion.ts";
 
 /** Name of the model that runs where none is named. */
@@ -16,27 +18,24 @@ export const EMBEDDED = "tiny-qwen3";
 export interface LoadedModel extends mx.lm.Loaded {
   /** What it was loaded by. */
   readonly name: string;
-  /** Bytes of its weights. */
-  readonly bytes: number;
+  readonly info: mx.lm.ModelInfo;
   readonly cache: mx.lm.KvCache;
 }
 
 /** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
 export async function loadModel(name: string, device: string | undefined, signal: AbortSignal): Promise<LoadedModel> {
-  let bytes = 0;
-  const { onProgress, ...options } = loadOptions(device, signal);
-  const loaded = await mx.lm.load(name === EMBEDDED ? mx.lm.EMBEDDED_MODEL : expanded(name), {
-    ...options,
-    onProgress: (done, total) => {
-      bytes = total;
-      onProgress?.(done, total);
-    },
-  });
+  const options = loadOptions(device, signal);
+  const { onDownload } = options;
+  const place = name === EMBEDDED
+    ? mx.lm.EMBEDDED_MODEL
+    : await mx.lm.hub.locate(expanded(name), { signal, ...(onDownload && { onProgress: onDownload }) });
+  const loaded = await mx.lm.load(place, options);
   if (!loaded.tokenizer.hasChatTemplate) {
     loaded.model[Symbol.dispose]();
     throw new mx.lm.LlmError("template", `${name} has no chat template: vkmx generate continues texts with it`);
   }
-  return { ...loaded, name, bytes, cache: loaded.model.makeCache() };
+  const info = await mx.lm.inspect(place);
+  return { ...loaded, name, info, cache: loaded.model.makeCache() };
 }
 
 /** Frees a model and its cache. */
@@ -74,8 +73,10 @@ export async function exchange(
 }
 
 /** What a model is, in a few words. */
-export function describeModel({ name, config, bytes, device }: LoadedModel): string {
+export function describeModel({ name, config, info, device }: LoadedModel): string {
   const bits = config.quantization === undefined ? "not quantized" : `${config.quantization.base.bits} bits`;
-  const size = bytes >= 1e9 ? `${(bytes / 1e9).toFixed(2)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
-  return `${name}: ${config.modelType}, ${bits}, ${size}, context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
+  const size = `${describeCount(info.parameters)} parameters, ${bits}, ${describeBytes(info.weightBytes)}`;
+  return `${
+    shownPath(name)
+  }: ${config.modelType}, ${size}, context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
 }
