@@ -36,4 +36,9 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   devices: { summary: "list the devices of this machine", load: () => import("./commands/devices.ts") },
   doctor: { summary: "check what is here and say what is missing", load: () => import("./commands/doctor.ts") },
   bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },
+  perplexity: {
+    summary: "score how well a model foretells a text",
+    meant: ["ppl", "eval"],
+    load: () => import("./commands/perplexity.ts"),
+  },
 };

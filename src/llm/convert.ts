@@ -34,7 +34,7 @@ import { parseName } from "./hub/name.ts";
 import { describeFolder } from "./load.ts";
 import type { Architecture } from "./models/mod.ts";
 import { weightFiles } from "./shards.ts";
-import { checkShards, modelFiles, openWeights } from "./weights.ts";
+import { checkShards, modelFiles, openWeights, withPrefix } from "./weights.ts";
 
 export type { ConvertOptions } from "./convert/options.ts";
 export type { QuantPredicate, QuantRecipe } from "./convert/recipes.ts";
@@ -125,7 +125,8 @@ async function convertFolder(
   const architecture = describeFolder(path, undefined);
   checkSource(path, architecture, options);
   checkShards(path, files, names);
-  const stored = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
+  const found = new Map(files.flatMap((file) => storedOf(join(path, file))).map((tensor) => [tensor.name, tensor]));
+  const stored = new Map(Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]));
   checkWeights(path, files, architecture);
 
   const description = describeConversion(path, architecture, options);

@@ -109,6 +109,22 @@ Deno.test("convert() asks a function how to quantize each matrix", () =>
     mx.dispose(shapes);
   }));
 
+Deno.test("convert() gives tensors without a prefix the names of the model", () =>
+  withModel(async (folder, model) => {
+    const path = join(model, "model.safetensors");
+    await mx.lm.convert(model, join(folder, "usual"), { quantize: true, device: DEVICE });
+    mx.withDevice(DEVICE, () => {
+      const tensors = Object.entries(mx.loadSafetensors(path));
+      mx.saveSafetensors(
+        path,
+        Object.fromEntries(tensors.map(([name, tensor]) => [name.replace("model.", ""), tensor])),
+      );
+      mx.dispose(tensors);
+    });
+    await mx.lm.convert(model, join(folder, "bare"), { quantize: true, device: DEVICE });
+    assertEquals(sumsOf(join(folder, "bare")), sumsOf(join(folder, "usual")));
+  }));
+
 Deno.test("Converted models load and answer", () =>
   inFolder(async (folder) => {
     const [dense, again] = [join(folder, "dense"), join(folder, "again")];

@@ -100,6 +100,31 @@ Deno.test("embed() gives vectors of length 1 in the order of the texts, and none
   assert(nmse(short.tolist()[0], same.tolist()[0]) < 1e-10);
 });
 
+Deno.test("checkpoints without a head, whose tensors have no prefix, embed like those with one", async () => {
+  const { model, tokenizer } = await open();
+  using _model = model;
+  const folder = await Deno.makeTempDir();
+  try {
+    for (const { name } of Deno.readDirSync(TINY_DIR)) {
+      await Deno.copyFile(new URL(name, TINY_DIR), `${folder}/${name}`);
+    }
+    const file = `${folder}/model.safetensors`;
+    const stored = Object.entries(mx.loadSafetensors(file));
+    const bare = Object.fromEntries(stored.map(([name, tensor]) => [name.replace(/^model\./, ""), tensor]));
+    assert(Object.hasOwn(bare, "embed_tokens.weight") && !Object.hasOwn(bare, "lm_head.weight"));
+    mx.saveSafetensors(`${folder}/bare`, bare);
+    mx.dispose(Object.values(bare));
+    await Deno.rename(`${folder}/bare`, file);
+    const other = await mx.lm.load(folder, { device: mx.defaultDevice() });
+    using _other = other.model;
+    using expected = await mx.lm.embed(model, tokenizer, GOLDEN.texts);
+    using found = await mx.lm.embed(other.model, other.tokenizer, GOLDEN.texts);
+    assertEquals(found.tolist(), expected.tolist());
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 Deno.test("perplexity() scores each token once, whatever the windows", async () => {
   const { model, tokenizer } = await open();
   using _model = model;
