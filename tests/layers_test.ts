@@ -33,7 +33,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/llm/error.ts": [],
   "src/llm/abort.ts": ["src/llm/error.ts"],
-  "src/llm/structured": ["src/llm/tokenizer", "src/llm/abort.ts", "src/llm/error.ts", "src/graph"],
+  "src/llm/structured": ["src/llm/answer", "src/llm/tokenizer", "src/llm/abort.ts", "src/llm/error.ts", "src/graph"],
   "src/llm/chat_template.ts": ["src/llm/jinja", "src/llm/error.ts", "src/graph"],
   "src/llm/answer": ["src/llm/tokenizer"],
   "src/llm/tokenizer": ["src/llm/chat_template.ts", "src/llm/error.ts", "src/graph"],

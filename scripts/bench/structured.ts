@@ -6,7 +6,7 @@
  * @module
  */
 
-import { type Flags } from "../../src/cli/flags.ts";
+import type { Flags } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";

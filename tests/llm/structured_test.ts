@@ -14,7 +14,7 @@ import { anyDevice, testDevices } from "../support/devices.ts";
 import { invalid } from "../support/json_validator.ts";
 import { TINY_DIR } from "../support/models.ts";
 
-const { batchGenerate, generate, load, streamGenerate, LlmError } = mx.lm;
+const { batchGenerate, complete, generate, load, streamGenerate, LlmError } = mx.lm;
 
 const object = (properties: Record<string, unknown>, more: Record<string, unknown> = {}): mx.lm.JsonSchema => ({
   type: "object",
@@ -215,9 +215,10 @@ Deno.test("OpenAI's form of a schema is the same; an answer that is cut says so;
 Deno.test("thoughts come first and are free; without thinking the answer begins at once", async () => {
   const messages = [{ role: "user", content: "What is 2 + 3?" }] as const;
   const responseFormat = { type: "regex", regex: "The answer is [0-9]\\." } as const;
-  const thought = await generate(model, tokenizer, messages, { responseFormat });
-  assertStringIncludes(thought, "</think>");
-  assertEquals(/<\/think>(.*)$/s.exec(thought)![1], "The answer is 5.");
+  const thought = await complete(model, tokenizer, messages, { responseFormat });
+  assertStringIncludes(thought.raw, "</think>");
+  assert(thought.reasoning.length > 0);
+  assertEquals(thought.text, "The answer is 5.");
   const direct = await generate(model, tokenizer, messages, { responseFormat, enableThinking: false });
   assertEquals(direct, "The answer is 5.");
   // Thoughts that the prompt began go on, and do not end the answer.

@@ -5,8 +5,9 @@
  */
 
 import { orAborted } from "../abort.ts";
+import { THINK } from "../answer/parser.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
-import { type Matcher, openMatcher, THINK } from "./matcher.ts";
+import { type Matcher, openMatcher } from "./matcher.ts";
 import type { GrammarSource } from "./protocol.ts";
 
 /** Where a sequence is: it may begin to think, it thinks, or it answers. */
@@ -28,8 +29,7 @@ export class Constraint implements Disposable {
     this.#matcher = matcher;
     this.#tokenizer = tokenizer;
     this.#size = size;
-    this.#begin = tokenizer.idOf(THINK.begin);
-    this.#end = tokenizer.idOf(THINK.end);
+    [this.#begin, this.#end] = THINK.map((mark) => tokenizer.idOf(mark));
   }
 
   /**

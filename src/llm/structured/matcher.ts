@@ -7,6 +7,7 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { quoted } from "../../graph/error.ts";
+import { THINK } from "../answer/parser.ts";
 import { LlmError } from "../error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import {
@@ -248,12 +249,9 @@ function workerOf(tokenizer: Tokenizer, size: number): GrammarWorker {
   return worker;
 }
 
-/** Tokens by which a model marks its thoughts: no text for a grammar. */
-export const THINK = { begin: "<think>", end: "</think>" } as const;
-
 function vocabularyOf(tokenizer: Tokenizer, size: number): Vocabulary {
   const stop = [...tokenizer.eosTokenIds];
-  const control = new Set([...stop, tokenizer.idOf(THINK.begin), tokenizer.idOf(THINK.end)]);
+  const control = new Set([...stop, ...THINK.map((mark) => tokenizer.idOf(mark))]); // thoughts are no text for a grammar
   const ends = new Uint32Array(Math.min(tokenizer.vocabSize, size));
   const parts: Uint8Array[] = [];
   let end = 0;
