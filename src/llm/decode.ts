@@ -340,8 +340,8 @@ export class GenerationSession implements Disposable {
         if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        const depth = this.#masked ? 1 : sizer.depth;
-        while (flight.length < depth && submitted < most && goesOn()) {
+        const depth = (): number => this.#masked ? 1 : sizer.depth; // the end of the prompt sets another sizer
+        while (flight.length < depth() && submitted < most && goesOn()) {
           const submission = submitted === 0
             ? await this.#open()
             : this.#masked
