@@ -10,8 +10,9 @@ import type { Flags } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
-import { median, modelFolder } from "./compare.ts";
-import { promptOf } from "./tokens.ts";
+import { median } from "../../src/cli/bench/figures.ts";
+import { promptOf } from "../../src/cli/bench/tokens.ts";
+import { modelFolder } from "./compare.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "device to measure (the default device)" },
