@@ -12,6 +12,7 @@ import { loadOptions, onInterrupt } from "./loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
+import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
 import { Progress, TOKENS } from "./progress.ts";
 
 const FLAGS = {
@@ -36,6 +37,7 @@ const FLAGS = {
     help: "end at this token of the vocabulary too; may be given several times",
     many: true,
   },
+  ...FORMAT_FLAGS,
   "prefill-response": { value: "TEXT", help: "what the answer begins with; implies the chat template" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "verbose": { value: "BOOL", help: "false leaves the figures on stderr out (true)" },
@@ -77,6 +79,7 @@ export class Generation {
   readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000, live: true });
   readonly #opened: number = performance.now();
   #asked = 0;
+  #format: mx.lm.ResponseFormat | undefined;
   #loadSeconds = 0;
   #firstTokenSeconds = 0;
   #options: mx.lm.GenerateOptions = {};
@@ -91,6 +94,7 @@ export class Generation {
   private constructor(values: Values<typeof FLAGS>, prompt: string, model: string | URL) {
     this.#values = values;
     this.#prompt = prompt;
+    this.#format = readFormat(values);
     this.#verbose = readBool("--verbose", values.verbose ?? "true");
     this.model = model;
     this.loading = loadOptions(values.device, onInterrupt());
@@ -106,6 +110,7 @@ export class Generation {
       throw new UsageError("--prefill-response needs the chat template: leave out --raw");
     }
     if (values.verbose !== undefined) readBool("--verbose", values.verbose);
+    readFormat(values);
     const given = givenPrompt(values, operands);
     const prompt = values.device === "list" ? given : await readPrompt(given);
     await useDevice(values.device, values.json);
@@ -116,6 +121,7 @@ export class Generation {
   options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
     this.#options = {
       ...generateOptions(this.#values, wishes),
+      responseFormat: this.#format,
       signal: this.loading.signal,
       onPrompt: (done, total) => this.#reading.update(done, total),
     };

@@ -16,6 +16,7 @@ import { checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, GenerationSession, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
+import type { DecodeOptions } from "./decode_state.ts";
 import { LlmError } from "./error.ts";
 import {
   GENERATE_OPTIONS,
@@ -29,6 +30,8 @@ import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
+import { Constraint } from "./structured/constraint.ts";
+import { grammarOf } from "./structured/response_format.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
@@ -93,11 +96,14 @@ export async function* generateStep(
   }
 }
 
+/** Options of a step, and what its tokens may be. */
+type ConstrainedOptions = StepOptions & Pick<DecodeOptions, "constraint">;
+
 /** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
 async function* generateTokens(
   prompt: readonly number[],
   model: LanguageModel,
-  options: StepOptions,
+  options: ConstrainedOptions,
 ): AsyncGenerator<Iterable<DecodedToken>, void, void> {
   const { cache, onPrompt } = options;
   const known = cache.tokens.length === cache.offset;
@@ -132,7 +138,7 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
 export async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
-  options: StepOptions,
+  options: ConstrainedOptions,
 ): Promise<GenerationSession> {
   const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
@@ -202,7 +208,10 @@ export async function* streamGenerate(
   checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
   if (options.cache) await closing.get(options.cache);
+  const grammar = grammarOf(options.responseFormat);
+  using constraint = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
   const { ids, cached, offset, stopChecker, settings } = requestOf(model, tokenizer, prompt, options);
+  constraint?.begin(ids, typeof prompt !== "string" && options.enableThinking !== false);
   const unread = ids.slice(cached);
   const cache = options.cache ?? model.makeCache();
   if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
@@ -211,7 +220,7 @@ export async function* streamGenerate(
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateTokens(unread, model, { ...settings, cache });
+  const steps = generateTokens(unread, model, { ...settings, cache, constraint });
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;

@@ -36,6 +36,8 @@ export type {
   SamplerOptions,
   StepOptions,
 } from "./generate_options.ts";
+export type { ResponseFormat } from "./structured/response_format.ts";
+export type { JsonSchema } from "./structured/schema.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
