@@ -13,6 +13,7 @@ import {
   biasesOf,
   config,
   familyOf,
+  type FloatCode,
   hasQwenVocabulary,
   type ModelFormat,
   type ModelShape,
@@ -36,7 +37,7 @@ const TINY_ENDS: readonly number[] = [4091, 4089];
 /** A tensor to write: its bytes come from `fill` in pieces. */
 interface Row {
   readonly name: string;
-  readonly dtype: "U32" | "BF16" | "F16";
+  readonly dtype: "U32" | FloatCode;
   readonly shape: readonly number[];
   readonly fill: (piece: Uint8Array) => void;
 }
@@ -139,17 +140,25 @@ function fillWords(next: () => number): (piece: Uint8Array) => void {
 }
 
 /** Uniform in a range, from a table of 4096 values. */
-function fillFloats(next: () => number, dtype: "BF16" | "F16", low: number, high: number): (piece: Uint8Array) => void {
-  const bits = dtype === "BF16" ? bfloat16Bits : float16Bits;
-  const table = Uint16Array.from({ length: 4096 }, (_, i) => bits(low + (high - low) * (i + 0.5) / 4096));
-  return (piece) => {
-    const values = new Uint16Array(piece.buffer, piece.byteOffset, piece.byteLength / 2);
-    for (let i = 0; i < values.length; i++) values[i] = table[next() >>> 20];
+function fillFloats(next: () => number, dtype: FloatCode, low: number, high: number): (piece: Uint8Array) => void {
+  const values = Array.from({ length: 4096 }, (_, i) => low + (high - low) * (i + 0.5) / 4096);
+  const filler = <T extends Uint16Array | Float32Array>(
+    table: T,
+    over: (buffer: ArrayBufferLike, at: number, length: number) => T,
+  ) =>
+  (piece: Uint8Array): void => {
+    const out = over(piece.buffer, piece.byteOffset, piece.byteLength / table.BYTES_PER_ELEMENT);
+    for (let i = 0; i < out.length; i++) out[i] = table[next() >>> 20];
   };
+  if (dtype === "F32") return filler(Float32Array.from(values), (...where) => new Float32Array(...where));
+  const bits = dtype === "BF16" ? bfloat16Bits : float16Bits;
+  return filler(Uint16Array.from(values, bits), (...where) => new Uint16Array(...where));
 }
 
+const BYTES = { U32: 4, F32: 4, BF16: 2, F16: 2 } as const satisfies Record<Row["dtype"], number>;
+
 function byteLength(row: Row): number {
-  return row.shape.reduce((n, d) => n * d, row.dtype === "U32" ? 4 : 2);
+  return row.shape.reduce((n, d) => n * d, BYTES[row.dtype]);
 }
 
 /** Safetensors in shards and their index, named as mlx-lm names them. Returns the bytes of all tensors. */

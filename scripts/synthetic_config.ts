@@ -24,6 +24,11 @@ export interface ModelShape {
   readonly config?: Readonly<Record<string, unknown>>;
 }
 
+/** Dtypes of floats by the names that safetensors has for them. */
+export type FloatCode = "BF16" | "F16" | "F32";
+
+const DTYPES: Readonly<Record<FloatCode, string>> = { BF16: "bfloat16", F16: "float16", F32: "float32" };
+
 /** How weights are stored. */
 export interface ModelFormat {
   /** Bits of a weight: 2, 3, 4, 5, 6, 8, or 16 for dense ones. Default 4. */
@@ -31,7 +36,7 @@ export interface ModelFormat {
   /** Weights that share a scale. Default 128. */
   readonly groupSize?: number;
   /** Dtype of scales, biases, norms and dense weights. Default BF16. */
-  readonly dtype?: "BF16" | "F16";
+  readonly dtype?: FloatCode;
   /** Other bits and groups of single modules, by path; `false` leaves a module dense. */
   readonly overrides?: Readonly<Record<string, { readonly bits: number; readonly groupSize: number } | false>>;
   /** Most bytes of a file. Default 5e9. */
@@ -175,7 +180,7 @@ export function config(
     ...(bits === 16 ? {} : { quantization, quantization_config: quantization }),
     rope_scaling: null,
     tie_word_embeddings: shape.tied,
-    torch_dtype: dtype === "BF16" ? "bfloat16" : "float16",
+    torch_dtype: DTYPES[dtype],
     use_cache: true,
     vocab_size: shape.vocab,
     ...own,

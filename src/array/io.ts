@@ -9,8 +9,9 @@
 
 import { quoted, ValueError } from "../graph/error.ts";
 import { MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
-import { bytesOf, openSafetensors, writeSafetensors } from "./safetensors_file.ts";
-import { Tensor } from "./tensor.ts";
+import { writeSafetensors } from "./safetensors_file.ts";
+import { storedBytes, storedTensors } from "./stored.ts";
+import { make, Tensor } from "./tensor.ts";
 
 /** Arrays by name. */
 export type NamedTensors = Record<string, Tensor>;
@@ -36,12 +37,11 @@ export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: stri
  * ```
  */
 export function loadSafetensors(path: string): NamedTensors {
-  const file = openSafetensors(path);
   const found: NamedTensors = {};
-  for (const entry of file.entries.values()) {
+  for (const { name, shape, dtype, place } of storedTensors(path)) {
     // Assigned as an own property whatever the name, "__proto__" included.
-    Object.defineProperty(found, entry.name, {
-      value: file.tensor(entry),
+    Object.defineProperty(found, name, {
+      value: make("file", [], [...shape], dtype, place),
       enumerable: true,
       writable: true,
       configurable: true,
@@ -104,7 +104,7 @@ export function saveSafetensors(
   const list = [...named(arrays, "")];
   const texts = Object.entries(metadata).flat();
   checkSavable(list.map(([name]) => name), texts);
-  const names = new Set<string>(["__metadata__"]);
+  const names = new Set(["__metadata__"]);
   for (const [name] of list) {
     if (names.has(name)) throw new ValueError(`saveSafetensors() got the name "${name}" twice`);
     names.add(name);
@@ -113,7 +113,7 @@ export function saveSafetensors(
     name,
     dtype: tensor.dtype,
     shape: tensor.shape,
-    read: () => bytesOf(tensor),
+    read: () => storedBytes(tensor),
   }));
   writeSafetensors(path, saved, { format: "mlx", ...metadata });
 }

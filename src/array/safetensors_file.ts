@@ -9,9 +9,8 @@ import type { Dtype } from "../graph/dtype.ts";
 import { ArrayError } from "../graph/error.ts";
 import type { Shape } from "../graph/shape.ts";
 import { sizeOf } from "../graph/shape.ts";
-import { readNode } from "../schedule/realize.ts";
 import { DTYPE_NAMES, type Entry, failFile, readHeader } from "./safetensors.ts";
-import { make, nodeOf, type Tensor } from "./tensor.ts";
+import { make, type Tensor } from "./tensor.ts";
 
 /** A file whose header was read and checked. */
 export interface StoredArrays {
@@ -57,11 +56,6 @@ export interface SavedArray {
   readonly shape: Shape;
   /** Its bytes; asked for once, when those before it are written. */
   readonly read: () => Uint8Array;
-}
-
-/** The bytes of an array as a file holds them. */
-export function bytesOf(tensor: Tensor): Uint8Array {
-  return readNode(nodeOf(tensor));
 }
 
 /**

@@ -12,6 +12,7 @@ import { loadOptions, onInterrupt } from "./loading.ts";
 import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
+import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
 import { Progress, TOKENS } from "./progress.ts";
 
 const FLAGS = {
@@ -36,6 +37,7 @@ const FLAGS = {
     help: "end at this token of the vocabulary too; may be given several times",
     many: true,
   },
+  ...FORMAT_FLAGS,
   "prefill-response": { value: "TEXT", help: "what the answer begins with; implies the chat template" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
   "verbose": { value: "BOOL", help: "false leaves the figures on stderr out (true)" },
@@ -77,11 +79,14 @@ export class Generation {
   readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000, live: true });
   readonly #opened: number = performance.now();
   #asked = 0;
+  #format: mx.lm.ResponseFormat | undefined;
   #loadSeconds = 0;
   #firstTokenSeconds = 0;
   #options: mx.lm.GenerateOptions = {};
   #continues = false;
   #text = "";
+  #reasoning = "";
+  #answer = "";
   #tokens: number[] = [];
   #last: mx.lm.GenerationResponse | undefined;
   #eos: ReadonlySet<number> = new Set();
@@ -89,6 +94,7 @@ export class Generation {
   private constructor(values: Values<typeof FLAGS>, prompt: string, model: string | URL) {
     this.#values = values;
     this.#prompt = prompt;
+    this.#format = readFormat(values);
     this.#verbose = readBool("--verbose", values.verbose ?? "true");
     this.model = model;
     this.loading = loadOptions(values.device, onInterrupt());
@@ -104,6 +110,7 @@ export class Generation {
       throw new UsageError("--prefill-response needs the chat template: leave out --raw");
     }
     if (values.verbose !== undefined) readBool("--verbose", values.verbose);
+    readFormat(values);
     const given = givenPrompt(values, operands);
     const prompt = values.device === "list" ? given : await readPrompt(given);
     await useDevice(values.device, values.json);
@@ -114,6 +121,7 @@ export class Generation {
   options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
     this.#options = {
       ...generateOptions(this.#values, wishes),
+      responseFormat: this.#format,
       signal: this.loading.signal,
       onPrompt: (done, total) => this.#reading.update(done, total),
     };
@@ -138,8 +146,9 @@ export class Generation {
     const messages: mx.lm.ChatMessage[] = [{ role: "user", content: this.#prompt }];
     if (system !== undefined) messages.unshift({ role: "system", content: system });
     const ids = tokenizer.encodeChat(messages, { enableThinking: !noThink });
-    if (prefill !== undefined) ids.push(...tokenizer.encode(prefill, { addSpecialTokens: false }));
-    yield this.#ask(ids, ids.length);
+    if (prefill === undefined) return yield this.#ask(messages, ids.length);
+    const begun = [...ids, ...tokenizer.encode(prefill, { addSpecialTokens: false })];
+    yield this.#ask(begun, begun.length);
   }
 
   /** Takes the next piece of the answer. */
@@ -148,12 +157,14 @@ export class Generation {
       this.#reading.clear();
       this.#firstTokenSeconds = (performance.now() - this.#asked) / 1000;
       // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
-      if (this.#continues && response.text !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
+      if (this.#continues && response.raw !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
     }
     this.#last = response;
-    this.#text += response.text;
+    this.#text += response.raw;
+    this.#answer += response.text;
+    this.#reasoning += response.reasoning;
     if (!this.#eos.has(response.token)) this.#tokens.push(response.token);
-    if (!this.#values.json) print(response.text);
+    if (!this.#values.json) print(response.raw);
   }
 
   /** Runs the generation; --profile has it timed kernel by kernel. Then tells what came of it. Returns the exit code. */
@@ -174,7 +185,7 @@ export class Generation {
     this.#asked = performance.now();
     this.#reading.update(0, length);
     this.#continues = typeof prompt === "string";
-    this.#text = "";
+    this.#text = this.#reasoning = this.#answer = "";
     this.#tokens = [];
     this.#last = undefined;
     return prompt;
@@ -183,6 +194,8 @@ export class Generation {
   #result(last: mx.lm.GenerationResponse, device: string): Record<string, unknown> {
     return {
       text: this.#text,
+      reasoning: this.#reasoning,
+      answer: this.#answer,
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
       finish_reason: last.finishReason,

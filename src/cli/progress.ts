@@ -5,7 +5,7 @@
  * @module
  */
 
-import { note, status } from "./output.ts";
+import { canRedraw, note, status } from "./output.ts";
 
 /** What is counted. */
 export interface Unit {
@@ -70,7 +70,7 @@ interface Speed {
 export class Progress {
   readonly #label: string;
   readonly #options: Required<ProgressOptions>;
-  readonly #terminal = Deno.stderr.isTerminal();
+  readonly #terminal = canRedraw();
   #start: { readonly at: number; readonly done: number } | undefined;
   #last: { readonly done: number; readonly total: number; readonly at: number; readonly speed?: Speed } | undefined;
   #drawn = -Infinity;

@@ -18,7 +18,11 @@ export function checkOptions(call: string, options: object, table: Readonly<Reco
 }
 
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */
-export function checkModel(call: string, model: LanguageModel, tokenizer: Tokenizer): void {
+export function checkModel(
+  call: "generate" | "batchGenerate" | "embed" | "perplexity",
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+): void {
   const expect = (what: string, found: unknown): never => {
     const shown = typeof found === "string" ? quoted(found) : found === undefined ? "nothing" : "another object";
     throw new LlmError(
@@ -46,10 +50,15 @@ export function checkTokens(tokens: Tensor, rows?: Tensor): void {
 }
 
 /** The ids. Throws an {@link LlmError} unless all are of the vocabulary; `what` they are begins the message. */
-export function checkIds(model: LanguageModel, ids: number[], what: string, expected: string = "token ids"): number[] {
+export function checkIds(
+  model: LanguageModel,
+  ids: readonly number[],
+  what: string,
+  expected: string = "token ids",
+): number[] {
   const { vocabSize } = model.config;
   const at = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (at < 0) return ids;
+  if (at < 0) return [...ids];
   const wrong: unknown = ids[at];
   if (typeof wrong === "number") {
     throw new LlmError("tokenizer", `${what} has token id ${wrong}, the vocabulary ends at ${vocabSize - 1}`);

@@ -30,6 +30,9 @@ import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeSampler, repetitionContext } from "./sampler.ts";
+import { Constraint } from "./structured/constraint.ts";
+import type { GrammarSource } from "./structured/protocol.ts";
+import { grammarOf, type ResponseFormat } from "./structured/response_format.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** One generated token of one sequence. */
@@ -95,16 +98,27 @@ export async function* streamBatchGenerate(
 /** The responses to a request. */
 async function* streamRequest(
   model: LanguageModel,
-  { ids, stopCheckers, settings }: BatchRequest,
+  { ids, stopCheckers, settings, grammars, tokenizer, thinking }: BatchRequest,
   { signal, onPrompt }: BatchGenerateOptions,
 ): AsyncGenerator<BatchToken, void, void> {
   if (ids.length === 0) return;
 
+  using constraints = new DisposableStack();
+  const constraintOf: (Constraint | undefined)[] = [];
+  for (const [i, grammar] of grammars.entries()) {
+    const opened = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
+    constraintOf.push(constraints.use(opened));
+    opened?.begin(ids[i], thinking[i]);
+  }
   const caches = ids.map(() => model.makeCache());
   KvCache.sideBySide(caches, Math.max(...ids.map((prompt, i) => roomFor(prompt, settings[i].maxTokens))));
   const opened: GenerationSession[] = [];
   const open = async (i: number): Promise<{ readonly read: Promise<void> }> => {
-    const session = await openPrompt(ids[i], model, { ...settings[i], cache: caches[i] });
+    const session = await openPrompt(ids[i], model, {
+      ...settings[i],
+      cache: caches[i],
+      constraint: constraintOf[i],
+    });
     opened.push(session);
     return session.open();
   };
@@ -158,6 +172,10 @@ interface BatchRequest {
   readonly ids: readonly (readonly number[])[];
   readonly stopCheckers: readonly StopChecker[];
   readonly settings: readonly Omit<StepOptions, "cache">[];
+  readonly grammars: readonly (GrammarSource | undefined)[];
+  readonly tokenizer: Tokenizer;
+  /** Whether the answers may begin with thoughts. */
+  readonly thinking: readonly boolean[];
 }
 
 /** Checks everything that can be wrong before any work is done. */
@@ -184,8 +202,11 @@ function requestOf(
   const stopCheckers = most.map((limit, i) =>
     new StopChecker(tokenizer, { stop, limit, signal, format: answerFormat(tokenizer, prompts[i], ids[i], options) })
   );
+  const grammars = formatsOf(options.responseFormat, prompts).map(grammarOf);
+  const thinking = prompts.map((prompt) => typeof prompt !== "string" && options.enableThinking !== false);
   const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
-  return { ids, stopCheckers, settings: samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] })) };
+  const settings = samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] }));
+  return { ids, stopCheckers, settings, grammars, tokenizer, thinking };
 }
 
 /**
@@ -240,6 +261,16 @@ export async function batchGenerate(
 /** Throws unless the prompts are a list. */
 function checkPrompts(prompts: readonly Prompt[]): void {
   if (!Array.isArray(prompts)) throw new LlmError("option", "The prompts are no list: generate() takes a single one");
+}
+
+/** A format for each prompt. */
+function formatsOf(
+  formats: BatchGenerateOptions["responseFormat"],
+  prompts: readonly Prompt[],
+): readonly (ResponseFormat | undefined)[] {
+  if (!Array.isArray(formats)) return prompts.map(() => formats as ResponseFormat | undefined);
+  if (formats.length === prompts.length) return formats;
+  throw new LlmError("option", `responseFormat has ${formats.length} formats for ${prompts.length} prompts`);
 }
 
 /** One value for each prompt out of a list of them, or out of one number. */

@@ -10,6 +10,9 @@
  * Decoders of several sequences that have read their prompts can be joined: then each sequence is a row of the state, at a position
  * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
+ * Where tokens are constrained, what the next one may be depends on the one before, which the host has to see first. A step is two
+ * then: the logits of the next token are computed as soon as a token is chosen, and the host makes the mask meanwhile.
+ *
  * @module
  */
 
@@ -20,13 +23,19 @@ import { keyAfter } from "../array/keys.ts";
 import { DeviceLoop, poke, TracedStep, visible } from "../array/loop.ts";
 import { orAborted } from "./abort.ts";
 import {
+  chooseStep,
   type DecodeOptions,
   type DecodeScalars,
   decodeStep,
+  forwardPromptStep,
+  type ForwardState,
+  forwardStep,
   fromLog,
   logOf,
   logprobsIn,
   logprobsLog,
+  type Masking,
+  maskingOf,
   own,
   type PrefillState,
   type PromptChunk,
@@ -40,11 +49,12 @@ import {
   takeStates,
 } from "./decode_state.ts";
 import { LlmError } from "./error.ts";
-import { KvCache } from "./kv_cache.ts";
+import { type Buffers, KvCache } from "./kv_cache.ts";
 import type { Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { PromptSizer, type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 import type { Sampler } from "./generate_options.ts";
+import { type Constraint, everyToken } from "./structured/constraint.ts";
 
 /** A generated token. */
 export interface DecodedToken {
@@ -72,7 +82,7 @@ export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<vo
 }
 
 /** Milliseconds of a traced step when it last ran. */
-const stepTimes = new WeakMap<TracedStep<State>, number>();
+const stepTimes = new WeakMap<TracedStep<unknown>, number>();
 /** How fast prompts are read on a model's device. */
 const promptSizers = new WeakMap<LanguageModel, PromptSizer>();
 
@@ -81,6 +91,9 @@ function promptSizerOf(model: LanguageModel): PromptSizer {
   promptSizers.set(model, sizer);
   return sizer;
 }
+
+/** Steps by what they compute. */
+type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward" | "choose";
 
 /** A row of the state. */
 interface Row {
@@ -94,6 +107,8 @@ interface Row {
   readonly key: Sampler["key"];
   /** The end of the prompt, as much of it as processors see, and what was generated. */
   readonly tokens: number[];
+  /** What its tokens may be. */
+  readonly constraint: Constraint | undefined;
   ended: boolean;
 }
 
@@ -110,9 +125,14 @@ export class GenerationSession implements Disposable {
   #prompt: readonly number[];
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
-  #loop: DeviceLoop<State> | undefined;
+  #loop: DeviceLoop<unknown> | undefined;
   /** What the loop runs, where it is kept. */
-  #trace: TracedStep<State> | undefined;
+  #trace: TracedStep<unknown> | undefined;
+  /** Where tokens are constrained, the rest of the state; the loop computes logits and this one chooses from them. */
+  #masking: Masking | undefined;
+  #chooser: DeviceLoop<unknown> | undefined;
+  /** Whether the logits behind the last token are on their way. */
+  #forwarded = false;
   /** Capacity of the cache that the loop is for. */
   #capacity = 0;
   /** Steps that the loop took. */
@@ -122,7 +142,7 @@ export class GenerationSession implements Disposable {
   /** Capacity whose growth was prepared. */
   #prepared = 0;
   /** The step that is to come, and when its pipelines were made. */
-  #next: TracedStep<State> | undefined;
+  #next: TracedStep<unknown> | undefined;
   #ahead: Promise<void> | undefined;
   /** Loops of the prompt and of smaller caches, whose steps may still run. */
   readonly #ended: Disposable[] = [];
@@ -140,7 +160,7 @@ export class GenerationSession implements Disposable {
     options: DecodeOptions,
     scalars?: DecodeScalars,
   ) {
-    const { sampler, processors, contextSize, logprobs } = options;
+    const { sampler, processors, contextSize, logprobs, constraint } = options;
     this.#model = model;
     this.#cache = cache;
     this.#options = options;
@@ -150,7 +170,7 @@ export class GenerationSession implements Disposable {
     const last = cache.offset + prompt.length - 1;
     const seen = Math.max(1, contextSize);
     const tokens = [...cache.tokens.slice(-seen), ...prompt.slice(-seen)].slice(-seen);
-    this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, ended: limit <= 0 }];
+    this.#rows = [{ sequence: 0, last, limit, key: sampler.key, tokens, constraint, ended: limit <= 0 }];
     this.#scalars = scalars ?? this.#unread();
   }
 
@@ -313,13 +333,19 @@ export class GenerationSession implements Disposable {
       while (this.#rows.some((row) => !row.ended)) {
         const most = Math.max(...this.#rows.map((row) => row.ended ? 0 : row.limit));
         const narrow = submitted > 0 && this.#hasIdleRows(submitted);
-        if (narrow && flight.length === 0) this.#dropEnded(submitted);
+        if (narrow && flight.length === 0) {
+          await this.#dropForward();
+          this.#dropEnded(submitted);
+        }
         if (cache.offset === cache.capacity || this.#capacity !== cache.capacity) await this.#ahead;
         // A row that stands at the end of the context is read, and dropped, before others go on.
         const goesOn = (): boolean => flight.length === 0 || (!narrow && cache.offset < cache.limit);
-        while (flight.length < sizer.depth && submitted < most && goesOn()) {
+        const depth = (): number => this.#masked ? 1 : sizer.depth; // the end of the prompt sets another sizer
+        while (flight.length < depth() && submitted < most && goesOn()) {
           const submission = submitted === 0
             ? await this.#open()
+            : this.#masked
+            ? await this.#submitMasked(submitted + 1 < most)
             : this.#submit(Math.min(sizer.size, most - submitted));
           // What follows a prompt is submitted behind all of it.
           if (submitted === 0) sizer = new SubmissionSizer(submission.partly ? undefined : this.#knownStepTime());
@@ -332,6 +358,7 @@ export class GenerationSession implements Disposable {
         const asked = performance.now();
         if (!await succeeded(submission)) {
           for (const later of flight.splice(0)) await succeeded(later);
+          await this.#dropForward();
           cache.trim(submitted - finished);
           submitted = finished;
           this.#restart(finished);
@@ -341,11 +368,13 @@ export class GenerationSession implements Disposable {
         flight.shift();
         sizer.note(finished > 0 ? submission.count : 0, submission.submitted, asked); // the first submission is the prompt
         if (finished > 0 && this.#trace) stepTimes.set(this.#trace, sizer.perStep);
+        if (this.#masked) this.#accept(finished + 1);
         yield this.#take(finished + 1, finished += submission.count);
         sizer.grow();
       }
     } finally {
       for (const submission of flight) await succeeded(submission);
+      await this.#dropForward();
       cache.trim(this.#dropped > 0 ? this.#dropped + submitted - 1 : submitted - this.#taken);
     }
   }
@@ -425,7 +454,7 @@ export class GenerationSession implements Disposable {
   }
 
   #open(): Promise<Submission> {
-    const feeds = this.#prompt.length <= MOST_FED && this.#cache.fused;
+    const feeds = this.#prompt.length <= MOST_FED && this.#cache.fused && !this.#masked;
     return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
   }
 
@@ -465,6 +494,7 @@ export class GenerationSession implements Disposable {
 
   /** Submits the rest of the prompt. */
   async #readRest(): Promise<Submission> {
+    if (this.#masked) return await this.#readMasked();
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state: State & PromptChunk = { ...this.#state(), ...chunk };
@@ -501,8 +531,120 @@ export class GenerationSession implements Disposable {
     return { count, submitted: performance.now(), done: () => this.#done(loop, ticket, 0) };
   }
 
+  /** Whether the tokens of a row are constrained. */
+  get #masked(): boolean {
+    return this.#rows.some(({ constraint }) => constraint !== undefined);
+  }
+
+  /** The state of computing logits. */
+  #forwardState(buffers: Buffers = this.#cache.buffers): ForwardState {
+    const { token, position } = this.#scalars;
+    const { logits } = this.#masking ??= maskingOf(this.#model, this.#rows.length);
+    return { token, position, logits, keys: buffers.keys, values: buffers.values };
+  }
+
+  /** Submits the rest of the prompt, and the choice of the first token when that is read. */
+  async #readMasked(): Promise<Submission> {
+    const count = this.#prompt.length;
+    const chunk = this.#chunk(count);
+    const state = { ...this.#forwardState(), ...chunk };
+    const traced = this.#traced("forward prompt", state, (now) => forwardPromptStep(this.#model, now));
+    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new DeviceLoop(state, traced, this.#inParts(count));
+    this.#ended.push(loop);
+    await this.#heedAbort();
+    const submitted = performance.now();
+    const { done, partly } = this.#submitPrompt(loop, count);
+    const choose = async (): Promise<void> => {
+      await done();
+      if (this.#dropped > 0) return;
+      const chooser = this.#chooseLoop();
+      await this.#pokeMask();
+      await this.#done(chooser, chooser.run(1), 0, true);
+    };
+    let chosen: Promise<void> | undefined;
+    return { count: 1, submitted, partly, done: () => chosen ??= choose() };
+  }
+
+  /**
+   * Submits the choice of the next tokens, in front of it the logits unless they are on their way; with `more` the logits behind these
+   * tokens too, which the device computes while the host makes the next mask.
+   */
+  async #submitMasked(more: boolean): Promise<Submission> {
+    const cache = this.#cache;
+    if (!this.#forwarded) this.#forward(this.#stepLoop());
+    this.#forwarded = false;
+    const forward = this.#loop!;
+    const chooser = this.#chooseLoop();
+    await this.#pokeMask();
+    const submitted = performance.now();
+    const ticket = chooser.run(1);
+    if (more && cache.offset < Math.min(cache.capacity, cache.limit)) this.#forward(forward);
+    const done = async (): Promise<void> => {
+      await this.#done(chooser, ticket, 0, true);
+      await forward.done(ticket); // whether the logits in front of it ended well
+    };
+    return { count: 1, submitted, done };
+  }
+
+  #forward(loop: DeviceLoop<unknown>): void {
+    this.#cache.advance(1);
+    this.#steps++;
+    loop.run(1);
+    this.#forwarded = true;
+  }
+
+  /** Takes back logits that were computed ahead. */
+  async #dropForward(): Promise<void> {
+    if (!this.#forwarded) return;
+    await this.#loop!.done().catch(() => {}); // nobody needs them
+    this.#cache.trim(1);
+    this.#forwarded = false;
+  }
+
+  /** The loop that chooses tokens. */
+  #chooseLoop(): DeviceLoop<unknown> {
+    if (this.#chooser) return this.#chooser;
+    const state = { ...this.#scalars, ...this.#masking! };
+    return this.#chooser = new DeviceLoop(
+      state,
+      this.#traced("choose", state, (now) => chooseStep(this.#options, now)),
+    );
+  }
+
+  /** Writes what the next tokens may be, behind the last choice. */
+  async #pokeMask(): Promise<void> {
+    const rows = this.#rows;
+    const { mask } = this.#masking!;
+    const words = mask.shape[1];
+    const masks = new Int32Array(rows.length * words);
+    for (const [i, { constraint, ended }] of rows.entries()) {
+      const free = !constraint || ended;
+      masks.set(free ? everyToken(this.#model.config.vocabSize) : await constraint.mask(), i * words);
+    }
+    poke(mask, masks);
+  }
+
+  /** Tells the constraints what a step chose: they make the next masks from now on. */
+  #accept(step: number): void {
+    this.#rows.forEach(({ constraint, ended, last }, i) => {
+      const [token] = fromLog(this.#scalars.log, i, last + step, 1);
+      if (!ended && token >= 0) constraint?.accept(token);
+    });
+  }
+
+  /** A step over the state with a cache of such buffers, or its trace where that is kept. */
+  #tracedStep(buffers: Buffers = this.#cache.buffers): [unknown, TracedStep<unknown> | ((state: unknown) => unknown)] {
+    if (this.#masked) {
+      const state = this.#forwardState(buffers);
+      return [state, this.#traced("forward", state, (now) => forwardStep(this.#model, now)) as TracedStep<unknown>];
+    }
+    const state = { ...this.#scalars, ...buffers };
+    return [state, this.#traced("step", state, (now) => this.#step(now)) as TracedStep<unknown>];
+  }
+
   /** The loop over the cache with room for one more token. */
-  #stepLoop(): DeviceLoop<State> {
+  #stepLoop(): DeviceLoop<unknown> {
     const cache = this.#cache;
     cache.reserve(1);
     if (this.#loop && this.#capacity === cache.capacity) return this.#loop;
@@ -510,32 +652,31 @@ export class GenerationSession implements Disposable {
     this.#capacity = cache.capacity;
     this.#steps = 0;
     this.#improved = false;
-    const state = this.#state();
-    const traced = this.#traced("step", state, (now) => this.#step(now));
+    const [state, traced] = this.#tracedStep();
     this.#trace = traced instanceof TracedStep ? traced : undefined;
     return this.#loop = new DeviceLoop(state, traced);
   }
 
   /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
   #knownStepTime(): number | undefined {
-    if (this.#graph === undefined || this.#cache.offset >= this.#cache.capacity) return undefined;
+    if (this.#graph === undefined || this.#masked || this.#cache.offset >= this.#cache.capacity) return undefined;
     const trace = this.#model.traces.known(`step ${this.#graph}`, this.#state());
     return trace?.ready ? stepTimes.get(trace) : undefined;
   }
 
   /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
-  async #prepareOpening(trace: TracedStep<State & PromptChunk>): Promise<void> {
+  async #prepareOpening(trace: TracedStep<unknown>): Promise<void> {
     const ready = this.#model.traces.prepare(trace);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
-    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare(this.#state());
+    if (await Promise.race([ready, late]) && this.#rows[0].limit > 1) this.#prepare();
     clearTimeout(timer);
     await ready;
   }
 
-  /** Has the pipelines of a step over such a state made beside other work, where the step can be kept. */
-  #prepare(state: State): void {
-    const traced = this.#traced("step", state, (now) => this.#step(now));
+  /** Has the pipelines of a step over a cache of such buffers made beside other work, where the step can be kept. */
+  #prepare(buffers?: Buffers): void {
+    const [, traced] = this.#tracedStep(buffers);
     if (!(traced instanceof TracedStep)) return;
     this.#next = traced;
     const ready = this.#model.traces.prepare(traced);
@@ -557,7 +698,7 @@ export class GenerationSession implements Disposable {
     this.#prepared = cache.capacity;
     const grown = cache.outgrown();
     if (!grown) return;
-    this.#prepare({ ...this.#scalars, ...grown });
+    this.#prepare(grown);
     mx.dispose(grown);
   }
 
@@ -587,6 +728,10 @@ export class GenerationSession implements Disposable {
   #release(): void {
     this.#loop?.[Symbol.dispose]();
     this.#loop = undefined;
+    this.#chooser?.[Symbol.dispose]();
+    this.#chooser = undefined;
+    if (this.#masking) mx.dispose(this.#masking);
+    this.#masking = undefined;
     mx.dispose(this.#scalars);
   }
 
@@ -595,9 +740,9 @@ export class GenerationSession implements Disposable {
   }
 
   /** A step, or its trace where that is kept. The ends of prompts, which have any length, on devices where each row costs, are not worth keeping. */
-  #traced<S>(kind: "read" | "prompt" | "step", state: S, step: (state: S) => S): TracedStep<S> | ((state: S) => S) {
+  #traced<S>(kind: StepKind, state: S, step: (state: S) => S): TracedStep<S> | ((state: S) => S) {
     const { traces } = this.#model;
-    const keeps = this.#graph !== undefined && (kind !== "prompt" || traces.tiled);
+    const keeps = this.#graph !== undefined && (!kind.endsWith("prompt") || traces.tiled);
     return keeps ? traces.trace(`${kind} ${this.#graph}`, state, step) : step;
   }
 

@@ -13,6 +13,7 @@ import { type Buffers, StepCache } from "./kv_cache.ts";
 import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { LogitsProcessor, Sampler } from "./generate_options.ts";
+import type { Constraint } from "./structured/constraint.ts";
 
 /** How tokens are chosen. */
 export interface DecodeOptions {
@@ -22,6 +23,8 @@ export interface DecodeOptions {
   readonly contextSize: number;
   /** Log probabilities are wanted: of each token and of so many of the likeliest ones. */
   readonly logprobs?: number;
+  /** What the tokens of the sequence may be, where that is constrained. */
+  readonly constraint?: Constraint;
   /** Once it is aborted, nothing more of a prompt is submitted, and what is on its way is left out where the device can. */
   readonly signal?: AbortSignal;
 }
@@ -56,6 +59,22 @@ export interface PromptChunk {
 
 /** The state but for the cache. */
 export type DecodeScalars = Pick<State, "token" | "position" | "key" | "recent" | "weights" | "log" | "logprobs">;
+
+/**
+ * What choosing tokens by a mask needs besides, which is made while the logits are: so a step is two, {@link forwardStep} and
+ * {@link chooseStep}.
+ */
+export interface Masking {
+  /** (B, V): behind the token at `position`. */
+  readonly logits: Tensor;
+  /** uint32 (B, V / 32, rounded up): bit i % 32 of word i / 32 is set where token i may be chosen. */
+  readonly mask: Tensor;
+  /** uint32 (32,): the numbers of the bits. */
+  readonly bits: Tensor;
+}
+
+/** What computing logits reads and writes. `position` is that of the token that they are behind. */
+export type ForwardState = Pick<State, "token" | "position" | "keys" | "values"> & Pick<Masking, "logits">;
 
 /** A part of the state that a step of the prompt before its end changes. */
 export type PrefillState = Pick<State, "position" | "keys" | "values">;
@@ -96,7 +115,56 @@ export function promptStep(
 ): State & PromptChunk {
   const cache = new StepCache(now.keys, now.values, now.position);
   const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
-  return { ...now, ...choose(options, now, logits, behind(now), cache) };
+  const { keys, values } = cache;
+  return { ...now, ...choose(options, now, logits, behind(now)), keys, values };
+}
+
+/** Reads the end of a prompt: the logits behind it. */
+export function forwardPromptStep(
+  model: LanguageModel,
+  now: ForwardState & PromptChunk,
+): ForwardState & PromptChunk {
+  const cache = new StepCache(now.keys, now.values, now.position);
+  const logits = model.forward(now.ids.reshape([1, -1]), cache, now.last).reshape([1, -1]);
+  const { keys, values } = cache;
+  return { ...now, position: mx.subtract(behind(now), 1), logits, keys, values };
+}
+
+/** Feeds a token of each sequence: the logits behind them. */
+export function forwardStep(model: LanguageModel, now: ForwardState): ForwardState {
+  const cache = new StepCache(now.keys, now.values, now.position);
+  const logits = model.forward(now.token, cache).reshape([now.token.shape[0], -1]);
+  const { keys, values } = cache;
+  return { ...now, logits, keys, values };
+}
+
+/** Chooses the next tokens from logits, of those that the mask allows. */
+export function chooseStep(options: DecodeOptions, now: DecodeScalars & Masking): DecodeScalars & Masking {
+  const mask = (_: Tensor, logits: Tensor): Tensor => applyMask(logits, now.mask, now.bits);
+  const processors = [...options.processors, mask];
+  return { ...now, ...choose({ ...options, processors }, now, now.logits, mx.add(now.position, 1)) };
+}
+
+/** Logits (B, V) with -Infinity for the tokens whose bits are 0 in a mask (B, words); the others keep their bits. */
+export function applyMask(logits: Tensor, mask: Tensor, bits: Tensor): Tensor {
+  const [rows, size] = logits.shape;
+  const words = mask.shape[1];
+  const set = mx.bitwiseAnd(mx.rightShift(mask.reshape([rows, words, 1]), bits.reshape([1, 1, 32])), 1);
+  const allowed = mx.notEqual(set, 0);
+  // One pass where the last word is full: then nothing is cut off.
+  if (size === 32 * words) return mx.where(allowed, logits.reshape([rows, words, 32]), -Infinity).reshape([rows, size]);
+  return mx.where(mx.slice(allowed.reshape([rows, 32 * words]), [0, 0], [0, 1], [rows, size]), logits, -Infinity);
+}
+
+/** Masking for `rows` sequences. */
+export function maskingOf(model: LanguageModel, rows: number): Masking {
+  const { vocabSize } = model.config;
+  const dtype = mx.tidy(() => model.forward(mx.zeros([1, 1], mx.int32)).dtype);
+  return {
+    logits: own(mx.zeros([rows, vocabSize], dtype)),
+    mask: own(visible(new Uint32Array(rows * Math.ceil(vocabSize / 32)), [rows, Math.ceil(vocabSize / 32)])),
+    bits: own(mx.array(Array.from({ length: 32 }, (_, bit) => bit), mx.uint32)),
+  };
 }
 
 /** The position behind the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
@@ -108,17 +176,17 @@ function behind({ position, ids, last }: PrefillState & PromptChunk): Tensor {
 export function decodeStep(model: LanguageModel, options: DecodeOptions, state: State): State {
   const cache = new StepCache(state.keys, state.values, state.position);
   const logits = model.forward(state.token, cache).reshape([state.token.shape[0], -1]);
-  return choose(options, state, logits, mx.add(state.position, 1), cache);
+  const { keys, values } = cache;
+  return { ...choose(options, state, logits, mx.add(state.position, 1)), keys, values };
 }
 
 /** The state with the tokens that the logits (B, V) choose, which are to be fed at positions `after`. */
 function choose(
   { sampler, processors, logprobs: top = 0 }: DecodeOptions,
-  { position, key, recent, weights, log, logprobs }: State,
+  { position, key, recent, weights, log, logprobs }: DecodeScalars,
   logits: Tensor,
   after: Tensor,
-  { keys, values }: StepCache,
-): State {
+): DecodeScalars {
   const [rows] = logits.shape;
   for (const process of processors) logits = process(recent!, logits, weights);
   // As MLX does with its global state: the first half stays, the second is for this draw.
@@ -140,8 +208,6 @@ function choose(
     weights: weights && put(weights, mx.ones([rows], mx.float32)),
     log: put(log, next),
     logprobs: logprobs && put(logprobs, mx.fast.logprobs(logits, next, top)),
-    keys,
-    values,
   };
 }
 

@@ -1,87 +1,65 @@
 /**
- * Texts as vectors: the last hidden states of a model, pooled over the tokens of each text.
+ * Embeddings: one vector for a text, made of the hidden states of its tokens.
  *
- * Texts of similar lengths go through the model together, padded at their ends. Attention is causal, so no token sees the padding behind
- * it and each text gets what it would get alone; pooling then leaves the padding out.
+ * Texts of like lengths go through the model together, filled up at their ends: attention is causal, so that what fills up changes
+ * nothing in front of it.
  *
  * @module
  */
 
-import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
+import { quoted } from "../graph/error.ts";
 import { checkSignal } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
-import { promptRows } from "./decode_state.ts";
 import { LlmError } from "./error.ts";
-import { checkCount, encodeText } from "./generate.ts";
-import { checkHiddenStates, type WithHiddenStates } from "./hidden_states.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
+/** What the vector of a text is made of: the state of its last token, of its first, or the mean of all. */
+export type Pooling = "last" | "cls" | "mean";
+
 /** Options of {@link embed}. */
 export interface EmbedOptions {
-  /** Which tokens make the vector: the last one (default), the mean of all, or the first one. */
-  readonly pooling?: "last" | "mean" | "cls";
-  /** Gives vectors the length 1, so that their products are cosines. Default true. */
+  /** Which states count. Default "last", as for models that embed with a decoder. */
+  readonly pooling?: Pooling;
+  /** Whether vectors get length 1, so that their product is the cosine. Default true. */
   readonly normalize?: boolean;
-  /** What is looked for, in one sentence: the text becomes "Instruct: …\nQuery:…", as models of Qwen3-Embedding have queries. */
-  readonly instruction?: string;
-  /** Features that are kept, the first ones, before normalisation: for models trained so. All unless given. */
-  readonly dimensions?: number;
-  /** Most texts that go through the model together. Default 32. */
-  readonly batchSize?: number;
-  /** Called as texts are done. */
-  readonly onProgress?: (done: number, total: number) => void;
-  /** Ends it between two batches: its reason is thrown. */
+  /** Most tokens of a text; longer ones are an error, or cut where `truncate` is set. The model's context unless given. */
+  readonly maxTokens?: number;
+  /** Cut texts that are too long. Default false. */
+  readonly truncate?: boolean;
+  /** Most tokens that go through the model together. Default 4096. */
+  readonly batchTokens?: number;
+  /** Ends the work between two batches. */
   readonly signal?: AbortSignal;
 }
 
-const OPTIONS = {
-  batchSize: true,
-  dimensions: true,
-  instruction: true,
-  normalize: true,
-  onProgress: true,
+const EMBED_OPTIONS = {
   pooling: true,
+  normalize: true,
+  maxTokens: true,
+  truncate: true,
+  batchTokens: true,
   signal: true,
 } as const satisfies Record<keyof EmbedOptions, true>;
 
-/** Most tokens that go through the model together, unless one text has more. */
-const TOGETHER = 2048;
+const POOLINGS: readonly string[] = ["last", "cls", "mean"] satisfies readonly Pooling[];
 
-/** The last hidden states (B, T, H) and the numbers of tokens (B,) of padded texts → (B, H). */
-const POOLINGS = {
-  last: (hidden, lengths) => rowsAt(hidden, mx.subtract(lengths, 1)),
-  mean: (hidden, lengths) => {
-    const [B, T] = hidden.shape;
-    const inside = mx.less(mx.arange(0, T, 1, mx.int32).reshape([1, T]), lengths.reshape([B, 1]));
-    const kept = mx.where(inside.reshape([B, T, 1]), hidden, 0);
-    return mx.divide(mx.sum(kept, 1), lengths.astype(mx.float32).reshape([B, 1]));
-  },
-  cls: (hidden, lengths) => rowsAt(hidden, mx.zeros(lengths.shape, mx.int32)),
-} as const satisfies Record<NonNullable<EmbedOptions["pooling"]>, (hidden: Tensor, lengths: Tensor) => Tensor>;
-
-/** Row `at` (B,) of each text of (B, T, H). */
-function rowsAt(hidden: Tensor, at: Tensor): Tensor {
-  const [B, T, H] = hidden.shape;
-  const first = mx.multiply(mx.arange(0, B, 1, mx.int32), T);
-  return mx.take(hidden.reshape([B * T, H]), mx.add(first, at), 0);
-}
+/** What makes lengths of 0 into ones that can be divided by. */
+const LEAST_LENGTH = 1e-12;
 
 /**
- * The embeddings of texts: float32 (N, H), in their order. Each text gets the special tokens that its tokenizer adds:
- * those of Qwen3-Embedding end it with `<|endoftext|>`, whose hidden state `pooling: "last"` takes. An `instruction` is for queries only.
+ * One vector for each text: float32 (texts, hidden size), evaluated. Tokens that the tokenizer puts around a text are among those that
+ * count, such as the one that ends it for Qwen3-Embedding, whose vector is that token's state (Zhang et al., "Qwen3 Embedding",
+ * 2025, https://arxiv.org/abs/2506.05176). Instructions are part of the text, in the form that the model was trained with.
  *
- * Throws an {@link LlmError} for options out of range, no texts, and texts without tokens or longer than the context.
+ * Throws an {@link LlmError} for texts that are empty or too long before any work, and the signal's reason when it is aborted.
  *
  * @example
  * ```ts ignore
- * const { model, tokenizer } = await mx.lm.load("Qwen/Qwen3-Embedding-0.6B");
- * const documents = await mx.lm.embed(model, tokenizer, texts);
- * const instruction = "Given a web search query, retrieve relevant passages that answer the query";
- * const query = await mx.lm.embed(model, tokenizer, ["What is the capital of China?"], { instruction });
- * const similarity = mx.matmul(query, documents.T); // (1, N)
+ * const vectors = await mx.lm.embed(model, tokenizer, ["a cat", "a kitten", "a bridge"]);
+ * console.log(mx.matmul(vectors, vectors.T).tolist()); // cosines
  * ```
  */
 export async function embed(
@@ -89,80 +67,84 @@ export async function embed(
   tokenizer: Tokenizer,
   texts: readonly string[],
   options: EmbedOptions = {},
-): Promise<Tensor> {
+): Promise<Tensor<"float32", 2>> {
   checkModel("embed", model, tokenizer);
-  checkHiddenStates("embed", model);
-  checkOptions("embed", options, OPTIONS);
-  const { pooling = "last", instruction, batchSize = 32, onProgress, signal } = options;
-  checkCount("batchSize", batchSize);
+  checkOptions("embed", options, EMBED_OPTIONS);
+  const { pooling = "last", normalize = true, batchTokens = 4096, signal } = options;
+  if (!POOLINGS.includes(pooling)) {
+    throw new LlmError("option", `pooling is ${quoted(pooling)}, expected one of ${POOLINGS.join(", ")}`);
+  }
+  if (!(Number.isSafeInteger(batchTokens) && batchTokens >= 1)) {
+    throw new LlmError("option", `batchTokens is ${batchTokens}, expected a positive integer`);
+  }
   checkSignal(signal);
-  if (!Object.hasOwn(POOLINGS, pooling)) {
-    throw new LlmError("option", `pooling is ${pooling}, expected one of ${Object.keys(POOLINGS).join(", ")}`);
-  }
-  if (!Array.isArray(texts) || texts.length === 0 || !texts.every((text) => typeof text === "string")) {
-    throw new LlmError("option", "embed() expected a list of texts");
-  }
-  const prefix = instruction === undefined ? "" : `Instruct: ${instruction}\nQuery:`;
-  const { maxPositionEmbeddings: most } = model.config;
-  const all = texts.map((text, i) => {
-    const ids = encodeText(tokenizer, prefix + text);
-    if (ids.length > 0 && ids.length <= most) return ids;
-    const fix = ids.length === 0 ? "leave it out" : `the model's context holds ${most}, shorten it`;
-    throw new LlmError("context", `Text ${i} has ${ids.length} tokens: ${fix}`);
-  });
-  // Texts of similar lengths have little padding between them.
-  const order = all.map((_, i) => i).sort((a, b) => all[a].length - all[b].length);
-  const rows: Float32Array[] = [];
-  let done = 0;
-  while (done < order.length) {
+  const all = encode(model, tokenizer, texts, options);
+  const vectors: Tensor[] = [];
+  for (const group of batches(all.map((ids) => ids.length), batchTokens)) {
     signal?.throwIfAborted();
-    const batch = take(order, done, batchSize, (i) => all[i].length);
-    const values = pooled(model, batch.map((i) => all[i]), options);
-    const width = values.length / batch.length;
-    batch.forEach((i, at) => rows[i] = values.subarray(at * width, (at + 1) * width));
-    done += batch.length;
-    onProgress?.(done, order.length);
-    await setImmediate();
+    const pooled = mx.tidy(() => pool(model, group.map((i) => all[i]), pooling));
+    await mx.asyncEval(pooled);
+    group.forEach((text, row) => vectors[text] = pooled.index(row));
+    pooled.dispose();
   }
-  const joined = new Float32Array(rows.length * rows[0].length);
-  rows.forEach((row, i) => joined.set(row, i * row.length));
-  return mx.tidy(() => mx.array(joined, mx.float32).reshape([rows.length, -1]));
+  const result = mx.tidy(() => {
+    if (vectors.length === 0) return mx.zeros([0, 0]);
+    const rows = mx.stack(vectors);
+    if (!normalize) return rows;
+    return mx.divide(rows, mx.maximum(mx.linalg.norm(rows, 2, -1, true), LEAST_LENGTH));
+  }) as Tensor<"float32", 2>;
+  await mx.asyncEval(result);
+  mx.dispose(vectors);
+  return result;
 }
 
-/** As many of the texts from `from` on, ordered by length, as go through the model together. */
-function take(order: readonly number[], from: number, most: number, length: (i: number) => number): readonly number[] {
-  let count = 1;
-  while (
-    count < most && from + count < order.length && (count + 1) * length(order[from + count]) <= TOGETHER
-  ) count++;
-  return order.slice(from, from + count);
+/** The tokens of texts, checked. */
+function encode(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  texts: readonly string[],
+  { maxTokens = model.config.maxPositionEmbeddings, truncate = false }: EmbedOptions,
+): number[][] {
+  if (!Array.isArray(texts)) throw new LlmError("option", "embed() expected a list of texts: wrap a single one in [ ]");
+  if (!(Number.isSafeInteger(maxTokens) && maxTokens >= 1)) {
+    throw new LlmError("option", `maxTokens is ${maxTokens}, expected a positive integer`);
+  }
+  const limit = Math.min(maxTokens, model.config.maxPositionEmbeddings);
+  return texts.map((text, i) => {
+    const ids = tokenizer.encode(text);
+    if (ids.length === 0) throw new LlmError("context", `Text ${i} is empty`);
+    if (ids.length <= limit) return ids;
+    if (truncate) return ids.slice(0, limit);
+    throw new LlmError("context", `Text ${i} has ${ids.length} tokens, at most ${limit}: shorten it or set truncate`);
+  });
 }
 
-/** The vectors of some texts, one behind the other. */
-function pooled(model: WithHiddenStates, texts: readonly number[][], options: EmbedOptions): Float32Array {
-  const { pooling = "last", normalize = true, dimensions } = options;
-  const T = promptRows(Math.max(...texts.map((ids) => ids.length)), model.traces.tile);
-  return mx.tidy(() =>
-    mx.withDevice(model.traces.device, () => {
-      const ids = mx.array(
-        texts.map((list) => [...list, ...new Array<number>(T - list.length).fill(list[0])]),
-        mx.int32,
-      );
-      const lengths = mx.array(texts.map((list) => list.length), mx.int32);
-      const hidden = model.hiddenStates(ids).at(-1)!.astype(mx.float32);
-      let vectors = POOLINGS[pooling](hidden, lengths);
-      const [, H] = vectors.shape;
-      if (dimensions !== undefined) {
-        if (!Number.isInteger(dimensions) || dimensions < 1 || dimensions > H) {
-          throw new LlmError("option", `dimensions is ${dimensions}, expected an integer from 1 to ${H}`);
-        }
-        vectors = vectors.index("...", mx.Slice(0, dimensions));
-      }
-      if (normalize) {
-        const norm = mx.sqrt(mx.sum(mx.square(vectors), -1, true));
-        vectors = mx.divide(vectors, mx.maximum(norm, 1e-12));
-      }
-      return vectors.toTypedArray() as Float32Array;
-    })
-  );
+/** Numbers of texts that go together, like lengths beside each other, in batches of at most `most` tokens or of one text. */
+function batches(lengths: readonly number[], most: number): number[][] {
+  const groups: number[][] = [];
+  let group: number[] = [];
+  for (const i of lengths.map((_, i) => i).sort((a, b) => lengths[b] - lengths[a])) {
+    if (group.length > 0 && (group.length + 1) * lengths[group[0]] > most) {
+      groups.push(group);
+      group = [];
+    }
+    group.push(i);
+  }
+  if (group.length > 0) groups.push(group);
+  return groups;
+}
+
+/** The vectors of a batch, float32 (texts, hidden size). */
+function pool(model: LanguageModel, texts: readonly (readonly number[])[], pooling: Pooling): Tensor {
+  const longest = Math.max(...texts.map((ids) => ids.length));
+  const filled = texts.map((ids) => [...ids, ...new Array<number>(longest - ids.length).fill(0)]);
+  const states = model.hiddenStates(mx.array(filled, mx.int32)).at(-1)!.astype(mx.float32); // (B, T, H)
+  const lengths = mx.array(texts.map((ids) => ids.length), mx.int32).reshape(-1, 1, 1);
+  if (pooling === "mean") {
+    const within = mx.less(mx.arange(longest, null, null, mx.int32).reshape(1, -1, 1), lengths);
+    return mx.divide(mx.sum(mx.where(within, states, 0), 1), lengths.reshape(-1, 1));
+  }
+  if (pooling === "cls") return mx.take(states, 0, 1);
+  const at = mx.broadcastTo(mx.subtract(lengths, 1), [texts.length, 1, states.shape[2]]);
+  return mx.takeAlongAxis(states, at, 1).squeeze(1);
 }

@@ -7,7 +7,8 @@
 
 /**
  * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "cache" is the file of a prompt
- * cache, "hub" is a model's name, its download or the cache that it is kept in.
+ * cache, "hub" is a model's name, its
+ * download or the cache that it is kept in, "output" what is written.
  */
 export type LlmErrorCode =
   | "config"
@@ -20,6 +21,7 @@ export type LlmErrorCode =
   | "checksum"
   | "cache"
   | "hub"
+  | "output"
   | "logits";
 
 /** A model directory, prompt or option that cannot be used, or a step that gave no token. */

@@ -16,6 +16,7 @@ import { checkIds, checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
 import { type DecodedToken, GenerationSession, untilIdle } from "./decode.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
+import type { DecodeOptions } from "./decode_state.ts";
 import { LlmError } from "./error.ts";
 import {
   GENERATE_OPTIONS,
@@ -29,6 +30,8 @@ import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs, type Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import { makeLogitsProcessors, makeSampler, repetitionContext } from "./sampler.ts";
+import { Constraint } from "./structured/constraint.ts";
+import { grammarOf } from "./structured/response_format.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** A prompt: text (control tokens in it count), token ids, or a conversation. */
@@ -81,6 +84,10 @@ const closing = new WeakMap<KvCache, Promise<unknown>>();
 /** Resolves when no aborted prompt is written to a cache any more. Throws an {@link LlmError} where a generation goes on. */
 export async function untilFree(cache: KvCache): Promise<void> {
   await closing.get(cache);
+  checkFree(cache);
+}
+
+function checkFree(cache: KvCache): void {
   if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
 }
 
@@ -99,11 +106,14 @@ export async function* generateStep(
   }
 }
 
+/** Options of a step, and what its tokens may be. */
+type ConstrainedOptions = StepOptions & Pick<DecodeOptions, "constraint">;
+
 /** The same in the lists that the device computes them in: every `await` costs more than reading a token. */
 async function* generateTokens(
   prompt: readonly number[],
   model: LanguageModel,
-  options: StepOptions,
+  options: ConstrainedOptions,
 ): AsyncGenerator<Iterable<DecodedToken>, void, void> {
   const { cache, onPrompt } = options;
   const known = cache.tokens.length === cache.offset;
@@ -138,7 +148,7 @@ export function roomFor(prompt: readonly number[], maxTokens: number): number {
 export async function openPrompt(
   prompt: readonly number[],
   model: LanguageModel,
-  options: StepOptions,
+  options: ConstrainedOptions,
 ): Promise<GenerationSession> {
   const { cache, maxTokens, prefillStepSize, signal, onPrompt } = options;
   signal?.throwIfAborted();
@@ -208,16 +218,19 @@ export async function* streamGenerate(
   checkOptions("generate", options, GENERATE_OPTIONS);
   const { signal } = options;
   if (options.cache) await untilFree(options.cache);
+  const grammar = grammarOf(options.responseFormat);
+  using constraint = await Constraint.open(tokenizer, model.config.vocabSize, grammar, signal);
   const { ids, cached, offset, stopChecker, settings } = requestOf(model, tokenizer, prompt, options);
+  constraint?.begin(ids, typeof prompt !== "string" && options.enableThinking !== false);
   const unread = ids.slice(cached);
   const cache = options.cache ?? model.makeCache();
-  if (busy.has(cache)) throw new LlmError("option", "The cache serves another generation: give each one its own");
+  checkFree(cache);
   busy.add(cache);
   cache.trim(cache.offset - offset);
   const started = performance.now();
   let first = 0;
   let count = 0;
-  const steps = generateTokens(unread, model, { ...settings, cache });
+  const steps = generateTokens(unread, model, { ...settings, cache, constraint });
   try {
     for await (const tokens of untilAborted(steps, signal)) {
       const peakMemory = mx.getPeakMemory() / 1e9;
@@ -384,7 +397,7 @@ export function encodePrompt(
 }
 
 /** The ids of a text with those around it, as mlx-lm reads prompts: a text that begins with its first token gets none. */
-export function encodeText(tokenizer: Tokenizer, text: string): number[] {
+function encodeText(tokenizer: Tokenizer, text: string): number[] {
   const { bosToken } = tokenizer;
   return tokenizer.encode(text, { addSpecialTokens: !bosToken || !text.startsWith(bosToken) });
 }

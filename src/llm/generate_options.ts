@@ -7,6 +7,7 @@
 import type { Tensor } from "../array/mod.ts";
 import type { ChatOptions } from "./chat_template.ts";
 import type { KvCache } from "./kv_cache.ts";
+import type { ResponseFormat } from "./structured/response_format.ts";
 
 /** How to choose tokens. */
 export interface SamplerOptions {
@@ -71,6 +72,11 @@ export interface GenerateOptions extends SamplerOptions {
   readonly enableThinking?: boolean;
   /** For conversations: functions that the model may call. */
   readonly tools?: ChatOptions["tools"];
+  /**
+   * What the answer has to look like: a JSON object, JSON of a schema, text of a grammar. Where the model thinks first, it holds for
+   * what comes behind `</think>`. An answer that ends by "length" is incomplete.
+   */
+  readonly responseFormat?: ResponseFormat;
   /** Chooses tokens in place of what the options of sampling describe. */
   readonly sampler?: Sampler;
   /** Change logits behind bias and penalties. */
@@ -117,11 +123,14 @@ export interface StepOptions {
 
 /** Options of `batchGenerate` and `streamBatchGenerate`. */
 export interface BatchGenerateOptions
-  extends Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt"> {
+  extends
+    Omit<GenerateOptions, "cache" | "cachePrompt" | "sampler" | "maxTokens" | "seed" | "onPrompt" | "responseFormat"> {
   /** Most tokens to generate: for each sequence the same, or one number a prompt. Default 256. */
   readonly maxTokens?: number | readonly number[];
   /** Makes the draws repeatable: one number a prompt, or one from which sequence i takes `seed + i`. */
   readonly seed?: number | readonly number[];
+  /** What the answers have to look like: all the same, or one format a prompt. */
+  readonly responseFormat?: ResponseFormat | readonly ResponseFormat[];
   /** Called when a prompt has been read. */
   readonly onPrompt?: (done: number, total: number) => void;
 }
@@ -145,6 +154,7 @@ export const BATCH_OPTIONS = {
   logitsProcessors: true,
   enableThinking: true,
   tools: true,
+  responseFormat: true,
   prefillStepSize: true,
   onPrompt: true,
 } as const satisfies Record<keyof BatchGenerateOptions, true>;

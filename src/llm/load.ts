@@ -128,7 +128,7 @@ export async function load(model: string | URL, options: LoadOptions = {}): Prom
 }
 
 /** The architecture that a folder's config.json describes. */
-function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
+export function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
   const file = `${path}/config.json`;
   const text = readModelFile(path, "config.json", sums);
   if (text !== undefined) return describeModel(Fields.parse(text, file), file);

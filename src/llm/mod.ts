@@ -15,12 +15,16 @@
  */
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
+export { convert, type Converted, type ConvertOptions, type QuantPredicate, type QuantRecipe } from "./convert.ts";
 export { EMBEDDED_MODEL } from "./embedded.ts";
+export { inspect, type InspectOptions, type ModelInfo } from "./inspect.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
 export { complete, type Completion, generate } from "./complete.ts";
 export type { ParsedToolCall } from "./answer/tool_calls.ts";
+export { embed, type EmbedOptions, type Pooling } from "./embed.ts";
+export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";
 export type {
@@ -32,6 +36,8 @@ export type {
   SamplerOptions,
   StepOptions,
 } from "./generate_options.ts";
+export type { ResponseFormat } from "./structured/response_format.ts";
+export type { JsonSchema } from "./structured/schema.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export {
@@ -41,9 +47,6 @@ export {
   savePromptCache,
   type SavePromptCacheOptions,
 } from "./prompt_cache.ts";
-export { embed, type EmbedOptions } from "./embed.ts";
-export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
-export { hiddenStates, type HiddenStatesOptions } from "./hidden_states.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
 export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";

@@ -11,13 +11,8 @@
  */
 
 import * as mx from "../array/mod.ts";
-import {
-  bytesOf,
-  openSafetensors,
-  type SavedArray,
-  type StoredArrays,
-  writeSafetensors,
-} from "../array/safetensors_file.ts";
+import { openSafetensors, type SavedArray, type StoredArrays, writeSafetensors } from "../array/safetensors_file.ts";
+import { storedBytes } from "../array/stored.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { checkIds, checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";
@@ -112,7 +107,7 @@ export async function savePromptCache(
       shape,
       read: () => {
         using rows = cache.rows(layer, which);
-        return bytesOf(rows);
+        return storedBytes(rows);
       },
     });
     arrays.push(part(`${layer}.0`, "keys"), part(`${layer}.1`, "values"), words(`${layer}.2`, [offset], []));

@@ -35,22 +35,12 @@ export interface QuantizedMatrix {
   readonly quantization: Quantization;
 }
 
-/** How the first names of a model begin that was saved without what stands around it. */
-const BARE = "embed_tokens.";
-
-/** A name of such a model as models have it that were saved whole. */
-function withPrefix(name: string): string {
-  return name.startsWith("lm_head.") ? name : `model.${name}`;
-}
-
 /** The tensors of a model directory, taken by name. */
 export class Weights implements Disposable {
   /** Matrices whose three tensors are only read together, which lets a device lay them out as it likes. */
   readonly matrices: QuantizedMatrix[] = [];
   /** What activations are computed in. */
   readonly dtype: Dtype;
-  /** Whether it is a model without its head, as models for embeddings are published: names lack "model." then. */
-  readonly headless: boolean;
   readonly #dir: string;
   readonly #config: ModelConfig;
   readonly #stored: Map<string, Tensor>;
@@ -62,9 +52,7 @@ export class Weights implements Disposable {
   constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype) {
     this.#dir = dir;
     this.#config = config;
-    const bare = stored.has(`${BARE}weight`);
-    this.headless = bare && !Array.from(stored.keys()).some((name) => name.startsWith("lm_head."));
-    this.#stored = bare ? new Map(Array.from(stored, ([name, tensor]) => [withPrefix(name), tensor])) : stored;
+    this.#stored = stored;
     this.dtype = dtype;
   }
 
@@ -216,7 +204,15 @@ export function openWeights(dir: string, names: readonly string[], config: Model
     mx.dispose([...stored.values()]);
     throw error;
   }
-  return new Weights(dir, config, stored, dtype);
+  return new Weights(dir, config, withPrefix(stored), dtype);
+}
+
+const PREFIX = "model.";
+
+/** Tensors by the names of a model with a head; those of embedding models, saved without one, lack the prefix. */
+export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
+  const bare = stored.has("embed_tokens.weight") && !stored.keys().some((name) => name.startsWith(PREFIX));
+  return bare ? new Map(Array.from(stored, ([name, tensor]) => [PREFIX + name, tensor])) : stored;
 }
 
 /** Throws where files of weights are not there. */

@@ -9,6 +9,9 @@ import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { matches, type Row, testTable } from "../support/table.ts";
 
 const TEXT = GOLDEN[0].text.replace("<|endoftext|>", "");
+/** An answer with a thought, and its parts. */
+const ALL = GOLDEN[3].text.replace("<|im_end|>", "");
+const [, reasoning, answer] = /^<think>\n([^]*)\n<\/think>\n\n([^]*)$/.exec(ALL)!;
 const FIGURES = `==========
 Prompt: {number} tokens, {number} tokens-per-sec
 Generation: {number} tokens, {number} tokens-per-sec
@@ -133,11 +136,15 @@ testTable("generate", [
   {
     args: greedy("--json", ...SHORT, "--device", "cpu"),
     stdout:
-      '{"text":", there was","tokens":[{number}],"prompt_tokens":4,"finish_reason":"length","prompt_tps":{number},' +
+      '{"text":", there was","reasoning":"","answer":", there was","tokens":[{number}],"prompt_tokens":4,"finish_reason":"length","prompt_tps":{number},' +
       '"generation_tps":{number},"time_to_first_token_s":{number},"load_s":{number},"peak_memory_bytes":{number},' +
       '"device":"wasm","model":"tiny-qwen3"}\n',
     stderr: CUT(3),
     env: { VKMX_DEVICE: "" },
+  },
+  {
+    args: greedy("--json", "--chat", "--verbose", "0", "Hi what is your name"),
+    stdout: `${JSON.stringify({ text: ALL, reasoning, answer }).slice(0, -1)},"tokens":{text}}\n`,
   },
   { args: greedy("--no-think", "--verbose", "0", "What is 17 + 25?"), stdout: "The answer is 42.\n" },
   {
@@ -169,7 +176,7 @@ testTable("generate", [
   { args: ["generate", "--device", "list"], stdout: "{lines}* wasm {text}CPU (WebAssembly)\n{lines}" },
   {
     args: ["generate", "--device", "list", "--json"],
-    stdout: '[{text}{"name":"wasm","description":"CPU (WebAssembly)"{text}"default":true}]\n',
+    stdout: '[{text}{"name":"wasm","default":true,"description":"CPU (WebAssembly)"{text}}]\n',
   },
 ]);
 

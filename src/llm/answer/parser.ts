@@ -33,7 +33,8 @@ export interface AnswerFormat {
   readonly tools: readonly unknown[];
 }
 
-const THINK = ["<think>", "</think>"] as const;
+/** What stands around thoughts. */
+export const THINK = ["<think>", "</think>"] as const;
 const CALL = ["<tool_call>", "</tool_call>"] as const;
 
 const NO_CALLS: readonly ParsedToolCall[] = [];

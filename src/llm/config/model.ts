@@ -55,8 +55,10 @@ export interface GenerationConfig {
   readonly minP: number | undefined;
 }
 
-const GROUP_SIZES: readonly number[] = [32, 64, 128];
-const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
+/** Group sizes of affine quantization. */
+export const GROUP_SIZES: readonly number[] = [32, 64, 128];
+/** Bits of a weight. */
+export const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
 /** What mlx-lm takes for what a row of the quantization block leaves out or says null for. */
 const AFFINE: Quantization = { groupSize: 64, bits: 4 };
 

@@ -44,40 +44,35 @@ export class DecoderModel implements LanguageModel {
     this.#norm = new RmsNorm(weights, "model.norm", hiddenSize, rmsNormEps);
     // A head that is tied but stored all the same is left in the file.
     if (config.tieWordEmbeddings) weights.drop("lm_head");
-    else if (!weights.headless) this.#head = new Linear(weights, "lm_head", hiddenSize, vocabSize);
+    else this.#head = new Linear(weights, "lm_head", hiddenSize, vocabSize);
   }
 
   /**
    * Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,) from 0 on. With a cache, the tokens follow those that it holds.
-   * Throws an {@link LlmError} where the model was disposed or has no head, or the cache has no room.
+   * Throws an {@link LlmError} where the model was disposed or the cache has no room.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
-    let x = this.#run(tokens, cache, rows).at(-1)!;
-    if (rows !== undefined) x = mx.take(x, rows, 1);
-    return this.logits(this.#norm.forward(x));
-  }
-
-  /** Token ids (B, T) → the embeddings (B, T, hidden) and what each layer makes of them; of the last one behind the norm. */
-  hiddenStates(tokens: Tensor, cache?: Cache): Tensor[] {
-    const states = this.#run(tokens, cache);
-    return [...states.slice(0, -1), this.#norm.forward(states.at(-1)!)];
-  }
-
-  /** The last of the {@link DecoderModel.hiddenStates} (…, hidden) → logits (…, V). */
-  logits(hidden: Tensor): Tensor {
-    if (this.#head !== undefined) return this.#head.forward(hidden);
-    if (this.config.tieWordEmbeddings) return this.#embedding.asLinear(hidden);
-    throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
-  }
-
-  /** The residual (B, T, hidden) in front of the first block and behind each. */
-  #run(tokens: Tensor, cache: Cache | undefined, rows?: Tensor): Tensor[] {
-    if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
+    this.#checkAlive();
     checkTokens(tokens, rows);
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
+    let x = this.#embedding.forward(tokens);
+    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
+    if (rows !== undefined) x = mx.take(x, rows, 1);
+    const y = this.#norm.forward(x);
+    return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
+  }
+
+  /** See {@link LanguageModel.hiddenStates}. */
+  hiddenStates(tokens: Tensor): Tensor[] {
+    this.#checkAlive();
+    checkTokens(tokens);
     const states = [this.#embedding.forward(tokens)];
-    this.#blocks.forEach((block, layer) => states.push(block.forward(states[layer], layer, cache, offset)));
-    return states;
+    this.#blocks.forEach((block, layer) => states.push(block.forward(states[layer], layer, undefined, 0)));
+    return states.with(-1, this.#norm.forward(states[this.#blocks.length]));
+  }
+
+  #checkAlive(): void {
+    if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
   }
 
   /** An empty cache for `batch` sequences. */

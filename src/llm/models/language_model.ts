@@ -21,12 +21,10 @@ export interface LanguageModel extends Disposable {
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**
-   * Token ids (B, T) → activations (B, T, hidden): the embeddings, then what each layer gives, of the last one behind the norm. With a
-   * cache, the tokens follow those that it holds. Only `hiddenStates`, `embed` and `perplexity` need it.
+   * Token ids (B, T) → hidden states (B, T, H) as transformers gives them: those of the embedding, those behind each layer but the
+   * last, and last those behind the last norm. Arrays are lazy: what is not read is not computed.
    */
-  hiddenStates?(tokens: Tensor, cache?: Cache): Tensor[];
-  /** The last hidden states (…, hidden) → logits (…, V). */
-  logits?(hidden: Tensor): Tensor;
+  hiddenStates(tokens: Tensor): Tensor[];
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }

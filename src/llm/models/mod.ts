@@ -10,6 +10,7 @@ import type { Fields } from "../config/fields.ts";
 import type { ModelConfig } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import { DecoderModel } from "../layers/decoder_model.ts";
+import { decoderModules, ropeTableBytes, type WeightModule } from "../layers/modules.ts";
 import type { Weights } from "../weights.ts";
 import type { LanguageModel } from "./language_model.ts";
 import * as llama from "./llama.ts";
@@ -22,6 +23,10 @@ export type { LanguageModel };
 export interface Architecture {
   /** What config.json says. */
   readonly config: ModelConfig;
+  /** Its modules that hold weights, in mlx-lm's order. */
+  readonly modules: readonly WeightModule[];
+  /** Bytes of tables that mlx-lm computes when it loads the model, and counts as part of it; no file has them. */
+  readonly tableBytes: number;
   /** Builds the model from its tensors. */
   build(weights: Weights): LanguageModel;
 }
@@ -30,7 +35,12 @@ export interface Architecture {
 function decoder({ readArgs }: { readArgs(fields: Fields): DecoderConfig }): (fields: Fields) => Architecture {
   return (fields) => {
     const config = readArgs(fields);
-    return { config, build: (weights) => new DecoderModel(config, weights) };
+    return {
+      config,
+      modules: decoderModules(config),
+      tableBytes: ropeTableBytes(config),
+      build: (weights) => new DecoderModel(config, weights),
+    };
   };
 }
 

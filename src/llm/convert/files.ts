@@ -1,0 +1,120 @@
+/**
+ * The files of a new model beside its weights.
+ *
+ * @module
+ */
+
+import { dirname, join } from "node:path";
+import { FileError, readFile } from "../../../ffi/file.ts";
+import { shownPath } from "../../graph/error.ts";
+import type { Dtype } from "../../graph/dtype.ts";
+import type { Quantization } from "../config/model.ts";
+import { LlmError } from "../error.ts";
+import {
+  byCodePoints,
+  type PythonJson,
+  PythonNumber,
+  type PythonObject,
+  readPythonObject,
+  writePythonJson,
+} from "./python_json.ts";
+import type { QuantizationRow } from "./recipes.ts";
+import type { Shard } from "./shard_files.ts";
+
+/** What the new config.json says and is made of. */
+export interface Description {
+  /** The old config.json, for messages. */
+  readonly file: string;
+  /** Its text. */
+  readonly text: string;
+  /** The text of generation_config.json. */
+  readonly generation: string | undefined;
+  /** Dtype of what is not quantized; as it is stored where undefined. */
+  readonly dtype: Dtype | undefined;
+  /** How matrices are quantized, where they are. */
+  readonly base: Quantization | undefined;
+  /** The matrices that are; `own` where they are named. */
+  readonly rows: ReadonlyMap<string, { readonly row: QuantizationRow; readonly own: boolean }>;
+  /** Whether the model is made dense. */
+  readonly dense: boolean;
+}
+
+/** The new config.json: the old one, sorted, with the ids that end a generation from generation_config.json. */
+export function newConfig({ file, text, generation, base, rows, dense }: Description): Uint8Array {
+  const config = readPythonObject(text, shownPath(file));
+  const ends = generation === undefined
+    ? undefined
+    : readPythonObject(generation, shownPath(join(dirname(file), "generation_config.json"))).get("eos_token_id");
+  if (isTrue(ends)) config.set("eos_token_id", ends!);
+  if (dense) { for (const name of ["quantization", "quantization_config"]) config.delete(name); }
+  if (base !== undefined) {
+    const block = quantizationBlock(base);
+    for (const [path, { row, own }] of rows) if (own) block.set(path, quantizationBlock(row));
+    config.set("quantization", block);
+  }
+  for (const name of ["_name_or_path", "vision_config"]) config.delete(name);
+  if (config.has("quantization")) config.set("quantization_config", config.get("quantization")!);
+  const sorted = new Map([...config].sort(([a], [b]) => byCodePoints(a, b)));
+  return encode(writePythonJson(sorted));
+}
+
+function quantizationBlock({ groupSize, bits }: QuantizationRow): PythonObject {
+  return new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits], ["mode", "affine"]]);
+}
+
+/** What counts as true in Python. */
+function isTrue(value: PythonJson | undefined): boolean {
+  if (value instanceof PythonNumber) return Number(value.text) !== 0;
+  if (value instanceof Map) return value.size > 0;
+  if (Array.isArray(value)) return value.length > 0;
+  return Boolean(value);
+}
+
+/** model.safetensors.index.json: what lies in which file. */
+export function newIndex(shards: readonly Shard[], bytes: number, parameters: number): Uint8Array {
+  const map = shards.flatMap(({ name, offsets }) => Array.from(offsets.keys(), (key) => [key, name] as const));
+  const index: PythonObject = new Map<string, PythonJson>([
+    ["metadata", new Map([["total_size", bytes], ["total_parameters", parameters]])],
+    ["weight_map", new Map(map.sort(([a], [b]) => byCodePoints(a, b)))],
+  ]);
+  return encode(writePythonJson(index));
+}
+
+/** README.md: what the hub reads of a model. mlx-lm adds it to the card of a model of the hub, which has to be downloaded for that. */
+export function newReadme(repo: string | undefined): Uint8Array {
+  const base = repo === undefined ? "" : `base_model: ${repo}\n`;
+  return encode(`---\nlanguage: en\nlibrary_name: mlx\npipeline_tag: text-generation\ntags:\n- mlx\n${base}---\n`);
+}
+
+/** The files that go along as they are: those of the tokenizer, and what the makers suggest for sampling. */
+const COPIED = [
+  "added_tokens.json",
+  "chat_template.jinja",
+  "chat_template.json",
+  "generation_config.json",
+  "merges.txt",
+  "special_tokens_map.json",
+  "tokenizer.json",
+  "tokenizer.model",
+  "tokenizer_config.json",
+  "vocab.json",
+];
+const MAX_COPIED = 2 ** 27;
+
+/** Those of a model, by name. */
+export function tokenizerFiles(dir: string, names: readonly string[]): Record<string, Uint8Array> {
+  const copied = COPIED.filter((name) => names.includes(name));
+  return Object.fromEntries(copied.map((name) => {
+    const path = join(dir, name);
+    try {
+      return [name, readFile(path, MAX_COPIED)];
+    } catch (cause) {
+      if (!(cause instanceof FileError)) throw cause;
+      throw new LlmError("tokenizer", `${shownPath(path)} ${cause.message}`, { cause });
+    }
+  }));
+}
+
+function encode(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}

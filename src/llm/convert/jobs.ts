@@ -1,0 +1,84 @@
+/**
+ * What becomes of each tensor of a model that is converted: copied, given another dtype, quantized, or dequantized. A job's tensors are
+ * cut into runs of rows, which need nothing of each other, so that memory does not grow with the model.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import type { StoredTensor } from "../../array/stored.ts";
+import type { Quantization } from "../config/model.ts";
+import type { WeightModule } from "../layers/modules.ts";
+
+/** A tensor of the new model. */
+export interface Output {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/** Tensors that are made together. All inputs and outputs have equally many rows. */
+export interface Job {
+  readonly inputs: readonly StoredTensor[];
+  readonly outputs: readonly Output[];
+  /** Makes rows of the outputs of rows of the inputs; where there is none, bytes are copied. */
+  readonly compute?: (...inputs: Tensor[]) => readonly Tensor[];
+}
+
+/** What conversion is asked for. */
+export interface Wish {
+  /** Dtype of everything that is not codes; as it is stored where undefined. */
+  readonly dtype: Dtype | undefined;
+  /** How a matrix is quantized; undefined leaves it as it is. */
+  readonly quantize: (path: string) => Quantization | undefined;
+  /** How a matrix is quantized that is to be dense; undefined leaves it as it is. */
+  readonly dequantize: (path: string) => Quantization | undefined;
+}
+
+/** Bytes of a tensor, or of `rows` of it. */
+export function bytesOf({ dtype, shape }: Pick<Output, "dtype" | "shape">, rows: number = shape[0]): number {
+  return shape.slice(1).reduce((product, size) => product * size, rows * dtype.bytes);
+}
+
+/** The jobs of a module, in the order in which its tensors are stored. */
+export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, StoredTensor>, wish: Wish): Job[] {
+  const { path } = module;
+  const parts = ["weight", "scales", "biases"].flatMap((part) => stored.get(`${path}.${part}`) ?? []);
+  const [weight, scales, biases] = parts;
+  const bias = module.bias ? [stored.get(`${path}.bias`)!] : [];
+  const name = `${path}.weight`;
+  const quantized = wish.quantize(path);
+  const packed = wish.dequantize(path);
+  const cast = (tensor: Tensor): Tensor => wish.dtype === undefined ? tensor : tensor.astype(wish.dtype);
+  const rest = bias.map((tensor) => plain(tensor, wish.dtype));
+  if (quantized !== undefined) {
+    const { bits, groupSize } = quantized;
+    const [rows, cols] = weight.shape;
+    const dtype = wish.dtype ?? weight.dtype;
+    const outputs: Output[] = [
+      { name, dtype: mx.uint32, shape: [rows, cols * bits / 32] },
+      { name: `${path}.scales`, dtype, shape: [rows, cols / groupSize] },
+      { name: `${path}.biases`, dtype, shape: [rows, cols / groupSize] },
+    ];
+    return [{ inputs: [weight], outputs, compute: (w) => mx.quantize(cast(w), groupSize, bits) }, ...rest];
+  }
+  if (packed !== undefined) {
+    const { bits, groupSize } = packed;
+    const outputs: Output[] = [{ name, dtype: wish.dtype ?? scales.dtype, shape: module.shape }];
+    const compute = (w: Tensor, s: Tensor, b: Tensor): Tensor[] => [
+      mx.dequantize(w, cast(s), cast(b), groupSize, bits),
+    ];
+    return [{ inputs: [weight, scales, biases], outputs, compute: compute as Job["compute"] }, ...rest];
+  }
+  return [...parts.map((tensor) => plain(tensor, wish.dtype)), ...rest];
+}
+
+/** A tensor that keeps its values. */
+function plain(input: StoredTensor, dtype: Dtype | undefined): Job {
+  const { name, shape } = input;
+  if (dtype === undefined || dtype === input.dtype || input.dtype.kind !== "float") {
+    return { inputs: [input], outputs: [{ name, dtype: input.dtype, shape }] };
+  }
+  return { inputs: [input], outputs: [{ name, dtype, shape }], compute: (x) => [x.astype(dtype)] };
+}

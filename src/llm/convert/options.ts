@@ -1,0 +1,148 @@
+/**
+ * What a conversion is asked for: its options, checked, and what they make of a model's config.json and matrices.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import * as mx from "../../array/mod.ts";
+import type { Dtype } from "../../array/mod.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { checkSignal } from "../abort.ts";
+import { checkOptions } from "../arguments.ts";
+import { Fields } from "../config/fields.ts";
+import { BITS, GROUP_SIZES } from "../config/model.ts";
+import { LlmError } from "../error.ts";
+import type { OnDownload } from "../hub.ts";
+import type { Architecture } from "../models/mod.ts";
+import { readModelFile } from "../weights.ts";
+import type { Description } from "./files.ts";
+import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe } from "./recipes.ts";
+
+/** Options of `convert`; those that Python has are called as there. */
+export interface ConvertOptions {
+  /** Quantizes the model, which must not be quantized yet. */
+  readonly quantize?: boolean;
+  /** Bits of a weight: 2, 3, 4, 5, 6 or 8; 4 unless given. */
+  readonly qBits?: number;
+  /** Neighbouring weights of a row that share a scale and a bias: 32, 64 or 128; 64 unless given. */
+  readonly qGroupSize?: number;
+  /** Only "affine". */
+  readonly qMode?: "affine";
+  /** A mixed recipe, which gives some matrices more bits, or a function that says it of each. */
+  readonly quantPredicate?: QuantRecipe | QuantPredicate;
+  /** Dtype of what is not quantized: float16, bfloat16 or float32; that which config.json names unless given. */
+  readonly dtype?: Dtype;
+  /** Makes quantized matrices dense again. */
+  readonly dequantize?: boolean;
+  /** Most bytes of the tensors of a file; 5 · 2³⁰ unless given. */
+  readonly maxShardBytes?: number;
+  /** Device that computes: "gpu", "cpu" or a name such as "vulkan:0"; the default device unless given. */
+  readonly device?: string;
+  /** Branch, tag or commit of a model of the hub. */
+  readonly revision?: string;
+  /** Called as bytes of the model are converted. */
+  readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** Called while a model of the hub is downloaded, which is before it is converted. */
+  readonly onDownload?: OnDownload;
+  /** Ends the conversion; nothing is left of it then. */
+  readonly signal?: AbortSignal;
+}
+
+const CONVERT_OPTIONS = {
+  dequantize: true,
+  device: true,
+  dtype: true,
+  maxShardBytes: true,
+  onDownload: true,
+  onProgress: true,
+  qBits: true,
+  qGroupSize: true,
+  qMode: true,
+  quantPredicate: true,
+  quantize: true,
+  revision: true,
+  signal: true,
+} as const satisfies Record<keyof ConvertOptions, true>;
+
+/** The dtypes that a model may be converted to. */
+const DTYPES: Readonly<Record<string, Dtype>> = { float16: mx.float16, bfloat16: mx.bfloat16, float32: mx.float32 };
+/** What mlx-lm takes where nothing is said. */
+export const DEFAULTS = { qBits: 4, qGroupSize: 64 } as const;
+
+/** Throws an {@link LlmError} unless the options are ones that fit together. */
+export function checkConvertOptions(options: ConvertOptions): void {
+  checkOptions("convert", options, CONVERT_OPTIONS);
+  checkSignal(options.signal);
+  const { quantize, dequantize, qBits, qGroupSize, qMode, quantPredicate, dtype, maxShardBytes } = options;
+  const refuse = (what: string): never => {
+    throw new LlmError("option", `convert() ${what}`);
+  };
+  if (quantize && dequantize) refuse("takes quantize or dequantize, not both");
+  const wide = { qBits, qGroupSize, qMode, quantPredicate };
+  const idle = Object.entries(wide).find(([, value]) => value !== undefined);
+  if (!quantize && idle !== undefined) refuse(`got ${idle[0]} without quantize: true`);
+  if (qBits !== undefined && !BITS.includes(qBits)) refuse(`expected qBits ${BITS.join(", ")}: found ${qBits}`);
+  if (qGroupSize !== undefined && !GROUP_SIZES.includes(qGroupSize)) {
+    refuse(`expected qGroupSize ${GROUP_SIZES.join(", ")}: found ${qGroupSize}`);
+  }
+  if (qMode !== undefined && qMode !== "affine") refuse(`expected qMode "affine": found ${quoted(qMode)}`);
+  if (typeof quantPredicate === "string" && !QUANT_RECIPES.includes(quantPredicate)) {
+    refuse(`expected quantPredicate ${QUANT_RECIPES.join(", ")} or a function: found ${quoted(quantPredicate)}`);
+  }
+  if (dtype !== undefined && !Object.values(DTYPES).includes(dtype)) {
+    refuse(`expected dtype ${Object.keys(DTYPES).join(", ")}: found ${dtype?.name ?? dtype}`);
+  }
+  if (maxShardBytes !== undefined && !(maxShardBytes > 0)) {
+    refuse(`expected maxShardBytes above 0: found ${maxShardBytes}`);
+  }
+}
+
+/** Refuses to quantize what is quantized. */
+export function checkSource(path: string, { config }: Architecture, { quantize }: ConvertOptions): void {
+  if (!quantize || config.quantization === undefined) return;
+  const { bits, groupSize } = config.quantization.base;
+  throw new LlmError(
+    "option",
+    `${
+      shownPath(path)
+    } is quantized already, to ${bits} bits in groups of ${groupSize}: quantize the model that it was made ` +
+      "from, or make it dense first, with dequantize (vkmx convert --dequantize)",
+  );
+}
+
+/** What config.json is made of, and what it asks for. */
+export function describeConversion(path: string, { modules }: Architecture, options: ConvertOptions): Description {
+  const text = readModelFile(path, "config.json")!;
+  const { quantize, dequantize, qGroupSize, qBits = DEFAULTS.qBits, quantPredicate } = options;
+  const named = Fields.parse(text, join(path, "config.json")).values.torch_dtype;
+  const base = { groupSize: qGroupSize ?? DEFAULTS.qGroupSize, bits: qBits };
+  const layers = new Set(modules.map(({ path }) => /\.layers\.(\d+)\./.exec(path)?.[1])).size - 1;
+  const rows = chosen(quantize ? modules : [], base, ({ path, shape }) => {
+    if (quantPredicate === undefined) return true;
+    if (typeof quantPredicate === "string") return ofRecipe(quantPredicate, path, layers, qGroupSize);
+    const said = quantPredicate(path, shape);
+    if (typeof said === "boolean" || (BITS.includes(said?.bits) && GROUP_SIZES.includes(said.groupSize))) return said;
+    throw new LlmError(
+      "option",
+      `quantPredicate(${quoted(path)}) gave ${quoted(said)}, expected true, false or { groupSize, bits }`,
+    );
+  });
+  for (const [module, { row: { groupSize } }] of rows) {
+    const cols = modules.find(({ path }) => path === module)!.shape[1];
+    if (cols % (groupSize ?? base.groupSize) === 0) continue;
+    throw new LlmError(
+      "option",
+      `quantPredicate gave ${quoted(module)} groups of ${groupSize}, which do not divide its ${cols} columns`,
+    );
+  }
+  return {
+    file: join(path, "config.json"),
+    text,
+    generation: readModelFile(path, "generation_config.json"),
+    dtype: options.dtype ?? (typeof named === "string" && Object.hasOwn(DTYPES, named) ? DTYPES[named] : undefined),
+    base: quantize ? base : undefined,
+    rows,
+    dense: dequantize === true,
+  };
+}

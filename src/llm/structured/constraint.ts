@@ -1,0 +1,117 @@
+/**
+ * What the next token of a sequence may be: the masks of a matcher, and around them the thoughts of models that think first.
+ *
+ * @module
+ */
+
+import { orAborted } from "../abort.ts";
+import { THINK } from "../answer/parser.ts";
+import type { Tokenizer } from "../tokenizer/tokenizer.ts";
+import { type Matcher, openMatcher } from "./matcher.ts";
+import type { GrammarSource } from "./protocol.ts";
+
+/** Where a sequence is: it may begin to think, it thinks, or it answers. */
+type Phase = "may think" | "thinks" | "answers";
+
+/** Tokens of white space behind thoughts that are over. */
+const MOST_SPACE = 4;
+
+/** Constrains one sequence. The mask of a step must be awaited before its token is accepted. */
+export class Constraint implements Disposable {
+  readonly #matcher: Matcher;
+  readonly #tokenizer: Tokenizer;
+  readonly #size: number;
+  readonly #begin: number | undefined;
+  readonly #end: number | undefined;
+  #phase: Phase = "answers";
+
+  private constructor(matcher: Matcher, tokenizer: Tokenizer, size: number) {
+    this.#matcher = matcher;
+    this.#tokenizer = tokenizer;
+    this.#size = size;
+    [this.#begin, this.#end] = THINK.map((mark) => tokenizer.idOf(mark));
+  }
+
+  /**
+   * For answers of a grammar, of a model with `size` logits; `undefined` where there is none. Throws an `LlmError` where the grammar
+   * cannot be used, and the signal's reason when it is aborted meanwhile.
+   */
+  static async open(
+    tokenizer: Tokenizer,
+    size: number,
+    grammar: GrammarSource | undefined,
+    signal?: AbortSignal,
+  ): Promise<Constraint | undefined> {
+    if (!grammar) return undefined;
+    const opening = openMatcher(tokenizer, size, grammar);
+    try {
+      return new Constraint(await orAborted(opening, signal), tokenizer, size);
+    } catch (error) {
+      opening.then((matcher) => matcher[Symbol.dispose](), () => {});
+      throw error;
+    }
+  }
+
+  /**
+   * Looks at the prompt: where it ends within thoughts, these come first and are free. With `thinking`, the sequence may also begin with
+   * thoughts by itself, unless the prompt ends with some. The grammar holds for what follows them.
+   */
+  begin(prompt: readonly number[], thinking: boolean): void {
+    if (this.#begin === undefined || this.#end === undefined) return;
+    const end = prompt.lastIndexOf(this.#end);
+    const behind = prompt.slice(end + 1);
+    // Templates switch thinking off by thoughts of white space at the end of the prompt.
+    const closed = end >= 0 && behind.length <= MOST_SPACE && this.#tokenizer.decode(behind).trim() === "";
+    const open = prompt.lastIndexOf(this.#begin) > end;
+    this.#phase = open ? "thinks" : thinking && !closed ? "may think" : "answers";
+  }
+
+  /** What the next token may be: bit i % 32 of word i / 32 is set for token i. It is for one step. */
+  async mask(): Promise<Int32Array> {
+    if (this.#phase === "thinks") return this.#text();
+    const mask = await this.#matcher.mask();
+    if (this.#matcher.ended) return this.#only(this.#tokenizer.eosTokenIds);
+    if (this.#phase === "answers") return mask;
+    const either = mask.slice();
+    either[this.#begin! >> 5] |= 1 << (this.#begin! & 31);
+    return either;
+  }
+
+  /** Takes the token of a step; the mask behind it is made from now on. */
+  accept(token: number): void {
+    if (this.#phase === "may think" && token === this.#begin) {
+      this.#phase = "thinks";
+    } else if (this.#phase === "thinks") {
+      if (token === this.#end) this.#phase = "answers";
+    } else {
+      this.#phase = "answers";
+      this.#matcher.accept(token);
+    }
+  }
+
+  /** Gives the matcher back. */
+  [Symbol.dispose](): void {
+    this.#matcher[Symbol.dispose]();
+  }
+
+  /** Every token but those that would end the thoughts without an answer. */
+  #text(): Int32Array {
+    const mask = everyToken(Math.min(this.#tokenizer.vocabSize, this.#size), this.#size);
+    for (const id of this.#tokenizer.eosTokenIds) mask[id >> 5] &= ~(1 << (id & 31));
+    return mask;
+  }
+
+  #only(ids: Iterable<number>): Int32Array {
+    const mask = new Int32Array(Math.ceil(this.#size / 32));
+    for (const id of ids) mask[id >> 5] |= 1 << (id & 31);
+    return mask;
+  }
+}
+
+/** The mask that allows the first `count` of `size` tokens. */
+export function everyToken(count: number, size: number = count): Int32Array {
+  const mask = new Int32Array(Math.ceil(size / 32));
+  mask.fill(-1, 0, count >> 5);
+  if (count & 31) mask[count >> 5] = (1 << (count & 31)) - 1;
+  return mask;
+}

@@ -1,0 +1,112 @@
+/**
+ * The option `responseFormat`: what an answer has to look like.
+ *
+ * @module
+ */
+
+import { quoted } from "../../graph/error.ts";
+import { nearest } from "../../graph/nearest.ts";
+import { LlmError } from "../error.ts";
+import type { GrammarSource } from "./protocol.ts";
+import { type JsonSchema, supportedSchema } from "./schema.ts";
+
+/**
+ * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar in xgrammar's EBNF or of a regular
+ * expression that matches all of it. `strict` (default true) leaves out properties and items that a schema does not name.
+ * The form with `json_schema` is OpenAI's.
+ */
+export type ResponseFormat =
+  | { readonly type: "text" }
+  | { readonly type: "json_object" }
+  | { readonly type: "json_schema"; readonly schema: JsonSchema; readonly strict?: boolean }
+  | {
+    readonly type: "json_schema";
+    readonly json_schema: {
+      readonly name?: string;
+      readonly description?: string;
+      readonly schema: JsonSchema;
+      readonly strict?: boolean;
+    };
+  }
+  | { readonly type: "grammar"; readonly grammar: string }
+  | { readonly type: "regex"; readonly regex: string };
+
+/** Most characters of a schema, grammar or pattern. */
+const MOST_TEXT = 1 << 18;
+
+/** The members that each type has besides. */
+const MEMBERS = {
+  text: [],
+  json_object: [],
+  json_schema: ["schema", "strict", "json_schema"],
+  grammar: ["grammar"],
+  regex: ["regex"],
+} as const satisfies Record<ResponseFormat["type"], readonly string[]>;
+
+/** The grammar of a format, `undefined` where any text will do. Throws an {@link LlmError} that says what is wrong with it. */
+export function grammarOf(format: ResponseFormat | undefined): GrammarSource | undefined {
+  if (format === undefined) return undefined;
+  const types = Object.keys(MEMBERS);
+  if (typeof format !== "object" || format === null || !Object.hasOwn(MEMBERS, format.type)) {
+    const found = typeof format === "object" && format !== null ? format.type : format;
+    const near = typeof found === "string" ? nearest(found.slice(0, 64), types) : undefined;
+    const meant = near === undefined ? "" : `, did you mean "${near}"?`;
+    const shown = typeof found === "string" ? quoted(found) : typeof found;
+    throw new LlmError("option", `responseFormat has the type ${shown}${meant} expected one of ${types.join(", ")}`);
+  }
+  const unknown = Object.keys(format).find((name) =>
+    name !== "type" && !(MEMBERS[format.type] as readonly string[]).includes(name)
+  );
+  if (unknown !== undefined) {
+    throw new LlmError("option", `responseFormat of type "${format.type}" has no member ${quoted(unknown)}`);
+  }
+  switch (format.type) {
+    case "text":
+      return undefined;
+    case "json_object":
+      return { kind: "json", text: '{"type":"object"}', strict: false };
+    case "json_schema":
+      return jsonOf("json_schema" in format ? format.json_schema : format);
+    case "grammar":
+      return { kind: "ebnf", text: textOf("grammar", format.grammar) };
+    case "regex":
+      return { kind: "regex", text: textOf("regex", format.regex) };
+  }
+}
+
+function jsonOf(given: { readonly schema: JsonSchema; readonly strict?: boolean } | undefined): GrammarSource {
+  const { schema, strict } = given ?? {};
+  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+    const hint = typeof schema === "string" ? ": read the text with JSON.parse()" : "";
+    throw new LlmError("option", `responseFormat has a schema that is no object${hint}`);
+  }
+  if (strict !== undefined && strict !== null && typeof strict !== "boolean") {
+    throw new LlmError("option", `responseFormat has strict ${quoted(String(strict))}, expected true or false`);
+  }
+  checkLength("schema", serialized(schema));
+  return { kind: "json", text: serialized(supportedSchema(schema)), strict: strict ?? true };
+}
+
+function serialized(schema: JsonSchema): string {
+  try {
+    return JSON.stringify(schema);
+  } catch {
+    throw new LlmError(
+      "option",
+      "responseFormat has a schema that is no JSON: it holds itself, or is nested too deeply",
+    );
+  }
+}
+
+function textOf(name: "grammar" | "regex", text: string): string {
+  if (typeof text === "string" && text !== "") return checkLength(name, text);
+  throw new LlmError("option", `responseFormat needs ${name}, a text`);
+}
+
+function checkLength(name: string, text: string): string {
+  if (text.length <= MOST_TEXT) return text;
+  throw new LlmError(
+    "option",
+    `responseFormat has a ${name} of ${text.length} characters, at most ${MOST_TEXT} are taken`,
+  );
+}
