@@ -19,6 +19,7 @@ export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
+export { print, type Printable, type Printed } from "../notebook/print.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";
 export type {
   BatchGenerateOptions,
