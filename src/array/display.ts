@@ -17,6 +17,8 @@ import { elements } from "./values.ts";
 
 /** Larger arrays are cut, to the first and last three of each axis. */
 const WHOLE_SIZE = 1000;
+/** Most tables of an array with more than two axes. */
+const MOST_TABLES = 24;
 /** Pixels of a side of the heat map's picture; larger matrices are made smaller. */
 const MAP_PIXELS = 96;
 /** Larger matrices get no heat map: each of their values would be looked at. */
@@ -43,15 +45,20 @@ export function arrayHtml(node: Node): string {
     );
     return `<div style="overflow-x:auto"><table>${lines.join("")}</table></div>`;
   };
+  let tables = 0;
   const block = (axis: number, start: number, size: number, index: string): string => {
+    if (tables >= MOST_TABLES) return tables++ === MOST_TABLES ? "<div>⋮</div>" : "";
     if (shape.length - axis <= 2) {
+      tables++;
       const [rows, columns] = shape.length - axis === 2 ? shape.slice(-2) : [1, shape.at(-1) ?? 1];
       return (index === "" ? "" : `<div>[${index}]</div>`) + table(rows, columns, start);
     }
     const step = size / shape[axis];
     // Tables take room, so that only few are shown even of a small array.
     return shown(shape[axis], false).map((i) =>
-      i < 0 ? "<div>⋮</div>" : block(axis + 1, start + i * step, step, index === "" ? `${i}` : `${index}, ${i}`)
+      i < 0
+        ? (tables < MOST_TABLES ? "<div>⋮</div>" : "")
+        : block(axis + 1, start + i * step, step, index === "" ? `${i}` : `${index}, ${i}`)
     ).join("");
   };
   const name = `<div>${formatShape(shape)} ${dtype.name}</div>`;

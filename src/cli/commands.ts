@@ -20,4 +20,5 @@ export interface CommandRow {
 export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   generate: { summary: "continue or answer a prompt", load: () => import("./commands/generate.ts") },
   chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
+  kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
 };

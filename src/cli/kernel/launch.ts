@@ -14,6 +14,9 @@
 import { type Connection, framesOf, headerOf } from "./messages.ts";
 import { message, opening, passed, writeAll } from "./zmtp.ts";
 
+/** The address of this program. */
+export const LAUNCHER: string = import.meta.url;
+
 /** Milliseconds in which a kernel whose event loop turns has answered. */
 const ANSWER_MS = 1000;
 /** Milliseconds between two tries to reach a kernel that is starting. */
