@@ -66,3 +66,16 @@ export function pixels({ rows, columns, values }: Matrix, range: readonly [numbe
   }
   return rgba;
 }
+
+/** Each pixel as `factor` by `factor` of them, for programs that would blur what they enlarge. */
+export function enlarge(rgba: Uint8Array, columns: number, rows: number, factor: number): Uint8Array {
+  const [from, width] = [new Uint32Array(rgba.buffer, rgba.byteOffset, columns * rows), columns * factor];
+  const to = new Uint32Array(width * rows * factor);
+  for (let r = 0; r < rows; r++) {
+    for (let x = 0; x < width; x++) to[r * factor * width + x] = from[r * columns + Math.floor(x / factor)];
+    for (let i = 1; i < factor; i++) {
+      to.copyWithin((r * factor + i) * width, r * factor * width, (r * factor + 1) * width);
+    }
+  }
+  return new Uint8Array(to.buffer);
+}

@@ -8,7 +8,7 @@ import { escapeMarkup } from "../display/html.ts";
 import { colorOf, cssColor, INK, seriesColor } from "../display/color.ts";
 import { type Axis, type Cells, type Figure, type Panel, type Series, seriesOf } from "./figure.ts";
 import { pngUrl } from "../display/png.ts";
-import { pixels } from "../display/raster.ts";
+import { enlarge, pixels } from "../display/raster.ts";
 import { position, scaleOf, type Tick, ticks } from "./ticks.ts";
 
 interface Box {
@@ -20,6 +20,8 @@ interface Box {
 
 /** Letters of a tick that are shown. */
 const TICK_LETTERS = 14;
+/** Pixels to which the picture of a small matrix is enlarged. */
+const SHARP_PIXELS = 320;
 const LEGEND_ROW = 16;
 const TITLE_ROW = 24;
 
@@ -135,7 +137,9 @@ function drawMarks(panel: Panel, inner: Box, px: Place, py: Place): string {
     if (mark.kind === "cells") {
       const { matrix, range, colorMap } = mark;
       if (matrix.rows * matrix.columns === 0) return "";
-      return image(pngUrl(pixels(matrix, range, colorMap), matrix.columns, matrix.rows));
+      const factor = Math.max(1, Math.floor(SHARP_PIXELS / Math.max(matrix.rows, matrix.columns)));
+      const cells = enlarge(pixels(matrix, range, colorMap), matrix.columns, matrix.rows, factor);
+      return image(pngUrl(cells, matrix.columns * factor, matrix.rows * factor));
     }
     if (mark.kind === "picture") return mark.rgba.length === 0 ? "" : image(pngUrl(mark.rgba, mark.columns, mark.rows));
     const color = seriesColor(i);

@@ -45,7 +45,7 @@ function channel(field: string, axis: Axis): Record<string, unknown> {
     field,
     type: "quantitative",
     title: axis.label || null,
-    scale: { domain: [low, high], nice: false, zero: false, ...(log && { type: "log" }) },
+    scale: { domain: [low, high], nice: false, ...(log ? { type: "log" } : { zero: false }) },
     ...(axis.hidden && { axis: null }),
   };
 }
