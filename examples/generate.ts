@@ -26,7 +26,7 @@ await runMain({ ...GENERATE, name: "generate.ts" }, async (flags, operands) => {
     // A prompt is a text that goes on, or a list of messages that go into the chat template.
     for (const prompt of run.prompts(tokenizer)) {
       for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) {
-        run.take(response); // response.text to stdout, and the figures for the end
+        run.take(response); // response.raw to stdout, and the figures for the end
       }
     }
   });

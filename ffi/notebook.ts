@@ -52,6 +52,15 @@ export function isTerminal(name: StreamName): boolean {
   return Deno[name].isTerminal();
 }
 
+/** Columns of the terminal; 80 where it does not say. */
+export function terminalColumns(): number {
+  try {
+    return Deno.consoleSize().columns || 80;
+  } catch {
+    return 80;
+  }
+}
+
 const UTF8 = new TextEncoder();
 
 /** Writes all of a text to a stream. */

@@ -4,14 +4,12 @@
  * @module
  */
 
+import type { PublishedFile } from "./published_files.ts";
+
 /** A file that a release of this version has for one target. */
-export interface ReleasedLibrary {
+export interface ReleasedLibrary extends PublishedFile {
   /** Its name among the files of the release. */
   readonly asset: string;
-  /** Its size in bytes. */
-  readonly bytes: number;
-  /** SHA-256 of these bytes in hexadecimal. */
-  readonly sha256: string;
 }
 
 /** The libraries by target, such as "x86_64-linux". A target that is not here has no release. */

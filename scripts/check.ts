@@ -17,7 +17,7 @@ const CHECKS: readonly (readonly [string, readonly string[]])[] = [
   ["formatting of C and GLSL", [deno, "run", "-A", "scripts/clang_format.ts", "--check"]],
   ["lint", [deno, "lint"]],
   ["types", [deno, "check", ...await importArguments(), "."]],
-  ["documentation", [deno, "doc", "--lint", "mod.ts"]],
+  ["documentation", [deno, "doc", "--lint", "mod.ts", "src/cli/mod.ts"]],
   ["publishing", [deno, "publish", "--dry-run", "--allow-dirty"]],
   ["SPIR-V modules", [...zig, "build", "spirv-val"]],
   ["other platforms", [...zig, "build", "cross"]],

@@ -17,6 +17,7 @@ import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants } from "node:zlib";
 import type { ReleasedLibrary } from "../ffi/releases.ts";
 import { fileName, VERSION } from "../ffi/version.ts";
+import { EMBEDDED_FILES, EMBEDDED_MODEL } from "../src/llm/embedded.ts";
 import { findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** The targets that `zig build cross` compiles for, by Deno's names, and what tells a library of theirs: bytes at an offset. */
@@ -151,9 +152,11 @@ if (import.meta.main) {
       console.log(`${target.padEnd(16)} ${bytes} bytes  ${sha256}`);
     }
     const files = await publishedFiles();
-    for (const target of Object.keys(TARGETS)) {
-      if (!files.has(`ffi/packaged/${target}.ts`)) fail(`ffi/packaged/${target}.ts would not be published`);
-    }
+    const needed = [
+      ...Object.keys(TARGETS).map((target) => `ffi/packaged/${target}.ts`),
+      ...Object.keys(EMBEDDED_FILES).map((name) => `${fileURLToPath(EMBEDDED_MODEL).slice(ROOT.length)}${name}`),
+    ].map((path) => path.replaceAll("\\", "/"));
+    for (const path of needed) if (!files.has(path)) fail(`${path} would not be published`);
     const total = Array.from(files.values()).reduce((sum, bytes) => sum + bytes, 0);
     console.log(
       `the package has ${files.size} files of ${(total / 1e6).toFixed(1)} MB; JSR takes ${PACKAGE_BYTES / 1e6} MB`,

@@ -7,8 +7,10 @@
 import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
 import { apply, broadcastOf } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
+import type { Arithmetic, Comparison, Quotient } from "./results.ts";
+import type { Larger, Promoted, RankOf } from "./types.ts";
 
 /**
  * Elementwise a + b.
@@ -20,129 +22,129 @@ import * as dt from "../graph/dtype.ts";
  * mx.add([[1], [2]], [10, 20]).tolist(); // [[11, 21], [12, 22]]
  * ```
  */
-export function add(a: TensorLike, b: TensorLike): Tensor {
+export function add<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("add", "same", a, b);
 }
 
 /** Elementwise a - b. */
-export function subtract(a: TensorLike, b: TensorLike): Tensor {
+export function subtract<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("subtract", "same", a, b);
 }
 
 /** Elementwise a * b. */
-export function multiply(a: TensorLike, b: TensorLike): Tensor {
+export function multiply<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("multiply", "same", a, b);
 }
 
 /** Elementwise a / b; integers give float32. */
-export function divide(a: TensorLike, b: TensorLike): Tensor {
+export function divide<A extends TensorLike, B extends TensorLike>(a: A, b: B): Quotient<A, B> {
   return apply("divide", "float", a, b);
 }
 
 /** Elementwise remainder of a / b with the sign of b. */
-export function remainder(a: TensorLike, b: TensorLike): Tensor {
+export function remainder<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("remainder", "same", a, b);
 }
 
 /** Elementwise a / b rounded down; of integers a divisor of 0 gives 0. */
-export function floorDivide(a: TensorLike, b: TensorLike): Tensor {
+export function floorDivide<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("floorDivide", "same", a, b);
 }
 
 /** Elementwise a raised to b. Integers with a negative exponent give 0, as in MLX. */
-export function power(a: TensorLike, b: TensorLike): Tensor {
+export function power<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("power", "same", a, b);
 }
 
 /** Elementwise larger of a and b; NaN wins. */
-export function maximum(a: TensorLike, b: TensorLike): Tensor {
+export function maximum<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("maximum", "same", a, b);
 }
 
 /** Elementwise smaller of a and b; NaN wins. */
-export function minimum(a: TensorLike, b: TensorLike): Tensor {
+export function minimum<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("minimum", "same", a, b);
 }
 
 /** Elementwise log(exp(a) + exp(b)) without overflow; integers give float32. */
-export function logaddexp(a: TensorLike, b: TensorLike): Tensor {
+export function logaddexp<A extends TensorLike, B extends TensorLike>(a: A, b: B): Quotient<A, B> {
   return apply("logaddexp", "float", a, b);
 }
 
 /** Elementwise angle of the point (b, a); integers give float32. */
-export function arctan2(a: TensorLike, b: TensorLike): Tensor {
+export function arctan2<A extends TensorLike, B extends TensorLike>(a: A, b: B): Quotient<A, B> {
   return apply("arctan2", "float", a, b);
 }
 
 /** Elementwise a == b (bool). */
-export function equal(a: TensorLike, b: TensorLike): Tensor {
+export function equal<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("equal", "bool", a, b);
 }
 
 /** Elementwise a != b (bool). */
-export function notEqual(a: TensorLike, b: TensorLike): Tensor {
+export function notEqual<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("notEqual", "bool", a, b);
 }
 
 /** Elementwise a < b (bool). */
-export function less(a: TensorLike, b: TensorLike): Tensor {
+export function less<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("less", "bool", a, b);
 }
 
 /** Elementwise a <= b (bool). */
-export function lessEqual(a: TensorLike, b: TensorLike): Tensor {
+export function lessEqual<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("lessEqual", "bool", a, b);
 }
 
 /** Elementwise a > b (bool). */
-export function greater(a: TensorLike, b: TensorLike): Tensor {
+export function greater<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("greater", "bool", a, b);
 }
 
 /** Elementwise a >= b (bool). */
-export function greaterEqual(a: TensorLike, b: TensorLike): Tensor {
+export function greaterEqual<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("greaterEqual", "bool", a, b);
 }
 
 /** Elementwise whether a and b are both not 0 (bool). */
-export function logicalAnd(a: TensorLike, b: TensorLike): Tensor {
+export function logicalAnd<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("logicalAnd", "bool", a, b);
 }
 
 /** Elementwise whether a or b is not 0 (bool). */
-export function logicalOr(a: TensorLike, b: TensorLike): Tensor {
+export function logicalOr<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   return apply("logicalOr", "bool", a, b);
 }
 
 /** Elementwise and of the bits; floats are refused. */
-export function bitwiseAnd(a: TensorLike, b: TensorLike): Tensor {
+export function bitwiseAnd<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("bitwiseAnd", "bits", a, b);
 }
 
 /** Elementwise or of the bits; floats are refused. */
-export function bitwiseOr(a: TensorLike, b: TensorLike): Tensor {
+export function bitwiseOr<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("bitwiseOr", "bits", a, b);
 }
 
 /** Elementwise exclusive or of the bits; floats are refused. */
-export function bitwiseXor(a: TensorLike, b: TensorLike): Tensor {
+export function bitwiseXor<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("bitwiseXor", "bits", a, b);
 }
 
 /** Elementwise a shifted left by b bits; floats are refused. */
-export function leftShift(a: TensorLike, b: TensorLike): Tensor {
+export function leftShift<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("leftShift", "shift", a, b);
 }
 
 /** Elementwise a shifted right by b bits; floats are refused. */
-export function rightShift(a: TensorLike, b: TensorLike): Tensor {
+export function rightShift<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return apply("rightShift", "shift", a, b);
 }
 
 /** Elementwise whether exactly one of a and b is not 0 (bool). */
-export function logicalXor(a: TensorLike, b: TensorLike): Tensor {
+export function logicalXor<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   const isZero = (value: TensorLike): Tensor => apply("logicalNot", "bool", value);
-  return scoped(() => notEqual(isZero(a), isZero(b)));
+  return scoped((): AnyTensor => notEqual(isZero(a), isZero(b)));
 }
 
 /** Quotient and remainder: [floorDivide(a, b), remainder(a, b)]. */
@@ -161,7 +163,11 @@ export function divmod(a: TensorLike, b: TensorLike): [Tensor, Tensor] {
  * mx.where(mx.greater(a, 0), a, 0).tolist(); // [1, 0, 3]
  * ```
  */
-export function where(condition: TensorLike, x: TensorLike, y: TensorLike): Tensor {
+export function where<C extends TensorLike, X extends TensorLike, Y extends TensorLike>(
+  condition: C,
+  x: X,
+  y: Y,
+): Tensor<Promoted<X, Y>, Larger<RankOf<C>, Larger<RankOf<X>, RankOf<Y>>>> {
   const test = castNode(toNode("where", condition), dt.bool);
   const [a, b] = toOperands("where", [x, y]);
   return make("elementwise", [test, a, b], broadcastOf("where", [test, a, b]), a.dtype, { fn: "select" });
@@ -169,7 +175,7 @@ export function where(condition: TensorLike, x: TensorLike, y: TensorLike): Tens
 
 /** Elementwise a limited to aMin…aMax; null leaves a side open. */
 export function clip(a: TensorLike, aMin: TensorLike | null, aMax: TensorLike | null): Tensor {
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const low = aMin === null ? wrap(toNode("clip", a)) : maximum(a, aMin);
     return aMax === null ? low : minimum(low, aMax);
   });

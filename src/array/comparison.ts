@@ -10,8 +10,9 @@ import { add, equal, lessEqual, logicalAnd, logicalOr, multiply, subtract, where
 import { type TensorLike, toNode, toOperands } from "./convert.ts";
 import { all } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Tensor, wrap } from "./tensor.ts";
 import { abs, isinf, isnan } from "./unary.ts";
+import type { Comparison } from "./results.ts";
 
 /** How close `isclose` and `allclose` want values. */
 export interface CloseOptions {
@@ -22,15 +23,15 @@ export interface CloseOptions {
 const CLOSE_OPTIONS = { equalNan: true } as const satisfies Record<keyof CloseOptions, true>;
 
 /** Elementwise |a - b| <= atol + rtol * |b|; equal infinities are close. */
-export function isclose(
-  a: TensorLike,
-  b: TensorLike,
+export function isclose<A extends TensorLike, B extends TensorLike>(
+  a: A,
+  b: B,
   rtol: number = 1e-5,
   atol: number = 1e-8,
   options: CloseOptions = {},
-): Tensor {
+): Comparison<A, B> {
   checkOptions("isclose", options, CLOSE_OPTIONS);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const near = lessEqual(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol));
     const infinite = logicalOr(isinf(a), isinf(b));
     const result = where(infinite, equal(a, b), near);
@@ -45,16 +46,16 @@ export function allclose(
   rtol: number = 1e-5,
   atol: number = 1e-8,
   options: CloseOptions = {},
-): Tensor {
+): Tensor<"bool", 0> {
   checkOptions("allclose", options, CLOSE_OPTIONS);
-  return scoped(() => all(isclose(a, b, rtol, atol, options)));
+  return scoped((): AnyTensor => all(isclose(a, b, rtol, atol, options)));
 }
 
 /** Whether two arrays have the same shape and equal elements. A 0-dimensional bool. */
-export function arrayEqual(a: TensorLike, b: TensorLike, equalNan: boolean = false): Tensor {
+export function arrayEqual(a: TensorLike, b: TensorLike, equalNan: boolean = false): Tensor<"bool", 0> {
   const [x, y] = toOperands("arrayEqual", [a, b]);
   if (!sameShape(x.shape, y.shape)) return wrap(toNode("arrayEqual", false));
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const [s, t] = [wrap(x), wrap(y)];
     const same = equal(s, t);
     return all(equalNan ? logicalOr(same, logicalAnd(isnan(s), isnan(t))) : same);

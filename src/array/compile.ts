@@ -4,7 +4,7 @@
  * @module
  */
 
-import { ValueError } from "../graph/error.ts";
+import { quoted, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { CompiledGraph } from "../schedule/compiled_function.ts";
 import { scoped, tensorsOf } from "./scope.ts";
@@ -114,6 +114,7 @@ function constantsOf(args: readonly unknown[], inputs: readonly Tensor[]): strin
  * ```
  */
 export function compile<A extends readonly unknown[], R>(fn: (...args: A) => R): Compiled<A, R> {
+  if (typeof fn !== "function") throw new ValueError(`compile() expected a function: found ${quoted(fn)}`);
   const results = new Map<string, Rebuild>();
   let key = "";
   let called: readonly unknown[] = [];

@@ -68,11 +68,18 @@ export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
 
 /** The node of an argument that must be an array of integers; lists and numbers become int32. */
 export function toIndexNode(op: string, value: TensorLike): Node {
+  if (hasFraction(value)) throw new DtypeError(`${op}() expected integer indices: found a number that is not whole`);
   const node = toNode(op, value, ArrayBuffer.isView(value) ? undefined : dt.int32);
   if (node.dtype.kind === "bool" || node.dtype.kind === "float") {
     throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}, use a list or astype(mx.int32)`);
   }
   return node;
+}
+
+/** Whether a number, or one in lists, is not whole; int32 would cut it. */
+function hasFraction(value: TensorLike): boolean {
+  if (typeof value === "number") return !Number.isInteger(value);
+  return Array.isArray(value) && value.some(hasFraction);
 }
 
 /** Nodes of operands cast to the dtype they meet in; scalars are weak. */

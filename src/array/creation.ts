@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Dtype, float32, int32 } from "../graph/dtype.ts";
+import { type Dtype, type DtypeName, float32, int32 } from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -13,7 +13,9 @@ import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
 import { castNode, fullNode, scalarNode, type TensorLike, toArrays, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
 
 /**
  * An array of a number, nested lists or a typed array. Numbers become float32 and booleans bool unless a dtype is given;
@@ -27,17 +29,24 @@ import { make, type Tensor, wrap } from "./tensor.ts";
  * mx.array([1, 2, 3], mx.int32).tolist(); // [1, 2, 3]
  * ```
  */
-export function array(value: TensorLike, dtype?: Dtype): Tensor {
+export function array<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  value: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
   const node = toNode("array", value, dtype);
   return wrap(dtype ? castNode(node, dtype) : node);
 }
 
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */
-export function full(shape: number | Shape, value: TensorLike, dtype?: Dtype): Tensor {
+export function full<const S extends number | Shape, A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  shape: S,
+  value: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOfShape<S>> {
   const to = toShape("full", shape);
   if (typeof value === "number") return wrap(scalarNode("full", value, dtype ?? float32, to));
   const node = toNode("full", value);
-  return scoped(() => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
+  return scoped((): AnyTensor => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
 }
 
 /**
@@ -50,32 +59,42 @@ export function full(shape: number | Shape, value: TensorLike, dtype?: Dtype): T
  * mx.zeros([2, 3]).shape; // [2, 3]
  * ```
  */
-export function zeros(shape: number | Shape, dtype: Dtype = float32): Tensor {
+export function zeros<const S extends number | Shape, N extends DtypeName = "float32">(
+  shape: S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, RankOfShape<S>> {
   return wrap(fullNode(0, toShape("zeros", shape), dtype));
 }
 
 /** An array of ones. */
-export function ones(shape: number | Shape, dtype: Dtype = float32): Tensor {
+export function ones<const S extends number | Shape, N extends DtypeName = "float32">(
+  shape: S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, RankOfShape<S>> {
   return wrap(fullNode(1, toShape("ones", shape), dtype));
 }
 
 /** Zeros of the shape and dtype of `a`. */
-export function zerosLike(a: TensorLike): Tensor {
+export function zerosLike<A extends TensorLike>(a: A): Same<A> {
   const node = toNode("zerosLike", a);
   return wrap(fullNode(0, node.shape, node.dtype));
 }
 
 /** Ones of the shape and dtype of `a`. */
-export function onesLike(a: TensorLike): Tensor {
+export function onesLike<A extends TensorLike>(a: A): Same<A> {
   const node = toNode("onesLike", a);
   return wrap(fullNode(1, node.shape, node.dtype));
 }
 
 /** One value in the shape and, unless given, dtype of `a`. */
-export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tensor {
+export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  value: TensorLike,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
   const node = toNode("fullLike", a);
   const to = dtype ?? node.dtype;
-  return scoped(() => broadcastTo(wrap(castNode(toNode("fullLike", value, to), to)), node.shape));
+  return scoped((): AnyTensor => broadcastTo(wrap(castNode(toNode("fullLike", value, to), to)), node.shape));
 }
 
 /**
@@ -90,7 +109,12 @@ export function fullLike(a: TensorLike, value: TensorLike, dtype?: Dtype): Tenso
  * mx.arange(0, 1, 0.25).tolist(); // [0, 0.25, 0.5, 0.75]
  * ```
  */
-export function arange(start: number, stop?: number | null, step?: number | null, dtype?: Dtype): Tensor {
+export function arange<N extends DtypeName = "int32" | "float32">(
+  start: number,
+  stop?: number | null,
+  step?: number | null,
+  dtype?: Dtype<N>,
+): Tensor<N, 1> {
   const by = step ?? 1;
   const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
   if (![from, to].every(Number.isFinite) || typeof by !== "number" || Number.isNaN(by)) {
@@ -117,13 +141,13 @@ export function linspace(
   num: number = 50,
   endpoint: boolean = true,
   dtype: Dtype = float32,
-): Tensor {
+): Tensor<NumberName, 1> {
   if (toInteger("linspace", "num", num) < 0) {
     throw new ValueError(`linspace() expected num not to be negative: found ${num}`);
   }
   const steps = endpoint ? num - 1 : num;
-  if (num <= 1) return full([num], start, dtype);
-  return scoped(() => {
+  if (num <= 1) return full([num], start, dtype) as AnyTensor;
+  return scoped((): AnyTensor => {
     // Both ends exact: (1 - t) * start + t * stop.
     const t = multiply(wrap(makeNode("arange", [], [num], float32, { start: 0, step: 1 })), 1 / steps);
     const reverse = add(multiply(t, -1), 1);
@@ -135,37 +159,50 @@ export function linspace(
 }
 
 /** An (n, m) matrix with ones on diagonal k. */
-export function eye(n: number, m: number | null = null, k: number = 0, dtype: Dtype = float32): Tensor {
+export function eye<N extends DtypeName = "float32">(
+  n: number,
+  m: number | null = null,
+  k: number = 0,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, 2> {
   const [rows, cols] = toShape("eye", [n, m ?? n]);
-  return scoped(() => astype(compare("equal", rows, cols, k), dtype));
+  return scoped((): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
 }
 
 /** The n by n identity matrix. */
-export function identity(n: number, dtype: Dtype = float32): Tensor {
+export function identity<N extends DtypeName = "float32">(
+  n: number,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, 2> {
   return eye(n, n, 0, dtype);
 }
 
 /** An (n, m) matrix with ones on and below diagonal k. */
-export function tri(n: number, m: number | null = null, k: number = 0, dtype: Dtype = float32): Tensor {
+export function tri<N extends DtypeName = "float32">(
+  n: number,
+  m: number | null = null,
+  k: number = 0,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, 2> {
   const [rows, cols] = toShape("tri", [n, m ?? n]);
-  return scoped(() => astype(compare("greater_equal", rows, cols, k), dtype));
+  return scoped((): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
 }
 
 /** The matrices of the last two axes with zeros above diagonal k. */
-export function tril(a: TensorLike, k: number = 0): Tensor {
+export function tril<A extends TensorLike>(a: A, k: number = 0): Same<A> {
   return triangle("tril", a, k);
 }
 
 /** The matrices of the last two axes with zeros below diagonal k. */
-export function triu(a: TensorLike, k: number = 0): Tensor {
+export function triu<A extends TensorLike>(a: A, k: number = 0): Same<A> {
   return triangle("triu", a, k);
 }
 
-function triangle(op: "tril" | "triu", a: TensorLike, k: number): Tensor {
+function triangle(op: "tril" | "triu", a: TensorLike, k: number): AnyTensor {
   const node = toNode(op, a);
   const { shape } = node;
   if (shape.length < 2) throw new ValueError(`${op}() expected at least 2 axes: found ${shape.length}`);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const below = compare("greater_equal", shape[shape.length - 2], shape[shape.length - 1], op === "tril" ? k : k - 1);
     const x = wrap(node);
     const zero = wrap(fullNode(0, [], node.dtype));

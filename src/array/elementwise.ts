@@ -11,7 +11,8 @@ import { DtypeError, ShapeError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { broadcastShapes, formatShape } from "../graph/shape.ts";
 import { atLeastFloat, castNode, type TensorLike, toOperands } from "./convert.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, wrap } from "./tensor.ts";
+import type { Floating } from "./results.ts";
 
 /**
  * What a function makes of the dtype its operands meet in:
@@ -59,7 +60,7 @@ function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
  * Applies the row of a public function to operands that broadcast: that of its name in snake case, so `floorDivide` has the row
  * `floor_divide`.
  */
-export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]): Tensor {
+export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]): AnyTensor {
   const row = op.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const inputs = toOperands(op, operands, (dtype) => operandDtype(op, rule, dtype));
   const shape = broadcastOf(op, inputs);
@@ -72,7 +73,7 @@ export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]
 }
 
 /** The values as floats: integers and bool become float32. */
-export function toFloat(op: string, value: TensorLike): Tensor {
+export function toFloat<A extends TensorLike>(op: string, value: A): Floating<A> {
   const [node] = toOperands(op, [value]);
   return wrap(castNode(node, atLeastFloat(node.dtype)));
 }

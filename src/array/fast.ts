@@ -24,8 +24,10 @@ import { uniform } from "./random.ts";
 import * as reduce from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
-import { handOn, Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, handOn, Tensor, wrap } from "./tensor.ts";
 import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
+import type { Floating } from "./results.ts";
+import type { FloatName, RankOf } from "./types.ts";
 
 export { logprobs, logprobsComposite } from "./logprobs.ts";
 
@@ -49,7 +51,11 @@ function lastAxisVector(name: string, what: string, vector: Node, x: Node): void
  * mx.fast.rmsNorm(mx.ones([2, 4]), mx.ones([4]), 1e-6).shape; // [2, 4]
  * ```
  */
-export function rmsNorm(x: TensorLike, weight: TensorLike | null, eps: number): Tensor {
+export function rmsNorm<X extends TensorLike>(
+  x: X,
+  weight: TensorLike | null,
+  eps: number,
+): Tensor<FloatName, RankOf<X>> {
   const input = floatNode("rmsNorm", x);
   toNumber("rmsNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("rmsNorm() expected at least 1 axis");
@@ -78,7 +84,12 @@ export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, 
 }
 
 /** Layer normalisation over the last axis: (x - mean) / sqrt(variance + eps) * weight + bias, in float32 inside. */
-export function layerNorm(x: TensorLike, weight: TensorLike | null, bias: TensorLike | null, eps: number): Tensor {
+export function layerNorm<X extends TensorLike>(
+  x: X,
+  weight: TensorLike | null,
+  bias: TensorLike | null,
+  eps: number,
+): Tensor<FloatName, RankOf<X>> {
   const input = floatNode("layerNorm", x);
   toNumber("layerNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("layerNorm() expected at least 1 axis");
@@ -86,7 +97,7 @@ export function layerNorm(x: TensorLike, weight: TensorLike | null, bias: Tensor
   if (w) lastAxisVector("layerNorm", "weight", w, input);
   if (b) lastAxisVector("layerNorm", "bias", b, input);
   const dtype = [w, b].reduce((d, n) => n ? promote(d, n.dtype) : d, input.dtype);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const wide = wrap(castNode(input, float32));
     const centered = op.subtract(wide, reduce.mean(wide, -1, true));
     const scale = rsqrt(op.add(reduce.mean(square(centered), -1, true), eps));
@@ -122,7 +133,7 @@ const ROPE_OPTIONS = {
 /**
  * Rotary position embedding of the first `dims` features of x (B, …, T, D). Row t is rotated as position (t + offset) * scale.
  */
-export function rope(x: TensorLike, dims: number, options: RopeOptions = {}): Tensor {
+export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOptions = {}): Floating<X> {
   checkOptions("rope", options, ROPE_OPTIONS);
   const { traditional = false, scale = 1, offset = 0, freqs = null } = options;
   const base = options.base === undefined && freqs === null ? 10000 : options.base ?? null;
@@ -244,7 +255,7 @@ export function scaledDotProductAttention(
   k: TensorLike,
   v: TensorLike,
   options: AttentionOptions,
-): Tensor {
+): Tensor<FloatName, 4> {
   const name = "scaledDotProductAttention";
   checkOptions(name, options, ATTENTION_OPTIONS);
   toNumber(name, "scale", options.scale);
@@ -297,7 +308,7 @@ export function scaledDotProductAttention(
   if (sink && !sameShape(sink.shape, [heads])) {
     throw new ShapeError(`${name}() expected sinks of shape (${heads},): found ${formatShape(sink.shape)}`);
   }
-  return scoped(() => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)));
+  return scoped((): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)));
 }
 
 /** What is added to scores must not be of a wider type than the result: it would be rounded without a word. */
@@ -412,7 +423,7 @@ const SAMPLE_OPTIONS = {
  * probabilities at temperature 1, and a token must pass all of them. Masked logits are -Infinity; a row that holds NaN or Infinity,
  * or no finite logit at all, has no token: 4294967295.
  */
-export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor {
+export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<"uint32"> {
   checkOptions("sample", options, SAMPLE_OPTIONS);
   const { temperature = 1, topP = 1, minP = 0, topK = 0, key } = options;
   const node = floatNode("sample", logits);
@@ -427,7 +438,7 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor 
   }
   const rows = sizeOf(shape.slice(0, -1));
   const attrs: OpAttrs["sample"] = { temperature, topP, minP, topK };
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const inputs = [reshapeNode(node, [rows, cols])];
     if (temperature > 0) inputs.push(handOn(uniform(0, 1, [rows], float32, key)));
     const drawn = fused("sample", inputs, [rows], uint32, attrs, (to, x, u) => sampleComposite(x, u, to));

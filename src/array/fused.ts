@@ -10,7 +10,7 @@ import { attrsOf, makeNode, type Node, type OpAttrs } from "../graph/node.ts";
 import type { FusedName } from "../schedule/ops/fused_ops.ts";
 import { type TensorLike, toNode } from "./convert.ts";
 import { scoped } from "./scope.ts";
-import { handOn, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, handOn, type Tensor, wrap } from "./tensor.ts";
 
 /**
  * A fused op, whose composite is what `definition` gives for attributes and inputs: those of the node when it is lowered, which row
@@ -23,7 +23,7 @@ export function fused<K extends FusedName>(
   dtype: Dtype,
   attrs: OpAttrs[K],
   definition: (attrs: OpAttrs[K], ...inputs: Tensor[]) => Tensor,
-): Tensor {
+): AnyTensor {
   const composite = (node: Node): Node =>
     handOn(scoped(() => definition(attrsOf(node, name), ...node.inputs.map(wrap))));
   return wrap(makeNode(name, inputs, shape, dtype, attrs, composite));

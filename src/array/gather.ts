@@ -13,6 +13,7 @@ import { castNode, type TensorLike, toIndexNode, toNode, toSizes } from "./conve
 import { startOf, updateSlice } from "./slice_update.ts";
 import { axisOf, broadcastNode, reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
+import type { NameOf, RankOf, Taken } from "./types.ts";
 
 /**
  * Elements at integer indices along an axis: `a.shape[:axis] + indices.shape + a.shape[axis+1:]`. Without an axis, of the
@@ -25,7 +26,11 @@ import { make, type Tensor, wrap } from "./tensor.ts";
  * mx.take([[1, 2], [3, 4]], [1, 0], 0).tolist(); // [[3, 4], [1, 2]]
  * ```
  */
-export function take(a: TensorLike, indices: TensorLike, axis?: number | null): Tensor {
+export function take<A extends TensorLike, I extends TensorLike, X extends number | null = null>(
+  a: A,
+  indices: I,
+  axis?: X,
+): Tensor<NameOf<A>, Taken<RankOf<A>, RankOf<I>, X>> {
   let node = toNode("take", a);
   if (axis === undefined || axis === null) node = reshapeNode(node, [sizeOf(node.shape)]);
   const at = axisOf("take", axis ?? 0, node.shape);
@@ -54,7 +59,11 @@ function alongAxis(op: string, a: TensorLike, indices: Node, axis: number | null
  * Elements at indices along an axis, one index for each place of the result; the other axes broadcast. Null flattens the array
  * and takes a vector of indices.
  */
-export function takeAlongAxis(a: TensorLike, indices: TensorLike, axis: number | null = -1): Tensor {
+export function takeAlongAxis<A extends TensorLike>(
+  a: A,
+  indices: TensorLike,
+  axis: number | null = -1,
+): Tensor<NameOf<A>> {
   const index = toIndexNode("takeAlongAxis", indices);
   const { base, at } = alongAxis("takeAlongAxis", a, index, axis);
   if (base.shape[at] === 0 && sizeOf(index.shape) > 0) {

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { bool, int32 } from "../graph/dtype.ts";
+import { bool, type DtypeName, int32 } from "../graph/dtype.ts";
 import { IndexError, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node, type ScatterFn } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -18,8 +18,9 @@ import { take } from "./gather.ts";
 import { cumsum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { type Slice, SliceIndex } from "./slice.ts";
-import { handOn, type Index, nodeOf, rebind, Tensor, type Update, wrap } from "./tensor.ts";
+import { type AnyTensor, handOn, type Index, nodeOf, rebind, Tensor, type Update, wrap } from "./tensor.ts";
 import { negative, reciprocal } from "./unary.ts";
+import type { Indexed, NameOf, RankOf } from "./types.ts";
 
 /** What an index does to one axis of the array (new axes are in place already). */
 interface AxisPlan {
@@ -181,7 +182,10 @@ function planGather(op: string, plan: IndexPlan): Gather | undefined {
  * x.index([2, 0], 1).tolist(); // [9, 1]
  * ```
  */
-export function index(a: TensorLike, ...indices: readonly Index[]): Tensor {
+export function index<A extends TensorLike, const I extends readonly Index[]>(
+  a: A,
+  ...indices: I
+): Tensor<NameOf<A>, Indexed<RankOf<A>, I>> {
   const node = toNode("index", a);
   const plan = planIndex("index", node.shape, indices);
   const view = viewOf(node, plan);
@@ -293,7 +297,11 @@ function combine(old: Node, value: Node, fn: Exclude<ScatterFn, "assign">): Node
  * x.tolist(); // [[0, 5, 5], [0, 0, 0]]
  * ```
  */
-export function indexPut_(a: Tensor, index: Index | readonly Index[], value: TensorLike): Tensor {
+export function indexPut_<N extends DtypeName, R extends number>(
+  a: Tensor<N, R>,
+  index: Index | readonly Index[],
+  value: TensorLike,
+): Tensor<N, R> {
   const base = nodeOf(a);
   const list: readonly Index[] = Array.isArray(index) ? listIndex(index) : [index as Index];
   const update_ = castNode(toNode("indexPut_", value, base.dtype), base.dtype);
@@ -356,5 +364,7 @@ export function updateAt(a: Tensor, index: readonly Index[], by: Update, value: 
   const [fn, change] = UPDATES[by];
   const given = castNode(toNode(op, value, base.dtype), base.dtype);
   if (!change) return wrap(update(op, base, index, given, fn, false));
-  return scoped(() => wrap(update(op, base, index, castNode(nodeOf(change(wrap(given))), base.dtype), fn, false)));
+  return scoped((): AnyTensor =>
+    wrap(update(op, base, index, castNode(nodeOf(change(wrap(given))), base.dtype), fn, false))
+  );
 }

@@ -10,7 +10,9 @@ import { castNode, type TensorLike, toArrays, toInteger, toList, toNode, toOpera
 import { fitValue } from "./indexing.ts";
 import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { Down, NameOf, RankOf, Up } from "./types.ts";
 
 /**
  * Arrays joined along an existing axis; null flattens them first. Dtypes meet as in arithmetic.
@@ -22,7 +24,7 @@ import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
  * mx.concatenate([mx.zeros([2, 3]), mx.ones([1, 3])]).shape; // [3, 3]
  * ```
  */
-export function concatenate(arrays: readonly TensorLike[], axis: number | null = 0): Tensor {
+export function concatenate<A extends TensorLike>(arrays: readonly A[], axis: number | null = 0): Tensor<NameOf<A>> {
   if (toArrays("concatenate", arrays).length === 0) {
     throw new ValueError("concatenate() expected at least one array");
   }
@@ -43,7 +45,10 @@ export function concatenate(arrays: readonly TensorLike[], axis: number | null =
 }
 
 /** Arrays of one shape joined along a new axis. */
-export function stack(arrays: readonly TensorLike[], axis: number = 0): Tensor {
+export function stack<A extends TensorLike>(
+  arrays: readonly A[],
+  axis: number = 0,
+): Tensor<NameOf<A>, Up<RankOf<A>>> {
   if (toArrays("stack", arrays).length === 0) throw new ValueError("stack() expected at least one array");
   const nodes = toOperands("stack", arrays);
   for (const { shape } of nodes) {
@@ -53,18 +58,22 @@ export function stack(arrays: readonly TensorLike[], axis: number = 0): Tensor {
       );
     }
   }
-  return scoped(() => concatenate(nodes.map((n) => expandDims(wrap(n), axis)), axis));
+  return scoped((): AnyTensor => concatenate(nodes.map((n) => expandDims(wrap(n), axis)), axis));
 }
 
 /** The arrays along an axis, that axis dropped. */
-export function unstack(a: TensorLike, axis: number = 0): Tensor[] {
+export function unstack<A extends TensorLike>(a: A, axis: number = 0): Tensor<NameOf<A>, Down<RankOf<A>>>[] {
   const node = toNode("unstack", a);
   const at = axisOf("unstack", axis, node.shape);
-  return scoped(() => split(wrap(node), node.shape[at], at).map((piece) => squeeze(piece, at)));
+  return scoped((): AnyTensor[] => split(wrap(node), node.shape[at], at).map((piece) => squeeze(piece, at)));
 }
 
 /** Pieces along an axis: a number of equal ones, or cut at the given indices. */
-export function split(a: TensorLike, indicesOrSections: number | readonly number[], axis: number = 0): Tensor[] {
+export function split<A extends TensorLike>(
+  a: A,
+  indicesOrSections: number | readonly number[],
+  axis: number = 0,
+): Same<A>[] {
   const node = toNode("split", a);
   const at = axisOf("split", axis, node.shape);
   const size = node.shape[at];
@@ -152,7 +161,7 @@ export function pad(
     });
   }
   if (mode !== "edge") throw new ValueError(`pad() expected mode "constant" or "edge": found "${mode}"`);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     let x = wrap(node);
     pairs.forEach(([before, after], axis) => {
       if (before === 0 && after === 0) return;
@@ -190,7 +199,9 @@ export function roll(a: TensorLike, shift: number | readonly number[], axis: Axi
   const given = typeof shift === "number" ? [shift] : toList("roll", "shifts, or one number", shift);
   const total = given.reduce((n, s) => n + toInteger("roll", "shift", s), 0);
   if (axis === null) {
-    return scoped(() => reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape));
+    return scoped((): AnyTensor =>
+      reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape)
+    );
   }
   const axes = (typeof axis === "number" ? [axis] : toList("roll", "axes, or one", axis)).map((i) =>
     axisOf("roll", i, node.shape)
@@ -201,7 +212,7 @@ export function roll(a: TensorLike, shift: number | readonly number[], axis: Axi
       `roll() expected a shift for each axis: found ${shifts.length} shifts and ${axes.length} axes`,
     );
   }
-  return scoped(() => axes.reduce((x, at, i) => rollAxis(x, shifts[i], at), wrap(node)));
+  return scoped((): AnyTensor => axes.reduce((x, at, i) => rollAxis(x, shifts[i], at), wrap(node)));
 }
 
 function rollAxis(x: Tensor, shift: number, axis: number): Tensor {

@@ -14,8 +14,10 @@ import { concatenate, split } from "./join.ts";
 import { axisOf } from "./movement.ts";
 import { max, min, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { abs, sqrt, square } from "./unary.ts";
+import type { Arithmetic } from "./results.ts";
+import type { FloatOf, NameOf, RankOf, Reduced } from "./types.ts";
 
 /** Kinds of norms: p of a vector's p-norm (infinities and 0 included), 1 and the infinities of a matrix, "fro" its Frobenius norm. */
 export type NormOrder = number | "fro" | null;
@@ -32,8 +34,13 @@ export type NormOrder = number | "fro" | null;
  * mx.linalg.norm([[1, -2], [3, 4]], 1).item(); // 6, the largest sum of a column
  * ```
  */
-export function norm(a: TensorLike, ord: NormOrder = null, axis: Axis = null, keepdims: boolean = false): Tensor {
-  return scoped(() => {
+export function norm<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  ord: NormOrder = null,
+  axis: X = null as X,
+  keepdims: K = false as K,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
+  return scoped((): AnyTensor => {
     const x = toFloat("norm", a);
     if (ord === null) return sqrt(sum(square(x), axis, keepdims));
     const axes = axis === null ? x.shape.map((_, i) => i) : [axis].flat().map((i) => axisOf("norm", i, x.shape));
@@ -77,8 +84,8 @@ function matrixNorm(x: Tensor, ord: number | "fro", row: number, column: number,
  * mx.linalg.cross([1, 0, 0], [0, 1, 0]).tolist(); // [0, 0, 1]
  * ```
  */
-export function cross(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
-  return scoped(() => {
+export function cross<A extends TensorLike, B extends TensorLike>(a: A, b: B, axis: number = -1): Arithmetic<A, B> {
+  return scoped((): AnyTensor => {
     const [x, y] = toOperands("cross", [a, b]).map((node) => components(wrap(node), axis));
     const minor = (i: number, j: number): Tensor => subtract(multiply(x[i], y[j]), multiply(x[j], y[i]));
     return concatenate([minor(1, 2), minor(2, 0), minor(0, 1)], axis);

@@ -24,8 +24,38 @@ export {
 export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
-export { At, type Axis, type Index, Tensor } from "./tensor.ts";
+export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
+export type {
+  Down,
+  FloatName,
+  FloatOf,
+  HostArrayOf,
+  Indexed,
+  Item,
+  Larger,
+  ListName,
+  Lists,
+  NameOf,
+  Nested,
+  NestedValues,
+  NumberName,
+  ProductRank,
+  Promoted,
+  PromotedNames,
+  RankOf,
+  RankOfShape,
+  Reduced,
+  Shift,
+  ShiftOf,
+  SumOf,
+  Taken,
+  Typed,
+  TypedName,
+  Up,
+  Weak,
+} from "./types.ts";
+export type { Arithmetic, Comparison, Floating, Product, Quotient, Same } from "./results.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Dtype } from "../graph/dtype.ts";
+import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { IndexError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import {
@@ -17,7 +17,9 @@ import {
   sizeOf,
 } from "../graph/shape.ts";
 import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape, toSizes } from "./convert.ts";
-import { type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
+import type { Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {
@@ -64,7 +66,7 @@ export function sliceNode(node: Node, starts: readonly number[], steps: readonly
 }
 
 /** The values cast to another element type. */
-export function astype(a: TensorLike, dtype: Dtype): Tensor {
+export function astype<A extends TensorLike, N extends DtypeName>(a: A, dtype: Dtype<N>): Tensor<N, RankOf<A>> {
   return wrap(castNode(toNode("astype", a), dtype));
 }
 
@@ -78,7 +80,10 @@ export function astype(a: TensorLike, dtype: Dtype): Tensor {
  * mx.reshape(mx.arange(6), [2, -1]).shape; // [2, 3]
  * ```
  */
-export function reshape(a: TensorLike, shape: readonly number[]): Tensor {
+export function reshape<A extends TensorLike, const S extends readonly number[]>(
+  a: A,
+  shape: S,
+): Tensor<NameOf<A>, S["length"]> {
   const node = toNode("reshape", a);
   const size = sizeOf(node.shape);
   const sizes = toSizes("reshape", shape);
@@ -92,7 +97,7 @@ export function reshape(a: TensorLike, shape: readonly number[]): Tensor {
 }
 
 /** Axes `startAxis` to `endAxis` (included) as one. A 0-dimensional array becomes one of shape (1,). */
-export function flatten(a: TensorLike, startAxis: number = 0, endAxis: number = -1): Tensor {
+export function flatten<A extends TensorLike>(a: A, startAxis: number = 0, endAxis: number = -1): Tensor<NameOf<A>> {
   const node = toNode("flatten", a);
   if (node.shape.length === 0) return wrap(reshapeNode(node, [1]));
   const from = axisOf("flatten", startAxis, node.shape);
@@ -103,7 +108,7 @@ export function flatten(a: TensorLike, startAxis: number = 0, endAxis: number = 
 }
 
 /** One axis as several of the given sizes, one of which may be -1. */
-export function unflatten(a: TensorLike, axis: number, shape: readonly number[]): Tensor {
+export function unflatten<A extends TensorLike>(a: A, axis: number, shape: readonly number[]): Tensor<NameOf<A>> {
   const node = toNode("unflatten", a);
   const at = axisOf("unflatten", axis, node.shape);
   const given = toSizes("unflatten", shape);
@@ -118,7 +123,7 @@ export function unflatten(a: TensorLike, axis: number, shape: readonly number[])
 }
 
 /** Without axes of size 1: all of them, or those given. */
-export function squeeze(a: TensorLike, axis?: Axis): Tensor {
+export function squeeze<A extends TensorLike>(a: A, axis?: Axis): Tensor<NameOf<A>> {
   const node = toNode("squeeze", a);
   const { shape } = node;
   const given = axis !== undefined && axis !== null;
@@ -132,7 +137,10 @@ export function squeeze(a: TensorLike, axis?: Axis): Tensor {
 }
 
 /** With axes of size 1 at the given places of the result. */
-export function expandDims(a: TensorLike, axis: number | readonly number[]): Tensor {
+export function expandDims<A extends TensorLike, X extends number | readonly number[]>(
+  a: A,
+  axis: X,
+): Tensor<NameOf<A>, X extends number ? Up<RankOf<A>> : number> {
   const node = toNode("expandDims", a);
   const list = typeof axis === "number" ? [axis] : toList("expandDims", "axes, or one", axis);
   const rank = node.shape.length + list.length;
@@ -160,7 +168,7 @@ export function expandDims(a: TensorLike, axis: number | readonly number[]): Ten
  * mx.transpose(mx.zeros([2, 3, 4]), [2, 0, 1]).shape; // [4, 2, 3]
  * ```
  */
-export function transpose(a: TensorLike, axes?: readonly number[] | null): Tensor {
+export function transpose<A extends TensorLike>(a: A, axes?: readonly number[] | null): Same<A> {
   const node = toNode("transpose", a);
   const rank = node.shape.length;
   const list = axes === undefined || axes === null ? undefined : toList("transpose", "axes", axes);
@@ -174,12 +182,12 @@ export function transpose(a: TensorLike, axes?: readonly number[] | null): Tenso
 }
 
 /** Same as {@link transpose}. */
-export function permuteDims(a: TensorLike, axes?: readonly number[] | null): Tensor {
+export function permuteDims<A extends TensorLike>(a: A, axes?: readonly number[] | null): Same<A> {
   return transpose(a, axes);
 }
 
 /** With two axes exchanged. */
-export function swapaxes(a: TensorLike, axis1: number, axis2: number): Tensor {
+export function swapaxes<A extends TensorLike>(a: A, axis1: number, axis2: number): Same<A> {
   const node = toNode("swapaxes", a);
   const order = node.shape.map((_, i) => i);
   const [i, j] = [axisOf("swapaxes", axis1, node.shape), axisOf("swapaxes", axis2, node.shape)];
@@ -188,7 +196,7 @@ export function swapaxes(a: TensorLike, axis1: number, axis2: number): Tensor {
 }
 
 /** With one axis at another place. */
-export function moveaxis(a: TensorLike, source: number, destination: number): Tensor {
+export function moveaxis<A extends TensorLike>(a: A, source: number, destination: number): Same<A> {
   const node = toNode("moveaxis", a);
   const from = axisOf("moveaxis", source, node.shape);
   const to = axisOf("moveaxis", destination, node.shape);
@@ -198,7 +206,10 @@ export function moveaxis(a: TensorLike, source: number, destination: number): Te
 }
 
 /** Repeated along axes of size 1 and new leading axes up to `shape`. */
-export function broadcastTo(a: TensorLike, shape: number | Shape): Tensor {
+export function broadcastTo<A extends TensorLike, const S extends number | Shape>(
+  a: A,
+  shape: S,
+): Tensor<NameOf<A>, RankOfShape<S>> {
   const node = toNode("broadcastTo", a);
   const to = toShape("broadcastTo", shape);
   const common = commonShape(node.shape, to);
@@ -229,7 +240,7 @@ export function broadcastShapes(...shapes: readonly Shape[]): number[] {
 }
 
 /** With the order of elements reversed along axes. */
-export function flip(a: TensorLike, axis?: Axis): Tensor {
+export function flip<A extends TensorLike>(a: A, axis?: Axis): Same<A> {
   const node = toNode("flip", a);
   const axes = axesOf("flip", axis, node.shape);
   const on = (i: number): boolean => axes.includes(i) && node.shape[i] > 0;
@@ -241,7 +252,12 @@ export function flip(a: TensorLike, axis?: Axis): Tensor {
 /**
  * Any view of the elements in row-major order: strides and offset count elements. Without `strides` the shape's own are taken.
  */
-export function asStrided(a: TensorLike, shape?: Shape, strides?: readonly number[], offset: number = 0): Tensor {
+export function asStrided<A extends TensorLike>(
+  a: A,
+  shape?: Shape,
+  strides?: readonly number[],
+  offset: number = 0,
+): Tensor<NameOf<A>> {
   const node = toNode("asStrided", a);
   const to = shape ? toShape("asStrided", shape) : node.shape;
   const by = strides ? toList("asStrided", "strides", strides) : contiguousStrides(to);
@@ -260,26 +276,26 @@ export function asStrided(a: TensorLike, shape?: Shape, strides?: readonly numbe
 }
 
 /** The same values in row-major order without gaps. */
-export function contiguous(a: TensorLike): Tensor {
+export function contiguous<A extends TensorLike>(a: A): Same<A> {
   const node = toNode("contiguous", a);
   return make("contiguous", [node], node.shape, node.dtype, {});
 }
 
 /** With at least one axis. */
-export function atleast1d(a: TensorLike): Tensor {
+export function atleast1d<A extends TensorLike>(a: A): Tensor<NameOf<A>, Larger<RankOf<A>, 1>> {
   const node = toNode("atleast1d", a);
   return wrap(node.shape.length === 0 ? reshapeNode(node, [1]) : node);
 }
 
 /** With at least two axes: (n,) becomes (1, n). */
-export function atleast2d(a: TensorLike): Tensor {
+export function atleast2d<A extends TensorLike>(a: A): Tensor<NameOf<A>, Larger<RankOf<A>, 2>> {
   const node = toNode("atleast2d", a);
   const { shape } = node;
   return wrap(shape.length >= 2 ? node : reshapeNode(node, [1, ...(shape.length ? shape : [1])]));
 }
 
 /** With at least three axes: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1). */
-export function atleast3d(a: TensorLike): Tensor {
+export function atleast3d<A extends TensorLike>(a: A): Tensor<NameOf<A>, Larger<RankOf<A>, 3>> {
   const node = toNode("atleast3d", a);
   const { shape } = node;
   if (shape.length >= 3) return wrap(node);
@@ -287,7 +303,12 @@ export function atleast3d(a: TensorLike): Tensor {
 }
 
 /** The elements of a diagonal of two axes, which become the last axis. Offsets above 0 lie right of the main one. */
-export function diagonal(a: TensorLike, offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
+export function diagonal<A extends TensorLike>(
+  a: A,
+  offset: number = 0,
+  axis1: number = 0,
+  axis2: number = 1,
+): Tensor<NameOf<A>, Down<RankOf<A>>> {
   const node = toNode("diagonal", a);
   toInteger("diagonal", "offset", offset);
   const [i, j] = [axisOf("diagonal", axis1, node.shape), axisOf("diagonal", axis2, node.shape)];
@@ -304,10 +325,13 @@ export function diagonal(a: TensorLike, offset: number = 0, axis1: number = 0, a
 }
 
 /** A matrix with the elements of a vector on a diagonal, or the diagonal of a matrix. */
-export function diag(a: TensorLike, k: number = 0): Tensor {
+export function diag<A extends TensorLike>(
+  a: A,
+  k: number = 0,
+): Tensor<NameOf<A>, RankOf<A> extends 1 ? 2 : RankOf<A> extends 2 ? 1 : number> {
   const node = toNode("diag", a);
   toInteger("diag", "k", k);
-  if (node.shape.length === 2) return diagonal(wrap(node), k);
+  if (node.shape.length === 2) return diagonal(wrap(node), k) as AnyTensor;
   if (node.shape.length !== 1) {
     throw new ShapeError(`diag() expected a vector or a matrix: found shape ${formatShape(node.shape)}`);
   }

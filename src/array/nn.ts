@@ -9,46 +9,47 @@ import type { TensorLike } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { logsumexp, max } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import type { Axis, Tensor } from "./tensor.ts";
+import type { AnyTensor, Axis } from "./tensor.ts";
 import { erf, expm1, negative, sigmoid, square, tanh } from "./unary.ts";
+import type { Arithmetic, Floating } from "./results.ts";
 
 /** max(a, 0) */
-export function relu(a: TensorLike): Tensor {
+export function relu<A extends TensorLike>(a: A): Arithmetic<A, 0> {
   return maximum(a, 0);
 }
 
 /** a where it is positive, `negativeSlope` * a elsewhere. */
-export function leakyRelu(a: TensorLike, negativeSlope: number = 0.01): Tensor {
-  return scoped(() => maximum(multiply(toFloat("leakyRelu", a), negativeSlope), a));
+export function leakyRelu<A extends TensorLike>(a: A, negativeSlope: number = 0.01): Floating<A> {
+  return scoped((): AnyTensor => maximum(multiply(toFloat("leakyRelu", a), negativeSlope), a));
 }
 
 /** a where it is positive, alpha * (exp(a) - 1) elsewhere. */
-export function elu(a: TensorLike, alpha: number = 1): Tensor {
-  return scoped(() => {
+export function elu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> {
+  return scoped((): AnyTensor => {
     const x = toFloat("elu", a);
     return where(greater(x, 0), x, multiply(expm1(x), alpha));
   });
 }
 
 /** a * sigmoid(a) */
-export function silu(a: TensorLike): Tensor {
-  return scoped(() => {
+export function silu<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => {
     const x = toFloat("silu", a);
     return multiply(x, sigmoid(x));
   });
 }
 
 /** a times the normal distribution's cumulative probability of a, through `erf`. */
-export function gelu(a: TensorLike): Tensor {
-  return scoped(() => {
+export function gelu<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => {
     const x = toFloat("gelu", a);
     return divide(multiply(x, add(erf(divide(x, Math.SQRT2)), 1)), 2);
   });
 }
 
 /** The tanh approximation of {@link gelu}. */
-export function geluApprox(a: TensorLike): Tensor {
-  return scoped(() => {
+export function geluApprox<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => {
     const x = toFloat("geluApprox", a);
     const cubic = multiply(add(multiply(square(x), 0.044715), 1), x);
     return multiply(multiply(x, 0.5), add(tanh(multiply(cubic, Math.sqrt(2 / Math.PI))), 1));
@@ -56,18 +57,18 @@ export function geluApprox(a: TensorLike): Tensor {
 }
 
 /** log(1 + exp(a)) without overflow. */
-export function softplus(a: TensorLike): Tensor {
-  return logaddexp(a, 0);
+export function softplus<A extends TensorLike>(a: A): Floating<A> {
+  return logaddexp(a, 0) as AnyTensor;
 }
 
 /** log(sigmoid(a)) without overflow. */
-export function logSigmoid(a: TensorLike): Tensor {
-  return scoped(() => negative(softplus(negative(toFloat("logSigmoid", a)))));
+export function logSigmoid<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => negative(softplus(negative(toFloat("logSigmoid", a)))));
 }
 
 /** Logarithm of `softmax`: a - logsumexp(a), from the largest element so that large ones keep their precision. */
-export function logSoftmax(a: TensorLike, axis: Axis = -1): Tensor {
-  return scoped(() => {
+export function logSoftmax<A extends TensorLike>(a: A, axis: Axis = -1): Floating<A> {
+  return scoped((): AnyTensor => {
     const x = toFloat("logSoftmax", a);
     const shifted = subtract(x, max(x, axis, true));
     return subtract(shifted, logsumexp(shifted, axis, true));

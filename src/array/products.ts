@@ -14,7 +14,9 @@ import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toNumbe
 import { astype, axisOf, broadcastNode, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import type { Product, Same } from "./results.ts";
+import type { FloatName, Promoted, RankOf } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
   checkDtype(dtype);
@@ -34,7 +36,7 @@ function needFloat(op: string, dtype: Dtype): void {
  * mx.matmul([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist(); // [[2, 1], [4, 3]]
  * ```
  */
-export function matmul(a: TensorLike, b: TensorLike): Tensor {
+export function matmul<A extends TensorLike, B extends TensorLike>(a: A, b: B): Product<A, B> {
   const operands = [toNode("matmul", a), toNode("matmul", b)];
   const dtype = promote(operands[0].dtype, operands[1].dtype);
   needFloat("matmul", dtype);
@@ -87,7 +89,7 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
       }`,
     );
   }
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const wide = wrap(castNode(broadcastNode(base, product.shape), float32));
     const [left, right] = [multiply(wide, beta), multiply(wrap(product), alpha)];
     const sum = beta === 0 ? right : alpha === 0 ? left : add(left, right);
@@ -96,15 +98,15 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
 }
 
 /** Sum of products over the last axes of both arrays; with a 0-dimensional array the product. */
-export function inner(a: TensorLike, b: TensorLike): Tensor {
+export function inner<A extends TensorLike, B extends TensorLike>(a: A, b: B): Tensor<Promoted<A, B>> {
   const [x, y] = toOperands("inner", [a, b]);
-  if (x.shape.length === 0 || y.shape.length === 0) return multiply(wrap(x), wrap(y));
-  return tensordot(wrap(x), wrap(y), [[-1], [-1]]);
+  if (x.shape.length === 0 || y.shape.length === 0) return multiply(wrap(x), wrap(y)) as AnyTensor;
+  return tensordot(wrap(x), wrap(y), [[-1], [-1]]) as AnyTensor;
 }
 
 /** All products of the elements of two flattened arrays, as a matrix. */
-export function outer(a: TensorLike, b: TensorLike): Tensor {
-  return scoped(() => {
+export function outer<A extends TensorLike, B extends TensorLike>(a: A, b: B): Tensor<Promoted<A, B>, 2> {
+  return scoped((): AnyTensor => {
     const [x, y] = toOperands("outer", [a, b]).map((n) => flatten(wrap(n)));
     return multiply(reshape(x, [-1, 1]), y);
   });
@@ -127,17 +129,17 @@ export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor 
   if (x.shape[at] !== y.shape[at]) {
     throw new ShapeError(`vecdot() expected one size along axis ${axis}: found shapes ${shapes}`);
   }
-  return scoped(() => sum(multiply(wrap(x), wrap(y)), at));
+  return scoped((): AnyTensor => sum(multiply(wrap(x), wrap(y)), at));
 }
 
 /** Sum of a diagonal: of the matrices of two axes. */
 export function trace(a: TensorLike, offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
-  return scoped(() => sum(diagonal(a, offset, axis1, axis2), -1));
+  return scoped((): AnyTensor => sum(diagonal(a, offset, axis1, axis2), -1));
 }
 
 /** Kronecker product: every element of `a` times the whole of `b`. Arrays without elements are refused. */
 export function kron(a: TensorLike, b: TensorLike): Tensor {
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const [x, y] = toOperands("kron", [a, b]);
     if (sizeOf(x.shape) === 0 || sizeOf(y.shape) === 0) {
       throw new ShapeError(
@@ -185,7 +187,7 @@ export function tensordot(
   const [freeX, freeY] = [rest(x.shape, left), rest(y.shape, right)];
   const k = sizeOf(left.map((i) => x.shape[i]));
   const [rows, cols] = [freeX.map((i) => x.shape[i]), freeY.map((i) => y.shape[i])];
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const p = reshape(transpose(wrap(x), [...freeX, ...left]), [sizeOf(rows), k]);
     const q = reshape(transpose(wrap(y), [...right, ...freeY]), [k, sizeOf(cols)]);
     return reshape(matmul(p, q), [...rows, ...cols]);
@@ -248,7 +250,11 @@ function packed(
  * y.shape; // [1, 128]
  * ```
  */
-export function quantize(w: TensorLike, groupSize: number = 64, bits: number = 4): [Tensor, Tensor, Tensor] {
+export function quantize<W extends TensorLike>(
+  w: W,
+  groupSize: number = 64,
+  bits: number = 4,
+): [Tensor<"uint32", RankOf<W>>, Same<W>, Same<W>] {
   const node = toNode("quantize", w);
   const q = quantization("quantize", groupSize, bits);
   needFloat("quantize", node.dtype);
@@ -280,14 +286,14 @@ export interface DequantizeOptions {
 const DEQUANTIZE_OPTIONS = { dtype: true } as const satisfies Record<keyof DequantizeOptions, true>;
 
 /** The matrix that codes, scales and biases stand for: scale * code + bias. */
-export function dequantize(
-  w: TensorLike,
+export function dequantize<W extends TensorLike>(
+  w: W,
   scales: TensorLike,
   biases: TensorLike,
   groupSize: number = 64,
   bits: number = 4,
   options: DequantizeOptions = {},
-): Tensor {
+): Tensor<FloatName, RankOf<W>> {
   checkOptions("dequantize", options, DEQUANTIZE_OPTIONS);
   const q = quantization("dequantize", groupSize, bits);
   const { inputs, cols } = packed("dequantize", w, scales, biases, q);
@@ -300,15 +306,15 @@ export function dequantize(
  * Product with a quantized matrix: x @ w.T, or x @ w when `transpose` is false. The dtype is that in which x, scales and
  * biases meet. Leading axes of x are rows; with more than two axes in w, leading axes broadcast.
  */
-export function quantizedMatmul(
-  x: TensorLike,
+export function quantizedMatmul<X extends TensorLike>(
+  x: X,
   w: TensorLike,
   scales: TensorLike,
   biases: TensorLike,
   transpose: boolean = true,
   groupSize: number = 64,
   bits: number = 4,
-): Tensor {
+): Tensor<FloatName, RankOf<X>> {
   const q = quantization("quantizedMatmul", groupSize, bits);
   const left = toNode("quantizedMatmul", x);
   needFloat("quantizedMatmul", left.dtype);

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { checkDtype, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, type DtypeName, float32, int32, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -21,8 +21,10 @@ import { astype, axisOf, broadcastTo, expandDims, reshape } from "./movement.ts"
 import { argmax, cumsum, softmax, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
-import { make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import { abs, erf, erfinv, floor, log, log1p, negative, sign } from "./unary.ts";
+import type { Same } from "./results.ts";
+import type { RankOf, RankOfShape, Up } from "./types.ts";
 
 let state: KeySequence | undefined;
 
@@ -64,19 +66,22 @@ export function seed(value: number): void {
  * mx.random.uniform(0, 1, [3], mx.float32, mx.random.key(0)).tolist(); // about [0.9653, 0.3147, 0.6330]
  * ```
  */
-export function key(seed: number): Tensor {
+export function key(seed: number): Tensor<"uint32", 1> {
   return wrap(keyNode(keyOf(seed)));
 }
 
 /** `num` independent keys (num, 2) out of one, or (rows, num, 2) out of each of (rows, 2). */
-export function split(key: TensorLike, num: number = 2): Tensor {
+export function split<K extends TensorLike>(key: K, num: number = 2): Tensor<"uint32", Up<RankOf<K>>> {
   const node = toNode("split", key, uint32);
   const rows = node.shape.length === 2 ? [node.shape[0]] : [];
-  return bits([...rows, ...toShape("split", num), 2], wrap(node));
+  return bits([...rows, ...toShape("split", num), 2], wrap(node)) as AnyTensor;
 }
 
 /** Random uint32 words; with a key for each row (rows, 2), those of a row depend on its key alone. */
-export function bits(shape: number | Shape = [], key?: TensorLike): Tensor {
+export function bits<const S extends number | Shape = readonly []>(
+  shape: S = [] as unknown as S,
+  key?: TensorLike,
+): Tensor<"uint32", RankOfShape<S>> {
   const to = toShape("bits", shape);
   return make("randomBits", [keyArgument("bits", key, to[0])], to, uint32, {});
 }
@@ -94,13 +99,13 @@ function needFloat(name: string, dtype: Dtype): void {
 }
 
 /** Uniform numbers of low ≤ x < high. */
-export function uniform(
+export function uniform<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
   low: TensorLike = 0,
   high: TensorLike = 1,
-  shape: number | Shape = [],
-  dtype: Dtype = float32,
+  shape: S = [] as unknown as S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
   key?: TensorLike,
-): Tensor {
+): Tensor<N, RankOfShape<S>> {
   needFloat("uniform", dtype);
   return uniformBetween("uniform", low, high, shape, dtype, key);
 }
@@ -113,7 +118,7 @@ function uniformBetween(
   shape: number | Shape,
   dtype: Dtype,
   key?: TensorLike,
-): Tensor {
+): AnyTensor {
   const to = toShape(name, shape);
   const [lo, hi] = [low, high].map((v) => castNode(toNode(name, v, dtype), dtype));
   const bounds = broadcastShapes(lo.shape, hi.shape, to);
@@ -122,7 +127,7 @@ function uniformBetween(
       `${name}() cannot broadcast bounds ${formatShape(lo.shape)} and ${formatShape(hi.shape)} to ${formatShape(to)}`,
     );
   }
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const word = op.divide(astype(bits(to, wrap(keyArgument(name, key, to[0]))), float32), 2 ** 32);
     const unit = astype(op.minimum(word, BELOW_ONE[dtype.name]), dtype);
     if (low === 0 && high === 1) return unit;
@@ -135,17 +140,17 @@ function wrapKey(name: string, key: TensorLike | undefined): Tensor {
 }
 
 /** Normal numbers of mean `loc` and standard deviation `scale`. */
-export function normal(
-  shape: number | Shape = [],
-  dtype: Dtype = float32,
+export function normal<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
+  shape: S = [] as unknown as S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
   loc: TensorLike | null = null,
   scale: TensorLike | null = null,
   key?: TensorLike,
-): Tensor {
+): Tensor<N, RankOfShape<S>> {
   needFloat("normal", dtype);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
-    const samples = erfinv(uniform(-BELOW_ONE.float32, 1, shape, float32, key));
+    const samples = erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, key));
     const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, float32), Math.SQRT2);
     const scaled = op.multiply(samples, spread);
     return astype(loc === null ? scaled : op.add(scaled, array(loc, float32)), dtype);
@@ -157,47 +162,56 @@ function array(value: TensorLike, dtype: Dtype): Tensor {
 }
 
 /** Normal numbers limited to lower…upper, drawn by inverting the distribution. */
-export function truncatedNormal(
+export function truncatedNormal<N extends DtypeName = "float32">(
   lower: TensorLike,
   upper: TensorLike,
   shape: number | Shape | null = null,
-  dtype: Dtype = float32,
+  dtype: Dtype<N> = float32 as Dtype<N>,
   key?: TensorLike,
-): Tensor {
+): Tensor<N> {
   needFloat("truncatedNormal", dtype);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const [lo, hi] = [array(lower, dtype), array(upper, dtype)];
     const to = shape ?? broadcastShapes(lo.shape, hi.shape) ?? [];
     const edge = (bound: Tensor): Tensor => erf(op.divide(bound, Math.SQRT2));
-    const samples = op.multiply(erfinv(uniform(edge(lo), edge(hi), to, dtype, key)), Math.SQRT2);
+    const samples = op.multiply(
+      erfinv(uniformBetween("truncatedNormal", edge(lo), edge(hi), to, dtype, key)),
+      Math.SQRT2,
+    );
     return op.maximum(op.minimum(hi, samples), lo);
   });
 }
 
 /** Bool that is true with probability p. */
-export function bernoulli(p: TensorLike = 0.5, shape: number | Shape | null = null, key?: TensorLike): Tensor {
+export function bernoulli(
+  p: TensorLike = 0.5,
+  shape: number | Shape | null = null,
+  key?: TensorLike,
+): Tensor<"bool"> {
   const node = toNode("bernoulli", p);
   if (node.dtype.kind !== "float") {
     throw new DtypeError(`bernoulli() expected float probabilities: found ${node.dtype.name}`);
   }
   const to = shape === null ? node.shape : toShape("bernoulli", shape);
-  return scoped(() => broadcastTo(op.less(uniform(0, 1, to, float32, key), wrap(node)), to));
+  return scoped((): AnyTensor =>
+    broadcastTo(op.less(uniformBetween("bernoulli", 0, 1, to, float32, key), wrap(node)), to)
+  );
 }
 
 /**
  * Whole numbers of low ≤ x < high, or bool; `low` where there are none between them. They come from uniform float32 numbers, as
  * in MLX: ranges of more than 2^24 numbers have gaps.
  */
-export function randint(
+export function randint<const S extends number | Shape = readonly [], N extends DtypeName = "int32">(
   low: TensorLike,
   high: TensorLike,
-  shape: number | Shape = [],
-  dtype: Dtype = int32,
+  shape: S = [] as unknown as S,
+  dtype: Dtype<N> = int32 as Dtype<N>,
   key?: TensorLike,
-): Tensor {
+): Tensor<N, RankOfShape<S>> {
   checkDtype(dtype);
   if (dtype.kind === "float") throw new DtypeError(`randint() makes integers and bool only: found ${dtype.name}`);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const drawn = astype(floor(uniformBetween("randint", low, high, shape, float32, key)), dtype);
     // float32 may round the bounds and what lies between them up to `high` and beyond.
     const [least, most] = [wholeBound(low, 0, dtype), wholeBound(high, 1, dtype)];
@@ -213,23 +227,27 @@ function wholeBound(bound: TensorLike, by: number, dtype: Dtype): Tensor {
 }
 
 /** Numbers of the standard Gumbel distribution. */
-export function gumbel(shape: number | Shape = [], dtype: Dtype = float32, key?: TensorLike): Tensor {
+export function gumbel<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
+  shape: S = [] as unknown as S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+  key?: TensorLike,
+): Tensor<N, RankOfShape<S>> {
   needFloat("gumbel", dtype);
-  return scoped(() => negative(log(negative(log(uniform(0, 1, shape, dtype, key))))));
+  return scoped((): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, dtype, key))))));
 }
 
 /** Numbers of the Laplace distribution of mean `loc` and width `scale`. */
-export function laplace(
-  shape: number | Shape = [],
-  dtype: Dtype = float32,
+export function laplace<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
+  shape: S = [] as unknown as S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
   loc: number = 0,
   scale: number = 1,
   key?: TensorLike,
-): Tensor {
+): Tensor<N, RankOfShape<S>> {
   needFloat("laplace", dtype);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the logarithm is infinite.
-    const u = uniform(-BELOW_ONE.float32, 1, shape, float32, key);
+    const u = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
     const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), dtype);
     const scaled = scale === 1 ? samples : op.multiply(samples, scale);
     return loc === 0 ? scaled : op.add(scaled, loc);
@@ -237,11 +255,16 @@ export function laplace(
 }
 
 /** The numbers 0…x-1 in random order (uint32), or an array with the slices of an axis in random order. */
-export function permutation(x: number | TensorLike, axis: number = 0, key?: TensorLike): Tensor {
-  if (typeof x === "number") return scoped(() => argsort(bits(x, wrapKey("permutation", key))));
+export function permutation<A extends TensorLike>(
+  x: A,
+  axis?: number,
+  key?: TensorLike,
+): A extends number ? Tensor<"uint32", 1> : Same<A>;
+export function permutation(x: TensorLike, axis: number = 0, key?: TensorLike): AnyTensor {
+  if (typeof x === "number") return scoped((): AnyTensor => argsort(bits(x, wrapKey("permutation", key))));
   const node = toNode("permutation", x);
   const at = axisOf("permutation", axis, node.shape);
-  return scoped(() => take(wrap(node), permutation(node.shape[at], 0, key), at));
+  return scoped((): AnyTensor => take(wrap(node), permutation(node.shape[at], 0, key), at));
 }
 
 /** Options of {@link categorical}. */
@@ -269,7 +292,7 @@ const CATEGORICAL_OPTIONS = { shape: true, numSamples: true, key: true } as cons
  * mx.random.categorical(mx.zeros([5, 10])).shape; // [5]
  * ```
  */
-export function categorical(logits: TensorLike, axis: number = -1, options: CategoricalOptions = {}): Tensor {
+export function categorical(logits: TensorLike, axis: number = -1, options: CategoricalOptions = {}): Tensor<"uint32"> {
   checkOptions("categorical", options, CATEGORICAL_OPTIONS);
   const node = toNode("categorical", logits);
   const at = axisOf("categorical", axis, node.shape);
@@ -281,7 +304,7 @@ export function categorical(logits: TensorLike, axis: number = -1, options: Cate
   if (shape && (!fit || !sameShape(fit, to))) {
     throw new ShapeError(`categorical() cannot broadcast rows ${formatShape(rows)} to shape ${formatShape(to)}`);
   }
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const x = toFloat("categorical", wrap(node));
     if (sizeOf(rows) === 1 && to.length > 0) return inverseCdf(reshape(x, [-1]), to, key);
     // Gumbel noise makes argmax a draw. It has the result's shape with the categories at the axis where the logits have them.
@@ -295,6 +318,6 @@ export function categorical(logits: TensorLike, axis: number = -1, options: Cate
 /** Draws from one row: the last index whose probability mass before it is not above a uniform number. */
 function inverseCdf(row: Tensor, shape: Shape, key: TensorLike | undefined): Tensor {
   const before = cumsum(softmax(astype(row, float32), -1), -1, { inclusive: false });
-  const u = uniform(0, 1, shape, float32, key);
+  const u = uniformBetween("categorical", 0, 1, shape, float32, key);
   return astype(op.subtract(sum(astype(op.lessEqual(before, expandDims(u, -1)), int32), -1), 1), uint32);
 }

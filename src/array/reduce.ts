@@ -16,8 +16,10 @@ import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
 import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
 import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } from "./scan_options.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { sqrt, square } from "./unary.ts";
+import type { Floating } from "./results.ts";
+import type { FloatOf, NameOf, NumberName, RankOf, Reduced, SumOf } from "./types.ts";
 
 export type { CumsumOptions, ScanOptions };
 
@@ -53,19 +55,31 @@ function sumDtype(dtype: Dtype): Dtype {
  * mx.sum([[1, 2], [3, 4]], 0).tolist(); // [4, 6]
  * ```
  */
-export function sum(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function sum<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<SumOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("sum", a);
   return wrap(reduceNode("sum", node, axesOf("sum", axis, node.shape), keepdims, sumDtype(node.dtype)));
 }
 
 /** Product of elements. Small integers and bool multiply in int32 or uint32. */
-export function prod(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function prod<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<SumOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("prod", a);
   return wrap(reduceNode("prod", node, axesOf("prod", axis, node.shape), keepdims, sumDtype(node.dtype)));
 }
 
 /** Smallest element; NaN wins. An empty axis is an error. */
-export function min(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function min<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<NameOf<A>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("min", a);
   const axes = axesOf("min", axis, node.shape);
   needElements("min", node.shape, axes);
@@ -73,7 +87,11 @@ export function min(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tens
 }
 
 /** Largest element; NaN wins. An empty axis is an error. */
-export function max(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function max<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<NameOf<A>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("max", a);
   const axes = axesOf("max", axis, node.shape);
   needElements("max", node.shape, axes);
@@ -81,19 +99,31 @@ export function max(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tens
 }
 
 /** Whether all elements are true (not 0). */
-export function all(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function all<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<"bool", Reduced<RankOf<A>, X, K>> {
   const node = toNode("all", a);
   return wrap(reduceNode("all", node, axesOf("all", axis, node.shape), keepdims, bool));
 }
 
 /** Whether any element is true (not 0). */
-export function any(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function any<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<"bool", Reduced<RankOf<A>, X, K>> {
   const node = toNode("any", a);
   return wrap(reduceNode("any", node, axesOf("any", axis, node.shape), keepdims, bool));
 }
 
 /** Index (uint32) of the smallest element, the first of equals; of the flattened array without an axis. */
-export function argmin(a: TensorLike, axis?: number | null, keepdims: boolean = false): Tensor {
+export function argmin<A extends TensorLike, const X extends number | null = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<"uint32", Reduced<RankOf<A>, X, K>> {
   return argReduce("argmin", a, axis, keepdims);
 }
 
@@ -107,11 +137,20 @@ export function argmin(a: TensorLike, axis?: number | null, keepdims: boolean = 
  * mx.argmax([[1, 9], [8, 2]], -1).tolist(); // [1, 0]
  * ```
  */
-export function argmax(a: TensorLike, axis?: number | null, keepdims: boolean = false): Tensor {
+export function argmax<A extends TensorLike, const X extends number | null = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<"uint32", Reduced<RankOf<A>, X, K>> {
   return argReduce("argmax", a, axis, keepdims);
 }
 
-function argReduce(fn: "argmin" | "argmax", a: TensorLike, axis: number | null | undefined, keepdims: boolean): Tensor {
+function argReduce(
+  fn: "argmin" | "argmax",
+  a: TensorLike,
+  axis: number | null | undefined,
+  keepdims: boolean,
+): AnyTensor {
   const node = toNode(fn, a);
   const all = axis === null || axis === undefined;
   const at = all ? node.shape.map((_, i) => i) : [axisOf(fn, axis, node.shape)];
@@ -125,7 +164,11 @@ function argReduce(fn: "argmin" | "argmax", a: TensorLike, axis: number | null |
 }
 
 /** log(sum(exp(a))) without overflow. Integers give float32. An empty axis is an error. */
-export function logsumexp(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function logsumexp<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const given = toNode("logsumexp", a);
   const node = castNode(given, atLeastFloat(given.dtype));
   const axes = axesOf("logsumexp", axis, node.shape);
@@ -140,19 +183,28 @@ function meanOf(x: Tensor, axes: readonly number[], keepdims: boolean, count: nu
 }
 
 /** Mean of elements, summed in float32. Integers give float32. */
-export function mean(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function mean<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("mean", a);
   const axes = axesOf("mean", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));
-  return scoped(() => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
+  return scoped((): AnyTensor => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
 }
 
 /** Mean squared distance from the mean; the divisor is the count less `ddof`. MLX's `var`. */
-export function variance(a: TensorLike, axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
+export function variance<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+  ddof: number = 0,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("variance", a);
   const axes = axesOf("variance", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const x = wrap(castNode(node, float32));
     const centered = subtract(x, meanOf(x, axes, true, count, float32));
     return meanOf(square(centered), axes, keepdims, Math.max(count - ddof, 0), atLeastFloat(node.dtype));
@@ -160,13 +212,22 @@ export function variance(a: TensorLike, axis?: Axis, keepdims: boolean = false, 
 }
 
 /** Square root of {@link variance}. */
-export function std(a: TensorLike, axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
-  return scoped(() => sqrt(variance(a, axis, keepdims, ddof)));
+export function std<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+  ddof: number = 0,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
+  return scoped((): AnyTensor => sqrt(variance(a, axis, keepdims, ddof)));
 }
 
 /** Number of elements that are not 0 (int32). */
-export function countNonzero(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
-  return scoped(() => sum(notEqual(a, 0), axis, keepdims));
+export function countNonzero<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<NumberName, Reduced<RankOf<A>, X, K>> {
+  return scoped((): AnyTensor => sum(notEqual(a, 0), axis, keepdims));
 }
 
 /** Applies `build` to the array with axes moved last and flattened into one, and undoes the move. */
@@ -184,7 +245,7 @@ function scan(
   a: Node,
   axis: number | null | undefined,
   options: ScanOptions,
-): Tensor {
+): AnyTensor {
   checkOptions(op, options, SCAN_OPTIONS);
   const all = axis === null || axis === undefined;
   const node = all ? reshapeNode(a, [sizeOf(a.shape)]) : a;
@@ -204,7 +265,11 @@ function scan(
  * mx.cumsum([1, 2, 3], 0, { reverse: true, inclusive: false }).tolist(); // [5, 3, 0]
  * ```
  */
-export function cumsum(a: TensorLike, axis?: number | null, options: CumsumOptions = {}): Tensor {
+export function cumsum<A extends TensorLike>(
+  a: A,
+  axis?: number | null,
+  options: CumsumOptions = {},
+): Tensor<SumOf<NameOf<A>>> {
   checkOptions("cumsum", options, CUMSUM_OPTIONS);
   const node = toNode("cumsum", a);
   const { dtype = node.dtype === bool ? int32 : node.dtype, ...rest } = options;
@@ -212,22 +277,30 @@ export function cumsum(a: TensorLike, axis?: number | null, options: CumsumOptio
 }
 
 /** Running product along an axis; of the flattened array without one. */
-export function cumprod(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+export function cumprod<A extends TensorLike>(
+  a: A,
+  axis?: number | null,
+  options: ScanOptions = {},
+): Tensor<SumOf<NameOf<A>>> {
   return scan("cumprod", "prod", toNode("cumprod", a), axis, options);
 }
 
 /** Running maximum along an axis; of the flattened array without one. */
-export function cummax(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+export function cummax<A extends TensorLike>(a: A, axis?: number | null, options: ScanOptions = {}): Tensor<NameOf<A>> {
   return scan("cummax", "max", toNode("cummax", a), axis, options);
 }
 
 /** Running minimum along an axis; of the flattened array without one. */
-export function cummin(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+export function cummin<A extends TensorLike>(a: A, axis?: number | null, options: ScanOptions = {}): Tensor<NameOf<A>> {
   return scan("cummin", "min", toNode("cummin", a), axis, options);
 }
 
 /** Running log(sum(exp(a))) along an axis; of the flattened array without one. Integers give float32. */
-export function logcumsumexp(a: TensorLike, axis?: number | null, options: ScanOptions = {}): Tensor {
+export function logcumsumexp<A extends TensorLike>(
+  a: A,
+  axis?: number | null,
+  options: ScanOptions = {},
+): Tensor<FloatOf<NameOf<A>>> {
   const node = toNode("logcumsumexp", a);
   return scan("logcumsumexp", "logsumexp", castNode(node, atLeastFloat(node.dtype)), axis, options);
 }
@@ -242,7 +315,7 @@ export function logcumsumexp(a: TensorLike, axis?: number | null, options: ScanO
  * mx.softmax([[0, 0], [0, 100]], -1).tolist(); // [[0.5, 0.5], [0, 1]]
  * ```
  */
-export function softmax(a: TensorLike, axis?: Axis): Tensor {
+export function softmax<A extends TensorLike>(a: A, axis?: Axis): Floating<A> {
   const given = toNode("softmax", a);
   const node = castNode(given, atLeastFloat(given.dtype));
   const axes = axesOf("softmax", axis, node.shape);

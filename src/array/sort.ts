@@ -13,8 +13,10 @@ import { type TensorLike, toNode } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
 import { axesOf, axisOf, reshapeNode, sliceNode, transposeNode } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { isnan } from "./unary.ts";
+import type { Same } from "./results.ts";
+import type { RankOf } from "./types.ts";
 
 function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number | null): Node {
   if (axis === null || node.shape.length === 0) {
@@ -39,12 +41,12 @@ function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number
  * mx.sort([3, 1, 2]).tolist(); // [1, 2, 3]
  * ```
  */
-export function sort(a: TensorLike, axis: number | null = -1): Tensor {
+export function sort<A extends TensorLike>(a: A, axis: number | null = -1): Same<A> {
   return wrap(sortNode("sort", "sort", toNode("sort", a), axis));
 }
 
 /** Indices (uint32) that sort the array along an axis; equal elements keep their order. */
-export function argsort(a: TensorLike, axis: number | null = -1): Tensor {
+export function argsort<A extends TensorLike>(a: A, axis: number | null = -1): Tensor<"uint32", RankOf<A>> {
   return wrap(sortNode("argsort", "argsort", toNode("argsort", a), axis));
 }
 
@@ -56,21 +58,25 @@ function checkPlace(op: string, kth: number, shape: Shape, axis: number | null):
 }
 
 /** The array with the element at `kth` where sorting puts it, smaller ones before and larger ones behind. */
-export function partition(a: TensorLike, kth: number, axis: number | null = -1): Tensor {
+export function partition<A extends TensorLike>(a: A, kth: number, axis: number | null = -1): Same<A> {
   const node = toNode("partition", a);
   checkPlace("partition", kth, node.shape, axis);
   return wrap(sortNode("sort", "partition", node, axis));
 }
 
 /** Indices (uint32) that partition the array: see {@link partition}. */
-export function argpartition(a: TensorLike, kth: number, axis: number | null = -1): Tensor {
+export function argpartition<A extends TensorLike>(
+  a: A,
+  kth: number,
+  axis: number | null = -1,
+): Tensor<"uint32", RankOf<A>> {
   const node = toNode("argpartition", a);
   checkPlace("argpartition", kth, node.shape, axis);
   return wrap(sortNode("argsort", "argpartition", node, axis));
 }
 
 /** The k largest elements along an axis, in ascending order. */
-export function topk(a: TensorLike, k: number, axis: number | null = -1): Tensor {
+export function topk<A extends TensorLike>(a: A, k: number, axis: number | null = -1): Same<A> {
   const node = toNode("topk", a);
   const size = axis === null ? sizeOf(node.shape) : node.shape[axisOf("topk", axis, node.shape)];
   if (!Number.isInteger(k) || k < 0 || k > size) {
@@ -90,7 +96,7 @@ export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): T
   if (count === 0) throw new ValueError(`median() cannot reduce ${formatShape(node.shape)}: an axis is empty`);
   const rest = node.shape.map((_, i) => i).filter((i) => !axes.includes(i));
   const lead = rest.map((i) => node.shape[i]);
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const flat = reshapeNode(transposeNode(node, [...rest, ...axes]), [...lead, count]);
     const sorted = nodeOf(sort(toFloat("median", wrap(flat))));
     const middle = (i: number): Tensor =>

@@ -10,7 +10,7 @@
  * @module
  */
 
-import type { Dtype } from "../graph/dtype.ts";
+import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
@@ -22,6 +22,7 @@ import { formatArray } from "./print.ts";
 import type { CumsumOptions, ScanOptions } from "./scan_options.ts";
 import type { Slice } from "./slice.ts";
 import { track, untrack } from "./tracking.ts";
+import type * as t from "./types.ts";
 import * as values from "./values.ts";
 
 /** One axis, several, or null for all. */
@@ -36,12 +37,16 @@ export type Index = number | Slice | null | "..." | Tensor | values.NestedList |
 /** The updates of {@link At}. */
 export type Update = "add" | "subtract" | "multiply" | "divide" | "maximum" | "minimum";
 
-type Unary = (a: Tensor) => Tensor;
-type Binary = (a: Tensor, b: TensorLike) => Tensor;
-type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => Tensor;
-type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => Tensor;
-type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => Tensor;
-type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => Tensor;
+/** A tensor whose type is said elsewhere. */
+// deno-lint-ignore no-explicit-any
+export type AnyTensor = Tensor<any, any>;
+
+type Unary = (a: Tensor) => AnyTensor;
+type Binary = (a: Tensor, b: TensorLike) => AnyTensor;
+type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => AnyTensor;
+type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => AnyTensor;
+type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => AnyTensor;
+type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => AnyTensor;
 
 /** The functions that methods call. */
 export interface Operations
@@ -53,22 +58,22 @@ export interface Operations
     Readonly<Record<"argmin" | "argmax", ArgReduction>>,
     Readonly<Record<"variance" | "std", Deviation>>,
     Readonly<Record<"cumprod" | "cummax" | "cummin", Scan>> {
-  readonly round: (a: Tensor, decimals?: number) => Tensor;
-  readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => Tensor;
-  readonly sort: (a: Tensor, axis?: number | null) => Tensor;
-  readonly index: (a: Tensor, ...index: readonly Index[]) => Tensor;
-  readonly indexPut_: (a: Tensor, index: Index | readonly Index[], value: TensorLike) => Tensor;
-  readonly updateAt: (a: Tensor, index: readonly Index[], by: Update, value: TensorLike) => Tensor;
-  readonly astype: (a: Tensor, dtype: Dtype) => Tensor;
-  readonly reshape: (a: Tensor, shape: readonly number[]) => Tensor;
-  readonly flatten: (a: Tensor, startAxis?: number, endAxis?: number) => Tensor;
-  readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => Tensor;
-  readonly squeeze: (a: Tensor, axis?: Axis) => Tensor;
-  readonly transpose: (a: Tensor, axes?: readonly number[] | null) => Tensor;
-  readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => Tensor;
-  readonly moveaxis: (a: Tensor, source: number, destination: number) => Tensor;
-  readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => Tensor[];
-  readonly diagonal: (a: Tensor, offset?: number, axis1?: number, axis2?: number) => Tensor;
+  readonly round: (a: Tensor, decimals?: number) => AnyTensor;
+  readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => AnyTensor;
+  readonly sort: (a: Tensor, axis?: number | null) => AnyTensor;
+  readonly index: (a: Tensor, ...index: readonly Index[]) => AnyTensor;
+  readonly indexPut_: (a: Tensor, index: Index | readonly Index[], value: TensorLike) => AnyTensor;
+  readonly updateAt: (a: Tensor, index: readonly Index[], by: Update, value: TensorLike) => AnyTensor;
+  readonly astype: (a: Tensor, dtype: Dtype) => AnyTensor;
+  readonly reshape: (a: Tensor, shape: readonly number[]) => AnyTensor;
+  readonly flatten: (a: Tensor, startAxis?: number, endAxis?: number) => AnyTensor;
+  readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => AnyTensor;
+  readonly squeeze: (a: Tensor, axis?: Axis) => AnyTensor;
+  readonly transpose: (a: Tensor, axes?: readonly number[] | null) => AnyTensor;
+  readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => AnyTensor;
+  readonly moveaxis: (a: Tensor, source: number, destination: number) => AnyTensor;
+  readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => AnyTensor[];
+  readonly diagonal: (a: Tensor, offset?: number, axis1?: number, axis2?: number) => AnyTensor;
 }
 
 let ops: Operations;
@@ -81,7 +86,7 @@ export function installOperations(operations: Operations): void {
 // What only this library may do with a Tensor; set where the private field is in reach.
 
 /** A Tensor that shows a node. */
-export let wrap: (node: Node) => Tensor;
+export let wrap: (node: Node) => AnyTensor;
 /** The node that a Tensor shows; an error once it was disposed. */
 export let nodeOf: (tensor: Tensor) => Node;
 /** Lets a Tensor show another node of the same shape and dtype. */
@@ -89,8 +94,20 @@ export let rebind: (tensor: Tensor, node: Node) => void;
 /** Ends a Tensor and gives its node to the caller, who must hold it at once. */
 export let handOn: (tensor: Tensor) => Node;
 
-/** An n-dimensional array of one element type, evaluated lazily. Made by `mx.array()` and the other functions. */
-export class Tensor {
+/**
+ * An n-dimensional array of one element type, evaluated lazily. Made by `mx.array()` and the other functions.
+ *
+ * `Tensor<"float32", 2>` has two axes of float32; `Tensor` alone says nothing of either. TypeScript knows what follows from the calls.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const rows: number[][] = mx.matmul([[1, 2], [3, 4]], mx.ones([2, 3])).tolist();
+ * const same: boolean = mx.all(mx.equal(rows, rows)).item();
+ * ```
+ */
+export class Tensor<out N extends DtypeName = DtypeName, out R extends number = number> {
   #node: Node | undefined;
   #hold: Hold;
 
@@ -148,13 +165,13 @@ export class Tensor {
   }
 
   /** Element type. */
-  get dtype(): Dtype {
-    return this.#live().dtype;
+  get dtype(): Dtype<N> {
+    return this.#live().dtype as Dtype<N>;
   }
 
   /** Number of axes. */
-  get ndim(): number {
-    return this.#live().shape.length;
+  get ndim(): R {
+    return this.#live().shape.length as R;
   }
 
   /** Number of elements. */
@@ -180,34 +197,34 @@ export class Tensor {
   }
 
   /** The arrays along the first axis, so that `for (const row of x)` and `const [q, k] = x` work. */
-  *[Symbol.iterator](): IterableIterator<Tensor> {
+  *[Symbol.iterator](): IterableIterator<Tensor<N, t.Down<R>>> {
     const { shape } = this.#live();
     if (shape.length === 0) throw new ShapeError("a 0-dimensional array cannot be iterated");
-    for (let i = 0; i < shape[0]; i++) yield this.index(i);
+    for (let i = 0; i < shape[0]; i++) yield ops.index(this, i);
   }
 
   /** The array with its axes reversed. */
-  get T(): Tensor {
+  get T(): Tensor<N, R> {
     return ops.transpose(this);
   }
 
   /** The value of an array of one element; evaluates it. */
-  item(): values.Scalar {
-    return values.item(this.#live());
+  item(): t.Item<N> {
+    return values.item(this.#live()) as t.Item<N>;
   }
 
   /** The values as nested lists (a number or boolean for 0 axes); evaluates the array. */
-  tolist(): values.NestedValue {
-    return values.tolist(this.#live());
+  tolist(): t.Nested<t.Item<N>, R> {
+    return values.tolist(this.#live()) as t.Nested<t.Item<N>, R>;
   }
 
   /** The values in row-major order as a typed array; bfloat16 widens to float32, bool is bytes 0 and 1. Evaluates the array. */
-  toTypedArray(): values.HostValues {
-    return values.toTypedArray(this.#live());
+  toTypedArray(): t.HostArrayOf<N> {
+    return values.toTypedArray(this.#live()) as t.HostArrayOf<N>;
   }
 
   /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
-  to(device: string): Tensor {
+  to(device: string): Tensor<N, R> {
     const { shape, dtype } = this.#live();
     const node = makeNode("data", [], shape, dtype, { bytes: readNode(this.#live()) });
     withDevice(device, () => realize([node]));
@@ -220,7 +237,7 @@ export class Tensor {
   }
 
   /** What `JSON.stringify()` writes: the values as {@link Tensor.tolist} gives them. */
-  toJSON(): values.NestedValue {
+  toJSON(): t.Nested<t.Item<N>, R> {
     return this.tolist();
   }
 
@@ -248,49 +265,51 @@ export class Tensor {
   // ---- indexing ----
 
   /** Elements at an index of whole numbers, slices, null, "..." and integer arrays: see {@link Index}. */
-  index(...index: readonly Index[]): Tensor {
+  index<const I extends readonly Index[]>(...index: I): Tensor<N, t.Indexed<R, I>> {
     return ops.index(this, ...index);
   }
 
   /** Assigns elements; this array then shows the new values, arrays made from it before keep the old ones. */
-  indexPut_(index: Index | readonly Index[], value: TensorLike): Tensor {
+  indexPut_(index: Index | readonly Index[], value: TensorLike): Tensor<N, R> {
     return ops.indexPut_(this, index, value);
   }
 
   /** Updates at an index that count every occurrence of repeated indices: `x.at(index).add(1)`. */
-  at(...index: readonly Index[]): At {
+  at(...index: readonly Index[]): At<N, R> {
     return new At(this, index);
   }
 
   // ---- movement ----
 
   /** The values cast to another element type. */
-  astype(dtype: Dtype): Tensor {
+  astype<M extends DtypeName>(dtype: Dtype<M>): Tensor<M, R> {
     return ops.astype(this, dtype);
   }
 
   /** The same elements in another shape; one size may be -1. Takes sizes or one list. */
-  reshape(...shape: readonly number[] | readonly [readonly number[]]): Tensor {
+  reshape<const S extends readonly number[] | readonly [readonly number[]]>(
+    ...shape: S
+  ): Tensor<N, S extends readonly [infer L extends readonly number[]] ? L["length"] : S["length"]> {
     return ops.reshape(this, (typeof shape[0] === "object" ? shape[0] : shape) as readonly number[]);
   }
 
   /** Axes `startAxis` to `endAxis` as one. */
-  flatten(startAxis: number = 0, endAxis: number = -1): Tensor {
+  flatten(startAxis: number = 0, endAxis: number = -1): Tensor<N> {
     return ops.flatten(this, startAxis, endAxis);
   }
 
   /** One axis as several. */
-  unflatten(axis: number, shape: readonly number[]): Tensor {
+  unflatten(axis: number, shape: readonly number[]): Tensor<N> {
     return ops.unflatten(this, axis, shape);
   }
 
   /** Without axes of size 1. */
-  squeeze(axis?: Axis): Tensor {
+  squeeze(axis?: Axis): Tensor<N> {
     return ops.squeeze(this, axis);
   }
 
   /** Axes in another order; reversed without arguments. Takes axes or one list. */
-  transpose(...axes: readonly number[] | readonly [readonly number[]]): Tensor {
+  transpose(...axes: readonly number[] | readonly [readonly number[]]): Tensor<N, R> {
     return ops.transpose(
       this,
       axes.length === 0 ? null : (typeof axes[0] === "object" ? axes[0] : axes) as readonly number[],
@@ -298,211 +317,249 @@ export class Tensor {
   }
 
   /** With two axes exchanged. */
-  swapaxes(axis1: number, axis2: number): Tensor {
+  swapaxes(axis1: number, axis2: number): Tensor<N, R> {
     return ops.swapaxes(this, axis1, axis2);
   }
 
   /** With one axis at another place. */
-  moveaxis(source: number, destination: number): Tensor {
+  moveaxis(source: number, destination: number): Tensor<N, R> {
     return ops.moveaxis(this, source, destination);
   }
 
   /** Pieces along an axis. */
-  split(indicesOrSections: number | readonly number[], axis: number = 0): Tensor[] {
+  split(indicesOrSections: number | readonly number[], axis: number = 0): Tensor<N, R>[] {
     return ops.split(this, indicesOrSections, axis);
   }
 
   /** The elements of a diagonal. */
-  diagonal(offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
+  diagonal(offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor<N, t.Down<R>> {
     return ops.diagonal(this, offset, axis1, axis2);
   }
 
   // ---- arithmetic ----
 
   /** this + b */
-  add(b: TensorLike): Tensor {
+  add<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.add(this, b);
   }
 
   /** this - b */
-  subtract(b: TensorLike): Tensor {
+  subtract<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.subtract(this, b);
   }
 
   /** this * b */
-  multiply(b: TensorLike): Tensor {
+  multiply<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.multiply(this, b);
   }
 
   /** this / b; integers give float32. */
-  divide(b: TensorLike): Tensor {
+  divide<B extends TensorLike>(b: B): Tensor<t.FloatOf<t.Promoted<Tensor<N, R>, B>>, t.Larger<R, t.RankOf<B>>> {
     return ops.divide(this, b);
   }
 
   /** this raised to b */
-  power(b: TensorLike): Tensor {
+  power<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>> {
     return ops.power(this, b);
   }
 
   /** Matrix product with b. */
-  matmul(b: TensorLike): Tensor {
+  matmul<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.ProductRank<R, t.RankOf<B>>> {
     return ops.matmul(this, b);
   }
 
   /** -this */
-  negative(): Tensor {
+  negative(): Tensor<N, R> {
     return ops.negative(this);
   }
 
   /** Absolute values. */
-  abs(): Tensor {
+  abs(): Tensor<N, R> {
     return ops.abs(this);
   }
 
   /** Exponential. */
-  exp(): Tensor {
+  exp(): Tensor<t.FloatOf<N>, R> {
     return ops.exp(this);
   }
 
   /** Natural logarithm. */
-  log(): Tensor {
+  log(): Tensor<t.FloatOf<N>, R> {
     return ops.log(this);
   }
 
   /** Logarithm to base 2. */
-  log2(): Tensor {
+  log2(): Tensor<t.FloatOf<N>, R> {
     return ops.log2(this);
   }
 
   /** Logarithm to base 10. */
-  log10(): Tensor {
+  log10(): Tensor<t.FloatOf<N>, R> {
     return ops.log10(this);
   }
 
   /** log(1 + this) */
-  log1p(): Tensor {
+  log1p(): Tensor<t.FloatOf<N>, R> {
     return ops.log1p(this);
   }
 
   /** 1 / this */
-  reciprocal(): Tensor {
+  reciprocal(): Tensor<t.FloatOf<N>, R> {
     return ops.reciprocal(this);
   }
 
   /** Rounded to a number of decimals, halves to even. */
-  round(decimals: number = 0): Tensor {
+  round(decimals: number = 0): Tensor<N, R> {
     return ops.round(this, decimals);
   }
 
   /** Square root. */
-  sqrt(): Tensor {
+  sqrt(): Tensor<t.FloatOf<N>, R> {
     return ops.sqrt(this);
   }
 
   /** 1 / sqrt(this) */
-  rsqrt(): Tensor {
+  rsqrt(): Tensor<t.FloatOf<N>, R> {
     return ops.rsqrt(this);
   }
 
   /** this * this */
-  square(): Tensor {
+  square(): Tensor<N, R> {
     return ops.square(this);
   }
 
   /** Sine. */
-  sin(): Tensor {
+  sin(): Tensor<t.FloatOf<N>, R> {
     return ops.sin(this);
   }
 
   /** Cosine. */
-  cos(): Tensor {
+  cos(): Tensor<t.FloatOf<N>, R> {
     return ops.cos(this);
   }
 
   // ---- reductions ----
 
   /** Sum over an axis, several, or all. */
-  sum(axis?: Axis, keepdims: boolean = false): Tensor {
+  sum<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<t.SumOf<N>, t.Reduced<R, X, K>> {
     return ops.sum(this, axis, keepdims);
   }
 
   /** Product over an axis, several, or all. */
-  prod(axis?: Axis, keepdims: boolean = false): Tensor {
+  prod<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<t.SumOf<N>, t.Reduced<R, X, K>> {
     return ops.prod(this, axis, keepdims);
   }
 
   /** Smallest element over an axis, several, or all. */
-  min(axis?: Axis, keepdims: boolean = false): Tensor {
+  min<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<N, t.Reduced<R, X, K>> {
     return ops.min(this, axis, keepdims);
   }
 
   /** Largest element over an axis, several, or all. */
-  max(axis?: Axis, keepdims: boolean = false): Tensor {
+  max<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<N, t.Reduced<R, X, K>> {
     return ops.max(this, axis, keepdims);
   }
 
   /** Whether all elements are true. */
-  all(axis?: Axis, keepdims: boolean = false): Tensor {
+  all<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<"bool", t.Reduced<R, X, K>> {
     return ops.all(this, axis, keepdims);
   }
 
   /** Whether any element is true. */
-  any(axis?: Axis, keepdims: boolean = false): Tensor {
+  any<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<"bool", t.Reduced<R, X, K>> {
     return ops.any(this, axis, keepdims);
   }
 
   /** Index of the smallest element. */
-  argmin(axis?: number | null, keepdims: boolean = false): Tensor {
+  argmin<const X extends number | null = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<"uint32", t.Reduced<R, X, K>> {
     return ops.argmin(this, axis, keepdims);
   }
 
   /** Index of the largest element. */
-  argmax(axis?: number | null, keepdims: boolean = false): Tensor {
+  argmax<const X extends number | null = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<"uint32", t.Reduced<R, X, K>> {
     return ops.argmax(this, axis, keepdims);
   }
 
   /** Mean over an axis, several, or all. */
-  mean(axis?: Axis, keepdims: boolean = false): Tensor {
+  mean<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
     return ops.mean(this, axis, keepdims);
   }
 
   /** Variance over an axis, several, or all. */
-  variance(axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
+  variance<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+    ddof: number = 0,
+  ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
     return ops.variance(this, axis, keepdims, ddof);
   }
 
   /** Standard deviation over an axis, several, or all. */
-  std(axis?: Axis, keepdims: boolean = false, ddof: number = 0): Tensor {
+  std<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+    ddof: number = 0,
+  ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
     return ops.std(this, axis, keepdims, ddof);
   }
 
   /** log(sum(exp(this))) over an axis, several, or all. */
-  logsumexp(axis?: Axis, keepdims: boolean = false): Tensor {
+  logsumexp<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+  ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
     return ops.logsumexp(this, axis, keepdims);
   }
 
   /** Running sum. */
-  cumsum(axis?: number | null, options: CumsumOptions = {}): Tensor {
+  cumsum(axis?: number | null, options: CumsumOptions = {}): Tensor<t.SumOf<N>> {
     return ops.cumsum(this, axis, options);
   }
 
   /** Running product. */
-  cumprod(axis?: number | null, options: ScanOptions = {}): Tensor {
+  cumprod(axis?: number | null, options: ScanOptions = {}): Tensor<t.SumOf<N>> {
     return ops.cumprod(this, axis, options);
   }
 
   /** Running maximum. */
-  cummax(axis?: number | null, options: ScanOptions = {}): Tensor {
+  cummax(axis?: number | null, options: ScanOptions = {}): Tensor<N> {
     return ops.cummax(this, axis, options);
   }
 
   /** Running minimum. */
-  cummin(axis?: number | null, options: ScanOptions = {}): Tensor {
+  cummin(axis?: number | null, options: ScanOptions = {}): Tensor<N> {
     return ops.cummin(this, axis, options);
   }
 
   /** Ascending along an axis. */
-  sort(axis: number | null = -1): Tensor {
+  sort(axis: number | null = -1): Tensor<N, R> {
     return ops.sort(this, axis);
   }
 }
@@ -517,43 +574,43 @@ export class Tensor {
  * mx.zeros([3]).at([0, 0, 2]).add([1, 2, 3]).tolist(); // [3, 0, 3]
  * ```
  */
-export class At {
-  readonly #array: Tensor;
+export class At<N extends DtypeName = DtypeName, R extends number = number> {
+  readonly #array: Tensor<N, R>;
   readonly #index: readonly Index[];
 
   /** Use `x.at(...index)`. */
-  constructor(array: Tensor, index: readonly Index[]) {
+  constructor(array: Tensor<N, R>, index: readonly Index[]) {
     this.#array = array;
     this.#index = index;
   }
 
   /** The array with `value` added. */
-  add(value: TensorLike): Tensor {
+  add(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "add", value);
   }
 
   /** The array with `value` subtracted. */
-  subtract(value: TensorLike): Tensor {
+  subtract(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "subtract", value);
   }
 
   /** The array multiplied by `value`. */
-  multiply(value: TensorLike): Tensor {
+  multiply(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "multiply", value);
   }
 
   /** The array divided by `value`; for floats: the reciprocal of a whole number other than 1 is rounded to 0, as in MLX. */
-  divide(value: TensorLike): Tensor {
+  divide(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "divide", value);
   }
 
   /** The larger of the array and `value`. */
-  maximum(value: TensorLike): Tensor {
+  maximum(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "maximum", value);
   }
 
   /** The smaller of the array and `value`. */
-  minimum(value: TensorLike): Tensor {
+  minimum(value: TensorLike): Tensor<N, R> {
     return ops.updateAt(this.#array, this.#index, "minimum", value);
   }
 }
@@ -566,6 +623,6 @@ export function make<K extends OpName>(
   dtype: Dtype,
   attrs: OpAttrs[K],
   composite?: (node: Node) => Node,
-): Tensor {
+): AnyTensor {
   return wrap(makeNode(op, inputs, shape, dtype, attrs, composite));
 }

@@ -10,7 +10,9 @@ import { type TensorLike, toInteger, toNode } from "./convert.ts";
 import { apply, toFloat } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
 import { astype } from "./movement.ts";
-import { nodeOf, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, nodeOf, type Tensor, wrap } from "./tensor.ts";
+import type { Floating, Same } from "./results.ts";
+import type { RankOf } from "./types.ts";
 
 /**
  * Elementwise absolute value; the dtype stays.
@@ -22,203 +24,203 @@ import { nodeOf, type Tensor, wrap } from "./tensor.ts";
  * mx.abs(mx.array([-1.5, 2])).tolist(); // [1.5, 2]
  * ```
  */
-export function abs(a: TensorLike): Tensor {
+export function abs<A extends TensorLike>(a: A): Same<A> {
   return apply("abs", "same", a);
 }
 
 /** Elementwise -a. Bool is refused: use `logicalNot`. */
-export function negative(a: TensorLike): Tensor {
+export function negative<A extends TensorLike>(a: A): Same<A> {
   return apply("negative", "signed", a);
 }
 
 /** Elementwise sign: -1, 0 or 1; 0 for NaN. */
-export function sign(a: TensorLike): Tensor {
+export function sign<A extends TensorLike>(a: A): Same<A> {
   return apply("sign", "same", a);
 }
 
 /** Elementwise a * a. */
-export function square(a: TensorLike): Tensor {
+export function square<A extends TensorLike>(a: A): Same<A> {
   return apply("square", "same", a);
 }
 
 /** Elementwise square root. Integers give float32. */
-export function sqrt(a: TensorLike): Tensor {
+export function sqrt<A extends TensorLike>(a: A): Floating<A> {
   return apply("sqrt", "float", a);
 }
 
 /** Elementwise 1 / sqrt(a). Integers give float32. */
-export function rsqrt(a: TensorLike): Tensor {
+export function rsqrt<A extends TensorLike>(a: A): Floating<A> {
   return apply("rsqrt", "float", a);
 }
 
 /** Elementwise 1 / a. Integers give float32. */
-export function reciprocal(a: TensorLike): Tensor {
+export function reciprocal<A extends TensorLike>(a: A): Floating<A> {
   return apply("reciprocal", "float", a);
 }
 
 /** Elementwise exponential. Integers give float32. */
-export function exp(a: TensorLike): Tensor {
+export function exp<A extends TensorLike>(a: A): Floating<A> {
   return apply("exp", "float", a);
 }
 
 /** Elementwise exp(a) - 1, exact near 0. Integers give float32. */
-export function expm1(a: TensorLike): Tensor {
+export function expm1<A extends TensorLike>(a: A): Floating<A> {
   return apply("expm1", "float", a);
 }
 
 /** Elementwise natural logarithm. Integers give float32. */
-export function log(a: TensorLike): Tensor {
+export function log<A extends TensorLike>(a: A): Floating<A> {
   return apply("log", "float", a);
 }
 
 /** Elementwise logarithm to base 2. Integers give float32. */
-export function log2(a: TensorLike): Tensor {
+export function log2<A extends TensorLike>(a: A): Floating<A> {
   return apply("log2", "float", a);
 }
 
 /** Elementwise logarithm to base 10. Integers give float32. */
-export function log10(a: TensorLike): Tensor {
+export function log10<A extends TensorLike>(a: A): Floating<A> {
   return apply("log10", "float", a);
 }
 
 /** Elementwise log(1 + a), exact near 0. Integers give float32. */
-export function log1p(a: TensorLike): Tensor {
+export function log1p<A extends TensorLike>(a: A): Floating<A> {
   return apply("log1p", "float", a);
 }
 
 /** Elementwise sine of any number. Integers give float32. */
-export function sin(a: TensorLike): Tensor {
+export function sin<A extends TensorLike>(a: A): Floating<A> {
   return apply("sin", "float", a);
 }
 
 /** Elementwise cosine of any number. Integers give float32. */
-export function cos(a: TensorLike): Tensor {
+export function cos<A extends TensorLike>(a: A): Floating<A> {
   return apply("cos", "float", a);
 }
 
 /** Elementwise tangent of any number. Integers give float32. */
-export function tan(a: TensorLike): Tensor {
+export function tan<A extends TensorLike>(a: A): Floating<A> {
   return apply("tan", "float", a);
 }
 
 /** Elementwise inverse sine. Integers give float32. */
-export function arcsin(a: TensorLike): Tensor {
+export function arcsin<A extends TensorLike>(a: A): Floating<A> {
   return apply("arcsin", "float", a);
 }
 
 /** Elementwise inverse cosine. Integers give float32. */
-export function arccos(a: TensorLike): Tensor {
+export function arccos<A extends TensorLike>(a: A): Floating<A> {
   return apply("arccos", "float", a);
 }
 
 /** Elementwise inverse tangent. Integers give float32. */
-export function arctan(a: TensorLike): Tensor {
+export function arctan<A extends TensorLike>(a: A): Floating<A> {
   return apply("arctan", "float", a);
 }
 
 /** Elementwise hyperbolic sine. Integers give float32. */
-export function sinh(a: TensorLike): Tensor {
+export function sinh<A extends TensorLike>(a: A): Floating<A> {
   return apply("sinh", "float", a);
 }
 
 /** Elementwise hyperbolic cosine. Integers give float32. */
-export function cosh(a: TensorLike): Tensor {
+export function cosh<A extends TensorLike>(a: A): Floating<A> {
   return apply("cosh", "float", a);
 }
 
 /** Elementwise hyperbolic tangent. Integers give float32. */
-export function tanh(a: TensorLike): Tensor {
+export function tanh<A extends TensorLike>(a: A): Floating<A> {
   return apply("tanh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic sine. Integers give float32. */
-export function arcsinh(a: TensorLike): Tensor {
+export function arcsinh<A extends TensorLike>(a: A): Floating<A> {
   return apply("arcsinh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic cosine. Integers give float32. */
-export function arccosh(a: TensorLike): Tensor {
+export function arccosh<A extends TensorLike>(a: A): Floating<A> {
   return apply("arccosh", "float", a);
 }
 
 /** Elementwise inverse hyperbolic tangent. Integers give float32. */
-export function arctanh(a: TensorLike): Tensor {
+export function arctanh<A extends TensorLike>(a: A): Floating<A> {
   return apply("arctanh", "float", a);
 }
 
 /** Elementwise error function. Integers give float32. */
-export function erf(a: TensorLike): Tensor {
+export function erf<A extends TensorLike>(a: A): Floating<A> {
   return apply("erf", "float", a);
 }
 
 /** Elementwise inverse of `erf`. Integers give float32. */
-export function erfinv(a: TensorLike): Tensor {
+export function erfinv<A extends TensorLike>(a: A): Floating<A> {
   return apply("erfinv", "float", a);
 }
 
 /** Elementwise 1 / (1 + exp(-a)). Integers give float32. */
-export function sigmoid(a: TensorLike): Tensor {
+export function sigmoid<A extends TensorLike>(a: A): Floating<A> {
   return apply("sigmoid", "float", a);
 }
 
 /** Elementwise smallest whole number that is not below a. Integers stay. */
-export function ceil(a: TensorLike): Tensor {
+export function ceil<A extends TensorLike>(a: A): Same<A> {
   return apply("ceil", "round", a);
 }
 
 /** Elementwise largest whole number that is not above a. Integers stay. */
-export function floor(a: TensorLike): Tensor {
+export function floor<A extends TensorLike>(a: A): Same<A> {
   return apply("floor", "round", a);
 }
 
 /** Elementwise whole part of a, towards 0. Integers stay. */
-export function trunc(a: TensorLike): Tensor {
+export function trunc<A extends TensorLike>(a: A): Same<A> {
   return apply("trunc", "round", a);
 }
 
 /** Elementwise inversion of all bits; of bool the negation. Floats are refused. */
-export function bitwiseInvert(a: TensorLike): Tensor {
+export function bitwiseInvert<A extends TensorLike>(a: A): Same<A> {
   return apply("bitwiseInvert", "bits", a);
 }
 
 /** Elementwise whether a is 0 (bool). */
-export function logicalNot(a: TensorLike): Tensor {
+export function logicalNot<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("logicalNot", "bool", a);
 }
 
 /** Elementwise whether a is NaN (bool). */
-export function isnan(a: TensorLike): Tensor {
+export function isnan<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("isnan", "bool", a);
 }
 
 /** Elementwise whether a is infinite (bool). */
-export function isinf(a: TensorLike): Tensor {
+export function isinf<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("isinf", "bool", a);
 }
 
 /** Elementwise whether a is +infinity (bool). */
-export function isposinf(a: TensorLike): Tensor {
+export function isposinf<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("isposinf", "bool", a);
 }
 
 /** Elementwise whether a is -infinity (bool). */
-export function isneginf(a: TensorLike): Tensor {
+export function isneginf<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("isneginf", "bool", a);
 }
 
 /** Elementwise whether a is neither infinite nor NaN (bool). */
-export function isfinite(a: TensorLike): Tensor {
+export function isfinite<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> {
   return apply("isfinite", "bool", a);
 }
 
 /** Elementwise angle in degrees of an angle in radians. */
-export function degrees(a: TensorLike): Tensor {
-  return scoped(() => multiply(toFloat("degrees", a), 180 / Math.PI));
+export function degrees<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => multiply(toFloat("degrees", a), 180 / Math.PI));
 }
 
 /** Elementwise angle in radians of an angle in degrees. */
-export function radians(a: TensorLike): Tensor {
-  return scoped(() => multiply(toFloat("radians", a), Math.PI / 180));
+export function radians<A extends TensorLike>(a: A): Floating<A> {
+  return scoped((): AnyTensor => multiply(toFloat("radians", a), Math.PI / 180));
 }
 
 /**
@@ -231,13 +233,13 @@ export function radians(a: TensorLike): Tensor {
  * mx.round([0.5, 1.5, 2.25]).tolist(); // [0, 2, 2]
  * ```
  */
-export function round(a: TensorLike, decimals: number = 0): Tensor {
+export function round<A extends TensorLike>(a: A, decimals: number = 0): Same<A> {
   const node = toNode("round", a);
   const whole = !isFloating(node.dtype);
   if (toInteger("round", "decimals", decimals) === 0 || (whole && decimals > 0)) {
     return apply("round", "round", wrap(node));
   }
-  return scoped(() => {
+  return scoped((): AnyTensor => {
     const scale = 10 ** Math.abs(decimals);
     const scaled = decimals > 0 ? multiply(wrap(node), scale) : divide(wrap(node), scale);
     const rounded = apply("round", "round", scaled);
@@ -247,8 +249,8 @@ export function round(a: TensorLike, decimals: number = 0): Tensor {
 }
 
 /** Elementwise with NaN and infinities replaced; by default by 0 and the largest finite values of the dtype. */
-export function nanToNum(a: TensorLike, nan: number = 0, posinf?: number, neginf?: number): Tensor {
-  return scoped(() => {
+export function nanToNum<A extends TensorLike>(a: A, nan: number = 0, posinf?: number, neginf?: number): Same<A> {
+  return scoped((): AnyTensor => {
     const x = wrap(toNode("nanToNum", a));
     if (!isFloating(x.dtype)) return wrap(nodeOf(x));
     const most = LARGEST[x.dtype.name as keyof typeof LARGEST];

@@ -12,13 +12,19 @@ import type { Command } from "./program.ts";
 export interface CommandRow {
   /** What it does, in a few words for the list of all. */
   readonly summary: string;
+  /** Names of other programs for it: whoever types one is told of this command. */
+  readonly meant?: readonly string[];
   /** Loads it. */
   readonly load: () => Promise<{ readonly default: Command }>;
 }
 
 /** Every command by name, in the order of the list. */
 export const COMMANDS: Readonly<Record<string, CommandRow>> = {
-  generate: { summary: "continue or answer a prompt", load: () => import("./commands/generate.ts") },
-  chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
+  generate: {
+    summary: "continue or answer a prompt",
+    meant: ["complete", "completion"],
+    load: () => import("./commands/generate.ts"),
+  },
+  chat: { summary: "talk with a model on the terminal", meant: ["run"], load: () => import("./commands/chat.ts") },
   kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
 };

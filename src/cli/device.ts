@@ -6,22 +6,30 @@
 
 import * as mx from "../../mod.ts";
 import { brokenDrivers } from "../backend/devices.ts";
-import { print } from "./output.ts";
+import { print, printJson } from "./output.ts";
 
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;
 
 /**
- * Readies the device of `--device`; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is
- * here where nothing has that name.
+ * Readies the device of `--device`; "list" prints what is here, as JSON where that is asked for, and ends the program. Throws a
+ * RuntimeError that lists what is here where nothing has that name.
  */
-export async function useDevice(name: string | undefined): Promise<void> {
+export async function useDevice(name: string | undefined, json = false): Promise<void> {
   if (name === "list") {
-    print(describeDevices());
+    if (json) printJson(listDevices());
+    else print(describeDevices());
     Deno.exit(0);
   }
   await mx.prepareDevices(name);
   if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
+}
+
+/** The devices of those names, all of this machine unless given, and which one is the default: what --json prints. */
+export function listDevices(names: readonly string[] = []): (mx.DeviceInfo & { readonly default: boolean })[] {
+  const list = names.length > 0 ? names.map(mx.deviceInfo) : mx.devices();
+  const chosen = mx.defaultDevice();
+  return list.map((device) => ({ ...device, default: device.name === chosen }));
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 
 import { parseArgs } from "node:util";
+import { quoted } from "../graph/error.ts";
 import { nearest } from "../graph/nearest.ts";
 
 /** A flag: a switch when it has no `value`. */
@@ -50,7 +51,7 @@ export function checkOneOf<T extends string>(what: string, found: string, names:
   const near = nearest(found, names);
   const all = names.length < 2 ? names.join() : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
   const expected = near === undefined ? `, expected ${all}` : `: did you mean ${near}?`;
-  throw new UsageError(`${what} is ${JSON.stringify(found)}${expected}`);
+  throw new UsageError(`${what} is ${quoted(found)}${expected}`);
 }
 
 /** A flag with its name. */
@@ -67,6 +68,9 @@ export function readCommandLine<F extends Flags>(
       [name, ...flag.aliases ?? []].map((word) => [word, [name, flag]] as const)
     ),
   );
+  // -model is -m with the value "odel" to a parser.
+  const single = flagsOf(args).find((arg) => known.has(arg.slice(1)));
+  if (single !== undefined) throw unknownFlag(flags, "-", single.slice(1), []);
   const options = Object.fromEntries(
     Array.from(known, ([word, [name, { value, short }]]) => {
       const type: "boolean" | "string" = value === undefined ? "boolean" : "string";
@@ -94,6 +98,12 @@ export function readCommandLine<F extends Flags>(
   return { values: read as Values<F>, positionals };
 }
 
+/** What begins with one dash in front of "--", without "=value". */
+function flagsOf(args: readonly string[]): string[] {
+  const end = args.indexOf("--");
+  return args.slice(0, end < 0 ? args.length : end).filter((arg) => /^-[^-]/.test(arg)).map((arg) => arg.split("=")[0]);
+}
+
 function strictly<T>(
   flags: Flags,
   known: ReadonlyMap<string, Named>,
@@ -116,15 +126,20 @@ function strictly<T>(
   }
 }
 
-/** The error of a flag that is not there; -temp is read as a whole, where it stands so. */
+/** The error of a flag that is not there. -temp is read as one name, where one of `args` is that. */
 function unknownFlag(flags: Flags, dashes: string, name: string, args: readonly string[]): UsageError {
-  const whole = dashes === "-" ? args.find((arg) => arg.startsWith("-") && arg.slice(1).includes(name)) : undefined;
-  const found = whole === undefined ? name : whole.slice(1).split("=")[0];
+  const whole = dashes === "-" ? flagsOf(args).find((arg) => arg.includes(name)) : undefined;
+  const found = whole?.slice(1) ?? name;
   const rows = Object.entries(flags);
   const near = rows.find(([, { meant }]) => meant?.includes(found))?.[0] ??
     (found.length > 1 ? nearest(found, rows.flatMap(([flag, { aliases = [] }]) => [flag, ...aliases])) : undefined);
   const hint = near === undefined ? "" : `: did you mean --${near}?`;
-  return new UsageError(`Unknown flag ${dashes}${found}${hint} (--help lists all)`);
+  return new UsageError(`Unknown flag ${dashes}${shown(found)}${hint} (--help lists all)`);
+}
+
+/** A word of the command line as messages show it: as it is, or quoted where a terminal might obey a part of it. */
+function shown(word: string): string {
+  return quoted(word) === `"${word}"` ? word : quoted(word);
 }
 
 function readNumber(name: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
@@ -133,5 +148,5 @@ function readNumber(name: string, { range = [-Infinity, Infinity], whole = false
   if (value >= low && value <= high && (!whole || Number.isSafeInteger(value))) return value;
   const kind = whole ? "a whole number" : "a number";
   const limits = high >= Number.MAX_SAFE_INTEGER ? `of at least ${low}` : `from ${low} to ${high}`;
-  throw new UsageError(`--${name} is "${text}", expected ${kind} ${limits}`);
+  throw new UsageError(`--${name} is ${quoted(text)}, expected ${kind} ${limits}`);
 }

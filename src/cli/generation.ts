@@ -5,18 +5,40 @@
  */
 
 import * as mx from "../../mod.ts";
+import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
-import { EMBEDDED_MODEL, loadOptions, onInterrupt } from "./loading.ts";
-import { generateOptions, MODEL_FLAGS, tellLimit } from "./model_flags.ts";
+import { loadOptions, onInterrupt } from "./loading.ts";
+import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
+import { Progress, TOKENS } from "./progress.ts";
 
 const FLAGS = {
+  "prompt": {
+    value: "TEXT",
+    short: "p",
+    help: 'the prompt, in place of the operand; "-" reads stdin',
+    meant: ["f", "file", "message"],
+  },
   ...MODEL_FLAGS,
-  "chat": { help: "put the prompt into the model's chat template (default with --model, where there is one)" },
-  "raw": { help: "continue the prompt as it is" },
+  "chat": {
+    help: "put the prompt into the model's chat template (default with --model, where there is one)",
+    meant: ["cnv", "conversation"],
+  },
+  "raw": {
+    help: "continue the prompt as it is",
+    aliases: ["ignore-chat-template"],
+    meant: ["no-cnv", "no-conversation"],
+  },
+  "extra-eos-token": {
+    value: "TOKEN",
+    help: "end at this token of the vocabulary too; may be given several times",
+    many: true,
+  },
+  "prefill-response": { value: "TEXT", help: "what the answer begins with; implies the chat template" },
   "profile": { help: "print where the time goes, on stderr; every kernel runs by itself meanwhile" },
+  "verbose": { value: "BOOL", help: "false leaves the figures on stderr out (true)" },
   "json": { help: "print one JSON object at the end instead of streaming text" },
 } as const satisfies Flags;
 
@@ -30,8 +52,18 @@ export const GENERATE = {
   operand: "[prompt]",
   about: ABOUT,
   flags: FLAGS,
-  examples: ['"Once upon a time"', '--model Qwen/Qwen3-0.6B-MLX-4bit --temp 0 "Why is the sky blue?"'],
+  examples: [
+    '"Once upon a time"',
+    '--model Qwen/Qwen3-0.6B-MLX-4bit --temp 0 "Why is the sky blue?"',
+    '--system "Answer in French" --max-tokens 100 - < question.txt',
+    '--json --seed 1 "Once upon a time"',
+    "--device list",
+  ],
 } as const satisfies Program<Flags>;
+
+/** What --verbose may be; mlx-lm writes True and False. */
+const TRUE = ["true", "t", "1"];
+const FALSE = ["false", "f", "0"];
 
 /** A prompt on its way to an answer on stdout. */
 export class Generation {
@@ -41,6 +73,8 @@ export class Generation {
   readonly loading: mx.lm.LoadOptions;
   readonly #values: Values<typeof FLAGS>;
   readonly #prompt: string;
+  readonly #verbose: boolean;
+  readonly #reading = new Progress("Reading the prompt", { unit: TOKENS, delay: 1000, live: true });
   readonly #opened: number = performance.now();
   #asked = 0;
   #loadSeconds = 0;
@@ -48,85 +82,104 @@ export class Generation {
   #options: mx.lm.GenerateOptions = {};
   #continues = false;
   #text = "";
+  #reasoning = "";
+  #answer = "";
   #tokens: number[] = [];
   #last: mx.lm.GenerationResponse | undefined;
   #eos: ReadonlySet<number> = new Set();
 
-  private constructor(values: Values<typeof FLAGS>, prompt: string) {
+  private constructor(values: Values<typeof FLAGS>, prompt: string, model: string | URL) {
     this.#values = values;
     this.#prompt = prompt;
-    this.model = values.model ?? EMBEDDED_MODEL;
+    this.#verbose = readBool("--verbose", values.verbose ?? "true");
+    this.model = model;
     this.loading = loadOptions(values.device, onInterrupt());
   }
 
   /** Checks the command line, reads the prompt and readies the device. */
   static async open(values: Values<typeof FLAGS>, operands: readonly string[]): Promise<Generation> {
-    const prompt = await readPrompt(operands);
     if (values.chat && values.raw) throw new UsageError("--chat and --raw exclude each other");
     if (values.raw && (values.system !== undefined || values["no-think"])) {
       throw new UsageError("--system and --no-think need the chat template: leave out --raw");
     }
-    await useDevice(values.device);
-    return new Generation(values, prompt);
+    if (values.raw && values["prefill-response"] !== undefined) {
+      throw new UsageError("--prefill-response needs the chat template: leave out --raw");
+    }
+    if (values.verbose !== undefined) readBool("--verbose", values.verbose);
+    const given = givenPrompt(values, operands);
+    const prompt = values.device === "list" ? given : await readPrompt(given);
+    await useDevice(values.device, values.json);
+    return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 
   /** What the generation is told: the flags, and where they say nothing, what the model wishes. */
   options(wishes: mx.lm.GenerationConfig): mx.lm.GenerateOptions {
-    this.#options = { ...generateOptions(this.#values, wishes), signal: this.loading.signal };
+    this.#options = {
+      ...generateOptions(this.#values, wishes),
+      signal: this.loading.signal,
+      onPrompt: (done, total) => this.#reading.update(done, total),
+    };
     return this.#options;
   }
 
-  /** What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. */
+  /**
+   * What the model is asked: the prompt as text or as a message; both, one behind the other, where the first got no answer. Throws where
+   * the vocabulary has no token of --extra-eos-token.
+   */
   *prompts(tokenizer: mx.lm.Tokenizer): Generator<mx.lm.Prompt, void, void> {
-    const { chat, raw, system, model, "no-think": noThink } = this.#values;
+    const { chat, raw, system, model, "no-think": noThink, "prefill-response": prefill } = this.#values;
     this.#loadSeconds = (performance.now() - this.#opened) / 1000;
+    for (const token of this.#values["extra-eos-token"] ?? []) tokenizer.addEosToken(token);
     this.#eos = tokenizer.eosTokenIds;
-    const messages: mx.lm.ChatMessage[] = [{ role: "user", content: this.#prompt }];
-    if (system !== undefined) messages.unshift({ role: "system", content: system });
-    const forced = chat || system !== undefined || noThink;
+    const forced = chat || system !== undefined || noThink || prefill !== undefined;
     if (!forced && (raw || model === undefined || !tokenizer.hasChatTemplate)) {
-      yield this.#ask(this.#prompt);
+      yield this.#ask(this.#prompt, tokenizer.encode(this.#prompt).length);
       const silent = this.#text === "" && this.#last?.finishReason === "stop";
       if (raw || model !== undefined || !silent) return;
     }
-    yield this.#ask(messages);
+    const messages: mx.lm.ChatMessage[] = [{ role: "user", content: this.#prompt }];
+    if (system !== undefined) messages.unshift({ role: "system", content: system });
+    const ids = tokenizer.encodeChat(messages, { enableThinking: !noThink });
+    if (prefill === undefined) return yield this.#ask(messages, ids.length);
+    const begun = [...ids, ...tokenizer.encode(prefill, { addSpecialTokens: false })];
+    yield this.#ask(begun, begun.length);
   }
 
   /** Takes the next piece of the answer. */
   take(response: mx.lm.GenerationResponse): void {
     if (this.#last === undefined) {
+      this.#reading.clear();
       this.#firstTokenSeconds = (performance.now() - this.#asked) / 1000;
       // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
-      if (this.#continues && response.text !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
+      if (this.#continues && response.raw !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
     }
     this.#last = response;
-    this.#text += response.text;
+    this.#text += response.raw;
+    this.#answer += response.text;
+    this.#reasoning += response.reasoning;
     if (!this.#eos.has(response.token)) this.#tokens.push(response.token);
-    if (!this.#values.json) print(response.text);
+    if (!this.#values.json) print(response.raw);
   }
 
   /** Runs the generation; --profile has it timed kernel by kernel. Then tells what came of it. Returns the exit code. */
   async finish(device: string, work: () => Promise<void>): Promise<number> {
-    const profile = this.#values.profile ? await mx.profile(work, { device }) : await work();
+    const profile = await (this.#values.profile ? mx.profile(work, { device }) : work()).finally(() =>
+      this.#reading.clear()
+    );
     const last = this.#last!;
     if (!this.#values.json && this.#text !== "" && !this.#text.endsWith("\n")) print("\n");
-    tellLimit(last, this.#options);
+    tellEnd(last, this.#options);
     if (this.#values.json) printJson(this.#result(last, device));
-    note(
-      `${"=".repeat(10)}\n` +
-        `Prompt: ${last.promptTokens} tokens, ${last.promptTps.toFixed(3)} tokens-per-sec\n` +
-        `Generation: ${last.generationTokens} tokens, ${last.generationTps.toFixed(3)} tokens-per-sec\n` +
-        `Peak memory: ${last.peakMemory.toFixed(3)} GB\n` +
-        `Device: ${device}\n`,
-    );
+    if (this.#verbose) note(describeFigures(last, device));
     if (profile) note(`${mx.describeProfile(profile)}\n`);
     return last.finishReason === "abort" ? 130 : 0;
   }
 
-  #ask<P extends mx.lm.Prompt>(prompt: P): P {
+  #ask(prompt: mx.lm.Prompt, length: number): mx.lm.Prompt {
     this.#asked = performance.now();
+    this.#reading.update(0, length);
     this.#continues = typeof prompt === "string";
-    this.#text = "";
+    this.#text = this.#reasoning = this.#answer = "";
     this.#tokens = [];
     this.#last = undefined;
     return prompt;
@@ -135,6 +188,8 @@ export class Generation {
   #result(last: mx.lm.GenerationResponse, device: string): Record<string, unknown> {
     return {
       text: this.#text,
+      reasoning: this.#reasoning,
+      answer: this.#answer,
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
       finish_reason: last.finishReason,
@@ -149,10 +204,37 @@ export class Generation {
   }
 }
 
-async function readPrompt(operands: readonly string[]): Promise<string> {
+/** The figures behind an answer, as mlx-lm prints them. */
+function describeFigures(last: mx.lm.GenerationResponse, device: string): string {
+  return `${"=".repeat(10)}\n` +
+    `Prompt: ${last.promptTokens} tokens, ${last.promptTps.toFixed(3)} tokens-per-sec\n` +
+    `Generation: ${last.generationTokens} tokens, ${last.generationTps.toFixed(3)} tokens-per-sec\n` +
+    `Peak memory: ${last.peakMemory.toFixed(3)} GB\n` +
+    `Device: ${device}\n`;
+}
+
+/** The one prompt of the operands or --prompt. */
+function givenPrompt({ prompt }: Values<typeof FLAGS>, operands: readonly string[]): string {
   if (operands.length > 1) throw new UsageError(`Expected one prompt, found ${operands.length}: put quotes around it`);
-  const [given = "Once upon a time"] = operands;
+  if (prompt !== undefined && operands.length > 0) {
+    throw new UsageError(`Expected one prompt, found --prompt and ${quoted(operands[0])}: give one`);
+  }
+  const given = prompt ?? operands[0] ?? "Once upon a time";
+  if (given === "") throw new UsageError("The prompt is empty");
+  return given;
+}
+
+/** The text of a prompt, which "-" has on stdin. */
+async function readPrompt(given: string): Promise<string> {
   const prompt = given === "-" ? await readInput() : given;
-  if (prompt === "") throw new UsageError(given === "-" ? "The prompt on stdin is empty" : "The prompt is empty");
+  if (prompt === "") throw new UsageError("The prompt on stdin is empty");
   return prompt;
+}
+
+function readBool(flag: string, text: string): boolean {
+  const word = text.toLowerCase();
+  if (!TRUE.includes(word) && !FALSE.includes(word)) {
+    throw new UsageError(`${flag} is ${quoted(text)}, expected true or false`);
+  }
+  return TRUE.includes(word);
 }

@@ -7,9 +7,6 @@
 import type { lm } from "../../mod.ts";
 import { BYTES, Progress } from "./progress.ts";
 
-/** The model that runs where none is named. */
-export const EMBEDDED_MODEL: URL = new URL("../../examples/models/tiny-qwen3/", import.meta.url);
-
 /** What loading is told: the device, who shows progress, what ends it. */
 export function loadOptions(device: string | undefined, signal?: AbortSignal): lm.LoadOptions {
   const download = new Progress("Downloading", { unit: BYTES });

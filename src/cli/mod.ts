@@ -12,11 +12,16 @@
  */
 
 import { VERSION } from "../../ffi/version.ts";
+import { quoted } from "../graph/error.ts";
 import { nearest } from "../graph/nearest.ts";
 import { type CommandRow, COMMANDS } from "./commands.ts";
 import { UsageError } from "./flags.ts";
 import { print } from "./output.ts";
-import { orExit, runMain } from "./program.ts";
+import { aligned, orExit, runMain } from "./program.ts";
+
+/** Words that ask for the list of commands, and for the version. */
+const HELP = ["help", "--help", "-h"];
+const VERSIONS = ["--version", "-V"];
 
 /**
  * Runs a command line. Results go to stdout, everything else to stderr. Ends the process with 1 after an error, 2 where the command line
@@ -25,34 +30,50 @@ import { orExit, runMain } from "./program.ts";
 export async function main(args: readonly string[]): Promise<void> {
   const [word = "help", ...rest] = args;
   await orExit(async () => {
-    if (word === "help" && rest.length > 0) await run(rest[0], ["--help"]);
-    else if (["help", "--help", "-h"].includes(word)) print(overview());
-    else if (["--version", "-V"].includes(word)) print(`vkmx ${VERSION}\n`);
-    else await run(word, rest);
+    if (!HELP.includes(word) && !VERSIONS.includes(word)) return await run(word, rest);
+    const topics = word === "help" ? rest.filter((arg) => !HELP.includes(arg)) : rest;
+    if (topics.length > (word === "help" ? 1 : 0)) {
+      throw new UsageError(
+        `Expected ${word === "help" ? "one command" : "nothing"} behind ${word}, found ${rest.length}`,
+      );
+    }
+    if (topics.length > 0) return await run(topics[0], ["--help"]);
+    print(VERSIONS.includes(word) ? `vkmx ${VERSION}\n` : overview());
     return 0;
   });
 }
 
-async function run(name: string, args: readonly string[]): Promise<void> {
+/** Runs a command, which ends the process where it does not succeed. */
+async function run(name: string, args: readonly string[]): Promise<number> {
   const { default: command } = await find(name).load();
   await runMain(command.program, command.main, args);
+  return 0;
 }
 
 function find(name: string): CommandRow {
   if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
-  const near = nearest(name, [...Object.keys(COMMANDS), "help"]);
+  if (name.startsWith("-")) throw new UsageError(`Expected a command, found the flag ${name} (vkmx help lists all)`);
+  const near = Object.entries(COMMANDS).find(([, { meant }]) => meant?.includes(name))?.[0] ??
+    nearest(name, [...Object.keys(COMMANDS), "help"]);
   const hint = near === undefined ? "" : `: did you mean ${near}?`;
-  throw new UsageError(`Unknown command ${JSON.stringify(name)}${hint} (vkmx help lists all)`);
+  throw new UsageError(`Unknown command ${quoted(name)}${hint} (vkmx help lists all)`);
 }
 
 /** The list of commands. */
 function overview(): string {
   const rows = Object.entries(COMMANDS).map(([name, { summary }]) => [name, summary]);
-  rows.push(["help [command]", "show this list, or what a command takes"]);
-  const width = Math.max(...rows.map(([left]) => left.length));
-  const list = rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}\n`).join("");
-  return `usage: vkmx COMMAND [flags]\n\nLanguage models on any Vulkan GPU, or on the CPU.\n\n${list}\n` +
-    `vkmx COMMAND --help shows what a command takes, vkmx --version the version.\n`;
+  rows.push(["help [COMMAND]", "show this list, or what a command takes"]);
+  return `usage: vkmx COMMAND [flags]
+
+Language models on any Vulkan GPU, or on the CPU.
+
+${aligned(rows)}
+vkmx COMMAND --help shows what a command takes, vkmx --version the version.
+
+examples:
+  vkmx generate "Once upon a time"
+  vkmx chat --model Qwen/Qwen3-0.6B-MLX-4bit
+`;
 }
 
 if (import.meta.main) await main(Deno.args);

@@ -8,14 +8,12 @@ import type { lm } from "../../mod.ts";
 import type { Flags, Values } from "./flags.ts";
 import { note } from "./output.ts";
 
-/** Tokens to generate where --max-tokens does not say. */
-const MAX_TOKENS = 256;
-
 /** The flag of commands that take one model. */
 export const MODEL_FLAG = {
   "model": {
     value: "DIR",
     help: "model directory, or a name of the Hugging Face Hub (default: the embedded tiny-qwen3)",
+    meant: ["hf", "hf-repo", "repo"],
   },
 } as const satisfies Flags;
 
@@ -24,20 +22,33 @@ export const DEVICE_FLAG = {
   "device": {
     value: "NAME",
     help: "gpu, cpu, a name such as vulkan:1, or list (default: VKMX_DEVICE, else the best one)",
+    meant: ["dev", "ngl", "gpu-layers", "n-gpu-layers", "gpu", "cpu"],
   },
 } as const satisfies Flags;
 
 /** Flags of commands that generate text. */
 export const MODEL_FLAGS = {
   ...MODEL_FLAG,
-  "system": { value: "TEXT", help: "system message; implies the chat template" },
+  "system": {
+    value: "TEXT",
+    help: "system message; implies the chat template",
+    aliases: ["system-prompt"],
+    meant: ["sys"],
+  },
   "max-tokens": {
     value: "N",
-    help: `most tokens to generate (${MAX_TOKENS})`,
+    short: "m",
+    help: "most tokens to generate (default: as many as the model's context has room for)",
     range: [1, Number.MAX_SAFE_INTEGER],
     whole: true,
+    meant: ["n", "n-predict", "predict", "num-predict"],
   },
-  "temp": { value: "T", help: "temperature; 0 is greedy (default: the model's generation_config)", range: [0, 100] },
+  "temp": {
+    value: "T",
+    help: "temperature; 0 is greedy (generation_config)",
+    range: [0, 100],
+    aliases: ["temperature"],
+  },
   "top-p": { value: "P", help: "keep the likeliest tokens up to this share (generation_config)", range: [0, 1] },
   "top-k": {
     value: "K",
@@ -46,19 +57,40 @@ export const MODEL_FLAGS = {
     whole: true,
   },
   "min-p": { value: "P", help: "drop tokens below this share of the likeliest (generation_config)", range: [0, 1] },
-  "repetition-penalty": { value: "P", help: "divide the logits of recent tokens by this (1)", range: [0.01, 100] },
+  "repetition-penalty": {
+    value: "P",
+    help: "divide the logits of recent tokens by this (1)",
+    range: [0.01, 100],
+    meant: ["repeat-penalty"],
+  },
   "presence-penalty": { value: "P", help: "subtract this from the logits of recent tokens (0)", range: [-100, 100] },
   "frequency-penalty": { value: "P", help: "the same for each time that they occur (0)", range: [-100, 100] },
-  "stop": { value: "TEXT", help: "end before this text" },
-  "seed": { value: "N", help: "make sampling repeatable", range: [0, Number.MAX_SAFE_INTEGER], whole: true },
-  "no-think": { help: "switch thinking off; implies the chat template" },
+  "stop": { value: "TEXT", help: "end before this text; may be given several times", many: true },
+  "seed": {
+    value: "N",
+    help: "make sampling repeatable",
+    range: [0, Number.MAX_SAFE_INTEGER],
+    whole: true,
+    meant: ["s"],
+  },
+  "no-think": {
+    help: "switch thinking off; implies the chat template",
+    meant: ["think", "thinking", "enable-thinking", "reasoning-budget", "chat-template-config"],
+  },
+  "prefill-step-size": {
+    value: "N",
+    help: "most prompt tokens of one forward pass (2048)",
+    range: [1, Number.MAX_SAFE_INTEGER],
+    whole: true,
+    meant: ["b", "batch-size", "ub", "ubatch-size"],
+  },
   ...DEVICE_FLAG,
 } as const satisfies Flags;
 
 /** What {@link MODEL_FLAGS} ask of a generation; where they say nothing, what the model wishes. */
 export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.GenerationConfig): lm.GenerateOptions {
   return {
-    maxTokens: values["max-tokens"] ?? MAX_TOKENS,
+    maxTokens: values["max-tokens"] ?? Number.MAX_SAFE_INTEGER, // the context ends it
     temp: values.temp ?? wishes.temperature ?? 0,
     topP: values["top-p"] ?? wishes.topP,
     topK: values["top-k"] ?? wishes.topK,
@@ -66,16 +98,18 @@ export function generateOptions(values: Values<typeof MODEL_FLAGS>, wishes: lm.G
     repetitionPenalty: values["repetition-penalty"],
     presencePenalty: values["presence-penalty"],
     frequencyPenalty: values["frequency-penalty"],
-    stop: values.stop,
+    stop: values.stop ?? [],
     seed: values.seed,
     enableThinking: !values["no-think"],
+    ...(values["prefill-step-size"] !== undefined && { prefillStepSize: values["prefill-step-size"] }),
   };
 }
 
 /** Says on stderr why an answer ended where the model had not ended it. */
-export function tellLimit(last: lm.GenerationResponse, { maxTokens = MAX_TOKENS }: lm.GenerateOptions): void {
-  if (last.finishReason !== "length") return;
-  const count = last.generationTokens;
+export function tellEnd(last: lm.GenerationResponse, { maxTokens = Infinity }: lm.GenerateOptions): void {
+  const { finishReason, generationTokens: count } = last;
+  if (finishReason === "abort") note("[the answer was stopped by Ctrl-C]\n");
+  if (finishReason !== "length") return;
   const why = count >= maxTokens
     ? `the limit of ${count} tokens: --max-tokens sets it`
     : "the end of the model's context";

@@ -8,8 +8,9 @@
 
 import { environment } from "../../ffi/environment.ts";
 import { RuntimeError } from "../../ffi/error.ts";
+import { quoted } from "../graph/error.ts";
 import { type Flag, type Flags, readCommandLine, UsageError, type Values } from "./flags.ts";
-import { note, print } from "./output.ts";
+import { note, print, status } from "./output.ts";
 
 /** A program as its help text describes it. */
 export interface Program<F extends Flags> {
@@ -38,6 +39,9 @@ export function command<F extends Flags>(program: Program<F>, main: Main<F>): Co
   return { program, main: main as Main<Flags> };
 }
 
+/** How errors of the library begin: the call, which is no matter of users. */
+const CALL = /^[\w.]+\([^()]*\):? (?=\S)/;
+
 const HELP: { readonly help: Flag } = { help: { help: "show this text", short: "h" } };
 
 /** The --json of commands that have no more to say about it. */
@@ -45,15 +49,20 @@ export const JSON_FLAG = { "json": { help: "print the result as JSON" } } as con
 
 /** The help text: how to call a program, what it does, its flags as an aligned list, examples. */
 export function describe({ name, operand, about, flags, examples = [] }: Program<Flags>): string {
-  const rows = Object.entries<Flag>({ ...flags, ...HELP }).map(([flag, { value, short, help }]) => {
-    const letter = short === undefined ? "" : `-${short}, `;
-    return [`${letter}--${flag}${value === undefined ? "" : ` ${value}`}`, help];
+  const rows = Object.entries<Flag>({ ...flags, ...HELP }).map(([flag, { value, short, aliases = [], help }]) => {
+    const letter = short === undefined ? "    " : `-${short}, `;
+    const also = aliases.length === 0 ? "" : `; also ${aliases.map((alias) => `--${alias}`).join(", ")}`;
+    return [`${letter}--${flag}${value === undefined ? "" : ` ${value}`}`, help + also];
   });
-  const width = Math.max(...rows.map(([left]) => left.length));
-  const list = rows.map(([left, help]) => `  ${left.padEnd(width)}  ${help}\n`).join("");
-  const calls = examples.map((line) => `  ${name} ${line}\n`).join("");
-  return `usage: ${name} [flags]${operand === undefined ? "" : ` ${operand}`}\n\n${about}\n\n${list}` +
+  const calls = examples.map((line) => `  ${`${name} ${line}`.trimEnd()}\n`).join("");
+  return `usage: ${name} [flags]${operand === undefined ? "" : ` ${operand}`}\n\n${about}\n\n${aligned(rows)}` +
     (calls && `\nexamples:\n${calls}`);
+}
+
+/** Rows of two columns as lines. */
+export function aligned(rows: readonly (readonly string[])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}\n`).join("");
 }
 
 /**
@@ -72,7 +81,7 @@ export async function runMain<F extends Flags>(
       return 0;
     }
     if (program.operand === undefined && positionals.length > 0) {
-      throw new UsageError(`Expected flags only, found "${positionals[0]}" (--help lists all)`);
+      throw new UsageError(`Expected flags only, found ${quoted(positionals[0])} (--help lists all)`);
     }
     return await main(values as Values<F>, positionals);
   });
@@ -85,13 +94,20 @@ export async function orExit(work: () => Promise<number>): Promise<void> {
     if (code !== 0) Deno.exit(code);
     // Ends by itself, when what still runs has ended: the probe of a faster form, which later programs then know.
   } catch (error) {
+    status("");
     if (error instanceof Deno.errors.BrokenPipe) Deno.exit(0);
     if (error instanceof DOMException && error.name === "AbortError") Deno.exit(130);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
-    const text = error instanceof RuntimeError ? error.detail : message; // which call it was is no matter of users
-    note(`error: ${text.replaceAll(/\s*\n\s*/g, " ")}\n`);
+    note(`error: ${forUsers(error instanceof RuntimeError ? error.detail : message)}\n`);
     if (environment("VKMX_DEBUG") === "1") note(`${stack}\n`);
     const usage = error instanceof UsageError || (error instanceof RuntimeError && error.code === "device");
     Deno.exit(usage ? 2 : 1);
   }
+}
+
+/** An error's message on one line, without the call that it names. */
+function forUsers(message: string): string {
+  const text = message.replaceAll(/\s*\n\s*/g, " ");
+  const rest = text.replace(CALL, "");
+  return rest === text ? text : rest[0].toUpperCase() + rest.slice(1);
 }

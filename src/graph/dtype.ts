@@ -14,9 +14,9 @@ import { DtypeError, quoted } from "./error.ts";
 export type DtypeKind = "bool" | "uint" | "int" | "float";
 
 /** An element type. Compare by identity: `x.dtype === mx.float32`. */
-export interface Dtype {
+export interface Dtype<N extends DtypeName = DtypeName> {
   /** MLX's name, such as "float32". */
-  readonly name: DtypeName;
+  readonly name: N;
   /** What arithmetic it computes in. */
   readonly kind: DtypeKind;
   /** Bytes of one element. */
@@ -51,30 +51,30 @@ const ROWS = {
   float32: { kind: "float", bytes: 4, code: 9 },
 } as const satisfies Record<DtypeName, Omit<Dtype, "name">>;
 
-function row(name: DtypeName): Dtype {
-  return Object.freeze({ name, ...ROWS[name] });
+function row<N extends DtypeName>(name: N): Dtype<N> {
+  return Object.freeze({ name, ...(ROWS[name] as Omit<Dtype, "name">) });
 }
 
 /** Boolean, one byte an element. */
-export const bool: Dtype = row("bool");
+export const bool: Dtype<"bool"> = row("bool");
 /** Unsigned 8-bit integer. */
-export const uint8: Dtype = row("uint8");
+export const uint8: Dtype<"uint8"> = row("uint8");
 /** Unsigned 16-bit integer. */
-export const uint16: Dtype = row("uint16");
+export const uint16: Dtype<"uint16"> = row("uint16");
 /** Unsigned 32-bit integer. */
-export const uint32: Dtype = row("uint32");
+export const uint32: Dtype<"uint32"> = row("uint32");
 /** Signed 8-bit integer. */
-export const int8: Dtype = row("int8");
+export const int8: Dtype<"int8"> = row("int8");
 /** Signed 16-bit integer. */
-export const int16: Dtype = row("int16");
+export const int16: Dtype<"int16"> = row("int16");
 /** Signed 32-bit integer. */
-export const int32: Dtype = row("int32");
+export const int32: Dtype<"int32"> = row("int32");
 /** IEEE half precision; arithmetic runs in float32 and rounds when stored. */
-export const float16: Dtype = row("float16");
+export const float16: Dtype<"float16"> = row("float16");
 /** bfloat16; arithmetic runs in float32 and rounds when stored. */
-export const bfloat16: Dtype = row("bfloat16");
+export const bfloat16: Dtype<"bfloat16"> = row("bfloat16");
 /** IEEE single precision. */
-export const float32: Dtype = row("float32");
+export const float32: Dtype<"float32"> = row("float32");
 
 /** All dtypes in the order of their codes. */
 export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32];

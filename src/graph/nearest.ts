@@ -4,10 +4,20 @@
  * @module
  */
 
-/** The nearest of some names by Levenshtein distance; undefined where none is near. */
+/** Letters at which a name may be an abbreviation. */
+const SHORT = 4;
+
+/** The nearest of some names by Levenshtein distance, or one that it is short for or that is short for it; undefined where none is. */
 export function nearest(name: string, names: readonly string[]): string | undefined {
   const [best] = names.map((n) => ({ n, d: distance(name, n) })).sort((a, b) => a.d - b.d);
-  return best !== undefined && best.d <= Math.max(2, name.length / 3) ? best.n : undefined;
+  return best !== undefined && best.d <= Math.max(2, name.length / 3)
+    ? best.n
+    : names.find((n) => abbreviates(name, n) || abbreviates(n, name));
+}
+
+/** Whether one name begins the other, capitals aside. */
+function abbreviates(short: string, long: string): boolean {
+  return short.length >= SHORT && long.toLowerCase().startsWith(short.toLowerCase());
 }
 
 /** Levenshtein distance, capitals aside. */

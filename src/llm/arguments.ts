@@ -20,7 +20,7 @@ export function checkOptions(call: string, options: object, table: Readonly<Reco
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */
 export function checkModel(call: "generate" | "batchGenerate", model: LanguageModel, tokenizer: Tokenizer): void {
   const expect = (what: string, found: unknown): never => {
-    const shown = typeof found === "string" ? quoted(found) : found === undefined ? "nothing" : `a ${typeof found}`;
+    const shown = typeof found === "string" ? quoted(found) : found === undefined ? "nothing" : "another object";
     throw new LlmError(
       "option",
       `${call}(model, tokenizer, …) expected the ${what} that load() returns: found ${shown}`,

@@ -8,10 +8,12 @@
 import * as mx from "../array/mod.ts";
 import { interruptible, interruptibleStream } from "../notebook/interrupt.ts";
 import { orAborted } from "./abort.ts";
+import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import { GenerationSession } from "./decode.ts";
 import { LlmError } from "./error.ts";
 import {
+  answerFormat,
   checkCount,
   encodePrompt,
   type GenerationResponse,
@@ -32,16 +34,23 @@ import { makeSampler, repetitionContext } from "./sampler.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 /** One generated token of one sequence. */
-export interface BatchToken
-  extends Pick<GenerationResponse, "text" | "token" | "logprobs" | "generationTokens" | "finishReason"> {
+export interface BatchToken extends
+  Pick<
+    GenerationResponse,
+    "text" | "reasoning" | "toolCalls" | "raw" | "token" | "logprobs" | "generationTokens" | "finishReason"
+  > {
   /** Number of the prompt. */
   readonly sequence: number;
 }
 
 /** What {@link batchGenerate} returns: an entry for each prompt, in their order, and figures of the whole batch. */
 export interface BatchResponse {
-  /** The texts, without EOS tokens and stop strings. */
+  /** The texts, without EOS tokens and stop strings; answers in conversations also without thoughts and calls. */
   readonly texts: readonly string[];
+  /** What the model thought before it answered in conversations. */
+  readonly reasonings: readonly string[];
+  /** Functions that it calls. */
+  readonly toolCalls: readonly (readonly ParsedToolCall[])[];
   /** The tokens. */
   readonly tokens: readonly (readonly number[])[];
   /** Why each sequence ended. */
@@ -125,15 +134,14 @@ async function* streamRequest(
     for await (const tokens of inTurns(session.tokens())) {
       for (const { sequence, token, logprobs } of tokens) {
         const stopChecker = stopCheckers[sequence];
-        const { text, finishReason } = stopChecker.push(token);
-        if (finishReason !== null) session.end(sequence);
+        const parts = stopChecker.push(token);
+        if (parts.finishReason !== null) session.end(sequence);
         yield {
           sequence,
-          text,
+          ...parts,
           token,
           ...(logprobs && { logprobs }),
           generationTokens: stopChecker.count,
-          finishReason,
         };
       }
     }
@@ -176,7 +184,9 @@ function requestOf(
   const contextSize = repetitionContext(options, model.config.maxPositionEmbeddings);
   const ids = prompts.map((prompt) => encodePrompt(model, tokenizer, prompt, options));
   const most = ids.map((prompt, i) => tokensFor(model, prompt.length, 0, limits[i]));
-  const stopCheckers = most.map((limit) => new StopChecker(tokenizer, stop, limit, signal));
+  const stopCheckers = most.map((limit, i) =>
+    new StopChecker(tokenizer, { stop, limit, signal, format: answerFormat(tokenizer, prompts[i], ids[i], options) })
+  );
   const steps = { ...options, processors, contextSize, prefillStepSize, onPrompt: undefined };
   return { ids, stopCheckers, settings: samplers.map((sampler, i) => ({ ...steps, sampler, maxTokens: most[i] })) };
 }
@@ -208,6 +218,8 @@ async function generateAll(
   checkOptions("batchGenerate", options, BATCH_OPTIONS);
   const request = requestOf(model, tokenizer, prompts, options);
   const texts = prompts.map(() => "");
+  const reasonings = prompts.map(() => "");
+  const toolCalls = prompts.map((): ParsedToolCall[] => []);
   const tokens = prompts.map((): number[] => []);
   const finishReasons = prompts.map((): BatchResponse["finishReasons"][number] => "length");
   const promptTokens = request.ids.reduce((n, { length }) => n + length, 0);
@@ -218,11 +230,15 @@ async function generateAll(
     if (response.generationTokens === 1) first = performance.now();
     count++;
     texts[response.sequence] += response.text;
+    reasonings[response.sequence] += response.reasoning;
+    toolCalls[response.sequence].push(...response.toolCalls);
     tokens[response.sequence].push(response.token);
     if (response.finishReason !== null) finishReasons[response.sequence] = response.finishReason;
   }
   return {
     texts,
+    reasonings,
+    toolCalls,
     tokens,
     finishReasons,
     promptTokens,

@@ -164,6 +164,9 @@ function checkMessages(messages: readonly ChatMessage[]): void {
         `messages[${i}].role is ${quoted(message?.role)}, expected ${ROLES.join(", ")}`,
       );
     }
+    if (message.content === undefined && message.role !== "assistant") {
+      throw new LlmError("template", `messages[${i}] of the ${message.role} has no content`);
+    }
     if (typeof (message.content ?? "") !== "string") {
       throw new LlmError("template", `messages[${i}].content is not a string`);
     }

@@ -9,6 +9,8 @@
 
 import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
+import { type AnswerFormat, AnswerParser, type AnswerParts, opensThought } from "./answer/parser.ts";
+import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { interruptibleStream } from "../notebook/interrupt.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
@@ -35,8 +37,14 @@ export type Prompt = string | readonly number[] | readonly ChatMessage[];
 
 /** One generated token. */
 export interface GenerationResponse {
-  /** Text that became certain with this token; may be empty. */
+  /** Text that became certain with this token; may be empty. Of an answer in a conversation, without thoughts and calls. */
   readonly text: string;
+  /** What the model thinks before it answers in a conversation, without `<think>` and `</think>`. */
+  readonly reasoning: string;
+  /** Functions that the model calls, where the option `tools` offers some: each comes when its call is whole. */
+  readonly toolCalls: readonly ParsedToolCall[];
+  /** All of it as the model wrote it, with the marks of thoughts and calls; only an EOS token or a stop string is left out. */
+  readonly raw: string;
   /** The token. */
   readonly token: number;
   /** Log probabilities, where {@link GenerateOptions.logprobs} asks for them. */
@@ -63,6 +71,8 @@ const TURN_MS = 2;
 const MOST_ABORTABLE = 512;
 /** Most tokens to come that a cache makes room for when it takes a prompt: growing means a copy and another trace. */
 const ROOM = 256;
+/** Tokens at the end of a prompt that tell whether it begins a thought. */
+const PROMPT_END = 16;
 
 /** Caches that a generation writes to. */
 const busy = new WeakSet<KvCache>();
@@ -218,9 +228,9 @@ async function* generateResponses(
       for (const { token, logprobs } of tokens) {
         const now = performance.now();
         if (++count === 1) first = now;
-        const { text, finishReason } = stopChecker.push(token);
+        const parts = stopChecker.push(token);
         yield {
-          text,
+          ...parts,
           token,
           ...(logprobs && { logprobs }),
           promptTokens: ids.length,
@@ -229,9 +239,8 @@ async function* generateResponses(
           generationTokens: count,
           generationTps: perSecond(count - 1, now - first),
           peakMemory,
-          finishReason,
         };
-        if (finishReason !== null) return;
+        if (parts.finishReason !== null) return;
       }
     }
   } finally {
@@ -275,7 +284,8 @@ function requestOf(
   const cached = cachePrompt ? commonTokens(cache?.tokens ?? [], ids) : 0;
   const offset = cachePrompt ? cached : cache?.offset ?? 0;
   const limit = tokensFor(model, ids.length - cached, offset, maxTokens);
-  const stopChecker = new StopChecker(tokenizer, stop, limit, signal);
+  const format = answerFormat(tokenizer, prompt, ids, options);
+  const stopChecker = new StopChecker(tokenizer, { stop, limit, signal, format });
   const settings = { ...options, maxTokens: limit, sampler, processors, contextSize, prefillStepSize };
   return { ids, cached, offset, stopChecker, settings };
 }
@@ -287,20 +297,42 @@ export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "log
   return [...makeLogitsProcessors(options), ...own];
 }
 
+/** What a {@link StopChecker} looks for. */
+interface StopOptions extends Pick<GenerateOptions, "signal"> {
+  readonly stop: string | readonly string[];
+  /** Most tokens. */
+  readonly limit: number;
+  /** The parts of the answer. */
+  readonly format: AnswerFormat;
+}
+
+/** The parts that the answer to a prompt has: what follows a text or ids is only text. */
+export function answerFormat(
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  ids: readonly number[],
+  { tools = [] }: Pick<GenerateOptions, "tools">,
+): AnswerFormat {
+  if (typeof prompt === "string" || !isConversation(prompt)) return { reasoning: false, thinking: false, tools: [] };
+  return { reasoning: true, thinking: opensThought(tokenizer.decode(ids.slice(-PROMPT_END))), tools: tools ?? [] };
+}
+
 /** The text of a sequence as its tokens come, and why it ends when it does. */
 export class StopChecker {
   readonly #tokenizer: Tokenizer;
   readonly #decoder: StreamDecoder;
   readonly #stops: StopStrings;
+  readonly #parser: AnswerParser;
   readonly #limit: number;
   readonly #signal: AbortSignal | undefined;
   #count = 0;
 
   /** Ends at an EOS token, a stop string, after `limit` tokens, or when the signal is aborted. */
-  constructor(tokenizer: Tokenizer, stop: string | readonly string[], limit: number, signal?: AbortSignal) {
+  constructor(tokenizer: Tokenizer, { stop, limit, signal, format }: StopOptions) {
     this.#tokenizer = tokenizer;
     this.#decoder = tokenizer.decoder();
     this.#stops = new StopStrings(checkTexts("stop", typeof stop === "string" ? [stop] : stop));
+    this.#parser = new AnswerParser(format);
     this.#limit = limit;
     checkSignal(signal);
     this.#signal = signal;
@@ -312,15 +344,15 @@ export class StopChecker {
   }
 
   /** Takes the next token. */
-  push(token: number): Pick<GenerationResponse, "text" | "finishReason"> {
+  push(token: number): AnswerParts & Pick<GenerationResponse, "raw" | "finishReason"> {
     const full = ++this.#count === this.#limit;
     const eos = this.#tokenizer.eosTokenIds.has(token);
     const ended = eos || full || this.#signal?.aborted === true;
     const decoded = (eos ? "" : this.#decoder.push(token)) + (ended ? this.#decoder.finish() : "");
-    let text = this.#stops.push(decoded);
-    if (ended) text += this.#stops.finish();
+    let raw = this.#stops.push(decoded);
+    if (ended) raw += this.#stops.finish();
     const finishReason = eos || this.#stops.found ? "stop" : full ? "length" : ended ? "abort" : null;
-    return { text, finishReason };
+    return { ...this.#parser.push(raw, finishReason !== null), raw, finishReason };
   }
 }
 
@@ -334,25 +366,6 @@ export function tokensFor(model: LanguageModel, count: number, offset: number, m
     );
   }
   return Math.min(maxTokens, room + 1); // the last token need not be fed back
-}
-
-/**
- * Generates text and returns all of it; see {@link streamGenerate}.
- *
- * @example
- * ```ts ignore
- * const text = await mx.lm.generate(model, tokenizer, [{ role: "user", content: "Hi" }], { maxTokens: 50 });
- * ```
- */
-export async function generate(
-  model: LanguageModel,
-  tokenizer: Tokenizer,
-  prompt: Prompt,
-  options: GenerateOptions = {},
-): Promise<string> {
-  let text = "";
-  for await (const response of streamGenerate(model, tokenizer, prompt, options)) text += response.text;
-  return text;
 }
 
 /** The tokens of a prompt. */

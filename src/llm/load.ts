@@ -15,6 +15,7 @@ import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
+import { isEmbedded, provideEmbedded } from "./embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory, type OnDownload } from "./hub.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
@@ -90,6 +91,7 @@ const LEAST_CONTEXT = 256;
  *
  * Where there is no folder of that name, "org/name" or "org/name@revision" is a model of the Hugging Face Hub. It is downloaded
  * once, into the cache that Python's tools share; a model that is whole there is loaded without any connection.
+ * {@link EMBEDDED_MODEL} is the one that is part of the package.
  *
  * Throws an {@link LlmError} that names the file and what is wrong with it, or the memory needed where it does not fit. With `verify`,
  * a file that is not the published one has code "checksum".
@@ -124,7 +126,8 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);
   }
   checkSignal(options.signal);
-  const given = model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model;
+  using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
+  const given = embedded?.path ?? (model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model);
   if (typeof given !== "string") throw new LlmError("option", `load() expected a model directory: found ${given}`);
   const path = await modelDirectory(given, {
     revision: options.revision,

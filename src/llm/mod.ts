@@ -15,9 +15,12 @@
  */
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
+export { EMBEDDED_MODEL } from "./embedded.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
-export { generate, generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
+export { generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
+export { complete, type Completion, generate } from "./complete.ts";
+export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
 export { print, type Printable, type Printed } from "../notebook/print.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";

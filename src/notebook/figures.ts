@@ -38,25 +38,21 @@ export function describeSeconds(seconds: number): string {
   return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** What stands behind a bar. */
-export function describeProgress(
-  unit: Unit,
-  done: number,
-  total: number,
-  rate: number,
-  secondsLeft: number | undefined,
-): string {
+/** What stands behind a bar; a rate of 0 and no time left are not told. */
+export function describeProgress(unit: Unit, done: number, total: number, rate: number, secondsLeft: number): string {
   return [
     unit.amounts(done, total),
     ...(rate > 0 ? [unit.rate(rate)] : []),
-    ...(secondsLeft === undefined ? [] : [`${describeSeconds(secondsLeft)} left`]),
+    ...(secondsLeft > 0 ? [`${describeSeconds(secondsLeft)} left`] : []),
   ].join(", ");
 }
 
-const CELLS = 30;
+const MOST_CELLS = 30;
 
-/** A bar of text. */
-export function textBar(done: number, total: number): string {
-  const filled = total > 0 ? Math.floor(Math.min(1, done / total) * CELLS) : CELLS;
-  return `[${"#".repeat(filled)}${" ".repeat(CELLS - filled)}]`;
+/** A bar with what stands around it, in fewer than so many columns: a line that wraps would stay on a terminal. */
+export function progressLine(label: string, done: number, total: number, figures: string, columns: number): string {
+  const cells = Math.max(0, Math.min(MOST_CELLS, columns - label.length - figures.length - 5));
+  const filled = total > 0 ? Math.floor(Math.min(1, done / total) * cells) : cells;
+  const bar = cells > 0 ? ` [${"#".repeat(filled)}${" ".repeat(cells - filled)}]` : "";
+  return `${label}${bar} ${figures}`.slice(0, Math.max(1, columns - 1));
 }

@@ -4,13 +4,16 @@
  * @module
  */
 
-import { broadcast, inNotebook, isTerminal, writeText } from "../../ffi/notebook.ts";
+import { broadcast, inNotebook, isTerminal, terminalColumns, writeText } from "../../ffi/notebook.ts";
 import { quoted, ValueError } from "../graph/error.ts";
-import { BYTES, describeProgress, STEPS, textBar, type Unit } from "./figures.ts";
+import { BYTES, describeProgress, progressLine, STEPS, type Unit } from "./figures.ts";
 import { escapeMarkup } from "../display/html.ts";
 
 /** Milliseconds between two changes. */
 const REDRAW_MS = 100;
+
+/** Columns of a bar in a cell, where it is text. */
+const CELL_COLUMNS = 100;
 
 /** What is counted: steps without a unit, bytes in megabytes. */
 export type ProgressUnit = "steps" | "bytes";
@@ -51,7 +54,7 @@ class CellSurface implements Surface {
     const value = total > 0 ? Math.min(done, total) : 1;
     const content = {
       data: {
-        "text/plain": `${label} ${textBar(done, total)} ${figures}`,
+        "text/plain": progressLine(label, done, total, figures, CELL_COLUMNS),
         "text/html": `<label>${name} <progress max="${max}" value="${value}" aria-label="${name}"></progress></label> ${
           escapeMarkup(figures)
         }`,
@@ -71,7 +74,8 @@ class CellSurface implements Surface {
 
 /** A line of a terminal. */
 const TERMINAL: Surface = {
-  show: ({ label, done, total, figures }) => writeText("stderr", `\r${label} ${textBar(done, total)} ${figures}\x1b[K`),
+  show: ({ label, done, total, figures }) =>
+    writeText("stderr", `\r${progressLine(label, done, total, figures, terminalColumns())}\x1b[K`),
   finish: () => writeText("stderr", "\r\x1b[K"),
 };
 
@@ -118,7 +122,7 @@ class Bar implements ProgressBar {
     const [done, total] = [this.#done, this.#total];
     const elapsed = (performance.now() - this.#start) / 1000;
     const rate = elapsed > 0 ? done / elapsed : 0;
-    const left = rate > 0 && done < total ? (total - done) / rate : undefined;
+    const left = rate > 0 && done < total ? (total - done) / rate : 0;
     return { label: this.#label, done, total, figures: describeProgress(this.#unit, done, total, rate, left) };
   }
 }

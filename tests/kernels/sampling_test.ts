@@ -220,7 +220,7 @@ function sample(
   const attrs = { temperature: s.temperature, topP: s.topP ?? 0, minP: s.minP ?? 0, topK: s.topK ?? 0 };
   return mx.withDevice(backend.name, () =>
     mx.tidy(() => {
-      const inputs = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
+      const inputs: mx.Tensor[] = [mx.array(Float32Array.from(logits)).reshape(rows, cols).astype(dtype)];
       if (uniforms) inputs.push(mx.array(Float32Array.from(uniforms)));
       return wrap(makeNode("sample", inputs.map(nodeOf), [rows], uint32, attrs)).tolist() as number[];
     }));

@@ -306,7 +306,7 @@ for (const device of DEVICES) {
     const reason = (
       sizes: Partial<typeof served>,
       sequences = 8,
-      dtype = float16,
+      dtype: mx.Dtype = float16,
       form: "whole" | "barriers" = "whole",
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];

@@ -77,7 +77,7 @@ function decoder(variant: Variant, rows: number, batch = 1): readonly mx.Tensor[
   const offset = cache.begin(rows);
   const later = mx.add(offset, 1);
   const freqs = variant.freqs ? mx.ones([DIM / 2], mx.float32) : undefined;
-  let x = mx.zeros([batch, rows, HIDDEN], dtype);
+  let x: mx.Tensor = mx.zeros([batch, rows, HIDDEN], dtype);
   for (let layer = 0; layer < LAYERS; layer++) {
     const normed = rms(x);
     const heads = (name: string, count: number): mx.Tensor => {

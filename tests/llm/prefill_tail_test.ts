@@ -77,7 +77,7 @@ async function promptState(
     loop.run(); // then once more, behind the first
     loop.run();
     await loop.done();
-    const more = state.other ? state.other.tolist() as number[] : [];
+    const more = state.other ? state.other.tolist() : [];
     return { numbers: [...numbersOf(state), ...more], told: toldOf(state) };
   } finally {
     mx.dispose(Object.values(state).flat().filter((x) => x !== undefined));

@@ -89,7 +89,7 @@ function plain(model: LanguageModel, prompt: readonly number[], count: number, c
     found.push(mx.tidy(() => {
       const logits = model.forward(mx.array([[...ids]], mx.int32), cache);
       mx.eval(logits, ...cache.state);
-      return mx.argmax(logits.index(0, -1), -1).item() as number;
+      return mx.argmax(logits.index(0, -1), -1).item();
     }));
     ids = found.slice(-1);
   }

@@ -40,7 +40,7 @@ for (const device of testDevices()) {
     for (const { options, tokens } of DRAWS) {
       const found = mx.tidy(() => {
         const sampler = makeSampler({ ...options, seed: 7 });
-        let state = mx.array([...sampler.key ?? [0, 0]], mx.uint32);
+        let state: mx.Tensor = mx.array([...sampler.key ?? [0, 0]], mx.uint32);
         return tokens.map(() => {
           const [stays, draw] = mx.split(mx.random.split(state), 2).map((key) => key.reshape(2));
           state = stays;
@@ -58,7 +58,7 @@ for (const device of testDevices()) {
     assertEquals(processors.map(({ graph }) => graph), ["bias 0,-Infinity,3,-0.5,9,1.25", "presence 0.75"]);
     const recent = mx.array([3, 4, 5, 5, 9], mx.int32);
     const values = mx.tidy(() =>
-      processors.reduce((x, process) => process(recent, x), mx.array([LOGITS, LOGITS])).tolist()
+      processors.reduce<mx.Tensor>((x, process) => process(recent, x), mx.array([LOGITS, LOGITS])).tolist()
     );
     mx.dispose(recent);
     const expected = LOGITS.map((x, i) =>

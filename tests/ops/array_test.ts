@@ -507,7 +507,7 @@ Deno.test("slices and updates of every alignment move what they should", () => {
               assertEquals(x.index("...", mx.Slice(at, at + size)).tolist(), expected, what);
               const part = mx.slice(x, start, [1], [rows, size]);
               assertEquals(part.tolist(), expected, `slice() of ${what}`);
-              const updated = mx.sliceUpdate(mx.zeros([rows, wide], dtype), part, start, [1]).tolist() as number[][];
+              const updated = mx.sliceUpdate(mx.zeros([rows, wide], dtype), part, start, [1]).tolist();
               const row = (r: number): number[] =>
                 Array.from({ length: wide }, (_, i) => i >= at && i < at + size ? numbers[r * wide + i] : 0);
               assertEquals(updated, [row(0), row(1), row(2)], `sliceUpdate() of ${what}`);

@@ -165,7 +165,7 @@ deviceTest("DeviceLoop changes what others make of the state", () => {
   const x = mx.random.normal([64, 64], mx.float32, 0, 1, mx.random.key(1));
   const row = stored([new Array(64).fill(1)]);
   mx.eval(x);
-  const rows = mx.array(mx.ones([40, 64]).tolist() as number[][]);
+  const rows = mx.array(mx.ones([40, 64]).tolist());
   using loop = new DeviceLoop({ x }, ({ x }) => ({ x: mx.multiply(x, 2) }));
   const products = (): number[] =>
     [mx.matmul(row, x).index(0, 0).item(), mx.matmul(rows, x).index(9, 0).item()] as number[];

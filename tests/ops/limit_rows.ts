@@ -11,7 +11,7 @@ const line = (n: number): mx.Tensor => mx.arange(n).astype(float32);
 const ints = (...v: number[]): mx.Tensor => mx.array(v, int32);
 const F = (): mx.Tensor => mx.divide(mx.subtract(line(12), 5.5).reshape(3, 4), 3);
 const halves = (): [mx.Tensor, mx.Tensor] => [mx.full([1, 4], 200, float16), mx.full([4, 1], 400, float16)];
-const randint = (low: mx.TensorLike, high: mx.TensorLike, shape: number[], dtype = int32): mx.Tensor =>
+const randint = (low: mx.TensorLike, high: mx.TensorLike, shape: number[], dtype: mx.Dtype = int32): mx.Tensor =>
   random.randint(low, high, shape, dtype, random.key(0));
 const trig = (): mx.Tensor => mx.array([1e8, -1e9, 1e20, 3e38, 16777218]);
 

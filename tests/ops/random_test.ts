@@ -51,7 +51,7 @@ for (const device of testDevices()) {
       assert(mx.all(mx.logicalAnd(mx.greaterEqual(x, low), mx.less(x, high))).item());
       const bools = mx.random.randint(0, 2, [1000], mx.bool, mx.random.key(1));
       assertEquals(bools.dtype, mx.bool);
-      const count = mx.sum(bools).item() as number;
+      const count = mx.sum(bools).item();
       assert(count > 400 && count < 600, `${count} of 1000 are true`);
     });
   });
@@ -68,7 +68,7 @@ for (const device of testDevices()) {
         // Half of the numbers of the standard Laplace distribution are within log(2) of 0, and the mean distance is 1.
         const distance = mx.abs(mx.random.laplace([100_000], dtype, 0, 1, mx.random.key(4)).astype(float32));
         const [mean, near] = [distance.mean(), mx.less(distance, Math.LN2).astype(float32).mean()];
-        assert(Math.abs(mean.item() as number - 1) < 0.02 && Math.abs(near.item() as number - 0.5) < 0.01);
+        assert(Math.abs(mean.item() - 1) < 0.02 && Math.abs(near.item() - 0.5) < 0.01);
       });
     }
   });

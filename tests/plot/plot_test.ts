@@ -151,7 +151,7 @@ Deno.test("small matrices become blocks of pixels", () => {
 
 Deno.test("large matrices become means, and colours are viridis's", () => {
   const { values } = shrink({ rows: 2, columns: 4, values: [1, 3, NaN, 4, 5, 7, 6, 6] }, 2);
-  assertEquals([...values], [2, 4, 6, 6]);
+  assertEquals(Array.from(values), [2, 4, 6, 6]);
   assertEquals([colorOf("viridis", 0), colorOf("viridis", 1)], [[0x44, 0x01, 0x54], [0xfd, 0xe7, 0x25]]);
 });
 

@@ -156,7 +156,7 @@ for (const device of testDevices()) {
       /** The same graph each time; `each` sees every new array. */
       const build = (each: (x: mx.Tensor) => void): mx.Tensor[] => {
         state = seed;
-        const all = [mx.subtract(mx.arange(0, 24, 1, mx.float32), 11.5).reshape(4, 6)];
+        const all: mx.Tensor[] = [mx.subtract(mx.arange(0, 24, 1, mx.float32), 11.5).reshape(4, 6)];
         each(all[0]);
         for (let i = 0; i < 8; i++) {
           const x = pick(all.slice(-3));

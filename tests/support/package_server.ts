@@ -18,7 +18,7 @@ import type { Finished } from "./programs.ts";
 /** A variant of the package. */
 export type Variant = "full" | "bare" | "damaged" | "slow";
 
-/** How the release on GitHub answers. */
+/** How a server answers. */
 export type Answer = "good" | "cut" | "flipped" | "404" | "refused";
 
 const SLOW_MS = 1300;
@@ -49,8 +49,10 @@ export interface RunOptions {
 export class PackageServer {
   /** Paths that were asked for, without the variant. */
   readonly requests: string[] = [];
-  /** The released library. */
+  /** The released library; empty where there is none. */
   readonly library: Uint8Array<ArrayBuffer>;
+  /** How files of the embedded model are answered. */
+  model: Answer = "good";
   readonly #folder: string;
   readonly #server: Deno.HttpServer<Deno.NetAddr>;
   readonly #files: ReadonlyMap<string, Uint8Array<ArrayBuffer>>;
@@ -67,16 +69,17 @@ export class PackageServer {
     this.#server = Deno.serve(options, (request) => this.#answer(new URL(request.url).pathname));
   }
 
-  /** Makes a release of a library for this machine alone and serves it. */
-  static async start(library: string): Promise<PackageServer> {
+  /** Serves the tree, with a release of a library for this machine alone where there is one. */
+  static async start(library?: string): Promise<PackageServer> {
     const folder = await Deno.makeTempDir();
+    const { publish } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
+    const files = new Map<string, Uint8Array<ArrayBuffer>>();
+    for (const path of publish.include) await collect(ROOT, path, files);
+    if (library === undefined) return new PackageServer(folder, files, new Uint8Array());
     const name = library.split(/[\\/]/).at(-1);
     await Deno.mkdir(`${folder}/cross/${target()}`, { recursive: true });
     await Deno.copyFile(library, `${folder}/cross/${target()}/${name}`);
     await writeRelease({ from: `${folder}/cross`, to: folder, targets: [target() as Target], quality: 3 });
-    const { publish } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
-    const files = new Map<string, Uint8Array<ArrayBuffer>>();
-    for (const path of publish.include) await collect(ROOT, path, files);
     for (const path of ["ffi/releases.ts", "ffi/packaged"]) await collect(`${folder}/`, path, files);
     return new PackageServer(folder, files, await Deno.readFile(library));
   }
@@ -139,6 +142,9 @@ export class PackageServer {
       const damaged = `${text.slice(0, at)}${text[at] === "A" ? "B" : "A"}${text.slice(at + 1)}`;
       return sourceFile(new TextEncoder().encode(damaged));
     }
+    if (this.model !== "good" && path.includes("/tiny-qwen3/")) {
+      return asset(this.model, this.#files.get(path.slice(5))!);
+    }
     if (path.startsWith("tree/")) return sourceFile(this.#files.get(path.slice(5)));
     return registryFile(path, VERSION, this.#files, JSON.parse(decode(this.#files.get("deno.json")!)).exports);
   }
@@ -156,10 +162,10 @@ async function collect(root: string, path: string, into: Map<string, Uint8Array<
   for (const { name } of Deno.readDirSync(root + path)) await collect(root, `${path}/${name}`, into);
 }
 
-/** A file of the release, or what became of it. */
-function asset(answer: Answer, library: Uint8Array<ArrayBuffer>): Response {
+/** A file, or what became of it. */
+function asset(answer: Answer, bytes: Uint8Array<ArrayBuffer>): Response {
   if (answer === "404") return new Response("", { status: 404 });
-  return new Response(answer === "cut" ? library.slice(0, -1000) : answer === "flipped" ? flipped(library) : library);
+  return new Response(answer === "cut" ? bytes.slice(0, -100) : answer === "flipped" ? flipped(bytes) : bytes);
 }
 
 /** A copy with one bit changed. */

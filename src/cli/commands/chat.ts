@@ -8,8 +8,8 @@
 
 import * as mx from "../../../mod.ts";
 import { useDevice } from "../device.ts";
-import { EMBEDDED_MODEL, loadOptions } from "../loading.ts";
-import { generateOptions, MODEL_FLAGS, tellLimit } from "../model_flags.ts";
+import { loadOptions } from "../loading.ts";
+import { generateOptions, MODEL_FLAGS, tellEnd } from "../model_flags.ts";
 import { inputLines, note, print } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
@@ -22,7 +22,7 @@ const chat: Command = command(PROGRAM, async (values) => {
   const { device } = values;
   await useDevice(device);
   const { model, tokenizer, generationConfig } = await mx.lm.load(
-    values.model ?? EMBEDDED_MODEL,
+    values.model ?? mx.lm.EMBEDDED_MODEL,
     loadOptions(device),
   );
   const options = generateOptions(values, generationConfig);
@@ -66,7 +66,7 @@ const chat: Command = command(PROGRAM, async (values) => {
     try {
       for await (last of responses) {
         text += last.text;
-        print(last.text);
+        print(last.raw);
       }
     } catch (error) {
       if (error instanceof mx.lm.LlmError && error.code === "context") {
@@ -77,7 +77,7 @@ const chat: Command = command(PROGRAM, async (values) => {
     }
     print("\n");
     if (last) {
-      tellLimit(last, options);
+      tellEnd(last, options);
       const read = last.promptTokens - last.cachedTokens;
       note(
         `[${read} of ${last.promptTokens} tokens read, ${last.generationTokens} at ${

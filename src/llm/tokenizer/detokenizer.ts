@@ -76,7 +76,7 @@ export class StopStrings {
 }
 
 /** Length of the longest end of `text` that begins `stop`. */
-function overlap(text: string, stop: string): number {
+export function overlap(text: string, stop: string): number {
   for (let n = Math.min(text.length, stop.length - 1); n > 0; n--) {
     if (text.endsWith(stop.slice(0, n))) return n;
   }

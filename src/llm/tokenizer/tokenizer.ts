@@ -12,6 +12,7 @@ import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
 import type { Bpe } from "./bpe.ts";
 import { type ChatMessage, type ChatOptions, type ChatTemplate, loadChatTemplate } from "../chat_template.ts";
 import { StreamDecoder } from "./detokenizer.ts";
+import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
@@ -58,10 +59,11 @@ export class Tokenizer {
   readonly #added: ReadonlyMap<string, AddedToken>;
   readonly #addedIds: ReadonlyMap<number, AddedToken>;
   readonly #template: ChatTemplate | undefined;
+  readonly #eosTokenIds: Set<number>;
 
   private constructor(
     { vocabulary, bpe, preTokenizer, around, added, vocabSize }: TokenizerFile,
-    eosTokenIds: ReadonlySet<number>,
+    eosTokenIds: Set<number>,
     bosToken: string | undefined,
     template: ChatTemplate | undefined,
   ) {
@@ -74,7 +76,7 @@ export class Tokenizer {
     this.#addedIds = new Map(added.map((token) => [token.id, token]));
     this.#template = template;
     this.vocabSize = vocabSize;
-    this.eosTokenIds = eosTokenIds;
+    this.eosTokenIds = this.#eosTokenIds = eosTokenIds;
     this.bosToken = bosToken;
   }
 
@@ -111,6 +113,7 @@ export class Tokenizer {
 
   /** Ids of a text, with those around it that the tokenizer adds. Control tokens in it count as such. */
   encode(text: string, options: EncodeOptions = {}): number[] {
+    if (typeof text !== "string") throw new LlmError("option", `encode() expected a text: found ${quoted(text)}`);
     const ids = this.#encodeRuns([{ text, control: options.controlTokens ?? true }]);
     return options.addSpecialTokens ?? true ? [...this.#around.before, ...ids, ...this.#around.behind] : ids;
   }
@@ -157,6 +160,13 @@ export class Tokenizer {
   /** The id of a token's text as the vocabulary spells it, such as "<|im_end|>". */
   idOf(token: string): number | undefined {
     return this.#added.get(token)?.id ?? this.#vocabulary.idOf(token);
+  }
+
+  /** Lets a token, as the vocabulary spells it, end answers too. Throws an {@link LlmError} where there is no such token. */
+  addEosToken(token: string): void {
+    const id = this.idOf(token);
+    if (id === undefined) throw new LlmError("tokenizer", `The vocabulary has no token ${quoted(token)}`);
+    this.#eosTokenIds.add(id);
   }
 
   /** Whether an id is a control token that is marked special. */

@@ -1,0 +1,77 @@
+/**
+ * Calls of functions as models write them between `<tool_call>` and `</tool_call>`: the JSON object of Hermes and Qwen3,
+ *
+ *     {"name": "weather", "arguments": {"city": "Paris"}}
+ *
+ * and the elements of Qwen3-Coder, whose values are text that the function's schema gives a type:
+ *
+ *     <function=weather><parameter=city>Paris</parameter></function>
+ *
+ * @module
+ */
+
+/** A call that a model made, in the form that goes back into `ChatMessage.tool_calls`. */
+export interface ParsedToolCall {
+  /** The function. */
+  readonly function: {
+    /** Its name, which may be none that was offered: that is for the caller to see. */
+    readonly name: string;
+    /** Arguments by name, as the model wrote them: they are not checked against the function's schema. */
+    readonly arguments: Readonly<Record<string, unknown>>;
+  };
+}
+
+/** The call that a block describes; undefined where it is none. `tools` are those that were offered. */
+export function parseToolCall(block: string, tools: readonly unknown[]): ParsedToolCall | undefined {
+  const text = block.trim();
+  return text.startsWith("<function=") ? parseElements(text, tools) : parseObject(text);
+}
+
+/** A JSON object with a name; `parameters` is Llama's word for the arguments, which may be a JSON text as in the OpenAI API. */
+function parseObject(text: string): ParsedToolCall | undefined {
+  const call = parseJson(text);
+  if (!isObject(call)) return undefined;
+  const { name, arguments: found = call.parameters ?? {} } = call;
+  const given = typeof found === "string" ? parseJson(found) : found;
+  if (typeof name !== "string" || name === "" || !isObject(given)) return undefined;
+  return { function: { name, arguments: given } };
+}
+
+const FUNCTION = /^<function=([^<>\n]+)>([\s\S]*?)(?:<\/function>)?$/;
+const PARAMETER = /<parameter=([^<>\n]+)>\n?([\s\S]*?)\n?<\/parameter>/g;
+
+function parseElements(text: string, tools: readonly unknown[]): ParsedToolCall | undefined {
+  const [, name, body] = FUNCTION.exec(text) ?? [];
+  if (name === undefined) return undefined;
+  if (body.replaceAll(PARAMETER, "").trim() !== "") return undefined;
+  const types = parameterTypes(name, tools);
+  const pairs = Array.from(body.matchAll(PARAMETER), ([, key, value]) => [key, typed(value, types.get(key))] as const);
+  return { function: { name, arguments: Object.fromEntries(pairs) } };
+}
+
+/** Types of a function's parameters by name, where the tools describe it. */
+function parameterTypes(name: string, tools: readonly unknown[]): ReadonlyMap<string, unknown> {
+  const all = tools.filter(isObject).map((tool) => isObject(tool.function) ? tool.function : tool);
+  const { parameters } = all.find((tool) => tool.name === name) ?? {};
+  const properties = isObject(parameters) && isObject(parameters.properties) ? parameters.properties : {};
+  return new Map(Object.entries(properties).map(([key, schema]) => [key, isObject(schema) ? schema.type : undefined]));
+}
+
+/** A value that is no text by its schema is read as JSON; one that cannot be read so stays text. */
+function typed(text: string, type: unknown): unknown {
+  if (type === undefined || type === "string") return text;
+  const value = parseJson(text);
+  return value === undefined ? text : value;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
