@@ -2,19 +2,11 @@
 
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
+import { median, readCounts } from "../src/cli/bench/figures.ts";
 import { UsageError } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
 import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench/sequences.ts";
-import {
-  type Case,
-  describeRows,
-  joinTimes,
-  median,
-  readCounts,
-  row,
-  runPeer,
-  runSide,
-} from "../scripts/bench/compare.ts";
+import { type Case, describeRows, joinTimes, row, runPeer, runSide } from "../scripts/bench/compare.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { matrixMap } from "../src/schedule/ops/coopmat.ts";
 import { testDevices } from "./support/devices.ts";

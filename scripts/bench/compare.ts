@@ -9,7 +9,6 @@
  */
 
 import { note } from "../../src/cli/output.ts";
-import { UsageError } from "../../src/cli/flags.ts";
 import type { Profile } from "../../mod.ts";
 import type { Form } from "./sequences.ts";
 import { writeGguf } from "../gguf.ts";
@@ -104,13 +103,6 @@ export interface Row {
 
 type Unit = "tok/s" | "s" | "ms" | "us" | "MB" | "";
 
-/** The whole numbers of a flag, separated by commas. */
-export function readCounts(flag: string, text: string, least: number): readonly number[] {
-  const counts = text.split(",").map(Number);
-  if (counts.every((count) => Number.isInteger(count) && count >= least)) return counts;
-  throw new UsageError(`--${flag} is "${text}", expected whole numbers of at least ${least} with commas between them`);
-}
-
 /** A row of both values; of rates the higher is better, of all else the lower. */
 export function row(name: string, vkmx: number | null, peer: string | null, value: number | null, unit: Unit): Row {
   const ratio = vkmx === null || value === null ? null : unit === "tok/s" ? vkmx / value : value / vkmx;
@@ -129,11 +121,6 @@ export function describeRows(rows: readonly Row[]): string {
         ratio === null ? "-" : `${ratio.toFixed(2)}  ${peer}`
       }\n`
     ).join("");
-}
-
-/** The middle of several values; null of none. */
-export function median(values: readonly number[] | undefined): number | null {
-  return values?.length ? values.toSorted((a, b) => a - b)[values.length >> 1] : null;
 }
 
 /** All answers' times by case. */

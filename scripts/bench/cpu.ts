@@ -10,6 +10,7 @@
  * @module
  */
 
+import { readCounts } from "../../src/cli/bench/figures.ts";
 import type { Flags } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
@@ -23,7 +24,6 @@ import {
   modelFolder,
   type Peer,
   PEERS,
-  readCounts,
   type Row,
   row,
   runPeer,

@@ -13,6 +13,7 @@
  * @module
  */
 
+import { median, readCounts } from "../../src/cli/bench/figures.ts";
 import { type Flags, UsageError, type Values } from "../../src/cli/flags.ts";
 import { note, print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
@@ -26,10 +27,8 @@ import {
   ggufFile,
   installPeer,
   joinTimes,
-  median,
   modelFolder,
   PROMPT,
-  readCounts,
   type Row,
   row,
   runPeer,

@@ -12,8 +12,9 @@ import { type Flags, UsageError } from "../../src/cli/flags.ts";
 import { print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
-import { modelFolder, readCounts } from "./compare.ts";
-import { promptOf, timeTokens } from "./tokens.ts";
+import { readCounts } from "../../src/cli/bench/figures.ts";
+import { modelFolder } from "./compare.ts";
+import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 
 const LENGTHS = [20, 50, 80, 110, 140, 170, 200, 250, 300, 400, 500, 600, 700];
 /** Tokens of a run: more than one submission. */

@@ -6,7 +6,8 @@
 
 import type { KernelTime } from "../../mod.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
-import { type Case, median, type Row, row, type Times } from "./compare.ts";
+import { median } from "../../src/cli/bench/figures.ts";
+import { type Case, type Row, row, type Times } from "./compare.ts";
 
 /** How a step of several sequences is computed: a column of the table. */
 export type Form = "grid" | "barriers" | "one dispatch";

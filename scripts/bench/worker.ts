@@ -9,9 +9,10 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { FORCED, type Form, formOf } from "./sequences.ts";
-import { type Answer, type Case, type Details, median, PROMPT, type SideSettings } from "./compare.ts";
+import { type Answer, type Case, type Details, PROMPT, type SideSettings } from "./compare.ts";
 import { peakMemory } from "./times.ts";
-import { promptOf, timeTokens } from "./tokens.ts";
+import { median } from "../../src/cli/bench/figures.ts";
+import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 import { withOptions } from "../../tests/support/options.ts";
 
 /** Tokens of the prompt that is part of loading. */

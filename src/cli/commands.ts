@@ -26,5 +26,15 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     load: () => import("./commands/generate.ts"),
   },
   chat: { summary: "talk with a model on the terminal", meant: ["run"], load: () => import("./commands/chat.ts") },
+  pull: { summary: "download a model of the Hugging Face Hub", load: () => import("./commands/pull.ts") },
+  models: { summary: "list, show, remove or verify models", load: () => import("./commands/models.ts") },
+  devices: { summary: "list the devices of this machine", load: () => import("./commands/devices.ts") },
+  doctor: { summary: "check what is here and say what is missing", load: () => import("./commands/doctor.ts") },
+  bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },
+  perplexity: {
+    summary: "score how well a model foretells a text",
+    meant: ["ppl", "eval"],
+    load: () => import("./commands/perplexity.ts"),
+  },
   kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
 };

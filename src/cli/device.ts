@@ -6,7 +6,9 @@
 
 import * as mx from "../../mod.ts";
 import { brokenDrivers } from "../backend/devices.ts";
+import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import { print, printJson } from "./output.ts";
+import { describeBytes } from "./table.ts";
 
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;
@@ -17,6 +19,7 @@ const LATER = /^(gpu|vulkan:\d+.*)$/;
  */
 export async function useDevice(name: string | undefined, json = false): Promise<void> {
   if (name === "list") {
+    await mx.prepareDevices();
     if (json) printJson(listDevices());
     else print(describeDevices());
     Deno.exit(0);
@@ -25,25 +28,88 @@ export async function useDevice(name: string | undefined, json = false): Promise
   if (name !== undefined && !LATER.test(name)) mx.deviceInfo(name);
 }
 
-/** The devices of those names, all of this machine unless given, and which one is the default: what --json prints. */
-export function listDevices(names: readonly string[] = []): (mx.DeviceInfo & { readonly default: boolean })[] {
-  const list = names.length > 0 ? names.map(mx.deviceInfo) : mx.devices();
-  const chosen = mx.defaultDevice();
-  return list.map((device) => ({ ...device, default: device.name === chosen }));
+/** A device with what opening it tells. */
+export interface DescribedDevice extends mx.DeviceInfo {
+  /** Whether work goes to it where no device is named. */
+  readonly isDefault: boolean;
+  /** Name and version of its driver; undefined of what has none. */
+  readonly driver: string | undefined;
+  /** The version of Vulkan that it has. */
+  readonly vulkan: string | undefined;
+  /** Undefined where it cannot be opened. */
+  readonly memory: mx.DeviceMemory | undefined;
+}
+
+/** The default device; undefined where VKMX_DEVICE names one that is not here. */
+function defaultName(): string | undefined {
+  try {
+    return mx.defaultDevice();
+  } catch (error) {
+    if (error instanceof mx.RuntimeError) return undefined;
+    throw error;
+  }
+}
+
+/** The devices of those names, all of this machine unless given. Usable ones are opened. */
+export function inspectDevices(names: readonly string[] = []): DescribedDevice[] {
+  const chosen = defaultName();
+  return (names.length > 0 ? names.map(mx.deviceInfo) : mx.devices()).map((info) => {
+    const index = /^vulkan:(\d+)/.exec(info.name)?.[1];
+    const vulkan = index === undefined || info.type === "none" ? undefined : vulkanDeviceInfo(Number(index));
+    const device = {
+      ...info,
+      isDefault: info.name === chosen,
+      driver: vulkan && `${vulkan.driver} ${vulkan.driverInfo}`.trim(),
+      vulkan: vulkan?.apiVersion,
+    };
+    if (!info.usable) return { ...device, memory: undefined };
+    try {
+      return { ...device, memory: mx.deviceMemory(info.name) };
+    } catch (error) {
+      if (!(error instanceof mx.RuntimeError)) throw error;
+      return { ...device, usable: false, reason: error.detail, memory: undefined };
+    }
+  });
+}
+
+/** The devices of those names, all of this machine unless given: what --json prints. */
+export function listDevices(names: readonly string[] = []): Record<string, unknown>[] {
+  return inspectDevices(names).map(jsonOf);
+}
+
+function jsonOf(device: DescribedDevice): Record<string, unknown> {
+  const { name, isDefault, description, type, usable, reason, driver, vulkan, memory, features, missing } = device;
+  return {
+    name,
+    default: isDefault,
+    description,
+    type,
+    usable,
+    reason: reason ?? null,
+    driver: driver ?? null,
+    vulkan: vulkan ?? null,
+    memory_total_bytes: memory?.total ?? null,
+    memory_free_bytes: memory?.available ?? null,
+    features: features ?? [],
+    missing: missing ?? [],
+  };
 }
 
 /**
- * Lines about the devices of those names, all of this machine unless given: which one is the default, why one is not used, which
- * kernels a GPU does without and why, and drivers that cannot be loaded.
+ * Lines about the devices of those names, all of this machine unless given: which one is the default, its memory, why one is not used,
+ * which kernels a GPU does without and why, and drivers that cannot be loaded.
  */
 export function describeDevices(names: readonly string[] = []): string {
-  const list = names.length > 0 ? names.map(mx.deviceInfo) : mx.devices();
-  const chosen = mx.defaultDevice();
+  const list = inspectDevices(names);
   const width = Math.max(...list.map((d) => d.name.length));
   const lines: string[] = [];
-  for (const { name, description, usable, reason, features, missing = [] } of list) {
-    const mark = name === chosen ? "*" : usable ? " " : "-";
+  for (const { name, type, description, usable, isDefault, reason, memory, features, missing = [] } of list) {
+    const mark = isDefault ? "*" : usable ? " " : "-";
     lines.push(`${mark} ${name.padEnd(width)}  ${description}${reason ? `: ${reason}` : ""}`);
+    if (memory) {
+      const kind = KINDS[type] === undefined ? "" : `${KINDS[type]}, `;
+      lines.push(`    ${kind}${describeBytes(memory.available)} of ${describeBytes(memory.total)} free`);
+    }
     if (features) lines.push(`    features: ${features.join(", ") || "none of the optional ones"}`);
     for (const { reason, kernels } of missing) lines.push(`    without ${kernels.join(", ")}: ${reason}`);
   }
@@ -51,3 +117,12 @@ export function describeDevices(names: readonly string[] = []): string {
   if (names.length === 0 && !told) lines.push(...brokenDrivers().map((line) => `- ${line}`));
   return lines.map((line) => `${line}\n`).join("");
 }
+
+/** Kinds of device in words. */
+const KINDS: Readonly<Partial<Record<mx.DeviceInfo["type"], string>>> = {
+  discrete: "discrete GPU",
+  integrated: "integrated GPU",
+  virtual: "virtual GPU",
+  cpu: "software driver",
+  wasm: "CPU",
+};

@@ -18,7 +18,11 @@ export function checkOptions(call: string, options: object, table: Readonly<Reco
 }
 
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */
-export function checkModel(call: "generate" | "batchGenerate", model: LanguageModel, tokenizer: Tokenizer): void {
+export function checkModel(
+  call: "generate" | "batchGenerate" | "embed" | "perplexity",
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+): void {
   const expect = (what: string, found: unknown): never => {
     const shown = typeof found === "string" ? quoted(found) : found === undefined ? "nothing" : "another object";
     throw new LlmError(

@@ -19,13 +19,14 @@
 
 import { find } from "../../ffi/store.ts";
 import { quoted, shownPath } from "../graph/error.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 import { cachedCommits, type CachedModel, cachedModels, describe, removeCommits, verifyCommit } from "./hub/models.ts";
 import type { VerifiedFile } from "./hub/models.ts";
 import { hubName, parseName } from "./hub/name.ts";
-import { hubCache } from "./hub/places.ts";
+import { hubCache, hubEndpoint, hubToken, isOffline } from "./hub/places.ts";
 import type { OnDownload } from "./hub/progress.ts";
 import { cachedSnapshot, type FetchOptions, fetchSnapshot } from "./hub/pull.ts";
 
@@ -47,6 +48,8 @@ export interface PullOptions extends HubOptions {
    * given. Pickles and programs are never downloaded.
    */
   readonly files?: readonly string[];
+  /** Files of those that are left out, as such patterns. */
+  readonly exclude?: readonly string[];
   /** Called about ten times a second as bytes arrive. */
   readonly onProgress?: OnDownload;
   /** Ends the download; the next one goes on from there. */
@@ -63,6 +66,16 @@ export interface VerifyOptions extends HubOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Options of {@link locate}. */
+export interface LocateOptions {
+  /** A branch, a tag or a commit of a model of the hub. */
+  readonly revision?: string;
+  /** Called about ten times a second as bytes arrive. */
+  readonly onProgress?: OnDownload;
+  /** Ends the download; the next one goes on from there. */
+  readonly signal?: AbortSignal;
+}
+
 /** What {@link verify} found of a commit. */
 export interface VerifiedModel extends CachedModel {
   /** Every file with its state. */
@@ -74,9 +87,15 @@ const LIST_OPTIONS = { cacheDir: true } as const;
 const PULL_OPTIONS = {
   ...HUB_OPTIONS,
   files: true,
+  exclude: true,
   onProgress: true,
   signal: true,
 } as const satisfies Record<keyof PullOptions, true>;
+const LOCATE_OPTIONS = {
+  revision: true,
+  onProgress: true,
+  signal: true,
+} as const satisfies Record<keyof LocateOptions, true>;
 const VERIFY_OPTIONS = {
   ...HUB_OPTIONS,
   removeDamaged: true,
@@ -94,14 +113,44 @@ const VERIFY_OPTIONS = {
 export async function pull(name: string, options: PullOptions = {}): Promise<CachedModel> {
   checkOptions("pull", options, PULL_OPTIONS);
   checkSignal(options.signal);
-  const { cacheDir, files, onProgress, signal } = options;
-  if (files !== undefined && (!Array.isArray(files) || !files.every((file) => typeof file === "string"))) {
-    throw new LlmError("option", `pull() expected files as a list of patterns: found ${quoted(files)}`);
+  const { cacheDir, files, exclude, onProgress } = options;
+  for (const [option, list] of Object.entries({ files, exclude })) {
+    if (list !== undefined && (!Array.isArray(list) || !list.every((file) => typeof file === "string"))) {
+      throw new LlmError("option", `pull() expected ${option} as a list of patterns: found ${quoted(list)}`);
+    }
   }
   const hub = hubName("pull", name, options.revision);
-  const { commit } = await fetchSnapshot(hub, { cache: cacheDir, files, onProgress, signal });
+  const { commit } = await interruptible(
+    options,
+    ({ signal }) => fetchSnapshot(hub, { cache: cacheDir, files, exclude, onProgress, signal }),
+  );
   const [folder] = cachedCommits(hubCache(cacheDir), { ...hub, revision: commit });
   return describe(folder, commit);
+}
+
+/** Whether a text has the form of a model's name on the hub: "org/name" or "org/name@revision". */
+export function isName(text: string): boolean {
+  return parseName(text) !== undefined;
+}
+
+/**
+ * The folder of a model: `name` itself where that is a folder, else the model of the hub, from the cache where it is whole there,
+ * without any connection, or downloaded. What `load` does first.
+ */
+export async function locate(name: string, options: LocateOptions = {}): Promise<string> {
+  checkOptions("locate", options, LOCATE_OPTIONS);
+  checkSignal(options.signal);
+  return await modelDirectory(name, options);
+}
+
+/** Where models are kept: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. Throws an {@link LlmError} where there is no such place. */
+export function cacheFolder(): string {
+  return hubCache();
+}
+
+/** Where the hub is (HF_ENDPOINT), whether there is a token for it, and whether connections are switched off. Connects to nothing. */
+export function connection(): { readonly endpoint: URL; readonly hasToken: boolean; readonly offline: boolean } {
+  return { endpoint: hubEndpoint(), hasToken: hubToken() !== undefined, offline: isOffline() };
 }
 
 /** Every commit of every model that is kept, by name. Connects to nothing. */
@@ -150,17 +199,14 @@ export async function verify(name: string, options: VerifyOptions = {}): Promise
   return found;
 }
 
-/** What {@link modelDirectory} is told beside the name. */
-export interface LocateOptions extends Pick<FetchOptions, "onProgress" | "onSmallFiles" | "signal"> {
-  /** A branch, a tag or a commit of a model of the hub. */
-  readonly revision?: string | undefined;
-}
-
 /**
  * The folder of a model: a folder of that name, else the model of the hub, from the cache where it is whole there, without any
  * connection, or downloaded.
  */
-export async function modelDirectory(given: string, options: LocateOptions): Promise<string> {
+export async function modelDirectory(
+  given: string,
+  options: Pick<FetchOptions, "onProgress" | "onSmallFiles" | "signal"> & { readonly revision?: string | undefined },
+): Promise<string> {
   const { revision } = options;
   const exists = mayExist(given);
   if (exists && revision !== undefined) {

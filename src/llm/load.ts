@@ -145,7 +145,7 @@ async function loadModel(model: string | URL, options: LoadOptions): Promise<Loa
 }
 
 /** The architecture that a folder's config.json describes. */
-function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
+export function describeFolder(path: string, sums: Sums | undefined): ReturnType<typeof describeModel> {
   const file = `${path}/config.json`;
   const text = readModelFile(path, "config.json", sums);
   if (text !== undefined) return describeModel(Fields.parse(text, file), file);

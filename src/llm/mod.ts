@@ -16,11 +16,14 @@
 
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export { EMBEDDED_MODEL } from "./embedded.ts";
+export { inspect, type InspectOptions, type ModelInfo } from "./inspect.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";
 export { generateStep, type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
 export { complete, type Completion, generate } from "./complete.ts";
 export type { ParsedToolCall } from "./answer/tool_calls.ts";
+export { embed, type EmbedOptions, type Pooling } from "./embed.ts";
+export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
 export { print, type Printable, type Printed } from "../notebook/print.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";

@@ -204,7 +204,15 @@ export function openWeights(dir: string, names: readonly string[], config: Model
     mx.dispose([...stored.values()]);
     throw error;
   }
-  return new Weights(dir, config, stored, dtype);
+  return new Weights(dir, config, withPrefix(stored), dtype);
+}
+
+const PREFIX = "model.";
+
+/** Tensors by the names of a model with a head; those of embedding models, saved without one, lack the prefix. */
+function withPrefix(stored: Map<string, Tensor>): Map<string, Tensor> {
+  const bare = stored.has("embed_tokens.weight") && !stored.keys().some((name) => name.startsWith(PREFIX));
+  return bare ? new Map(Array.from(stored, ([name, tensor]) => [PREFIX + name, tensor])) : stored;
 }
 
 /** Throws where files of weights are not there. */

@@ -161,22 +161,6 @@ Deno.test("--device takes cpu, gpu and list, and a name that is not there is wro
   }
 });
 
-Deno.test("devices lists by name, and has a help text", async () => {
-  const script = new URL("../../scripts/devices.ts", import.meta.url);
-  for (const flag of ["--help", "-h"]) {
-    const { code, stdout, stderr } = await run([flag], { script });
-    assertEquals([code, stderr], [0, ""]);
-    assertStringIncludes(stdout, "usage: devices [flags] [name…]");
-  }
-  const { code, stdout } = await run(["cpu"], { script });
-  assertEquals([code, stdout], [0, "* wasm  CPU (WebAssembly)\n"]);
-  const wrong = await run(["--helf"], { script });
-  assertEquals([wrong.code, wrong.stderr], [
-    2,
-    "error: Unknown flag --helf: did you mean --help? (--help lists all)\n",
-  ]);
-});
-
 Deno.test("an answer that ends at a limit says so on stderr", async () => {
   const note = /^\[the answer was cut off at (.*)\]$/gm;
   const told = (stderr: string): string[] => Array.from(stderr.matchAll(note), ([, why]) => why);

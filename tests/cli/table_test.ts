@@ -176,7 +176,7 @@ testTable("generate", [
   { args: ["generate", "--device", "list"], stdout: "{lines}* wasm {text}CPU (WebAssembly)\n{lines}" },
   {
     args: ["generate", "--device", "list", "--json"],
-    stdout: '[{text}{"name":"wasm","description":"CPU (WebAssembly)"{text}"default":true}]\n',
+    stdout: '[{text}{"name":"wasm","default":true,"description":"CPU (WebAssembly)"{text}}]\n',
   },
 ]);
 

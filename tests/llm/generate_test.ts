@@ -334,6 +334,7 @@ Deno.test("streamGenerate() ends at the context limit with the reason length", a
     config: { ...model.config, maxPositionEmbeddings: IDS.length + 3 },
     traces: model.traces,
     forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
+    hiddenStates: (tokens) => model.hiddenStates(tokens),
     makeCache: () => model.makeCache(),
     [Symbol.dispose]: () => {},
   };

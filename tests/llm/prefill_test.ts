@@ -36,6 +36,7 @@ function padding(model: LanguageModel, tile: number): LanguageModel {
     config,
     traces,
     forward: (ids, cache, rows) => model.forward(ids, cache, rows),
+    hiddenStates: (ids) => model.hiddenStates(ids),
     makeCache: () => model.makeCache(),
     [Symbol.dispose]: () => {},
   };

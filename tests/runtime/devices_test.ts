@@ -318,20 +318,21 @@ Deno.test("getBackend() refuses an unknown name with code device", () => {
   assertEquals(error.code, "device");
 });
 
-/** What scripts/devices.ts prints, and its exit code. */
+/** What `vkmx devices` prints, and its exit code. */
 async function printDevices(...names: string[]): Promise<{ readonly lines: string[]; readonly code: number }> {
   const { stdout, stderr, code } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", `${ROOT}scripts/devices.ts`, ...names],
+    args: ["run", "-A", `${ROOT}src/cli/mod.ts`, "devices", ...names],
     env: { NO_COLOR: "1", VKMX_DEVICE: "wasm" },
   }).output();
   const decoder = new TextDecoder();
   return { lines: (decoder.decode(stdout) + decoder.decode(stderr)).trimEnd().split("\n"), code };
 }
 
-Deno.test("scripts/devices.ts prints a line a device, marks the default, and says what is missing and why", async () => {
+Deno.test("vkmx devices prints a line a device, marks the default, and says what is missing and why", async () => {
   const { lines } = await printDevices();
   assertEquals(lines.filter((line) => !line.startsWith("    ")).length, devices().length);
-  assertMatch(lines.at(-1)!, /^\* wasm /);
+  assertMatch(lines.at(-2)!, /^\* wasm /);
+  assertMatch(lines.at(-1)!, /^ {4}CPU, [\d.]+ GB of [\d.]+ GB free$/);
   for (const { missing = [] } of devices()) {
     for (const { reason, kernels } of missing) assert(lines.includes(`    without ${kernels.join(", ")}: ${reason}`));
   }
@@ -340,7 +341,7 @@ Deno.test("scripts/devices.ts prints a line a device, marks the default, and say
 Deno.test({
   ...NEEDS_LIBRARY,
   ignore: !devices().some((d) => d.usable && d.type !== "wasm"),
-  name: "scripts/devices.ts and VKMX_EXPLAIN tell what a masked device does without",
+  name: "vkmx devices and VKMX_EXPLAIN tell what a masked device does without",
   fn: async () => {
     const { name } = devices().find((d) => d.usable && d.type !== "wasm")!;
     const { lines, code } = await printDevices(`${name}-shuffle`);

@@ -6,7 +6,9 @@
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { createHash } from "node:crypto";
 import * as mx from "../../mod.ts";
-import { VERSION } from "../../ffi/version.ts";
+import { target, VERSION } from "../../ffi/version.ts";
+import { TARGETS } from "../../scripts/release.ts";
+import { devices } from "../../src/backend/devices.ts";
 import { EMBEDDED_FILES } from "../../src/llm/embedded.ts";
 import { type Answer, flipped, PackageServer, type RunOptions } from "../support/package_server.ts";
 import { type Finished, LIBRARY } from "../support/programs.ts";
@@ -102,6 +104,28 @@ Deno.test("a program imported over HTTP tells the story of a clone, and again wh
   assertEquals(await run(STORY, "404", { cache, env: { VKMX_THREADS: "1", VKMX_OFFLINE: "1" } }), expected);
   assertEquals(asked(), []);
 });
+
+for (const { name, usable } of devices()) {
+  if (!usable || (name !== "wasm" && (LIBRARY === undefined || !(target() in TARGETS)))) continue;
+
+  Deno.test(`the command line of the served tree tells the story of a clone on ${name}, also without a network`, async () => {
+    const args = ["generate", "--temp", "0", "--max-tokens", "24", "--device", name];
+    const here = await new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", "--no-lock", new URL("../../src/cli/mod.ts", import.meta.url).href, ...args],
+      env: { VKMX_DEVICE: "", NO_COLOR: "1" },
+    }).output();
+    const expected = [0, new TextDecoder().decode(here.stdout)];
+    server.model = "good";
+    const options = { variant: "full", cache: server.folder(), env: { VKMX_THREADS: "2" } } as const;
+    const first = await server.runFile("src/cli/mod.ts", args, options);
+    assertEquals([first.code, first.stdout], expected, first.stderr);
+    server.model = "404";
+    server.requests.length = 0;
+    const second = await server.runFile("src/cli/mod.ts", args, { ...options, env: { VKMX_OFFLINE: "1" } });
+    assertEquals([second.code, second.stdout], expected, second.stderr);
+    assertEquals(server.requests.filter((path) => /tiny-qwen3|packaged/.test(path)), []);
+  });
+}
 
 Deno.test("a damaged file in the cache is fetched again, and no other one", async () => {
   const cache = await damagedCache();

@@ -122,6 +122,23 @@ Deno.test({
 });
 
 Deno.test({
+  ...NEEDS_VULKAN,
+  name: "vkmx doctor of a package fetches the library and computes on Vulkan, and says why where it cannot",
+  fn: async () => {
+    const cache = server.folder();
+    const options = { variant: "full", cache, env: { VKMX_OFFLINE: "" } } as const;
+    const { code, stdout } = await server.runFile("src/cli/mod.ts", ["doctor"], options);
+    assertEquals(code, 0);
+    assertStringIncludes(stdout, `ok    library: ${keptIn(cache)}, of this release, verified, ABI 0x`);
+    assertMatch(stdout, /^ok {4}vulkan:0: [^\n]*, computes what the CPU does$/m);
+    const bare = await server.runFile("src/cli/mod.ts", ["doctor"], { variant: "bare", env: { VKMX_OFFLINE: "1" } });
+    assertEquals(bare.code, 0, bare.stderr);
+    assertMatch(bare.stdout, /^warn {2}library: there is no Vulkan library [^\n]*VKMX_OFFLINE=1 forbids the network/m);
+    assertSaysNothingOfCheckouts(bare);
+  },
+});
+
+Deno.test({
   ...NEEDS_RELEASE,
   name: "a program that prepares nothing is told what does",
   fn: async () => {

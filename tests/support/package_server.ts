@@ -101,11 +101,20 @@ export class PackageServer {
 
   /** Runs module code that imports from `jsr:@vkmx/vkmx` or, by URL, from the tree at "TREE/". */
   async run(code: string, options: RunOptions): Promise<Finished> {
-    const { variant, answer = "404", env = {}, flags = ["-A"] } = options;
     const path = `${this.folder()}/program.ts`;
-    await Deno.writeTextFile(path, code.replaceAll("TREE/", `${this.origin}${variant}/tree/`));
+    await Deno.writeTextFile(path, code.replaceAll("TREE/", `${this.origin}${options.variant}/tree/`));
+    return await this.#start([path], options);
+  }
+
+  /** Runs a file of the tree, by URL, with arguments. */
+  async runFile(path: string, args: readonly string[], options: RunOptions): Promise<Finished> {
+    return await this.#start([`${this.origin}${options.variant}/tree/${path}`, ...args], options);
+  }
+
+  async #start(args: readonly string[], options: RunOptions): Promise<Finished> {
+    const { variant, answer = "404", env = {}, flags = ["-A"] } = options;
     const { code: status, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["run", "--no-lock", "--quiet", ...flags, path],
+      args: ["run", "--no-lock", "--quiet", ...flags, ...args],
       env: {
         NO_COLOR: "1",
         DENO_DIR: `${this.#folder}/deno`,

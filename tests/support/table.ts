@@ -31,7 +31,7 @@ export interface Row {
 }
 
 /** What a row's process left. */
-interface Outcome {
+export interface Outcome {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
@@ -50,25 +50,28 @@ const LIMIT_MS = 120_000;
 
 /** Tests every row of a table. */
 export function testTable(name: string, rows: readonly Row[]): void {
-  Deno.test(`${rows.length} command lines of ${name}`, async () => {
-    const wrong: unknown[] = [];
-    const expected: unknown[] = [];
-    const left = rows.values();
-    const work = async (): Promise<void> => {
-      for (const row of left) {
-        const outcome = await runRow(row);
-        const want = { code: row.code ?? 0, stdout: row.stdout ?? "", stderr: row.stderr ?? "" };
-        const right = outcome.code === want.code && matches(outcome.stdout, want.stdout) &&
-          matches(outcome.stderr, want.stderr);
-        if (right) continue;
-        const line = ["vkmx", ...row.args].join(" ").slice(0, 200);
-        wrong.push({ line, ...outcome });
-        expected.push({ line, ...want });
-      }
-    };
-    await Promise.all(Array.from({ length: AT_A_TIME }, work));
-    assertEquals(wrong, expected);
-  });
+  Deno.test(`${rows.length} command lines of ${name}`, () => checkRows(rows));
+}
+
+/** Runs every row, and throws where one is not as expected. */
+export async function checkRows(rows: readonly Row[]): Promise<void> {
+  const wrong: unknown[] = [];
+  const expected: unknown[] = [];
+  const left = rows.values();
+  const work = async (): Promise<void> => {
+    for (const row of left) {
+      const outcome = await runRow(row);
+      const want = { code: row.code ?? 0, stdout: row.stdout ?? "", stderr: row.stderr ?? "" };
+      const right = outcome.code === want.code && matches(outcome.stdout, want.stdout) &&
+        matches(outcome.stderr, want.stderr);
+      if (right) continue;
+      const line = ["vkmx", ...row.args].join(" ").slice(0, 200);
+      wrong.push({ line, ...outcome });
+      expected.push({ line, ...want });
+    }
+  };
+  await Promise.all(Array.from({ length: AT_A_TIME }, work));
+  assertEquals(wrong, expected);
 }
 
 /** Whether a text is the expected one. */
@@ -79,7 +82,8 @@ export function matches(text: string, expected: string): boolean {
   return new RegExp(`^${pattern.join("")}$`).test(text);
 }
 
-async function runRow(row: Row): Promise<Outcome> {
+/** Runs a row. */
+export async function runRow(row: Row): Promise<Outcome> {
   const cwd = row.cwd ?? await Deno.makeTempDir();
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--no-check", "--config", `${ROOT}deno.json`, `${ROOT}src/cli/mod.ts`, ...row.args],

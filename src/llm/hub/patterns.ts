@@ -30,11 +30,17 @@ const SECOND_COPY = /^consolidated[^/]*\.safetensors$/;
 /** Formats that run code when they are read. They are never downloaded, whatever the patterns say. */
 const PICKLES = /\.(?:bin|ckpt|pickle|pkl|pt|pth|joblib|dill|npy|npz|h5|keras|py)$/i;
 
-/** The files that patterns ask for, in order of their size: the small ones say soon what is wrong with a model. */
-export function select(files: readonly RepoFile[], patterns: readonly string[] = MODEL_PATTERNS): RepoFile[] {
+/** The files that patterns ask for and others do not leave out, in order of their size: the small ones say soon what is wrong with a model. */
+export function select(
+  files: readonly RepoFile[],
+  patterns: readonly string[] = MODEL_PATTERNS,
+  exclude: readonly string[] = [],
+): RepoFile[] {
   const wanted = patterns.map(patternOf);
+  const unwanted = exclude.map(patternOf);
   return files.filter(({ name }) =>
-    wanted.some((pattern) => pattern.test(name)) && !PICKLES.test(name) &&
+    wanted.some((pattern) => pattern.test(name)) && !unwanted.some((pattern) => pattern.test(name)) &&
+    !PICKLES.test(name) &&
     !(patterns === MODEL_PATTERNS && SECOND_COPY.test(name))
   ).toSorted((a, b) => a.size - b.size);
 }

@@ -20,6 +20,8 @@ export interface DownloadProgress {
   readonly bytesDone: number;
   /** Bytes of all files. */
   readonly bytesTotal: number;
+  /** Bytes that came by the network. */
+  readonly bytesReceived: number;
   /** Bytes per second over the last seconds; 0 while nothing came. */
   readonly rate: number;
   /** Seconds left at that rate; undefined while there is none. */
@@ -41,6 +43,7 @@ export class Meter {
   readonly #tell: OnDownload | undefined;
   readonly #now: () => number;
   readonly #start: number;
+  #received = 0;
   /** Bytes that came and when, of the last seconds. */
   #window: { readonly at: number; bytes: number }[] = [];
 
@@ -61,6 +64,7 @@ export class Meter {
     this.#files.get(name)!.bytesDone = bytesDone;
     const at = this.#now();
     if (came > 0) this.#count(at, came);
+    this.#received += came;
   }
 
   /** Tells now. */
@@ -72,7 +76,7 @@ export class Meter {
     const [bytesDone, bytesTotal] = [sum("bytesDone"), sum("bytesTotal")];
     const rate = this.#rate(at);
     const secondsLeft = bytesDone === bytesTotal ? 0 : rate > 0 ? (bytesTotal - bytesDone) / rate : undefined;
-    this.#tell({ bytesDone, bytesTotal, rate, secondsLeft, files });
+    this.#tell({ bytesDone, bytesTotal, bytesReceived: this.#received, rate, secondsLeft, files });
   }
 
   #count(at: number, bytes: number): void {

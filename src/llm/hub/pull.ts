@@ -24,6 +24,8 @@ export interface FetchOptions {
   readonly cache?: string | undefined;
   /** Files that are wanted; those that loading a model needs unless given. */
   readonly files?: readonly string[] | undefined;
+  /** Files of those that are left out. */
+  readonly exclude?: readonly string[] | undefined;
   /** Called as bytes arrive. */
   readonly onProgress?: OnDownload | undefined;
   /** Called with the folder when all but the weights are there; what it throws ends the download. */
@@ -75,8 +77,8 @@ export async function fetchSnapshot(name: HubName, options: FetchOptions): Promi
   try {
     const commit = isCommit(revision) ? revision : await resolveCommit(client, repo, revision);
     const listing = cache.listing(commit) ?? await listFiles(client, repo, commit);
-    const wanted = select(listing, options.files);
-    checkWanted(repo, listing, wanted, options.files);
+    const wanted = select(listing, options.files, options.exclude);
+    checkWanted(repo, listing, wanted, options);
     cache.prepare(commit, listing);
     checkRoom(cache, commit, wanted);
     const meter = new Meter(wanted, options.onProgress);
@@ -147,7 +149,7 @@ function checkWanted(
   repo: string,
   listing: readonly RepoFile[],
   wanted: readonly RepoFile[],
-  patterns: readonly string[] | undefined,
+  { files: patterns, exclude }: FetchOptions,
 ): void {
   const large = wanted.find(({ name, size }) => size > (isWeights(name) ? MAX_WEIGHTS : MAX_OTHERS));
   if (large !== undefined) {
@@ -156,9 +158,10 @@ function checkWanted(
       `${quoted(large.name)} of ${repo} has ${large.size} bytes, more than such a file may have`,
     );
   }
-  if (patterns !== undefined) {
+  if (patterns !== undefined || exclude !== undefined) {
     if (wanted.length > 0) return;
-    throw new LlmError("hub", `${repo} has no file that fits ${patterns.map(quoted).join(", ")}`);
+    const but = exclude === undefined ? "" : ` but for ${exclude.map(quoted).join(", ")}`;
+    throw new LlmError("hub", `${repo} has no file that fits ${patterns?.map(quoted).join(", ") ?? "a model"}${but}`);
   }
   const lacks = wanted.some(({ name }) => name === "config.json")
     ? wanted.some(({ name }) => isWeights(name)) ? undefined : "weights in safetensors"

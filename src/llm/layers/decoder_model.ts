@@ -52,7 +52,7 @@ export class DecoderModel implements LanguageModel {
    * Throws an {@link LlmError} where the model was disposed or the cache has no room.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
-    if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
+    this.#checkAlive();
     checkTokens(tokens, rows);
     const offset = cache?.begin(tokens.shape[1]) ?? 0;
     let x = this.#embedding.forward(tokens);
@@ -60,6 +60,19 @@ export class DecoderModel implements LanguageModel {
     if (rows !== undefined) x = mx.take(x, rows, 1);
     const y = this.#norm.forward(x);
     return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
+  }
+
+  /** See {@link LanguageModel.hiddenStates}. */
+  hiddenStates(tokens: Tensor): Tensor[] {
+    this.#checkAlive();
+    checkTokens(tokens);
+    const states = [this.#embedding.forward(tokens)];
+    this.#blocks.forEach((block, layer) => states.push(block.forward(states[layer], layer, undefined, 0)));
+    return states.with(-1, this.#norm.forward(states[this.#blocks.length]));
+  }
+
+  #checkAlive(): void {
+    if (this.#weights.tensors.length === 0) throw new LlmError("weights", "The model was disposed: load it again");
   }
 
   /** An empty cache for `batch` sequences. */

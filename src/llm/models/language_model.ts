@@ -20,6 +20,11 @@ export interface LanguageModel extends Disposable {
    * cache, the tokens follow those that it holds.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
+  /**
+   * Token ids (B, T) → hidden states (B, T, H) as transformers gives them: those of the embedding, those behind each layer but the
+   * last, and last those behind the last norm. Arrays are lazy: what is not read is not computed.
+   */
+  hiddenStates(tokens: Tensor): Tensor[];
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import * as mx from "../../mod.ts";
+import * as mx from "../../../mod.ts";
 
 /** `count` token ids spread over the vocabulary of a model. */
 export function promptOf({ config }: mx.lm.LanguageModel, count: number): number[] {

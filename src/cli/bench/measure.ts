@@ -1,0 +1,138 @@
+/**
+ * How fast a device runs a model: tokens of a prompt per second, and tokens generated behind it.
+ *
+ * A prompt's time is that to the first token; decoding is timed from there to the last token. Everything runs once before it counts.
+ *
+ * @module
+ */
+
+import * as mx from "../../../mod.ts";
+import { UsageError } from "../flags.ts";
+import { status } from "../output.ts";
+import { deviation, median } from "./figures.ts";
+import { promptOf, timeTokens } from "./tokens.ts";
+
+/** What is measured. */
+export interface Work {
+  /** Tokens of prompts. */
+  readonly prompts: readonly number[];
+  /** Tokens to generate behind the first prompt. */
+  readonly tokens: readonly number[];
+  /** Runs of each. */
+  readonly runs: number;
+  /** Whether one more run tells the time of every kernel. */
+  readonly profile: boolean;
+}
+
+/** What one test gave. */
+export interface Test {
+  readonly test: "prompt" | "decode";
+  /** Tokens of the prompt, or that were generated. */
+  readonly tokens: number;
+  /** Tokens per second: the median of the runs. */
+  readonly tps: number;
+  /** Their standard deviation; null of one run. */
+  readonly spread: number | null;
+  /** Those of every run. */
+  readonly samples: readonly number[];
+}
+
+/** What one device gave. */
+export interface Figures {
+  readonly device: string;
+  readonly description: string;
+  readonly load_s: number;
+  /** Highest use of device memory: weights, cache and intermediates. */
+  readonly peak_memory_bytes: number;
+  readonly tests: readonly Test[];
+  readonly profile?: readonly Phase[];
+}
+
+/** Where the time of a phase went. */
+export interface Phase {
+  readonly phase: "prompt" | "decode";
+  readonly tokens_in: number;
+  readonly tokens_out: number;
+  readonly profile: mx.Profile;
+}
+
+/** Measures a model on a device. Throws a {@link UsageError} where the model's context has no room for it. */
+export async function measure(path: string | URL, device: string, work: Work): Promise<Figures> {
+  mx.setDefaultDevice(device);
+  mx.deviceMemory(device); // opens it: not part of loading
+  const started = performance.now();
+  const loaded = await mx.lm.load(path, { device });
+  using model = loaded.model;
+  const load_s = (performance.now() - started) / 1000;
+  checkContext(model.config.maxPositionEmbeddings, work);
+  mx.resetPeakMemory();
+  const [first] = work.prompts;
+  const prompts = new Map<number, number[]>();
+  const decodes = new Map<number, number[]>();
+  // Pairs that are run: the first prompt with every length behind it, then the other prompts.
+  const pairs = [
+    ...work.tokens.map((tokens) => [first, tokens]),
+    ...work.prompts.slice(1).map((prompt) => [prompt, 0]),
+  ];
+  for (const [prompt, tokens] of pairs) {
+    const ids = promptOf(model, prompt);
+    status(`Warming up ${device}: ${prompt} tokens of prompt`);
+    await run(model, ids, Math.min(tokens, 4)); // pipelines, compiled code
+    for (let i = 0; i < work.runs; i++) {
+      status(`Measuring ${device}: ${prompt} tokens of prompt, ${tokens} behind it, run ${i + 1} of ${work.runs}`);
+      const { prompt_s, decode_s } = await run(model, ids, tokens);
+      if (tokens > 0) listOf(decodes, tokens).push(tokens / decode_s);
+      if (tokens === 0 || tokens === work.tokens[0]) listOf(prompts, prompt).push(prompt / prompt_s);
+    }
+  }
+  status("");
+  const tests = [...prompts].map((entry) => testOf("prompt", ...entry));
+  return {
+    device,
+    description: mx.deviceInfo(device).description,
+    load_s,
+    peak_memory_bytes: mx.deviceMemory(device).peak,
+    tests: [...tests, ...[...decodes].map((entry) => testOf("decode", ...entry))],
+    ...(work.profile ? { profile: await profile(model, promptOf(model, first), work.tokens[0]) } : {}),
+  };
+}
+
+function checkContext(context: number, { prompts, tokens }: Work): void {
+  const most = Math.max(prompts[0] + Math.max(...tokens), ...prompts);
+  if (most < context) return;
+  throw new UsageError(`--prompt and --tokens ask for ${most + 1} tokens, more than the model's context of ${context}`);
+}
+
+function listOf(lists: Map<number, number[]>, key: number): number[] {
+  const list = lists.get(key) ?? [];
+  lists.set(key, list);
+  return list;
+}
+
+function testOf(test: Test["test"], tokens: number, samples: readonly number[]): Test {
+  return { test, tokens, tps: median(samples)!, spread: deviation(samples), samples };
+}
+
+/** Seconds to the first token and for `tokens` more. */
+async function run(
+  model: mx.lm.LanguageModel,
+  prompt: readonly number[],
+  tokens: number,
+): Promise<{ prompt_s: number; decode_s: number }> {
+  using cache = model.makeCache();
+  const started = performance.now();
+  const times = await timeTokens(model, cache, prompt, tokens + 1);
+  return { prompt_s: (times[0] - started) / 1000, decode_s: (times[times.length - 1] - times[0]) / 1000 };
+}
+
+/** Both phases with every kernel timed: a prompt with its first token, and the tokens behind it. */
+async function profile(model: mx.lm.LanguageModel, prompt: readonly number[], tokens: number): Promise<Phase[]> {
+  using cache = model.makeCache();
+  const phase = async (name: Phase["phase"], ids: readonly number[], count: number): Promise<Phase> => ({
+    phase: name,
+    tokens_in: ids.length,
+    tokens_out: count,
+    profile: await mx.profile(() => timeTokens(model, cache, ids, count)),
+  });
+  return [await phase("prompt", prompt, 1), await phase("decode", prompt.slice(-1), tokens)];
+}

@@ -1,0 +1,41 @@
+/**
+ * `vkmx doctor`: what is here, what is missing, what to type.
+ *
+ * @module
+ */
+
+import { environment } from "../../../ffi/environment.ts";
+import type { Check, State } from "../doctor/check.ts";
+import { checkEngine } from "../doctor/engine.ts";
+import { checkPlaces } from "../doctor/places.ts";
+import { checkVulkan } from "../doctor/vulkan.ts";
+import { print, printJson } from "../output.ts";
+import { type Command, command, JSON_FLAG } from "../program.ts";
+
+const PROGRAM = {
+  name: "vkmx doctor",
+  about:
+    `Looks at all that vkmx runs on, computes a little on every device and compares it with the CPU. What is not as it
+could be comes with what to do. Ends with 1 where vkmx cannot run, or a device computes wrongly.`,
+  flags: JSON_FLAG,
+  examples: ["", "--json"],
+};
+
+const doctor: Command = command(PROGRAM, async ({ json }) => {
+  const checks = [...await checkEngine(), ...await checkVulkan(), ...await checkPlaces()];
+  const good = checks.every(({ state }) => state !== "fail");
+  if (json) printJson({ ok: good, checks });
+  else print(checks.map(describe).join(""));
+  return good ? 0 : 1;
+});
+
+export default doctor;
+
+const COLORS: Readonly<Record<State, number>> = { ok: 32, warn: 33, fail: 31 };
+
+function describe({ name, state, text, advice }: Check): string {
+  const word = (state === "fail" ? "FAIL" : state).padEnd(4);
+  const colored = Deno.stdout.isTerminal() && environment("NO_COLOR") === undefined;
+  const mark = colored ? `\x1b[${COLORS[state]}m${word}\x1b[0m` : word;
+  return `${mark}  ${name}: ${text}\n${advice === undefined ? "" : `      ${advice}\n`}`;
+}

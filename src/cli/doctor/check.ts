@@ -1,0 +1,41 @@
+/**
+ * What `vkmx doctor` found, one thing at a time.
+ *
+ * @module
+ */
+
+import { RuntimeError } from "../../../ffi/error.ts";
+import { firstLine } from "../../../ffi/published_files.ts";
+
+/** "warn": something is less than it could be; "fail": vkmx cannot run, or computes wrongly. */
+export type State = "ok" | "warn" | "fail";
+
+/** One thing that was looked at. */
+export interface Check {
+  /** What it is about, in a word or two. */
+  readonly name: string;
+  readonly state: State;
+  /** What is so. */
+  readonly text: string;
+  /** What to do about it. */
+  readonly advice?: string;
+}
+
+/** A thing that is as it should be. */
+export const ok = (name: string, text: string): Check => ({ name, state: "ok", text });
+
+/** A thing that is less than it could be. */
+export const warn = (name: string, text: string, advice?: string): Check => ({
+  name,
+  state: "warn",
+  text,
+  ...(advice !== undefined && { advice }),
+});
+
+/** A thing without which nothing runs, or that computes wrongly. */
+export const fail = (name: string, text: string, advice: string): Check => ({ name, state: "fail", text, advice });
+
+/** What an error says, on one line. */
+export function reasonOf(error: unknown): string {
+  return error instanceof RuntimeError ? error.detail.split("\n")[0] : firstLine(error);
+}

@@ -1,0 +1,125 @@
+/**
+ * What a model directory is, from its configuration and the headers of its weights: no weight is read and no device opened.
+ *
+ * @module
+ */
+
+import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { find } from "../../ffi/store.ts";
+import { ArrayError, quoted, shownPath } from "../graph/error.ts";
+import { type Entry, readHeader } from "../array/safetensors.ts";
+import { checkSignal } from "./abort.ts";
+import { checkOptions } from "./arguments.ts";
+import type { ModelConfig, Quantization } from "./config/model.ts";
+import { isEmbedded, provideEmbedded } from "./embedded.ts";
+import { LlmError } from "./error.ts";
+import { describeFolder } from "./load.ts";
+import { weightFiles } from "./shards.ts";
+import { Sums, type Verify } from "./verify.ts";
+import { checkShards, filesRead, modelFiles, readModelFile } from "./weights.ts";
+
+/** Options of {@link inspect}. */
+export interface InspectOptions {
+  /** Compares the files with the check sums that they were published with, as `load` does. */
+  readonly verify?: Verify;
+  /** Ends comparing. */
+  readonly signal?: AbortSignal;
+}
+
+const INSPECT_OPTIONS = { verify: true, signal: true } as const satisfies Record<keyof InspectOptions, true>;
+
+/** What {@link inspect} tells of a model directory. */
+export interface ModelInfo {
+  /** What config.json says. */
+  readonly config: ModelConfig;
+  /** Parameters; one that is quantized counts as one. */
+  readonly parameters: number;
+  /** Bytes of the tensors, those of scales included. */
+  readonly weightBytes: number;
+  /** What tensors are stored as, the one with most bytes first: "uint32" holds quantized weights. */
+  readonly dtypes: readonly string[];
+  /** Whether it has a chat template. */
+  readonly hasChatTemplate: boolean;
+  /** Its files with their bytes, by name. */
+  readonly files: readonly { readonly name: string; readonly size: number }[];
+}
+
+/**
+ * Tells what a model directory is, without loading it. Throws an {@link LlmError} as `load` does where it cannot be loaded; whether
+ * tensors fit the configuration is seen by `load` only.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { config, parameters } = await mx.lm.inspect(mx.lm.EMBEDDED_MODEL);
+ * console.log(config.modelType, parameters); // qwen3 8919296
+ * ```
+ */
+export async function inspect(model: string | URL, options: InspectOptions = {}): Promise<ModelInfo> {
+  checkOptions("inspect", options, INSPECT_OPTIONS);
+  checkSignal(options.signal);
+  using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;
+  const path = embedded?.path ?? (model instanceof URL && model.protocol === "file:" ? fileURLToPath(model) : model);
+  if (typeof path !== "string") {
+    throw new LlmError("option", `inspect() expected a model directory: found ${quoted(String(path))}`);
+  }
+  const names = modelFiles(path);
+  const shards = weightFiles(path, names);
+  const sums = Sums.of(path, options.verify, [...filesRead(names), ...shards]);
+  const { config } = describeFolder(path, sums);
+  checkShards(path, shards, names);
+  if (shards.length === 0) throw new LlmError("weights", `${shownPath(path)} has no model*.safetensors`);
+  await sums?.checkFiles(shards, options.signal);
+  const entries = new Map(shards.flatMap((name) => readEntries(join(path, name))).map((entry) => [entry.name, entry]));
+  const bytes = new Map<string, number>();
+  let parameters = 0;
+  for (const entry of entries.values()) {
+    bytes.set(entry.dtype.name, (bytes.get(entry.dtype.name) ?? 0) + entry.end - entry.begin);
+    parameters += parametersOf(entry, entries, config);
+  }
+  return {
+    config,
+    parameters,
+    weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
+    dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
+    hasChatTemplate: hasChatTemplate(path, names, sums),
+    files: names.toSorted().map((name) => ({ name, size: find(join(path, name))?.size ?? 0 })),
+  };
+}
+
+/** How a module is quantized. */
+function quantizationOf(path: string, { quantization }: ModelConfig): Quantization | undefined {
+  return quantization?.overrides.has(path) ? quantization.overrides.get(path) : quantization?.base;
+}
+
+/** Parameters that a tensor holds; scales and biases of quantized ones hold none. */
+function parametersOf({ name, shape }: Entry, entries: ReadonlyMap<string, Entry>, config: ModelConfig): number {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const module = name.slice(0, name.lastIndexOf("."));
+  const quantization = entries.has(`${module}.scales`) ? quantizationOf(module, config) : undefined;
+  if (quantization === undefined) return count;
+  if (name === `${module}.weight`) return Math.round(count * 32 / quantization.bits);
+  return name === `${module}.scales` || name === `${module}.biases` ? 0 : count;
+}
+
+function readEntries(path: string): readonly Entry[] {
+  try {
+    return readHeader(path).entries;
+  } catch (cause) {
+    if (cause instanceof ArrayError) throw new LlmError("weights", cause.message, { cause });
+    throw cause;
+  }
+}
+
+function hasChatTemplate(path: string, names: readonly string[], sums: Sums | undefined): boolean {
+  if (names.includes("chat_template.jinja")) return true;
+  const text = readModelFile(path, "tokenizer_config.json", sums);
+  if (text === undefined) return false;
+  try {
+    return (JSON.parse(text) as { readonly chat_template?: unknown } | null)?.chat_template != null;
+  } catch (cause) {
+    throw new LlmError("tokenizer", `${shownPath(join(path, "tokenizer_config.json"))} is no JSON`, { cause });
+  }
+}
