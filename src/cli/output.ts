@@ -4,6 +4,8 @@
  * @module
  */
 
+import { environment } from "../../ffi/environment.ts";
+
 const UTF8 = new TextEncoder();
 
 /** Whether {@link status} has a line on the screen. */
@@ -56,9 +58,14 @@ export function note(text: string): void {
   writeError(text);
 }
 
-/** Shows a line on stderr in place of the one before, where that is a terminal; what is written next takes it off, as "" does. */
+/** Whether stderr is a terminal on which a line can change in place. */
+export function canRedraw(): boolean {
+  return Deno.stderr.isTerminal() && environment("TERM") !== "dumb";
+}
+
+/** Shows a line on stderr in place of the one before, where that {@link canRedraw}; what is written next takes it off, as "" does. */
 export function status(line: string): void {
-  if (line !== "" && Deno.stderr.isTerminal()) {
+  if (line !== "" && canRedraw()) {
     writeError(`\r${line}\x1b[K`);
     shown = true;
   } else if (line === "" && shown) {

@@ -7,7 +7,7 @@
 
 import { terminalColumns } from "../../ffi/notebook.ts";
 import { describeProgress, progressLine, type Unit } from "../notebook/figures.ts";
-import { note, status } from "./output.ts";
+import { canRedraw, note, status } from "./output.ts";
 
 export { BYTES, describeSeconds, TOKENS, type Unit } from "../notebook/figures.ts";
 
@@ -36,7 +36,7 @@ interface Speed {
 export class Progress {
   readonly #label: string;
   readonly #options: Required<ProgressOptions>;
-  readonly #terminal = Deno.stderr.isTerminal();
+  readonly #terminal = canRedraw();
   #start: { readonly at: number; readonly done: number } | undefined;
   #last: { readonly done: number; readonly total: number; readonly at: number; readonly speed?: Speed } | undefined;
   #drawn = -Infinity;

@@ -1,92 +1,90 @@
 /**
- * `vkmx chat`: a conversation with a language model on the terminal.
+ * `vkmx chat`: a conversation with a language model, on the terminal or line by line through pipes.
  *
- * Each line is a message. The cache of keys and values stays between turns, so only what is new is read: see `cachePrompt`.
+ * The cache of keys and values stays between turns, so only what is new is read: see `cachePrompt`.
  *
  * @module
  */
 
-import * as mx from "../../../mod.ts";
+import { RuntimeError } from "../../../ffi/error.ts";
+import { lm } from "../../../mod.ts";
+import { Chat } from "../chat/chat.ts";
+import { COMMANDS, runCommand } from "../chat/commands.ts";
+import { complete } from "../chat/completion.ts";
+import { isOpen, readEntry } from "../chat/entry.ts";
+import { History } from "../chat/history.ts";
+import { type Input, PipedInput } from "../chat/input.ts";
+import { describeModel, EMBEDDED, freeModel, loadModel } from "../chat/session.ts";
+import { isTerminal, Terminal } from "../chat/terminal.ts";
 import { useDevice } from "../device.ts";
-import { loadOptions } from "../loading.ts";
-import { generateOptions, MODEL_FLAGS, tellEnd } from "../model_flags.ts";
-import { inputLines, note, print } from "../output.ts";
+import type { Flags } from "../flags.ts";
+import { generateOptions, MODEL_FLAGS } from "../model_flags.ts";
+import { note } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
-const ABOUT =
-  'Answers each line of stdin. "/clear" begins a new conversation, Ctrl-C ends an answer, Ctrl-D the program.';
+const FLAGS = {
+  ...MODEL_FLAGS,
+  "system": { ...MODEL_FLAGS.system, help: "system message" },
+  "no-think": { help: "switch thinking off" },
+  "quiet": { help: "no banner, and no figures behind answers" },
+  "json": { help: "print each answer as a JSON object on one line" },
+} as const satisfies Flags;
 
-const PROGRAM = { name: "vkmx chat", about: ABOUT, flags: MODEL_FLAGS, examples: ["--model Qwen/Qwen3-0.6B-MLX-4bit"] };
+const ABOUT = `A conversation: each line is a message, and one in """ may have several lines. /help lists the commands.
+Through a pipe it answers each line of stdin; commands work there too.
+Ctrl-C stops an answer, Ctrl-D ends the program.`;
+
+const PROGRAM = {
+  name: "vkmx chat",
+  about: ABOUT,
+  flags: FLAGS,
+  examples: ["--model Qwen/Qwen3-0.6B-MLX-4bit", '--system "Answer in one sentence."'],
+};
 
 const chat: Command = command(PROGRAM, async (values) => {
-  const { device } = values;
+  const { device, quiet = false, json = false } = values;
+  using input = openInput();
   await useDevice(device);
-  const { model, tokenizer, generationConfig } = await mx.lm.load(
-    values.model ?? mx.lm.EMBEDDED_MODEL,
-    loadOptions(device),
-  );
-  const options = generateOptions(values, generationConfig);
-  using cache = model.makeCache();
-  const opening: mx.lm.ChatMessage[] = values.system === undefined ? [] : [{ role: "system", content: values.system }];
-  let messages = [...opening];
-
-  let answer: AbortController | undefined;
-  Deno.addSignalListener("SIGINT", () => {
-    if (answer === undefined) Deno.exit(130);
-    answer.abort();
+  const loaded = await loadModel(values.model ?? EMBEDDED, device, input.signal);
+  const conversation = new Chat(input, loaded, {
+    device,
+    system: values.system,
+    settingsFor: (wishes) => generateOptions(values, wishes),
+    json,
+    stats: !quiet,
   });
-
-  const ask = (): void => note(Deno.stdin.isTerminal() ? "> " : "");
-  ask();
-  for await (const line of inputLines()) {
-    if (line.trim() === "/clear") messages = [...opening];
-    else if (line.trim() !== "") {
-      messages.push({ role: "user", content: line });
-      answer = new AbortController();
-      const content = await reply(answer.signal);
-      if (content === undefined) messages.pop();
-      else messages.push({ role: "assistant", content });
-      answer = undefined;
+  if (input.interactive && !quiet) note(`${describeModel(loaded)}\n/help for commands\n`);
+  try {
+    for (let line = await input.read(); line !== undefined; line = await input.read()) {
+      if (await take(conversation, line) === "exit") break;
     }
-    ask();
+  } finally {
+    freeModel(conversation.loaded);
   }
-  model[Symbol.dispose]();
   return 0;
-
-  /** Prints the answer to the messages so far and returns it; undefined where the last one is too long for the context. */
-  async function reply(signal: AbortSignal): Promise<string | undefined> {
-    let text = "";
-    let last: mx.lm.GenerationResponse | undefined;
-    const responses = mx.lm.streamGenerate(model, tokenizer, messages, {
-      ...options,
-      cache,
-      cachePrompt: true,
-      signal,
-    });
-    try {
-      for await (last of responses) {
-        text += last.text;
-        print(last.raw);
-      }
-    } catch (error) {
-      if (error instanceof mx.lm.LlmError && error.code === "context") {
-        note(`error: ${error.message}, or /clear\n`);
-        return undefined;
-      }
-      if (!signal.aborted) throw error; // aborted before the first token
-    }
-    print("\n");
-    if (last) {
-      tellEnd(last, options);
-      const read = last.promptTokens - last.cachedTokens;
-      note(
-        `[${read} of ${last.promptTokens} tokens read, ${last.generationTokens} at ${
-          last.generationTps.toFixed(1)
-        }/s]\n`,
-      );
-    }
-    return text;
-  }
 });
+
+/** Lines of the terminal, or of a pipe. */
+function openInput(): Input {
+  if (isTerminal()) return new Terminal(new History(), { complete: (text) => complete(COMMANDS, text), isOpen });
+  const prompt = (): void => note(Deno.stdin.isTerminal() ? "> " : "");
+  return new PipedInput(isOpen, prompt);
+}
+
+/** Does what a line asks for; "exit" ends the conversation. A mistake is one line on stderr and the conversation goes on. */
+async function take(chat: Chat, line: string): Promise<"exit" | void> {
+  const entry = readEntry(line);
+  try {
+    if (entry.kind === "message") await chat.say(entry.text);
+    if (entry.kind === "command") return await runCommand(chat, entry.name, entry.argument);
+  } catch (error) {
+    if (error instanceof Deno.errors.BrokenPipe) throw error;
+    if (error === chat.input.signal.reason) return note("[stopped]\n");
+    // A device that is lost, or a mistake of the program, would only come again.
+    if (entry.kind === "message" && !(error instanceof lm.LlmError)) throw error;
+    const text = error instanceof RuntimeError ? error.detail : (error as Error).message;
+    note(`error: ${text.replaceAll(/\s*\n\s*/g, " ")}\n`);
+  }
+}
 
 export default chat;

@@ -1,0 +1,82 @@
+/**
+ * The model of a conversation with its cache, and the change to another one.
+ *
+ * @module
+ */
+
+import * as mx from "../../../mod.ts";
+import { loadOptions } from "../loading.ts";
+import { shownPath } from "../../graph/error.ts";
+import { note } from "../output.ts";
+import { describeBytes, describeCount } from "../table.ts";
+import { expanded } from "./completion.ts";
+
+/** Name of the model that runs where none is named. */
+export const EMBEDDED = "tiny-qwen3";
+
+/** A model that is loaded. */
+export interface LoadedModel extends mx.lm.Loaded {
+  /** What it was loaded by. */
+  readonly name: string;
+  readonly info: mx.lm.ModelInfo;
+  readonly cache: mx.lm.KvCache;
+}
+
+/** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
+export async function loadModel(name: string, device: string | undefined, signal: AbortSignal): Promise<LoadedModel> {
+  const options = loadOptions(device, signal);
+  const { onDownload } = options;
+  const place = name === EMBEDDED
+    ? mx.lm.EMBEDDED_MODEL
+    : await mx.lm.hub.locate(expanded(name), { signal, ...(onDownload && { onProgress: onDownload }) });
+  const loaded = await mx.lm.load(place, options);
+  if (!loaded.tokenizer.hasChatTemplate) {
+    loaded.model[Symbol.dispose]();
+    throw new mx.lm.LlmError("template", `${name} has no chat template: vkmx generate continues texts with it`);
+  }
+  const info = await mx.lm.inspect(place);
+  return { ...loaded, name, info, cache: loaded.model.makeCache() };
+}
+
+/** Frees a model and its cache. */
+export function freeModel({ model, cache }: LoadedModel): void {
+  cache[Symbol.dispose]();
+  model[Symbol.dispose]();
+}
+
+/**
+ * Loads another model and frees the one before; where it cannot be loaded, the one before stays. Both are there meanwhile. Where they do
+ * not fit beside each other the one before goes first, and is loaded again should the other one fail. Calls `keep` with the one that
+ * takes its place.
+ */
+export async function exchange(
+  before: LoadedModel,
+  load: (name: string) => Promise<LoadedModel>,
+  name: string,
+  keep: (loaded: LoadedModel) => void,
+): Promise<void> {
+  try {
+    keep(await load(name));
+    freeModel(before);
+    return;
+  } catch (error) {
+    if (!(error instanceof mx.lm.LlmError && error.code === "memory")) throw error;
+  }
+  freeModel(before);
+  try {
+    keep(await load(name));
+  } catch (error) {
+    note(`Loading ${before.name} again\n`);
+    keep(await load(before.name));
+    throw error;
+  }
+}
+
+/** What a model is, in a few words. */
+export function describeModel({ name, config, info, device }: LoadedModel): string {
+  const bits = config.quantization === undefined ? "not quantized" : `${config.quantization.base.bits} bits`;
+  const size = `${describeCount(info.parameters)} parameters, ${bits}, ${describeBytes(info.weightBytes)}`;
+  return `${
+    shownPath(name)
+  }: ${config.modelType}, ${size}, context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
+}
