@@ -40,7 +40,8 @@ export async function installFromPip(title: string, requirements: string, folder
   return true;
 }
 
-async function findPip(): Promise<string | undefined> {
+/** The name of a Python that has pip. */
+export async function findPip(): Promise<string | undefined> {
   for (const python of ["python3", "python"]) if ((await run([python, "-m", "pip", "--version"])).ok) return python;
   return undefined;
 }

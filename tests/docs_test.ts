@@ -17,7 +17,16 @@ function read(path: string): string {
   return Deno.readTextFileSync(new URL(path, ROOT));
 }
 
-const EXAMPLES = ["README.md", "docs/guide.md", "mod.ts", "src/array", "src/llm"];
+const EXAMPLES = [
+  "README.md",
+  "docs/guide.md",
+  "docs/notebook.md",
+  "mod.ts",
+  "src/array",
+  "src/llm",
+  "src/notebook",
+  "src/plot",
+];
 
 Deno.test("the examples of the documentation run", async () => {
   const map = await Deno.makeTempFile({ suffix: ".json" });

@@ -13,9 +13,21 @@ const DECODER = ["src/schedule/decoder/match", "src/schedule/decoder/spec.ts", .
 
 /** What each room may import besides itself. A file's room is the longest of these names that its path starts with. */
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
-  "src/cli": ["mod.ts", "src/backend", "src/graph", "ffi", "ffi/file.ts", "ffi/store.ts", "ffi/environment.ts"],
-  "mod.ts": ["src/llm", "src/array", "src/graph"],
+  "src/cli": [
+    "mod.ts",
+    "src/notebook",
+    "src/backend",
+    "src/graph",
+    "ffi",
+    "ffi/file.ts",
+    "ffi/store.ts",
+    "ffi/environment.ts",
+    "ffi/notebook.ts",
+  ],
+  "mod.ts": ["src/llm", "src/plot", "src/notebook", "src/array", "src/graph"],
+  "src/plot": ["src/display", "src/array", "src/graph", "ffi/file.ts"],
   "src/llm": [
+    "src/notebook",
     "src/llm/chat_template.ts",
     "src/llm/tokenizer",
     "src/llm/answer",
@@ -48,7 +60,10 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
   ],
   "src/llm/shards.ts": ["src/llm/error.ts", "src/array", "src/graph", "ffi/file.ts"],
+  "src/notebook": ["src/display", "src/graph", "ffi/notebook.ts"],
+  "src/display": [],
   "src/array": [
+    "src/display",
     "src/schedule",
     "src/schedule/decoder/spec.ts",
     "src/schedule/ops",
@@ -69,6 +84,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "ffi/store.ts": ["ffi/file.ts"],
   "ffi/file.ts": [],
   "ffi/environment.ts": [],
+  "ffi/notebook.ts": [],
   "ffi": ["ffi/environment.ts", "ffi/file.ts"],
 };
 

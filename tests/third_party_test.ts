@@ -7,6 +7,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { CLANG_FORMAT_VERSION } from "../scripts/clang_format.ts";
 import { PEERS } from "../scripts/bench/compare.ts";
 import { PACKAGES } from "../scripts/glslc.ts";
+import { NBCLIENT } from "../scripts/nbclient.ts";
 import { APT } from "../scripts/packages.ts";
 import { FILES } from "../scripts/qwen3_tokenizer.ts";
 import { XGRAMMAR } from "../src/llm/structured/worker.ts";
@@ -41,8 +42,9 @@ Deno.test("THIRD_PARTY.md lists every package of a registry in its exact version
     })),
     { name: "ziglang", version: ZIG_VERSION, from: "PyPI" },
     { name: "clang-format", version: CLANG_FORMAT_VERSION, from: "PyPI" },
+    ...NBCLIENT.map((row) => ({ ...row, from: "PyPI" })),
   ];
-  for (const { name, version } of used) assertMatch(version, /^\d+\.\d+\.\d+$/, `${name} has no exact version`);
+  for (const { name, version } of used) assertMatch(version, /^\d+(\.\d+)+$/, `${name} has no exact version`);
   const listed = table("Packages of registries").map(([name, version, , from]) => ({ name, version, from }));
   const sorted = (rows: typeof listed): typeof listed => rows.toSorted((a, b) => a.name < b.name ? -1 : 1);
   assertEquals(sorted(listed), sorted(used));

@@ -4,11 +4,12 @@
  * @module
  */
 
-import { hostValue } from "../graph/dtype.ts";
+import { type Dtype, type HostArray, hostValue } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
 import { elements } from "./values.ts";
 
-const EDGE = 3;
+/** Entries at each end of an axis that is cut. */
+export const EDGE = 3;
 const DIGITS = 6;
 
 /** A float with six significant digits, as C's %g prints it. */
@@ -28,17 +29,19 @@ function formatValue(value: number | boolean): string {
   return typeof value === "boolean" ? (value ? "True" : "False") : formatFloat(value);
 }
 
+/** The text of element `i` of a host view. */
+export function formatElement(dtype: Dtype, view: HostArray, i: number): string {
+  const value = hostValue(dtype, view, i);
+  return dtype.kind === "float" || typeof value === "boolean" ? formatValue(value) : String(value);
+}
+
 /** The text of an array; evaluates it. */
 export function formatArray(node: Node): string {
   const { shape, dtype } = node;
   const view = elements(node);
   const prefix = "array(";
-  const element = (i: number): string => {
-    const value = hostValue(dtype, view, i);
-    return dtype.kind === "float" || typeof value === "boolean" ? formatValue(value) : String(value);
-  };
   const block = (depth: number, start: number, size: number): string => {
-    if (depth === shape.length) return element(start);
+    if (depth === shape.length) return formatElement(dtype, view, start);
     const count = shape[depth];
     const step = count === 0 ? 0 : size / count;
     const last = depth === shape.length - 1;

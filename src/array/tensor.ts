@@ -17,6 +17,7 @@ import { type Shape, sizeOf } from "../graph/shape.ts";
 import { withDevice } from "../schedule/device_info.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
+import { arrayHtml } from "./display.ts";
 import { formatArray } from "./print.ts";
 import type { CumsumOptions, ScanOptions } from "./scan_options.ts";
 import type { Slice } from "./slice.ts";
@@ -251,9 +252,14 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     return this.toString();
   }
 
-  /** Text in Jupyter notebooks. */
+  /** Text in Node's console. */
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+
+  /** Text and a table in notebooks, with a heat map where there are two axes of numbers. */
   [Symbol.for("Jupyter.display")](): Record<string, string> {
-    return { "text/plain": this.toString() };
+    return { "text/plain": this.toString(), ...(this.#node && { "text/html": arrayHtml(this.#node) }) };
   }
 
   // ---- indexing ----

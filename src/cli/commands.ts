@@ -41,4 +41,5 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     meant: ["ppl", "eval"],
     load: () => import("./commands/perplexity.ts"),
   },
+  kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
 };

@@ -5,27 +5,11 @@
  * @module
  */
 
+import { terminalColumns } from "../../ffi/notebook.ts";
+import { describeProgress, progressLine, type Unit } from "../notebook/figures.ts";
 import { canRedraw, note, status } from "./output.ts";
 
-/** What is counted. */
-export interface Unit {
-  /** An amount of a total as people read it. */
-  readonly amounts: (done: number, total: number) => string;
-  /** An amount per second as people read it. */
-  readonly rate: (perSecond: number) => string;
-}
-
-/** Bytes, in megabytes. */
-export const BYTES: Unit = {
-  amounts: (done, total) => `${(done / 1e6).toFixed(0)}/${(total / 1e6).toFixed(0)} MB`,
-  rate: (perSecond) => `${(perSecond / 1e6).toFixed(1)} MB/s`,
-};
-
-/** Tokens. */
-export const TOKENS: Unit = {
-  amounts: (done, total) => `${done}/${total} tokens`,
-  rate: (perSecond) => `${perSecond.toFixed(0)} tokens/s`,
-};
+export { BYTES, describeSeconds, TOKENS, type Unit } from "../notebook/figures.ts";
 
 /** How a {@link Progress} is shown. */
 export interface ProgressOptions {
@@ -38,27 +22,9 @@ export interface ProgressOptions {
   readonly now?: () => number;
 }
 
-const MOST_CELLS = 30;
 /** Milliseconds between two changes on a terminal, and between two lines elsewhere. */
 const REDRAW_MS = 100;
 const LINE_MS = 5000;
-
-/** Seconds as "12 s", "3 min 20 s" or "1 h 5 min". */
-export function describeSeconds(seconds: number): string {
-  const whole = Math.ceil(seconds);
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  return minutes < 60 ? `${minutes} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
-/** Columns of the terminal; 80 where it does not say. */
-function terminalColumns(): number {
-  try {
-    return Deno.consoleSize().columns || 80;
-  } catch {
-    return 80;
-  }
-}
 
 /** What is known of the speed. */
 interface Speed {
@@ -113,17 +79,8 @@ export class Progress {
     const rate = speed?.rate ?? (elapsed > 0 ? (done - this.#start!.done) / elapsed : 0);
     const atRate = rate > 0 ? (total - done) / rate - (at - noted) / 1000 : 0;
     const left = speed === undefined ? atRate : speed.secondsLeft ?? 0;
-    const figures = [
-      unit.amounts(done, total),
-      ...(rate > 0 ? [unit.rate(rate)] : []),
-      ...(left > 0 ? [`${describeSeconds(left)} left`] : []),
-    ].join(", ");
-    if (!this.#terminal) return note(`${this.#label}: ${figures}\n`);
-    const columns = terminalColumns(); // a line that wraps would stay
-    const room = columns - this.#label.length - figures.length - 5;
-    const cells = Math.max(0, Math.min(MOST_CELLS, room));
-    const filled = Math.floor(done / total * cells);
-    const bar = cells > 0 ? ` [${"#".repeat(filled)}${" ".repeat(cells - filled)}]` : "";
-    status(`${this.#label}${bar} ${figures}`.slice(0, Math.max(1, columns - 1)));
+    const figures = describeProgress(unit, done, total, rate, left);
+    if (this.#terminal) status(progressLine(this.#label, done, total, figures, terminalColumns()));
+    else note(`${this.#label}: ${figures}\n`);
   }
 }

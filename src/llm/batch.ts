@@ -6,6 +6,7 @@
  */
 
 import * as mx from "../array/mod.ts";
+import { interruptible, interruptibleStream } from "../notebook/interrupt.ts";
 import { orAborted } from "./abort.ts";
 import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
@@ -84,15 +85,17 @@ export interface BatchResponse {
  * }
  * ```
  */
-export async function* streamBatchGenerate(
+export function streamBatchGenerate(
   model: LanguageModel,
   tokenizer: Tokenizer,
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
 ): AsyncGenerator<BatchToken, void, void> {
-  checkModel("batchGenerate", model, tokenizer);
-  checkOptions("batchGenerate", options, BATCH_OPTIONS);
-  yield* streamRequest(model, requestOf(model, tokenizer, prompts, options), options);
+  return interruptibleStream(options, async function* (heeding) {
+    checkModel("batchGenerate", model, tokenizer);
+    checkOptions("batchGenerate", heeding, BATCH_OPTIONS);
+    yield* streamRequest(model, requestOf(model, tokenizer, prompts, heeding), heeding);
+  });
 }
 
 /** The responses to a request. */
@@ -222,6 +225,15 @@ export async function batchGenerate(
   tokenizer: Tokenizer,
   prompts: readonly Prompt[],
   options: BatchGenerateOptions = {},
+): Promise<BatchResponse> {
+  return await interruptible(options, (heeding) => generateAll(model, tokenizer, prompts, heeding));
+}
+
+async function generateAll(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompts: readonly Prompt[],
+  options: BatchGenerateOptions,
 ): Promise<BatchResponse> {
   checkModel("batchGenerate", model, tokenizer);
   checkOptions("batchGenerate", options, BATCH_OPTIONS);

@@ -10,6 +10,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
@@ -67,6 +68,15 @@ export async function embed(
   tokenizer: Tokenizer,
   texts: readonly string[],
   options: EmbedOptions = {},
+): Promise<Tensor<"float32", 2>> {
+  return await interruptible(options, (heeding) => embedAll(model, tokenizer, texts, heeding));
+}
+
+async function embedAll(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  texts: readonly string[],
+  options: EmbedOptions,
 ): Promise<Tensor<"float32", 2>> {
   checkModel("embed", model, tokenizer);
   checkOptions("embed", options, EMBED_OPTIONS);

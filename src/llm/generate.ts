@@ -11,6 +11,7 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import { type AnswerFormat, AnswerParser, type AnswerParts, opensThought } from "./answer/parser.ts";
 import type { ParsedToolCall } from "./answer/tool_calls.ts";
+import { interruptibleStream } from "../notebook/interrupt.ts";
 import { checkSignal, untilAborted } from "./abort.ts";
 import { checkIds, checkModel, checkOptions } from "./arguments.ts";
 import type { ChatMessage, ChatOptions } from "./chat_template.ts";
@@ -189,7 +190,7 @@ export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, v
  * stop string is left out.
  *
  * Throws an {@link LlmError} for options out of range and for prompts that are empty or longer than the context, before any
- * work; and the signal's reason when it is aborted before the first token.
+ * work; and the signal's reason when it is aborted before the first token. An interrupt of the notebook's cell ends it, with an error.
  *
  * @example
  * ```ts ignore
@@ -208,11 +209,20 @@ export async function* inTurns<T>(values: AsyncIterable<T>): AsyncGenerator<T, v
  * }
  * ```
  */
-export async function* streamGenerate(
+export function streamGenerate(
   model: LanguageModel,
   tokenizer: Tokenizer,
   prompt: Prompt,
   options: GenerateOptions = {},
+): AsyncGenerator<GenerationResponse, void, void> {
+  return interruptibleStream(options, (heeding) => generateResponses(model, tokenizer, prompt, heeding));
+}
+
+async function* generateResponses(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  prompt: Prompt,
+  options: GenerateOptions,
 ): AsyncGenerator<GenerationResponse, void, void> {
   checkModel("generate", model, tokenizer);
   checkOptions("generate", options, GENERATE_OPTIONS);

@@ -19,6 +19,7 @@
 
 import { find } from "../../ffi/store.ts";
 import { quoted, shownPath } from "../graph/error.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
@@ -112,14 +113,17 @@ const VERIFY_OPTIONS = {
 export async function pull(name: string, options: PullOptions = {}): Promise<CachedModel> {
   checkOptions("pull", options, PULL_OPTIONS);
   checkSignal(options.signal);
-  const { cacheDir, files, exclude, onProgress, signal } = options;
+  const { cacheDir, files, exclude, onProgress } = options;
   for (const [option, list] of Object.entries({ files, exclude })) {
     if (list !== undefined && (!Array.isArray(list) || !list.every((file) => typeof file === "string"))) {
       throw new LlmError("option", `pull() expected ${option} as a list of patterns: found ${quoted(list)}`);
     }
   }
   const hub = hubName("pull", name, options.revision);
-  const { commit } = await fetchSnapshot(hub, { cache: cacheDir, files, exclude, onProgress, signal });
+  const { commit } = await interruptible(
+    options,
+    ({ signal }) => fetchSnapshot(hub, { cache: cacheDir, files, exclude, onProgress, signal }),
+  );
   const [folder] = cachedCommits(hubCache(cacheDir), { ...hub, revision: commit });
   return describe(folder, commit);
 }

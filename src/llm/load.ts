@@ -9,6 +9,8 @@ import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/packed.ts";
+import { cellProgress } from "../notebook/progress.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import { Fields } from "./config/fields.ts";
@@ -37,7 +39,7 @@ export interface LoadOptions {
   readonly device?: string;
   /** What activations are computed in; weights keep the dtype that they are stored in. Default float32. */
   readonly dtype?: Dtype;
-  /** Called as bytes of the weights arrive on the device. */
+  /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
   /** Branch, tag or commit of a model of the hub; "main" unless given here or as "org/name@revision". */
   readonly revision?: string;
@@ -104,6 +106,21 @@ const LEAST_CONTEXT = 256;
  */
 export async function load(model: string | URL, options: LoadOptions = {}): Promise<Loaded> {
   checkOptions("load", options, LOAD_OPTIONS);
+  return await interruptible(options, (heeding) => loadModel(model, withBars(heeding)));
+}
+
+/** With progress bars of the notebook's cell, where nobody else shows progress. */
+function withBars(options: LoadOptions): LoadOptions {
+  const bar = cellProgress("Downloading");
+  const onDownload: OnDownload | undefined = bar && (({ bytesDone, bytesTotal }) => bar(bytesDone, bytesTotal));
+  return {
+    ...options,
+    onProgress: options.onProgress ?? cellProgress("Loading"),
+    onDownload: options.onDownload ?? onDownload,
+  };
+}
+
+async function loadModel(model: string | URL, options: LoadOptions): Promise<Loaded> {
   const { dtype = mx.float32 } = options;
   if (dtype.kind !== "float") {
     throw new LlmError("option", `load() expected a dtype such as mx.float16: found ${dtype.name ?? dtype}`);

@@ -26,6 +26,7 @@ export type { ParsedToolCall } from "./answer/tool_calls.ts";
 export { embed, type EmbedOptions, type Pooling } from "./embed.ts";
 export { type Perplexity, perplexity, type PerplexityOptions } from "./perplexity.ts";
 export { batchGenerate, type BatchResponse, type BatchToken, streamBatchGenerate } from "./batch.ts";
+export { print, type Printable, type Printed } from "../notebook/print.ts";
 export { makeLogitsProcessors, makeSampler } from "./sampler.ts";
 export type {
   BatchGenerateOptions,

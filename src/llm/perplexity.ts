@@ -11,6 +11,7 @@
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
@@ -79,6 +80,15 @@ export async function perplexity(
   tokenizer: Tokenizer,
   text: string | readonly number[],
   options: PerplexityOptions = {},
+): Promise<Perplexity> {
+  return await interruptible(options, (heeding) => measure(model, tokenizer, text, heeding));
+}
+
+async function measure(
+  model: LanguageModel,
+  tokenizer: Tokenizer,
+  text: string | readonly number[],
+  options: PerplexityOptions,
 ): Promise<Perplexity> {
   checkModel("perplexity", model, tokenizer);
   checkOptions("perplexity", options, PERPLEXITY_OPTIONS);

@@ -16,6 +16,7 @@ import { layout } from "../../src/cli/chat/screen.ts";
 import { exchange, freeModel, type LoadedModel, loadModel } from "../../src/cli/chat/session.ts";
 import { AnswerView } from "../../src/cli/chat/view.ts";
 import { graphemes, harmless, typed, width } from "../../src/cli/chat/width.ts";
+import { withOptions } from "../support/options.ts";
 
 /** Names of keys, and texts in brackets, of bytes that come in pieces of some length. */
 function decoded(text: string, piece = 1000): string {
@@ -147,10 +148,9 @@ function shownOf(
   terminal = true,
 ): string {
   const { isTerminal, writeSync } = Deno.stdout;
-  const before = ["NO_COLOR", "TERM"].map((name) => [name, Deno.env.get(name) ?? ""] as const);
+  using _options = withOptions({ env: { NO_COLOR: "", TERM: "" } });
   let written = "";
   try {
-    for (const [name] of before) Deno.env.set(name, "");
     Deno.stdout.isTerminal = () => terminal;
     Deno.stdout.writeSync = (bytes) => {
       written += new TextDecoder().decode(bytes);
@@ -161,7 +161,6 @@ function shownOf(
     view.end();
   } finally {
     Object.assign(Deno.stdout, { isTerminal, writeSync });
-    for (const [name, value] of before) Deno.env.set(name, value);
   }
   return written.replaceAll("\x1b", "ESC");
 }

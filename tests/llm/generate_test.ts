@@ -379,9 +379,10 @@ Deno.test("options that do not exist are refused by name, with the nearest that 
   const lm = mx.lm as any;
   const cases: [() => Promise<unknown>, string][] = [
     [() => lm.generate(model, tokenizer, PROMPT, { max_tokens: 3 }), near("generate", "max_tokens", "maxTokens")],
+    [() => lm.generate(model, tokenizer, PROMPT, { temperature: 1 }), near("generate", "temperature", "temp")],
     [
-      () => lm.generate(model, tokenizer, PROMPT, { temperature: 1 }),
-      'generate() has no option "temperature". Its options are: maxTokens, ',
+      () => lm.generate(model, tokenizer, PROMPT, { warmth: 1 }),
+      'generate() has no option "warmth". Its options are: maxTokens, ',
     ],
     [() => lm.generate(model, tokenizer, PROMPT, { topp: undefined }), near("generate", "topp", "topP")],
     [() => lm.generate(model, tokenizer, PROMPT, "fast"), '): found "fast"'],
@@ -392,7 +393,7 @@ Deno.test("options that do not exist are refused by name, with the nearest that 
       () => lm.generate(model),
       "generate(model, tokenizer, …) expected the tokenizer that load() returns: found nothing",
     ],
-    [() => lm.generate({ model, tokenizer }, PROMPT), "expected the model that load() returns: found a object"],
+    [() => lm.generate({ model, tokenizer }, PROMPT), "expected the model that load() returns: found another object"],
     [() => lm.batchGenerate(model, tokenizer, [PROMPT], { seeds: 1 }), near("batchGenerate", "seeds", "seed")],
     [() => lm.batchGenerate(model, tokenizer, [PROMPT], { cache: 1 }), 'batchGenerate() has no option "cache"'],
     [() => lm.batchGenerate("x"), "batchGenerate(model, tokenizer, …) expected the model"],

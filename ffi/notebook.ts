@@ -1,0 +1,69 @@
+/**
+ * Where output goes: to a cell of a notebook through Deno's Jupyter kernel, or to the terminal.
+ *
+ * @module
+ */
+
+/** What of `Deno.jupyter` is used. */
+interface Jupyter {
+  broadcast(type: string, content: object): Promise<void>;
+}
+
+/** What the launcher of the notebook's kernel (src/cli/kernel/launch.ts) keeps about interrupts. */
+export interface Interrupts {
+  /** Aborted by the next interrupt, which puts another one in its place. */
+  readonly controller: AbortController;
+  /** How many generations, loads and the like listen. */
+  running: number;
+}
+
+let jupyter: Jupyter | null | undefined;
+
+function kernel(): Jupyter | null {
+  if (jupyter !== undefined) return jupyter;
+  try {
+    jupyter = (Deno as unknown as { readonly jupyter?: Jupyter }).jupyter ?? null;
+  } catch {
+    jupyter = null; // reading it throws outside of notebooks
+  }
+  return jupyter;
+}
+
+/** Whether the program is the cells of a notebook. */
+export function inNotebook(): boolean {
+  return kernel() !== null;
+}
+
+/** Sends a message about the running cell to the notebook, such as "stream" or "display_data". */
+export async function broadcast(type: string, content: object): Promise<void> {
+  await kernel()?.broadcast(type, content);
+}
+
+/** The interrupts of the notebook; undefined elsewhere and in a kernel that has none. */
+export function interrupts(): Interrupts | undefined {
+  return (globalThis as Record<symbol, unknown>)[Symbol.for("vkmx.interrupts")] as Interrupts | undefined;
+}
+
+/** The streams of a program. */
+export type StreamName = "stdout" | "stderr";
+
+/** Whether a stream is a terminal. */
+export function isTerminal(name: StreamName): boolean {
+  return Deno[name].isTerminal();
+}
+
+/** Columns of the terminal; 80 where it does not say. */
+export function terminalColumns(): number {
+  try {
+    return Deno.consoleSize().columns || 80;
+  } catch {
+    return 80;
+  }
+}
+
+const UTF8 = new TextEncoder();
+
+/** Writes all of a text to a stream. */
+export function writeText(name: StreamName, text: string): void {
+  for (let bytes = UTF8.encode(text); bytes.length > 0;) bytes = bytes.subarray(Deno[name].writeSync(bytes));
+}
