@@ -26,6 +26,11 @@ export interface EmbedOptions {
   readonly pooling?: Pooling;
   /** Whether vectors get length 1, so that their product is the cosine. Default true. */
   readonly normalize?: boolean;
+  /**
+   * What is looked for, in one sentence: each text becomes "Instruct: …\nQuery:…", the form that Qwen3-Embedding has for queries;
+   * documents get none.
+   */
+  readonly instruction?: string;
   /** Most tokens of a text; longer ones are an error, or cut where `truncate` is set. The model's context unless given. */
   readonly maxTokens?: number;
   /** Cut texts that are too long. Default false. */
@@ -39,6 +44,7 @@ export interface EmbedOptions {
 const EMBED_OPTIONS = {
   pooling: true,
   normalize: true,
+  instruction: true,
   maxTokens: true,
   truncate: true,
   batchTokens: true,
@@ -53,7 +59,7 @@ const LEAST_LENGTH = 1e-12;
 /**
  * One vector for each text: float32 (texts, hidden size), evaluated. Tokens that the tokenizer puts around a text are among those that
  * count, such as the one that ends it for Qwen3-Embedding, whose vector is that token's state (Zhang et al., "Qwen3 Embedding",
- * 2025, https://arxiv.org/abs/2506.05176). Instructions are part of the text, in the form that the model was trained with.
+ * 2025, https://arxiv.org/abs/2506.05176). Other models' instructions are part of the text, in the form that they were trained with.
  *
  * Throws an {@link LlmError} for texts that are empty or too long before any work, and the signal's reason when it is aborted.
  *
@@ -113,15 +119,16 @@ function encode(
   model: LanguageModel,
   tokenizer: Tokenizer,
   texts: readonly string[],
-  { maxTokens = model.config.maxPositionEmbeddings, truncate = false }: EmbedOptions,
+  { maxTokens = model.config.maxPositionEmbeddings, truncate = false, instruction }: EmbedOptions,
 ): number[][] {
   if (!Array.isArray(texts)) throw new LlmError("option", "embed() expected a list of texts: wrap a single one in [ ]");
   if (!(Number.isSafeInteger(maxTokens) && maxTokens >= 1)) {
     throw new LlmError("option", `maxTokens is ${maxTokens}, expected a positive integer`);
   }
+  const prefix = instruction === undefined ? "" : `Instruct: ${instruction}\nQuery:`;
   const limit = Math.min(maxTokens, model.config.maxPositionEmbeddings);
   return texts.map((text, i) => {
-    const ids = tokenizer.encode(text);
+    const ids = tokenizer.encode(prefix + text);
     if (ids.length === 0) throw new LlmError("context", `Text ${i} is empty`);
     if (ids.length <= limit) return ids;
     if (truncate) return ids.slice(0, limit);

@@ -5,10 +5,16 @@
  * with a shorter one they overlap, and of each only the tokens count that no window before it has scored, as in Hugging Face's
  * sliding window. The first token of a window has nothing in front of it and never counts.
  *
+ * A few windows are one step on the device: their tokens go through all layers at once, then the head and the log-sum-exp over the
+ * vocabulary a few rows at a time, so that no more of the logits is ever held. The step is traced once for all windows of a size; the
+ * last one is filled up, which nothing in front of that sees.
+ *
  * @module
  */
 
+import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
+import { DeviceLoop, peekFloats, visible } from "../array/loop.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
 import { interruptible } from "../notebook/interrupt.ts";
@@ -26,6 +32,8 @@ export interface PerplexityOptions {
   readonly stride?: number;
   /** Leave out a last window that the text does not fill, as mlx-lm does. Default false. */
   readonly dropLast?: boolean;
+  /** Windows that go through the model together. As many as have 2048 tokens unless given, one on the CPU. */
+  readonly batchSize?: number;
   /** Called as tokens are scored. */
   readonly onProgress?: (tokensDone: number, tokensTotal: number) => void;
   /** Ends the work. */
@@ -36,6 +44,7 @@ const PERPLEXITY_OPTIONS = {
   context: true,
   stride: true,
   dropLast: true,
+  batchSize: true,
   onProgress: true,
   signal: true,
 } as const satisfies Record<keyof PerplexityOptions, true>;
@@ -54,8 +63,11 @@ export interface Perplexity {
   readonly seconds: number;
 }
 
-/** Most tokens whose logits are there at once: 128 of them take 78 MB for a vocabulary of 151,936. */
-const LOGITS_TOKENS = 128;
+/** Tokens of windows that go through the model together on a GPU. */
+const TOGETHER = 2048;
+/** Most logits that are there at once, and what rows of them are a multiple of. */
+const MOST_LOGITS = 2 ** 24;
+const TILE = 16;
 
 /** A window of the text: tokens `from` to `to`, of which those from `scored` on count. */
 interface Window {
@@ -97,6 +109,9 @@ async function measure(
   const { stride = context } = options;
   checkRange("context", context, 2, most);
   checkRange("stride", stride, 1, context);
+  const together = model.traces.tiled ? Math.max(1, Math.floor(TOGETHER / context)) : 1;
+  const { batchSize = together } = options;
+  checkRange("batchSize", batchSize, 1, Number.MAX_SAFE_INTEGER);
   checkSignal(signal);
   const ids = tokensOf(model, tokenizer, text);
   const list = windows(ids.length, { context, stride, dropLast });
@@ -110,15 +125,16 @@ async function measure(
   let mean = 0;
   let squares = 0; // of distances from the mean, by Welford's update
   onProgress?.(0, total);
-  for (const window of list) {
-    for await (const nlls of score(model, ids, window, signal)) {
-      for (const nll of nlls) {
-        const distance = nll - mean;
-        mean += distance / ++tokens;
-        squares += distance * (nll - mean);
-      }
-      onProgress?.(tokens, total);
+  signal?.throwIfAborted();
+  for (const batch of batches(list, batchSize)) {
+    for (const nll of await score(model, ids, batch, Math.min(context, ids.length), signal)) {
+      const distance = nll - mean;
+      mean += distance / ++tokens;
+      squares += distance * (nll - mean);
     }
+    onProgress?.(tokens, total);
+    await setImmediate(); // other tasks get their turn
+    signal?.throwIfAborted();
   }
   const perplexity = Math.exp(mean);
   return {
@@ -147,31 +163,96 @@ function windows(
   return found;
 }
 
-/** Negative log-likelihoods of the tokens of a window that count, piece by piece. */
-async function* score(
+/** Windows in batches of those whose scored tokens begin alike. */
+function* batches(windows: readonly Window[], size: number): Generator<readonly Window[], void, void> {
+  for (let at = 0; at < windows.length;) {
+    const alike = windows.slice(at, at + size).findIndex((window) => skipped(window) !== skipped(windows[at]));
+    const batch = windows.slice(at, alike < 0 ? at + size : at + alike);
+    yield batch;
+    at += batch.length;
+  }
+}
+
+/** Tokens of a window in front of those that count. */
+function skipped({ from, scored }: Window): number {
+  return scored - from;
+}
+
+/** What a step reads and writes: B windows of T tokens, of which the last R of each are scored. */
+interface State {
+  /** int32 (B * T,): the tokens. */
+  readonly ids: Tensor;
+  /** int32 (B * R,): those that are scored. */
+  readonly targets: Tensor;
+  /** float32 (B * R,): their log probabilities. */
+  readonly logprobs: Tensor;
+}
+
+/** Negative log-likelihoods of the tokens of some windows that count; shorter ones are filled up to `length` tokens. */
+async function score(
   model: LanguageModel,
   ids: readonly number[],
-  { from, to, scored }: Window,
+  windows: readonly Window[],
+  length: number,
   signal: AbortSignal | undefined,
-): AsyncGenerator<Float32Array, void, void> {
-  using cache = model.makeCache();
-  cache.reserve(to - from);
-  // Token i is foretold by the logits of the one in front of it.
-  for (let at = from; at < to - 1;) {
+): Promise<number[]> {
+  const skip = skipped(windows[0]);
+  const count = length - skip;
+  const tokens = new Int32Array(windows.length * length).fill(ids[0]);
+  const targets = new Int32Array(windows.length * count).fill(ids[0]);
+  windows.forEach(({ from, to, scored }, i) => {
+    tokens.set(ids.slice(from, to), i * length);
+    targets.set(ids.slice(scored, to), i * count);
+  });
+  const state: State = {
+    ids: visible(tokens),
+    targets: visible(targets),
+    logprobs: visible(new Float32Array(targets.length)),
+  };
+  try {
+    const name = `perplexity ${windows.length} ${skip}`;
+    const traced = model.traces.trace(name, state, (now: State) => step(model, now, windows.length, skip));
+    if (!traced.ready) await model.traces.prepare(traced);
+    using loop = new DeviceLoop(state, traced);
+    const ticket = loop.run();
+    const drop = (): void => void loop.drop(ticket);
+    signal?.addEventListener("abort", drop);
+    try {
+      await loop.done(ticket);
+    } finally {
+      signal?.removeEventListener("abort", drop);
+    }
     signal?.throwIfAborted();
-    const end = Math.min(at + LOGITS_TOKENS, to - 1);
-    const first = Math.max(at, scored - 1); // whose logits count
-    using nll = mx.tidy(() => {
-      const rows = mx.arange(Math.min(first, end - 1) - at, end - at, 1, mx.int32);
-      const logits = model.forward(mx.array([ids.slice(at, end)], mx.int32), cache, rows).astype(mx.float32);
-      const next = mx.array([ids.slice(Math.min(first, end - 1) + 1, end + 1)], mx.int32);
-      const chosen = mx.takeAlongAxis(logits, mx.expandDims(next, -1), -1).squeeze(-1);
-      return mx.subtract(mx.logsumexp(logits, -1), chosen).reshape(-1) as Tensor<"float32", 1>;
-    });
-    await mx.asyncEval(nll, ...cache.state);
-    if (first < end) yield nll.toTypedArray();
-    at = end;
+    const found = peekFloats(state.logprobs);
+    return windows.flatMap(({ to, scored }, i) =>
+      Array.from(found.subarray(i * count, i * count + to - scored), (logprob, at) => {
+        if (Number.isFinite(logprob)) return -logprob;
+        throw new LlmError(
+          "logits",
+          `The logits behind ${scored + at} tokens of the text give token ${
+            ids[scored + at]
+          } no finite log probability`,
+        );
+      })
+    );
+  } finally {
+    mx.dispose(state);
   }
+}
+
+/** Scores the windows of a state, of which the first `skip` tokens do not count. */
+function step(model: LanguageModel, now: State, windows: number, skip: number): State {
+  const hidden = model.hiddenStates(now.ids.reshape([windows, -1])).at(-1)!;
+  const [, length, width] = hidden.shape;
+  // Token i is foretold by the row of the one in front of it.
+  const rows = hidden.index(mx.Slice(null), mx.Slice(skip - 1, length - 1)).reshape([-1, width]);
+  const most = Math.max(TILE, Math.floor(MOST_LOGITS / model.config.vocabSize / TILE) * TILE);
+  const parts: Tensor[] = [];
+  for (let at = 0; at < rows.shape[0]; at += most) {
+    const range = mx.Slice(at, Math.min(at + most, rows.shape[0]));
+    parts.push(mx.fast.logprobs(model.logits(rows.index(range)), now.targets.index(range), 0).reshape([-1]));
+  }
+  return { ...now, logprobs: parts.length > 1 ? mx.concatenate(parts, 0) : parts[0] };
 }
 
 /** The ids of a text with those around it, or ids that were given. */

@@ -41,6 +41,8 @@ export class Weights implements Disposable {
   readonly matrices: QuantizedMatrix[] = [];
   /** What activations are computed in. */
   readonly dtype: Dtype;
+  /** Whether the model was saved without its head, as one for embeddings. */
+  readonly headless: boolean;
   readonly #dir: string;
   readonly #config: ModelConfig;
   readonly #stored: Map<string, Tensor>;
@@ -49,11 +51,12 @@ export class Weights implements Disposable {
   readonly #missing: string[] = [];
 
   /** Wraps tensors by name; they belong to this object from now on. */
-  constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype) {
+  constructor(dir: string, config: ModelConfig, stored: Map<string, Tensor>, dtype: Dtype, headless: boolean = false) {
     this.#dir = dir;
     this.#config = config;
     this.#stored = stored;
     this.dtype = dtype;
+    this.headless = headless;
   }
 
   /** How a module is quantized: as config.json says of it, or as the whole model where scales are stored. */
@@ -204,15 +207,20 @@ export function openWeights(dir: string, names: readonly string[], config: Model
     mx.dispose([...stored.values()]);
     throw error;
   }
-  return new Weights(dir, config, withPrefix(stored), dtype);
+  const named = withPrefix(stored);
+  const headless = named !== stored && !named.keys().some((name) => name.startsWith(HEAD));
+  return new Weights(dir, config, named, dtype, headless);
 }
 
 const PREFIX = "model.";
+const HEAD = "lm_head.";
 
 /** Tensors by the names of a model with a head; those of embedding models, saved without one, lack the prefix. */
 export function withPrefix<T>(stored: Map<string, T>): Map<string, T> {
   const bare = stored.has("embed_tokens.weight") && !stored.keys().some((name) => name.startsWith(PREFIX));
-  return bare ? new Map(Array.from(stored, ([name, tensor]) => [PREFIX + name, tensor])) : stored;
+  return bare
+    ? new Map(Array.from(stored, ([name, tensor]) => [name.startsWith(HEAD) ? name : PREFIX + name, tensor]))
+    : stored;
 }
 
 /** Throws where files of weights are not there. */

@@ -277,6 +277,7 @@ Deno.test("batchGenerate() goes on with others where the context ends for one", 
     traces: model.traces,
     forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
     hiddenStates: (tokens) => model.hiddenStates(tokens),
+    logits: (hidden) => model.logits(hidden),
     makeCache: () => new mx.lm.KvCache({ layers, batch: 1, heads, headDim, dtype: mx.float32, limit }),
     [Symbol.dispose]: () => {},
   };

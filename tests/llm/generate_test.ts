@@ -335,6 +335,7 @@ Deno.test("streamGenerate() ends at the context limit with the reason length", a
     traces: model.traces,
     forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
     hiddenStates: (tokens) => model.hiddenStates(tokens),
+    logits: (hidden) => model.logits(hidden),
     makeCache: () => model.makeCache(),
     [Symbol.dispose]: () => {},
   };

@@ -37,6 +37,7 @@ function padding(model: LanguageModel, tile: number): LanguageModel {
     traces,
     forward: (ids, cache, rows) => model.forward(ids, cache, rows),
     hiddenStates: (ids) => model.hiddenStates(ids),
+    logits: (hidden) => model.logits(hidden),
     makeCache: () => model.makeCache(),
     [Symbol.dispose]: () => {},
   };

@@ -6,9 +6,9 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
 import { nmse } from "../support/oracle.ts";
-import { CACHE, CASES, scoreModel, SCORES, type Scores } from "../support/scores.ts";
+import { CACHE, LOGITS, NEXT, PROMPT as IDS, smallModel } from "../support/prompt_caches.ts";
 
-const EXPECTED: Scores = JSON.parse(Deno.readTextFileSync(SCORES));
+const EXPECTED: readonly number[] = JSON.parse(Deno.readTextFileSync(LOGITS));
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
 const ANY = DEVICES.includes("wasm") ? "wasm" : DEVICES[0];
@@ -84,15 +84,15 @@ for (const device of DEVICES) {
     assertEquals(backend.liveObjects(), alive);
   });
 
-  Deno.test(`a cache of mlx-lm loads in both of its forms on ${device}`, async () => {
+  Deno.test(`a prompt cache of mlx-lm loads in both of its forms on ${device}`, async () => {
     using at = folder();
-    using files = await scoreModel();
+    using files = await smallModel();
     const { model } = await mx.lm.load(files.dir, { device });
     using _model = model;
     const old = `${at.path}/old.safetensors`;
     const arrays = mx.loadSafetensors(CACHE.pathname);
     const kept = Object.entries(arrays).filter(([name]) => !name.endsWith(".2")).map(([name, array]) =>
-      [name, array.index("...", mx.Slice(0, CASES.prompt.length), mx.Slice(null))] as const
+      [name, array.index("...", mx.Slice(0, IDS.length), mx.Slice(null))] as const
     );
     mx.saveSafetensors(old, Object.fromEntries(kept), {
       "0.0": "",
@@ -102,23 +102,23 @@ for (const device of DEVICES) {
       "2.1": "KVCache",
     });
     for (const [file, title] of [[CACHE.pathname, "tokenizer_config"], [old, "format"]] as const) {
-      const { cache, metadata } = await mx.lm.loadPromptCache(file, model, { tokens: CASES.prompt });
+      const { cache, metadata } = await mx.lm.loadPromptCache(file, model, { tokens: IDS });
       using _cache = cache;
       assertEquals(metadata.model, "synthetic", title);
-      assertEquals([cache.offset, cache.tokens], [CASES.prompt.length, CASES.prompt]);
+      assertEquals([cache.offset, cache.tokens], [IDS.length, IDS]);
       mx.tidy(() => {
-        const logits = model.forward(mx.array([[CASES.next]], mx.int32), cache).toTypedArray() as Float32Array;
-        assert(nmse(logits.filter((_, i) => i % 64 === 0), EXPECTED.logits) < 1e-5); // the cache may be float16
+        const logits = model.forward(mx.array([[NEXT]], mx.int32), cache).toTypedArray() as Float32Array;
+        assert(nmse(logits.filter((_, i) => i % 64 === 0), EXPECTED) < 1e-5); // the cache may be float16
       });
       const { cache: unknown } = await mx.lm.loadPromptCache(file, model);
-      assertEquals([unknown.offset, unknown.tokens], [CASES.prompt.length, []]);
+      assertEquals([unknown.offset, unknown.tokens], [IDS.length, []]);
       unknown.dispose();
     }
   });
 
   Deno.test(`a loaded cache grows, and one of several sequences loads, on ${device}`, async () => {
     using at = folder();
-    using files = await scoreModel({}, { groupSize: 32, seed: 5 });
+    using files = await smallModel({}, { groupSize: 32, seed: 5 });
     const file = `${at.path}/c.safetensors`;
     const { model, tokenizer } = await mx.lm.load(files.dir, { device });
     using _model = model;
@@ -147,13 +147,13 @@ for (const device of DEVICES) {
 if (DEVICES.length > 1) {
   Deno.test(`a cache goes from ${DEVICES[0]} to ${DEVICES[1]} and back`, async () => {
     using at = folder();
-    using files = await scoreModel({}, { groupSize: 32, seed: 5 });
+    using files = await smallModel({}, { groupSize: 32, seed: 5 });
     const open = (device: string): Promise<mx.lm.Loaded> => mx.lm.load(files.dir, { device });
     const [{ model: a, tokenizer }, { model: b }] = await Promise.all(DEVICES.slice(0, 2).map(open));
     using _a = a;
     using _b = b;
     using first = a.makeCache();
-    await mx.lm.generate(a, tokenizer, [...CASES.prompt], { cache: first, maxTokens: 4 });
+    await mx.lm.generate(a, tokenizer, [...IDS], { cache: first, maxTokens: 4 });
     let file = `${at.path}/0.safetensors`;
     await mx.lm.savePromptCache(file, first);
     let last = first;
@@ -177,12 +177,12 @@ if (DEVICES.length > 1) {
 
 Deno.test("caches of other models and damaged files are refused before anything is allocated", async () => {
   using at = folder();
-  using files = await scoreModel();
+  using files = await smallModel();
   const { model, tokenizer } = await mx.lm.load(files.dir, { device: ANY });
   using _model = model;
   using cache = model.makeCache();
   const good = `${at.path}/good.safetensors`;
-  await mx.lm.generate(model, tokenizer, [...CASES.prompt], { cache, maxTokens: 3 });
+  await mx.lm.generate(model, tokenizer, [...IDS], { cache, maxTokens: 3 });
   await mx.lm.savePromptCache(good, cache, { metadata: { note: "x" } });
   const alive = mx.withDevice(ANY, getBackend).liveObjects();
 

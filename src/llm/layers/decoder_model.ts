@@ -44,7 +44,7 @@ export class DecoderModel implements LanguageModel {
     this.#norm = new RmsNorm(weights, "model.norm", hiddenSize, rmsNormEps);
     // A head that is tied but stored all the same is left in the file.
     if (config.tieWordEmbeddings) weights.drop("lm_head");
-    else this.#head = new Linear(weights, "lm_head", hiddenSize, vocabSize);
+    else if (!weights.headless) this.#head = new Linear(weights, "lm_head", hiddenSize, vocabSize);
   }
 
   /**
@@ -58,8 +58,14 @@ export class DecoderModel implements LanguageModel {
     let x = this.#embedding.forward(tokens);
     this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
     if (rows !== undefined) x = mx.take(x, rows, 1);
-    const y = this.#norm.forward(x);
-    return this.#head?.forward(y) ?? this.#embedding.asLinear(y);
+    return this.logits(this.#norm.forward(x));
+  }
+
+  /** See {@link LanguageModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
+  logits(hidden: Tensor): Tensor {
+    if (this.#head !== undefined) return this.#head.forward(hidden);
+    if (this.config.tieWordEmbeddings) return this.#embedding.asLinear(hidden);
+    throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
   }
 
   /** See {@link LanguageModel.hiddenStates}. */

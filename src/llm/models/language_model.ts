@@ -25,6 +25,8 @@ export interface LanguageModel extends Disposable {
    * last, and last those behind the last norm. Arrays are lazy: what is not read is not computed.
    */
   hiddenStates(tokens: Tensor): Tensor[];
+  /** The last of the hidden states (…, H) → logits (…, V). */
+  logits(hidden: Tensor): Tensor;
   /** An empty cache for `batch` sequences; 1 unless given. */
   makeCache(batch?: number): KvCache;
 }
