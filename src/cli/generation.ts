@@ -14,6 +14,7 @@ import { note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
 import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
 import { Progress, TOKENS } from "./progress.ts";
+import { CACHE_FLAGS } from "./prompt_cache.ts";
 
 const FLAGS = {
   "prompt": {
@@ -23,6 +24,7 @@ const FLAGS = {
     meant: ["f", "file", "message"],
   },
   ...MODEL_FLAGS,
+  ...CACHE_FLAGS,
   "chat": {
     help: "put the prompt into the model's chat template (default with --model, where there is one)",
     meant: ["cnv", "conversation"],
@@ -198,6 +200,7 @@ export class Generation {
       answer: this.#answer,
       tokens: this.#tokens,
       prompt_tokens: last.promptTokens,
+      ...(this.#values["prompt-cache"] !== undefined && { cached_tokens: last.cachedTokens }),
       finish_reason: last.finishReason,
       prompt_tps: last.promptTps,
       generation_tps: last.generationTps,

@@ -7,16 +7,20 @@
 import * as mx from "../../../mod.ts";
 import { GENERATE, Generation } from "../generation.ts";
 import { type Command, command } from "../program.ts";
+import { PromptCacheFile } from "../prompt_cache.ts";
 
 const generate: Command = command(GENERATE, async (values, operands) => {
   const run = await Generation.open(values, operands);
   const { model, tokenizer, generationConfig, device } = await mx.lm.load(run.model, run.loading);
   using _ = model;
-  const options = run.options(generationConfig);
+  using file = await PromptCacheFile.open(values, model);
+  const options = { ...run.options(generationConfig), ...file.options };
   return await run.finish(device, async () => {
     for (const prompt of run.prompts(tokenizer)) {
+      file.check(prompt);
       for await (const response of mx.lm.streamGenerate(model, tokenizer, prompt, options)) run.take(response);
     }
+    if (!options.signal?.aborted) await file.save();
   });
 });
 

@@ -1,0 +1,96 @@
+/**
+ * Prompt caches of `generate`: read from a file in front of a prompt, and written to one behind the answer.
+ *
+ * @module
+ */
+
+import { dirname } from "node:path";
+import * as mx from "../../mod.ts";
+import { quoted, shownPath } from "../graph/error.ts";
+import type { Flags, Values } from "./flags.ts";
+import { note } from "./output.ts";
+
+/** The flags of files of prompt caches. */
+export const CACHE_FLAGS = {
+  "prompt-cache": {
+    value: "FILE",
+    help: "read the begin of the prompt from a cache of it, as --save-prompt-cache or mlx-lm writes it",
+    aliases: ["prompt-cache-file"],
+    meant: ["cache-file", "load-prompt-cache"],
+  },
+  "save-prompt-cache": {
+    value: "FILE",
+    help:
+      "save the cache of the prompt and its answer; may be the file of --prompt-cache, which need not be there then",
+    meant: ["prompt-cache-all", "prompt-cache-rw"],
+  },
+} as const satisfies Flags;
+
+type CacheValues = Values<typeof CACHE_FLAGS> & { readonly model?: string };
+
+/** The cache that the flags name, between loading the model and the end of its answer. */
+export class PromptCacheFile implements Disposable {
+  /** What generation is told of it. */
+  readonly options: Pick<mx.lm.GenerateOptions, "cache" | "cachePrompt">;
+  readonly #values: CacheValues;
+  readonly #cache: mx.lm.KvCache | undefined;
+
+  private constructor(values: CacheValues, cache: mx.lm.KvCache | undefined) {
+    this.#values = values;
+    this.#cache = cache;
+    this.options = cache ? { cache, cachePrompt: this.#knowsTokens } : {};
+  }
+
+  /** Reads the file of --prompt-cache. Throws where it cannot be used, or nothing can be saved where the other flag says. */
+  static async open(values: CacheValues, model: mx.lm.LanguageModel): Promise<PromptCacheFile> {
+    const { "prompt-cache": file, "save-prompt-cache": save } = values;
+    if (save !== undefined && !await exists(dirname(save))) {
+      throw new Error(`${shownPath(save)} cannot be written: its folder does not exist`);
+    }
+    if (file === undefined || (file === save && !await exists(file))) {
+      return new PromptCacheFile(values, save === undefined ? undefined : model.makeCache());
+    }
+    const { cache, metadata } = await mx.lm.loadPromptCache(file, model);
+    if (metadata.model !== undefined && metadata.model !== nameOf(values)) {
+      note(`${shownPath(file)} was saved with ${quoted(metadata.model)}\n`);
+    }
+    return new PromptCacheFile(values, cache);
+  }
+
+  /** Whether the file told which tokens it holds: those of mlx-lm do not. */
+  get #knowsTokens(): boolean {
+    return this.#cache !== undefined && this.#cache.tokens.length === this.#cache.offset;
+  }
+
+  /** Throws where a prompt cannot follow the cache: a conversation, behind tokens that are not known. */
+  check(prompt: mx.lm.Prompt): void {
+    if (this.#cache === undefined || this.#knowsTokens || typeof prompt === "string") return;
+    throw new Error(
+      `${
+        shownPath(this.#values["prompt-cache"]!)
+      } does not tell which tokens it holds: --raw puts the prompt behind them`,
+    );
+  }
+
+  /** Writes the file of --save-prompt-cache. */
+  async save(): Promise<void> {
+    const { "save-prompt-cache": file } = this.#values;
+    if (file === undefined || this.#cache === undefined) return;
+    // What mlx_lm.generate asks of a file.
+    const metadata = { model: nameOf(this.#values), tokenizer_config: "{}" };
+    await mx.lm.savePromptCache(file, this.#cache, { metadata });
+  }
+
+  /** Frees the cache. */
+  [Symbol.dispose](): void {
+    this.#cache?.dispose();
+  }
+}
+
+function nameOf({ model }: CacheValues): string {
+  return model ?? "tiny-qwen3";
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await Deno.stat(path).then(() => true, () => false);
+}

@@ -1,0 +1,65 @@
+/** Prompt caches of `vkmx generate`, row by row. Rows of a table may run two at a time, so each table reads what those before it wrote. */
+
+import { fileURLToPath } from "node:url";
+import { GOLDEN, TINY_DIR } from "../support/models.ts";
+import { CACHE } from "../support/prompt_caches.ts";
+import { testTable } from "../support/table.ts";
+
+const FOLDER = await Deno.makeTempDir();
+Deno.test.afterAll(() => Deno.removeSync(FOLDER, { recursive: true }));
+const [saved, chained, other] = ["saved", "chained", "other"].map((name) => `${FOLDER}/${name}.safetensors`);
+await Deno.mkdir(`${FOLDER}/model`);
+for (const { name } of Deno.readDirSync(TINY_DIR)) {
+  await Deno.copyFile(new URL(name, TINY_DIR), `${FOLDER}/model/${name}`);
+}
+const CONFIG = JSON.parse(await Deno.readTextFile(`${FOLDER}/model/config.json`));
+await Deno.writeTextFile(`${FOLDER}/model/config.json`, JSON.stringify({ ...CONFIG, rope_theta: 10000 }));
+
+const BEGIN = "Once upon a time, there was a little girl";
+const END = GOLDEN[0].text.replace("<|endoftext|>", "").slice(", there was a little girl".length);
+const CUT = "[the answer was cut off at the limit of 3 tokens: --max-tokens sets it]\n";
+const generate = (...args: string[]): string[] => ["generate", "--temp", "0", "--verbose", "false", ...args];
+
+testTable("generate that save prompt caches", [
+  { args: generate("-m", "3", "--save-prompt-cache", saved, BEGIN), stdout: " named Nina.\n", stderr: CUT },
+  {
+    args: generate("-m", "3", "--prompt-cache", chained, "--save-prompt-cache", chained, BEGIN),
+    stdout: " named Nina.\n",
+    stderr: CUT,
+  },
+  {
+    args: generate("--save-prompt-cache", `${FOLDER}/no/where.safetensors`, BEGIN),
+    code: 1,
+    stderr: `error: ${FOLDER}/no/where.safetensors cannot be written: its folder does not exist\n`,
+  },
+]);
+
+testTable("generate that read prompt caches", [
+  { args: generate("--prompt-cache", saved, BEGIN), stdout: `${END}\n` },
+  {
+    args: generate("--json", "-m", "3", "--prompt-cache-file", saved, `${BEGIN} named`),
+    stdout: '{"text":" Nina. She",{text}"prompt_tokens":11,"cached_tokens":10,{text}}\n',
+    stderr: CUT,
+  },
+  { args: generate("--prompt-cache", chained, "--save-prompt-cache", other, BEGIN), stdout: `${END}\n` },
+  {
+    args: generate("--prompt-cache", `${FOLDER}/nowhere`, BEGIN),
+    code: 1,
+    stderr: `error: ${FOLDER}/nowhere: does not exist\n`,
+  },
+  {
+    args: generate("--prompt-cache", fileURLToPath(CACHE), BEGIN),
+    code: 1,
+    stderr: "error: {text}mlx_prompt_cache.safetensors is of another model: it has 2 layers, this one 8\n",
+  },
+  {
+    args: generate("--model", `${FOLDER}/model`, "--prompt-cache", saved, BEGIN),
+    code: 1,
+    stderr: `error: ${saved} is of another model: its ropeTheta is 1000000, this one's 10000\n`,
+  },
+  {
+    args: generate("--load-prompt-cache", saved, BEGIN),
+    code: 2,
+    stderr: "error: Unknown flag --load-prompt-cache: did you mean --prompt-cache? (--help lists all)\n",
+  },
+]);
