@@ -145,8 +145,8 @@ export interface Safetensors {
   readonly data: Uint8Array;
 }
 
-function safetensors(rows: readonly Row[]): Safetensors {
-  const header: Record<string, unknown> = { __metadata__: { format: "mlx" } };
+function safetensors(rows: readonly Row[], metadata: Record<string, string> = { format: "mlx" }): Safetensors {
+  const header: Record<string, unknown> = { __metadata__: metadata };
   let end = 0;
   for (const { name, dtype, shape } of rows) {
     const begin = end;
@@ -207,6 +207,19 @@ export const WEIGHTS: Safetensors = safetensors(
     return rows;
   })(),
 );
+
+/** Tokens of {@link PROMPT_CACHE}. */
+const CACHED = 3;
+
+/** A prompt cache of the model that {@link CONFIG} describes. */
+export const PROMPT_CACHE: Safetensors = (() => {
+  const rows = ["0.0", "0.1"].map((name) => ({ name, dtype: "F32", shape: [1, KV_HEADS, CACHED, HEAD_DIM] }));
+  const words = [{ name: "0.2", dtype: "I32", shape: [] }, { name: "1.tokens", dtype: "I32", shape: [CACHED] }];
+  const metadata = { "0.vkmx": '{"version":1}', "0.note": "x", "1.0": "KVCache", "2.0": "" };
+  const file = safetensors([...words, ...rows], { ...metadata, "2.1.0": "0.2", "2.1.1": "scalar" });
+  file.data.set(new Uint8Array(Int32Array.of(CACHED, 1, 2, 3).buffer));
+  return file;
+})();
 
 /** model.safetensors.index.json. */
 export const INDEX: unknown = {

@@ -130,18 +130,27 @@ function safetensors(base: bases.Safetensors): Pick<Format, "base" | "generate">
 function inDirectory(name: string): (bytes: Uint8Array) => Promise<void> {
   let dir: string | undefined;
   return async (bytes) => {
-    if (dir === undefined) {
-      dir = `${folder()}/${name}.model`;
-      Deno.mkdirSync(dir);
-      for (const [file, content] of Object.entries(bases.modelDirectory())) {
-        Deno.writeFileSync(`${dir}/${file}`, content);
-      }
-    }
+    dir ??= writeDirectory(name);
     Deno.writeFileSync(`${dir}/${name}`, bytes);
-    const { model } = await mx.lm.load(dir, { device: "wasm" });
+    const model = await modelOf(dir);
     model[Symbol.dispose]();
   };
 }
+
+/** A new model directory. */
+function writeDirectory(name: string): string {
+  const dir = `${folder()}/${name}.model`;
+  Deno.mkdirSync(dir);
+  for (const [file, content] of Object.entries(bases.modelDirectory())) Deno.writeFileSync(`${dir}/${file}`, content);
+  return dir;
+}
+
+async function modelOf(dir: string): Promise<mx.lm.LanguageModel> {
+  return (await mx.lm.load(dir, { device: "wasm" })).model;
+}
+
+/** The model that prompt caches are loaded for. */
+let cacheModel: mx.lm.LanguageModel | undefined;
 
 /** What a tokenizer is loaded from, with some files changed. */
 function tokenizer(files: Partial<mx.lm.TokenizerSource>): Promise<mx.lm.Tokenizer> {
@@ -237,7 +246,7 @@ export const FORMATS: readonly Format[] = [
   {
     name: "safetensors",
     suffix: ".safetensors",
-    share: 20,
+    share: 17,
     ...safetensors(bases.ARRAYS),
     read: (bytes) => {
       const path = `${folder()}/arrays.safetensors`;
@@ -257,6 +266,25 @@ export const FORMATS: readonly Format[] = [
     share: 5,
     ...safetensors(bases.WEIGHTS),
     read: inDirectory("model.safetensors"),
+  },
+  {
+    name: "prompt_cache",
+    suffix: ".safetensors",
+    share: 3,
+    ...safetensors(bases.PROMPT_CACHE),
+    read: async (bytes) => {
+      const path = `${folder()}/cache.safetensors`;
+      Deno.writeFileSync(path, bytes);
+      cacheModel ??= await modelOf(writeDirectory("cache"));
+      const { cache } = await mx.lm.loadPromptCache(path, cacheModel);
+      using _cache = cache;
+      const { tokens, shape: [, , count] } = cache;
+      if (count < 1 || (tokens.length > 0 && tokens.length !== count)) {
+        throw new Wrong(`${count} tokens, ${tokens.length} ids`);
+      }
+      using rows = cache.rows(0, "keys");
+      rows.toTypedArray();
+    },
   },
   { name: "index", suffix: ".json", share: 3, ...json(bases.INDEX), read: inDirectory("model.safetensors.index.json") },
   { name: "config", suffix: ".json", share: 12, ...json(bases.CONFIG), read: inDirectory("config.json") },

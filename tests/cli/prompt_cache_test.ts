@@ -1,13 +1,19 @@
 /** Prompt caches of `vkmx generate`, row by row. Rows of a table may run two at a time, so each table reads what those before it wrote. */
 
 import { fileURLToPath } from "node:url";
+import * as mx from "../../mod.ts";
+import { anyDevice } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { CACHE } from "../support/prompt_caches.ts";
 import { testTable } from "../support/table.ts";
 
+const DEVICE = anyDevice();
+mx.withDevice(DEVICE, mx.defaultDevice); // opened outside the tests, which count resources
 const FOLDER = await Deno.makeTempDir();
 Deno.test.afterAll(() => Deno.removeSync(FOLDER, { recursive: true }));
-const [saved, chained, other] = ["saved", "chained", "other"].map((name) => `${FOLDER}/${name}.safetensors`);
+const [saved, chained, other, foreign] = ["saved", "chained", "other", "foreign"].map((name) =>
+  `${FOLDER}/${name}.safetensors`
+);
 await Deno.mkdir(`${FOLDER}/model`);
 for (const { name } of Deno.readDirSync(TINY_DIR)) {
   await Deno.copyFile(new URL(name, TINY_DIR), `${FOLDER}/model/${name}`);
@@ -34,6 +40,14 @@ testTable("generate that save prompt caches", [
   },
 ]);
 
+Deno.test("a cache without the ids of its tokens, as mlx-lm saves it", () =>
+  mx.withDevice(DEVICE, () => {
+    const { "8.tokens": _ids, ...arrays } = mx.loadSafetensors(saved);
+    const { format: _format, "0.vkmx": _own, ...metadata } = mx.safetensorsMetadata(saved);
+    mx.saveSafetensors(foreign, arrays, metadata);
+    mx.dispose(arrays);
+  }));
+
 testTable("generate that read prompt caches", [
   { args: generate("--prompt-cache", saved, BEGIN), stdout: `${END}\n` },
   {
@@ -56,6 +70,16 @@ testTable("generate that read prompt caches", [
     args: generate("--model", `${FOLDER}/model`, "--prompt-cache", saved, BEGIN),
     code: 1,
     stderr: `error: ${saved} is of another model: its ropeTheta is 1000000, this one's 10000\n`,
+  },
+  {
+    args: generate("--raw", "-m", "3", "--prompt-cache", foreign, " She lived"),
+    stdout: " near the library\n",
+    stderr: CUT,
+  },
+  {
+    args: generate("--no-think", "--prompt-cache", foreign, "Hi"),
+    code: 1,
+    stderr: `error: ${foreign} does not tell which tokens it holds: --raw puts the prompt behind them\n`,
   },
   {
     args: generate("--load-prompt-cache", saved, BEGIN),

@@ -4,7 +4,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
-import { TINY_DIR } from "../support/models.ts";
+import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { CACHE, LOGITS, NEXT, PROMPT as IDS, smallModel } from "../support/prompt_caches.ts";
 
@@ -38,51 +38,62 @@ async function refused(file: string, model: mx.lm.LanguageModel, message: string
   assert(!error.message.includes("\n"));
 }
 
-for (const device of DEVICES) {
-  Deno.test(`a loaded cache goes on as the one that was saved on ${device}`, async () => {
-    using at = folder();
-    const file = `${at.path}/c.safetensors`;
-    const backend = mx.withDevice(device, getBackend);
-    const alive = backend.liveObjects();
-    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
-    using cache = model.makeCache();
-    const begin = await mx.lm.generate(model, tokenizer, PROMPT, { cache, maxTokens: 8 });
-    await mx.lm.savePromptCache(file, cache, { metadata: { title: "a story" } });
-    const { layers, shape, dtype, tokens } = cache;
-    const [batch, heads, rows, width] = shape;
-    const payload = 2 * layers * batch * heads * rows * width * dtype.bytes;
-    const { size } = Deno.statSync(file);
-    assert(size >= payload && size < payload + 8000, `${size} bytes for ${payload} of keys and values`); // no unused rows
-    assertEquals([...Deno.readDirSync(at.path)].length, 1);
+/** A model whose steps are fused on every GPU, where regions are on. */
+const FUSED = { hidden: 256, intermediate: 384, heads: 4, kvHeads: 2, headDim: 64 };
 
-    const { cache: loaded, metadata } = await mx.lm.loadPromptCache(file, model);
-    using _loaded = loaded;
-    assertEquals(metadata, { title: "a story" });
-    assertEquals([loaded.offset, loaded.tokens, loaded.fused], [cache.offset, tokens, cache.fused]);
-    assertEquals(bits(loaded), bits(cache));
-    assertEquals(loaded.buffers.keys.length, cache.buffers.keys.length, "the layers lie together as before");
+async function goesOn(device: string, regions: "off" | "on"): Promise<void> {
+  using at = folder();
+  const file = `${at.path}/c.safetensors`;
+  const backend = mx.withDevice(device, getBackend);
+  const alive = backend.liveObjects();
+  using _options = withOptions({ regions });
+  using files = await smallModel(FUSED, { groupSize: 64 });
+  const { model, tokenizer } = await mx.lm.load(files.dir, { device });
+  using cache = model.makeCache();
+  assertEquals(cache.fused, regions === "on");
+  const begin = await mx.lm.generate(model, tokenizer, PROMPT, { cache, maxTokens: 8 });
+  await mx.lm.savePromptCache(file, cache, { metadata: { title: "a story" } });
+  const { layers, shape, dtype, tokens } = cache;
+  const [batch, heads, rows, width] = shape;
+  const payload = 2 * layers * batch * heads * rows * width * dtype.bytes;
+  const { size } = Deno.statSync(file);
+  assert(size >= payload && size < payload + 8000, `${size} bytes for ${payload} of keys and values`); // no unused rows
+  assertEquals([...Deno.readDirSync(at.path)].length, 1);
 
-    const prompt = PROMPT + begin;
-    const settings = { cachePrompt: true, maxTokens: 6, temp: 0.9, seed: 4, logprobs: 2 };
-    const answers = [];
-    const traces: number[] = [];
-    for (const one of [cache, loaded]) {
-      const tokens = [];
-      for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { ...settings, cache: one })) {
-        tokens.push([r.token, r.logprobs, r.cachedTokens]);
-      }
-      answers.push(tokens);
-      traces.push(model.traces.size);
+  const { cache: loaded, metadata } = await mx.lm.loadPromptCache(file, model);
+  using _loaded = loaded;
+  assertEquals(metadata, { title: "a story" });
+  assertEquals([loaded.offset, loaded.tokens, loaded.fused], [cache.offset, tokens, cache.fused]);
+  assertEquals(bits(loaded), bits(cache));
+  assertEquals(loaded.buffers.keys.length, cache.buffers.keys.length, "the layers lie together as before");
+
+  const prompt = PROMPT + begin;
+  const settings = { cachePrompt: true, maxTokens: 6, temp: 0.9, seed: 4, logprobs: 2 };
+  const answers = [];
+  const traces: number[] = [];
+  for (const one of [cache, loaded]) {
+    const tokens = [];
+    for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { ...settings, cache: one })) {
+      tokens.push([r.token, r.logprobs, r.cachedTokens]);
     }
-    assertEquals(answers[1], answers[0]);
-    assertEquals(traces[1], traces[0], "the steps are those of the other cache");
-    assertEquals(bits(loaded), bits(cache));
-    await model.traces.idle();
-    loaded.dispose();
-    cache.dispose();
-    model[Symbol.dispose]();
-    assertEquals(backend.liveObjects(), alive);
-  });
+    answers.push(tokens);
+    traces.push(model.traces.size);
+  }
+  assertEquals(answers[1], answers[0]);
+  assertEquals(traces[1], traces[0], "the steps are those of the other cache");
+  assertEquals(bits(loaded), bits(cache));
+  await model.traces.idle();
+  loaded.dispose();
+  cache.dispose();
+  model[Symbol.dispose]();
+  assertEquals(backend.liveObjects(), alive);
+}
+
+for (const device of DEVICES) {
+  for (const regions of device === "wasm" ? ["off"] as const : ["off", "on"] as const) {
+    Deno.test(`a loaded cache goes on as the one that was saved, regions ${regions}, on ${device}`, () =>
+      goesOn(device, regions));
+  }
 
   Deno.test(`a prompt cache of mlx-lm loads in both of its forms on ${device}`, async () => {
     using at = folder();
