@@ -6,11 +6,10 @@
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
-import { getBackend } from "../../src/backend/devices.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { testDevices } from "../support/devices.ts";
 import { withExactCpu } from "../support/exact.ts";
 import { FAMILY_CASES, FAMILY_IDS, familyGolden, KEPT, keptLogits, PROMPT } from "../support/families.ts";
+import { hasMatrices } from "../support/matrices.ts";
 import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { loopSteps } from "../support/steps.ts";
@@ -26,12 +25,6 @@ const DEVICES = testDevices(); // opens the library here: a test that did would 
 /** Software Vulkan drivers, which are too slow for everything. */
 const SOFTWARE = new Set(mx.devices().filter(({ type }) => type === "cpu").map(({ name }) => name));
 const GOLDEN = familyGolden();
-
-/** Whether prompts of fused layers go through the matrix units of a device. */
-function hasMatrices(device: string): boolean {
-  const backend = mx.withDevice(device, getBackend);
-  return backend.has("coopmat_map") && matrixMap(backend).weights !== undefined;
-}
 
 /** Distances from the reference of each way to compute. */
 async function errors(
