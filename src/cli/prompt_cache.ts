@@ -14,14 +14,13 @@ import { note } from "./output.ts";
 export const CACHE_FLAGS = {
   "prompt-cache": {
     value: "FILE",
-    help: "read the begin of the prompt from a cache of it, as --save-prompt-cache or mlx-lm writes it",
+    help: "a cache of the begin of the prompt, ours or mlx-lm's",
     aliases: ["prompt-cache-file"],
     meant: ["cache-file", "load-prompt-cache"],
   },
   "save-prompt-cache": {
     value: "FILE",
-    help:
-      "save the cache of the prompt and its answer; may be the file of --prompt-cache, which need not be there then",
+    help: "write the cache of prompt and answer; may be that of --prompt-cache, there or not",
     meant: ["prompt-cache-all", "prompt-cache-rw"],
   },
 } as const satisfies Flags;

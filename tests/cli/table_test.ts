@@ -5,6 +5,8 @@
 
 import { assert, assertEquals } from "@std/assert";
 import { VERSION } from "../../ffi/version.ts";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import { describe } from "../../src/cli/program.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { matches, type Row, testTable } from "../support/table.ts";
 
@@ -237,6 +239,13 @@ Deno.test("a text matches its row in every letter but for placeholders", () => {
   assert(matches('{"a":1}', '{"a":{number}}'));
   const wrong = [["ab", "a"], ["a\n", "a"], ["a. b", "a, b"], ["a\nb", "a{text}"], ["axb", "a.b"], ["x", "{number}"]];
   assertEquals(wrong.filter(([text, expected]) => matches(text, expected)), []);
+});
+
+Deno.test("no line of a help text is wider than 120 columns", async () => {
+  for (const [name, { load }] of Object.entries(COMMANDS)) {
+    const wide = describe((await load()).default.program).split("\n").filter((line) => line.length > 120);
+    assertEquals(wide, [], name);
+  }
 });
 
 Deno.test("the command line is installed from any folder", async () => {

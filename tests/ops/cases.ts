@@ -66,6 +66,7 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
       ],
       ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
     ]],
+    ["shows how far work is: notebook/display_test.ts", ["progress"]],
     ["evaluates or lets go: the random programs do so", [
       ...["eval", "asyncEval", "compile", "dispose", "tidy", "setFusion"],
     ]],

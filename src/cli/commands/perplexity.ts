@@ -34,7 +34,7 @@ windows; "-" reads it from stdin.`,
     },
     "stride": {
       value: "N",
-      help: "tokens from one window to the next; of what windows share, each token counts once (default: --context)",
+      help: "tokens from one window to the next, each of which counts once (default: --context)",
       range: [1, MOST],
       whole: true,
       meant: ["ppl-stride"],
