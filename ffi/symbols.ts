@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x1b7e5c2b;
+export const ABI_HASH = 0xce2a7815;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

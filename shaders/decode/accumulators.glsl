@@ -1,54 +1,19 @@
-// Accumulators of the decode kernels: what one is, where those of a token lie, how they are polled, added to, and zeroed once they
-// were read. decode.glsl says what kinds there are.
-
-// ---- accumulators ---------------------------------------------------------------------------------------------------------------
+// Accumulators of the decode kernels: what one is, how they are polled, added to, and zeroed once they were read. decode.glsl says
+// what kinds there are.
 
 #define ACCUMULATOR_BYTES 8u
 #define Accumulator uvec2
 
-// The state of one token, a sequence behind the other. Offsets have 32 bits: a state has less than 4 GB.
-const uint POLLED = ACCUMULATORS == 2 ? 1u : 0u;
-#include "generated/decode_state.glsl"
-
-uint64_t state() { return pc.address[0] + uint64_t(SEQUENCE) * state_bytes(); }
-uint64_t state_position() { return state() + AT_POSITION; }
-uint64_t state_counter() { return state() + AT_COUNTER; }
-uint64_t state_best() { return state() + AT_BEST; }
-uint64_t state_lost() { return state() + AT_LOST; }
-uint64_t state_rope_angles() { return state() + AT_ROPE_ANGLES; }
-uint64_t state_frequencies() { return state() + AT_FREQUENCIES; }
 uint64_t state_before(uint layer) { return state() + (AT_BEFORE + layer % RESIDUAL_RING * BYTES_BEFORE); }
 uint64_t state_after(uint layer) { return state() + (AT_AFTER + layer % LAYER_RING * BYTES_AFTER); }
 uint64_t state_squares(uint layer) { return state() + (layer_at(layer) + AT_SQUARES); }
-
-// The sequence's part of a cache.
-#define CACHE(which) \
-    (ADDRESS(which) + uint64_t(SEQUENCE) * (uint64_t(KV_HEADS * HEAD_DIM * (DTYPE_KV == DTYPE_F32 ? 4u : 2u)) * pc.p.capacity))
 // 8 features of the new key as [first or partner][4], and of the new value, for each workgroup.
 uint64_t state_new(uint layer) { return state() + (layer_at(layer) + AT_FRESH); }
 uint64_t state_scores(uint layer) { return state() + (layer_at(layer) + AT_SCORES); }
 
-#ifdef POLL
-uint the_position;
-uint position() { return the_position; }
-#else
-uint position() { return U32s(state_position()).v[0]; }
-#endif
-
-// Integers cannot hold NaN, infinities and what is as large: the state says that such a number was lost, and the head gives NaN. A
-// residual that opens with one holds MAX_ACCUMULATOR instead, which whoever reads it first tells. Bits are compared, since compilers may
-// assume that NaN does not occur.
-const float MAX_ACCUMULATOR = ACCUMULATORS == 1 ? 67108864.0 : 1073741824.0;
-const uint MAX_ACCUMULATOR_BITS = ACCUMULATORS == 1 ? 0x4c000000u : 0x4e000000u; // of half of it
-bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < MAX_ACCUMULATOR_BITS; }
-
-// The largest magnitude that this thread came across, told once at the end of a kernel: a test of each number, with a store behind
-// it, would keep the compiler from moving what is around it.
-uint noted_bits = 0u;
-void note_lost(float x) { noted_bits = max(noted_bits, floatBitsToUint(x) & 0x7fffffffu); }
-void tell_lost() {
-    if (noted_bits >= MAX_ACCUMULATOR_BITS) U32s(state_lost()).v[0] = 1u;
-}
+// A residual that opens with a number that is too large holds MAX_ACCUMULATOR, which whoever reads it first tells.
+const float MAX_ACCUMULATOR = ACCUMULATORS == 1 ? 67108864.0 : 1073741824.0; // twice what LOST_BITS are
+bool fits(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < LOST_BITS; }
 
 #if ACCUMULATORS == 0 || ACCUMULATORS == 2
 // In 2^-24: scaling by a power of two is exact. Wholes and fractions are converted apart, since conversions of 64 bits are slow.
@@ -110,15 +75,6 @@ Accumulator accumulator_whole(float x) { return accumulator_plus(accumulator_ope
 #else
 Accumulator accumulator_carried(Accumulator s) { return s; }
 Accumulator accumulator_whole(float x) { return accumulator_open(x); }
-#endif
-
-#ifdef POLL
-// Counts a poll that came too early. Beyond the spin limit something is wrong: the status says so, and all workgroups leave.
-bool give_up(inout uint spins) {
-    if (++spins >= pc.p.spin_limit) Shared1(pc.address[STATUS]).v[0] = 1u;
-    else if ((spins & 63u) != 0u) return false;
-    return Shared1(pc.address[STATUS]).v[0] != 0u;
-}
 #endif
 
 // Where sum i of a residual lies: every other 64 bytes are empty, since additions to the same cache line wait for each other.

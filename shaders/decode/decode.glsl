@@ -10,6 +10,7 @@
 //
 //   0  64-bit fixed point, exact in any order      1  the same in two words of 32 bits, for devices without 64-bit atomics
 //   2  as 0 with equal results, and the low bits count the additions: a reader sees whether it is complete
+//   3  none: the layers are those of shaders/decode_rows, where one workgroup makes a row, and the residual is float32
 //
 // Sequences that are decoded together have a state each, one behind the other, and a part of every cache; a dispatch has as many
 // workgroups for each of them, and those of one kind read the same weights, which come from the cache but for the first time.
@@ -27,7 +28,7 @@
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_spirv_intrinsics : require
-#if ACCUMULATORS == 0 || ACCUMULATORS == 2
+#if ACCUMULATORS != 1
 #extension GL_EXT_shader_atomic_int64 : require
 #endif
 #ifdef POLL
@@ -61,12 +62,13 @@ layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Weights1 { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) COHERENT buffer Shared1 { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) COHERENT buffer Shared2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) COHERENT buffer Shared4 { uvec4 v[]; };
-#if ACCUMULATORS == 0 || ACCUMULATORS == 2
+#if ACCUMULATORS != 1
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64s { uint64_t v[]; };
 #endif
 
@@ -161,7 +163,12 @@ float lane_sum8(float a[8]) {
     return x + lane_xor(x, 1u);
 }
 
+#include "state.glsl"
+#if ACCUMULATORS == 3
+#include "words.glsl"
+#else
 #include "accumulators.glsl"
+#endif
 
 // ---- values of 16 or 32 bits --------------------------------------------------------------------------------------------
 

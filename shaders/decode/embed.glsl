@@ -13,6 +13,7 @@ vec4 embedding(uint token, uint quad) {
     return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
 }
 
+#if ACCUMULATORS != 3
 // The residual before the first layer: x, and nothing in the other copies.
 void open_residual(uint quad, vec4 x) {
     [[unroll]] for (uint i = 0; i < 4u; i++)
@@ -20,3 +21,4 @@ void open_residual(uint quad, vec4 x) {
     [[unroll]] for (uint c = 1; c < COPIES; c++) [[unroll]]
         for (uint i = 0; i < 4u; i++) accumulator_store(state_before(0u), place(c * HIDDEN + 4u * quad + i), ZERO_ACCUMULATOR);
 }
+#endif

@@ -34,7 +34,7 @@ float take_logit(uint row, uint round, float x) { return x; }
 
 // Argmax over workgroups: a 64-bit atomicMax of (ordered logit, ~index) in the state; or without atomics of
 // 64 bits in a list.
-#if ACCUMULATORS == 0 || ACCUMULATORS == 2
+#if ACCUMULATORS != 1
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer Left64s { uint64_t v[]; };
 
 shared uvec2 last_best;

@@ -4,6 +4,7 @@
 
 #include "include/angle.h"
 
+#if ACCUMULATORS != 3
 // Zeroes the residual before a layer.
 void clear_before(uint layer, uint first, uint step) {
     for (uint i = first; i < HIDDEN * COPIES; i += step) accumulator_store(state_before(layer), place(i), ZERO_ACCUMULATOR);
@@ -26,6 +27,7 @@ void clear_accumulators(uint kept, uint now, uint first, uint step) {
 void clear_read(uint first, uint step) {
     if (LAYER % RESIDUAL_RING != 0u) clear_before(LAYER, first, step);
 }
+#endif
 
 // Cosine and sine of each pair of features, from the part of a full turn that a position adds.
 void open_rope_angles(uint position) {

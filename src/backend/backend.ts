@@ -87,6 +87,8 @@ export interface BackendLimits {
   readonly threads: number;
   /** Most threads of a workgroup. */
   readonly maxThreads: number;
+  /** Bytes that the threads of a workgroup share at most. */
+  readonly sharedBytes: number;
   /** Whether many workgroups of a dispatch are likely to run at the same time. */
   readonly concurrent: boolean;
   /** Whether {@link Backend.drop} leaves out work. */

@@ -81,6 +81,7 @@ class VulkanBackend implements Backend {
       maxGrid: Math.min(...info.maxGrid, MAX_GRID),
       threads: Math.min(info.type === "cpu" ? 64 : 256, info.maxThreads),
       maxThreads: info.maxThreads,
+      sharedBytes: info.sharedBytes,
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       drops: false,
       subgroup: info.lanes,

@@ -147,6 +147,7 @@ class WasmBackend implements Backend {
       maxGrid: 0x7fffffff,
       threads: 64,
       maxThreads: 64,
+      sharedBytes: 0,
       concurrent: false,
       drops: true,
       subgroup: 1,

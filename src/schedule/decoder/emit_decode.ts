@@ -1,9 +1,11 @@
 /**
- * The dispatches of a decoder: three a layer, as shaders/decode/decode.glsl says, or one for all layers.
+ * The dispatches of a decoder: what opens a token and what ends it, and its layers, three dispatches each, as
+ * shaders/decode/decode.glsl says, or one for all. Layers by rows are those of `emit_rows.ts`.
  *
  * @module
  */
 
+import type { KernelName } from "../../backend/kernels.ts";
 import type { QuantizedMatrix } from "../plan/pattern.ts";
 import {
   type Caches,
@@ -21,6 +23,7 @@ import type { DecoderForm } from "./form.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { emitBatch } from "./emit_batched.ts";
+import { emitRowLayers, rowsStateOf } from "./emit_rows.ts";
 import {
   type DecoderSizes,
   type DecoderSpec,
@@ -96,6 +99,7 @@ export class DecoderEmitter {
 
   /** All layers over their caches. */
   layers(caches: Caches): void {
+    if (this.#e.ready.kernels === "rows") return emitRowLayers(this.#e, caches);
     const { decoder: d, layers: prepared, norms } = this.#e.ready;
     const workgroups = workgroupsOf(d.sizes);
     const rows = d.layers.map((layer, i) => {
@@ -158,9 +162,11 @@ export class DecoderEmitter {
 
   /** The head, the choice of the largest logit as the token, the state of the loop and the embedding of the next token. */
   greedy(x: TokenRow, choice: Choice, { next, position, rings = [] }: DrawBuffers): void {
-    const { accumulators, decoder: { logits } } = this.#e.ready;
+    const { accumulators, kernels, decoder: { logits } } = this.#e.ready;
     const count = this.#headWorkgroups();
-    const best = accumulators === "u64" ? undefined : this.#e.l.temporary([this.#sequences, count, 2], uint32);
+    const best = accumulators === "u64" || kernels === "rows"
+      ? undefined
+      : this.#e.l.temporary([this.#sequences, count, 2], uint32);
     const buffers = [...this.#headInputs(), best, next, position, rings[0], rings[1], ...this.#table(x.table)];
     this.#run("greedy", buffers, count, {
       DTYPE_OUT: logits.dtype.code,
@@ -201,6 +207,13 @@ export class DecoderEmitter {
     );
   }
 
+  #kernel(phase: Phase): KernelName {
+    const { kernels, accumulators } = this.#e.ready;
+    if (phase === "qkv" || phase === "attention" || phase === "mlp") return kernel(phase, accumulators);
+    if (kernels === "rows") return `decode_${phase}_rows`;
+    return this.#e.form === "barriers" ? kernel(phase, accumulators) : `decode_${phase}_poll`;
+  }
+
   #headWorkgroups(): number {
     return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#e.ready.decoder.vocabulary / 32));
   }
@@ -226,11 +239,7 @@ export class DecoderEmitter {
     push: Readonly<Record<string, number>> = { layer: this.#e.ready.decoder.layers.length },
     opening: boolean = false,
   ): void {
-    const inLayers = phase === "qkv" || phase === "attention" || phase === "mlp";
-    const name = !inLayers && this.#e.form !== "barriers"
-      ? `decode_${phase}_poll` as const
-      : kernel(phase, this.#e.ready.accumulators);
-    this.#e.l.emit(name, buffers, {
+    this.#e.l.emit(this.#kernel(phase), buffers, {
       threads: THREADS,
       spec: { ...this.#spec, ...spec },
       push: { ...this.#push, ...push },
@@ -263,8 +272,8 @@ export function emitDecoder(
     });
     return { keys, values };
   });
-  if (ready.batch) return emitBatch(l, ready, form, caches, value, done);
-  const { bytes } = stateOf(d.sizes, d.capacity, form);
+  if (ready.kernels === "batch") return emitBatch(l, ready, form, caches, value, done);
+  const { bytes } = ready.kernels === "rows" ? rowsStateOf(d.sizes) : stateOf(d.sizes, d.capacity, form);
   const looped = loopedToken(d, value);
   const state = form === "barriers" && !looped
     ? l.temporary([sequencesOf(d), bytes / 4], uint32)

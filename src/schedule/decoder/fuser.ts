@@ -10,6 +10,7 @@ import { batchUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { openPrompt } from "./emit_prefill.ts";
 import { findDecoder } from "./match/decode_step.ts";
+import { rowsUnsupportedReason } from "./emit_rows.ts";
 import { decoderForm, knownForm } from "./megakernel.ts";
 import { readyDecoder } from "./prepared_weights.ts";
 
@@ -19,9 +20,12 @@ export const decodeFuser: Fuser = {
   match({ l, graph, wanted, state, leaf, value, done }) {
     const found = findDecoder(graph, wanted, state);
     if (found === undefined) return undefined;
-    const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leaf, (decoder) => {
-      const form = knownForm(l, decoder, true);
-      return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+    const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leaf, {
+      batch(decoder) {
+        const form = knownForm(l, decoder, "batch");
+        return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+      },
+      rows: (decoder) => rowsUnsupportedReason(l.backend, decoder),
     });
     if (typeof found === "string" || typeof ready === "string") {
       explainFallback(`decoder step: op by op, because ${ready}`);
@@ -30,7 +34,7 @@ export const decodeFuser: Fuser = {
     const { decoder: { sizes, layers, end }, late, inside, last } = found;
     const name = late ? "prompt end" : "decoder step";
     const form = late ? "barriers" : decoderForm(l, ready, leaf);
-    const sums = ready.batch ? "float32" : ready.accumulators;
+    const sums = ready.kernels === "columns" ? ready.accumulators : "float32";
     explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
     if (state.length > 0 && !end) {
       explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);

@@ -122,6 +122,25 @@ export function headScalesBiases(rows: number, hidden: number, groupSize: number
   };
 }
 
+/** [row / run][group][row % run] of the rows of all `matrices`, whose numbers are multiples of the run: see decode_rows/product.glsl. */
+export function runScalesBiases(matrices: readonly number[], columns: number, run: number, groupSize: number): Layout {
+  const groups = columns / groupSize;
+  return {
+    key: `decode runs ${run}`,
+    results: [words(matrices.reduce((sum, rows) => sum + rows, 0) / run, groups, run)],
+    emit(l, sources, [out]) {
+      let first = 0;
+      matrices.forEach((rows, i) => {
+        pack(l, sources[2 * i], sources[2 * i + 1], out, [rows / run, run, groups], [0, [run * groups, groups, 1]], [
+          first * groups,
+          [run * groups, 1, run],
+        ]);
+        first += rows;
+      });
+    },
+  };
+}
+
 /** All norm weights and biases in one array: they are needed first, and single ones lie on memory pages that nothing else keeps warm. */
 export function normWeights(nodes: readonly Node[]): Layout {
   const sizes = nodes.map((node) => node.shape[0]);

@@ -19,9 +19,10 @@ import { options } from "../plan/options.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
+import { partsOf, rowsGainWhole } from "./emit_rows.ts";
 import { type DecoderForm, Forms } from "./form.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
-import { accumulatorsOf, type DecoderSpec, sequencesOf } from "./spec.ts";
+import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf } from "./spec.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 
 /** Values of the status word; a wait that ran out tells of the device, the others of what a model computes. */
@@ -44,25 +45,27 @@ function formsOf(backend: Backend): Forms {
   return found;
 }
 
-/** The form of a decoder by itself or, as a `batch`, in the kernels of several sequences; undefined where only a probe can tell. */
-export function knownForm(l: Lowering, decoder: DecoderSpec, batch: boolean): DecoderForm | undefined {
+/** Whether the kernels of all layers serve a decoder. */
+function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
+  if (layers.length > MOST_LAYERS) return false;
+  if (kernels === "batch") return true;
+  if (!("table" in x) || sequencesOf(decoder) > 1) return false;
+  if (kernels === "rows") return backend.has("decode_rows_layers") && rowsGainWhole(decoder);
+  return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;
+}
+
+/** The form of a decoder in certain kernels; undefined where only a probe can tell. */
+export function knownForm(l: Lowering, decoder: DecoderSpec, kernels: LayerKernels): DecoderForm | undefined {
   const { backend } = l;
-  const single = (): boolean =>
-    backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && "table" in x && sequencesOf(decoder) === 1 &&
-    workgroupsOf(sizes) <= MOST_WORKGROUPS;
-  const question = {
-    loops: l.repeats,
-    fits: layers.length <= MOST_LAYERS && (batch || single()),
-    mode: options.fast,
-    concurrent: backend.limits.concurrent,
-  };
-  return formsOf(backend).formOf(question, () => probeKey(backend, decoder, batch));
+  const { concurrent } = backend.limits;
+  const question = { loops: l.repeats, fits: fits(backend, decoder, kernels), mode: options.fast, concurrent };
+  return formsOf(backend).formOf(question, () => probeKey(backend, decoder, kernels));
 }
 
 /** The form of a decoder. Where only a probe can tell, it is barriers for now, and the lowering gets a {@link FormProbe}. */
 export function decoderForm(l: Lowering, ready: ReadyDecoder, leaf: Leaf): DecoderForm {
-  const known = knownForm(l, ready.decoder, ready.batch);
+  const known = knownForm(l, ready.decoder, ready.kernels);
   if (known) return known;
   l.probe = new FormProbe(l, ready, leaf);
   return "barriers";
@@ -82,10 +85,11 @@ class FormProbe implements Probe {
 
   async run(): Promise<Better> {
     const { backend } = this.#l;
-    const { decoder, batch } = this.#ready;
-    const works = await formsOf(backend).probe(probeKey(backend, decoder, batch), (begins) => this.#check(begins));
+    const { decoder, kernels } = this.#ready;
+    const works = await formsOf(backend).probe(probeKey(backend, decoder, kernels), (begins) => this.#check(begins));
     if (works) return "now";
-    return batch && batchUnsupportedReason(backend, decoder, "barriers") !== undefined ? "next" : undefined;
+    const others = kernels === "batch" && batchUnsupportedReason(backend, decoder, "barriers") !== undefined;
+    return others ? "next" : undefined;
   }
 
   async #check(begins: () => void): Promise<boolean> {
@@ -117,12 +121,14 @@ export function forgetForms(backend: Backend): void {
 }
 
 /** What a probe's result depends on besides device, driver and build. */
-function probeKey(backend: Backend, decoder: DecoderSpec, batch: boolean): string {
+function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): string {
   const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
-  const walk = batch
-    ? `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`
-    : `${unroll} ${rounds}`;
+  const walk = {
+    batch: () => `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`,
+    rows: () => `rows ${partsOf(sizes, capacity)}`,
+    columns: () => `${unroll} ${rounds}`,
+  }[kernels]();
   return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${
     layers[0].keys.dtype.name
   } ${walk}`;

@@ -13,8 +13,9 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
-import { sequencesOf } from "./spec.ts";
+import { type DecoderSpec, type LayerKernels, sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
+import { rowsStateOf } from "./emit_rows.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 import { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
@@ -44,6 +45,34 @@ export async function sameBits(l: Lowering, ready: ReadyDecoder, leaf: Leaf, beg
   return true;
 }
 
+/** Where the residual behind the last layer lies in a state, and how to compare it. */
+interface Residual {
+  readonly stateBytes: number;
+  readonly at: number;
+  readonly bytes: number;
+  sums(words: BigInt64Array): BigInt64Array;
+}
+
+const RESIDUALS: Readonly<Record<LayerKernels, (d: DecoderSpec, form: DecoderForm) => Residual>> = {
+  batch(d) {
+    const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, sequencesOf(d));
+    return { stateBytes: bytes, at: x, bytes: ROW_BLOCKS * xBytes, sums: (words) => words };
+  },
+  rows({ sizes }) {
+    const { bytes, residual } = rowsStateOf(sizes);
+    return { stateBytes: bytes, at: residual, bytes: 4 * sizes.hidden, sums: (words) => words };
+  },
+  columns({ sizes, layers, capacity }, form) {
+    const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, form);
+    return {
+      stateBytes: bytes,
+      at: before + layers.length % RESIDUAL_RING * beforeBytes,
+      bytes: beforeBytes,
+      sums: (words) => withoutCounts(addedUp(words, sizes.hidden), form),
+    };
+  },
+};
+
 /** The layers of a decoder by themselves in one form, over a cache of numbers that are made up. */
 class Layers implements Disposable {
   readonly #own: Lowering;
@@ -55,7 +84,7 @@ class Layers implements Disposable {
   #plan: PlanHandle | undefined;
 
   constructor(l: Lowering, ready: ReadyDecoder, form: DecoderForm, leaf: Leaf) {
-    const { decoder: d, batch } = ready;
+    const { decoder: d, kernels } = ready;
     const { capacity, sizes, features } = d;
     const { dtype } = d.layers[0].keys;
     const sequences = sequencesOf(d);
@@ -80,9 +109,8 @@ class Layers implements Disposable {
         filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
       const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
       const token = indices((sequence) => sequence + 1);
-      const ofBatch = batchStateOf(sizes, sequences);
-      const { bytes, before, beforeBytes, RESIDUAL_RING } = stateOf(sizes, capacity, form);
-      const state = own.keep(batch ? ofBatch.bytes : bytes);
+      const residual = RESIDUALS[kernels](d, form);
+      const state = own.keep(residual.stateBytes);
       const status = form === "barriers" ? undefined : own.keepStatus();
       const here = (value: Value | undefined): Value => {
         const source = value && l.slots[value.slot];
@@ -100,7 +128,7 @@ class Layers implements Disposable {
       // Large biases of keys cancel between rows of a cache that have them, which those made up here do not.
       const norms = features.qkvBias ? numbers(sizeOf(ready.norms.shape), ready.norms.dtype) : here(ready.norms);
       const stored = { ...ready, layers, norms };
-      const Emitter = batch ? BatchEmitter : DecoderEmitter;
+      const Emitter = kernels === "batch" ? BatchEmitter : DecoderEmitter;
       const emitter = new Emitter({ l: own, ready: stored, form, capacity, value, state, status });
       emitter.begin(d.x, position, d.freqs && value(d.freqs));
       emitter.layers(d.layers.map(() => cache));
@@ -109,13 +137,8 @@ class Layers implements Disposable {
         own.copy({ ...state, ...part, offset: at / 4 }, { ...own.keep(bytes, true), ...part });
         return { buffer: own.kept[own.kept.length - 1].buffer, bytes };
       };
-      if (batch) {
-        this.#seen = see(ofBatch.x, ofBatch.ROW_BLOCKS * ofBatch.xBytes);
-        this.#sums = (words) => words;
-      } else {
-        this.#seen = see(before + d.layers.length % RESIDUAL_RING * beforeBytes, beforeBytes);
-        this.#sums = (words) => withoutCounts(addedUp(words, sizes.hidden), form);
-      }
+      this.#seen = see(residual.at, residual.bytes);
+      this.#sums = residual.sums;
       this.#slots = encodeSlots(own.slots.map((source) => {
         if (source.kind !== "storage") throw new Error("weights are not aligned");
         return { buffer: source.storage.buffer, byteOffset: 0 };

@@ -14,10 +14,19 @@ import {
   type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
+  type LayerKernels,
   MOST_SEQUENCES,
   sequencesOf,
 } from "./spec.ts";
-import { gateUpScalesBiases, headScalesBiases, normWeights, qkvScalesBiases, transposed } from "./layouts.ts";
+import {
+  gateUpScalesBiases,
+  headScalesBiases,
+  normWeights,
+  qkvScalesBiases,
+  runScalesBiases,
+  transposed,
+} from "./layouts.ts";
+import { runsOf } from "./row_products.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/coopmat.ts";
@@ -41,22 +50,26 @@ interface Weights {
 /** A decoder whose weights are in place. */
 export interface ReadyDecoder extends Weights {
   readonly decoder: DecoderSpec;
-  /** Whether the kernels of several sequences run it. */
-  readonly batch: boolean;
+  readonly kernels: LayerKernels;
   readonly accumulators: Accumulators;
   /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
   readonly norms: Value;
 }
 
+/** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. */
+export type UnsupportedReasons = Readonly<
+  Record<Exclude<LayerKernels, "columns">, (d: DecoderSpec) => string | undefined>
+>;
+
 /**
- * Brings the weights of a decoder into the layouts of the kernels; the reason where that cannot be. `leaf` gives values of leaves,
- * `batchUnsupportedReason` why the kernels of several sequences do not serve.
+ * Brings the weights of a decoder into the layouts of the kernels that serve it best; the reason where that cannot be. `leaf` gives values of
+ * leaves.
  */
 export function readyDecoder(
   l: Lowering,
   d: DecoderSpec,
   leaf: (node: Node) => Value | undefined,
-  batchUnsupportedReason: (d: DecoderSpec) => string | undefined,
+  unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
   if (reason !== undefined) return reason;
@@ -78,15 +91,18 @@ export function readyDecoder(
   const normNodes = [...d.layers.flatMap(normsOfLayer), d.norm];
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
-  const ready = (batch: boolean, weights: Weights | undefined): ReadyDecoder | undefined =>
-    weights && { decoder: d, batch, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
+  const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
+    weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
   if (sequencesOf(d) > 1) {
-    const why = batchUnsupportedReason(d);
-    const found = why === undefined ? ready(true, fragmentsOf(l, d, leaf)) : undefined;
+    const why = unsupported.batch(d);
+    const found = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
-  return ready(false, besideCodes(d, stored)) ?? NO_ROOM;
+  const why = unsupported.rows(d);
+  explain(`layers of ${d.sizes.hidden} features: ${why === undefined ? "by rows" : `by columns, because ${why}`}`);
+  const found = why === undefined ? ready("rows", besideRows(d, stored)) : ready("columns", besideCodes(d, stored));
+  return found ?? NO_ROOM;
 }
 
 /** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */
@@ -101,6 +117,29 @@ function besideCodes(
     const o = stored(all(layer.o), transposed(hidden, heads * headDim, d.sizes));
     const gateUp = stored([layer.gate, layer.up].flatMap(scalesBiases), gateUpScalesBiases(d.sizes));
     const down = stored(all(layer.down), transposed(hidden, intermediate, d.sizes));
+    if (!qkv || !o || !gateUp || !down) return undefined;
+    layers.push({ qkv, o, gateUp, down });
+  }
+  const head = stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
+  return head && { layers, head };
+}
+
+/** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes. */
+function besideRows(
+  d: DecoderSpec,
+  stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
+): Weights | undefined {
+  const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
+  const runs = runsOf(d.sizes);
+  const [q, kv] = [heads * headDim, kvHeads * headDim];
+  const packed = (matrices: readonly QuantizedMatrix[], rows: readonly number[], columns: number, run: number) =>
+    stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
+  const layers: Prepared[] = [];
+  for (const layer of d.layers) {
+    const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden, runs.QKV);
+    const o = packed([layer.o], [hidden], q, runs.O);
+    const gateUp = packed([layer.gate, layer.up], [intermediate, intermediate], hidden, runs.GATE_UP);
+    const down = packed([layer.down], [hidden], intermediate, runs.DOWN);
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }

@@ -6,7 +6,6 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import type { KernelName } from "../../backend/kernels.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
@@ -148,11 +147,14 @@ export const LANES = 32;
 const ACCUMULATORS = ["u64", "i32"] as const;
 export type Accumulators = typeof ACCUMULATORS[number];
 
+/** Which kernels run layers: those of several sequences, or of one, where all workgroups add columns or each makes rows. */
+export type LayerKernels = "batch" | "columns" | "rows";
+
 /** A kernel of a token. */
 export type Phase = "begin" | "qkv" | "attention" | "mlp" | "head" | "greedy" | "draw";
 
 /** The kernel of a phase for a kind of sums. */
-export function kernel(phase: Phase, accumulators: Accumulators): KernelName {
+export function kernel<P extends Phase>(phase: P, accumulators: Accumulators): `decode_${P}_${Accumulators}` {
   return `decode_${phase}_${accumulators}`;
 }
 

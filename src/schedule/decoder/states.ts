@@ -43,6 +43,37 @@ export function decodeState(
   };
 }
 
+/** What is kept of one token of one sequence where rows are split; its words tell which layer wrote them. */
+export function rowsState(
+  sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM", number>>,
+): Readonly<Record<
+  "ALL_KV" | "ALL_Q" | "ALL_QKV" | "MOST_PARTS" | "position" | "counter" | "best" | "lost" | "ropeAngles" | "frequencies" | "residual" | "qkv" | "attended" | "after" | "gated" | "attendedParts" | "massParts" | "bytes",
+  number
+>> {
+  const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM } = sizes;
+  const ALL_KV = KV_HEADS * HEAD_DIM;
+  const ALL_Q = ALL_KV * HEADS;
+  const ALL_QKV = ALL_Q + 2 * ALL_KV;
+  const MOST_PARTS = Math.floor(128 / KV_HEADS);
+  const position = 0;
+  const counter = position + 4;
+  const best = counter + 4;
+  const lost = best + 8;
+  const ropeAngles = aligned(lost + 4, 256);
+  const frequencies = ropeAngles + HEAD_DIM * 4;
+  const residual = aligned(frequencies + HEAD_DIM * 4, 256);
+  const qkv = aligned(residual + HIDDEN * 4, 256);
+  const attended = qkv + ALL_QKV * 4;
+  const after = attended + ALL_Q * 4;
+  const gated = after + HIDDEN * 4;
+  const attendedParts = gated + INTERMEDIATE * 4;
+  const massParts = attendedParts + MOST_PARTS * ALL_Q * 4;
+  const bytes = aligned(massParts + MOST_PARTS * KV_HEADS * HEADS * 4, 256);
+  return {
+    ALL_KV, ALL_Q, ALL_QKV, MOST_PARTS, position, counter, best, lost, ropeAngles, frequencies, residual, qkv, attended, after, gated, attendedParts, massParts, bytes,
+  };
+}
+
 /** What is kept of one token of each of several sequences. */
 export function batchState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,

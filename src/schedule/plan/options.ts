@@ -34,6 +34,8 @@ export const options: {
   fast: "auto" | "try" | "whole" | "steps" | "barriers";
   /** Whether several sequences have kernels of their own: "auto" where that is faster, "on" wherever it is possible. */
   batch: "auto" | "on" | "off";
+  /** Whether workgroups make whole rows of the layers of one sequence: "auto" where that is faster, "on" wherever it is possible. */
+  rows: "auto" | "on" | "off";
   /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
   spinLimit: number | undefined;
 } = {
@@ -42,6 +44,7 @@ export const options: {
   accumulators: undefined,
   fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
   batch: "auto",
+  rows: "auto",
   spinLimit: undefined,
 };
 

@@ -1,0 +1,15 @@
+// What differs between the layers of architectures, and where a layer has its norm weights and biases.
+
+#include "include/activation.glsl"
+
+layout(constant_id = 14) const uint HEAD_NORM = 1;  // whether heads of q and k are normalised
+layout(constant_id = 15) const uint QKV_BIAS = 0;   // whether q, k and v have biases
+layout(constant_id = 16) const uint ACTIVATION = 0; // of the gate, as activation.glsl has them
+
+// ---- norm weights and biases of a layer, one behind the other: norm, norm before mlp, of heads of q and of k, biases of q, k, v ----
+
+const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
+const uint AT_MLP_NORM = HIDDEN * WEIGHT_BYTES;
+const uint AT_Q_NORM = 2u * AT_MLP_NORM;
+const uint AT_K_NORM = AT_Q_NORM + HEAD_DIM * WEIGHT_BYTES;
+const uint AT_QKV_BIAS = AT_Q_NORM + HEAD_NORM * 2u * HEAD_DIM * WEIGHT_BYTES;

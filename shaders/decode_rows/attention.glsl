@@ -1,0 +1,284 @@
+// Attention of a key/value head over a part of the positions, which workgroups share (split attention). The part goes by tiles with a
+// running softmax: eight groups of warps make the scores of as many groups of features, lanes being positions; all add them up; then
+// warps own 8 features of the values each, lanes being positions again. That is how the cache lies.
+
+const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
+const uint ROUND = 32u * WARPS / FEATURE_GROUPS, TILE_ROUNDS = TILE / ROUND; // positions of a lane of keys
+const uint GROUP_FOURS = FOURS / FEATURE_GROUPS;
+const uint STRIPS = WARPS / EIGHTS, TILE_STRIPS = TILE / (32u * STRIPS); // of a lane of values
+const float NOTHING = -1e30;
+const uint LANES_OF_PART = SUBGROUP, LANE_PARTS = TILE / LANES_OF_PART;
+
+shared vec4 own[(HEADS + 2u) * FOURS]; // q of each head, k, v
+shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
+
+// What a thread holds of a tile.
+uvec2 tile_keys[TILE_ROUNDS * GROUP_FOURS * QUAD_WORDS];
+uvec4 tile_values[TILE_STRIPS * QUAD_WORDS];
+
+uint attention_head() { return gl_WorkGroupID.x / PARTS; }
+uint attention_part() { return gl_WorkGroupID.x % PARTS; }
+bool attends() { return gl_WorkGroupID.x < KV_HEADS * PARTS; }
+
+// Positions of a part.
+uint part_size(uint now) { return now / PARTS + 1u; }
+uint part_count(uint now) {
+    uint first = attention_part() * part_size(now);
+    return !attends() || first > now ? 0u : min(part_size(now), now + 1u - first);
+}
+
+uint key_place(uint round) { return round * ROUND + warp() % (WARPS / FEATURE_GROUPS) * 32u + lane(); }
+uint key_four(uint i) { return warp() / (WARPS / FEATURE_GROUPS) * GROUP_FOURS + i; }
+uint value_place(uint round) { return (round * STRIPS + warp() / EIGHTS) * 32u + lane(); }
+
+// `base` is the first of the tile's positions among those of the part.
+void load_keys(uint now, uint base) {
+    uint first = attention_part() * part_size(now) + base, count = part_count(now);
+    uint64_t from = CACHE(KEYS);
+    [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
+        [[unroll]] for (uint i = 0; i < GROUP_FOURS * QUAD_WORDS; i++)
+            tile_keys[r * GROUP_FOURS * QUAD_WORDS + i] = uvec2(0); // not to be kept from the layer before
+        if (base + key_place(r) >= count) continue;
+        [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
+            uint at = ((attention_head() * FOURS + key_four(i)) * pc.p.capacity + first + key_place(r)) * QUAD_WORDS;
+            [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
+                tile_keys[(r * GROUP_FOURS + i) * QUAD_WORDS + w] = Weights2(from).v[at + w];
+        }
+    }
+}
+
+void load_values(uint now, uint base) {
+    uint first = attention_part() * part_size(now) + base, count = part_count(now);
+    uint64_t from = CACHE(VALUES);
+    [[unroll]] for (uint r = 0; r < TILE_STRIPS; r++) {
+        [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
+            tile_values[r * QUAD_WORDS + w] = uvec4(0);
+        if (base + value_place(r) >= count) continue;
+        uint at = ((attention_head() * EIGHTS + warp() % EIGHTS) * pc.p.capacity + first + value_place(r)) * QUAD_WORDS;
+        [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
+            tile_values[r * QUAD_WORDS + w] = Weights4(from).v[at + w];
+    }
+}
+
+void attention_ahead() {
+    load_keys(position(), 0u);
+    load_values(position(), 0u);
+}
+
+// Brings four neighbouring features to the cache.
+void store_four(uint64_t at, vec4 x) {
+    if (DTYPE_KV == DTYPE_F32) U32x4s(at).v[0] = floatBitsToUint(x);
+    else if (DTYPE_KV == DTYPE_F16) U32x2s(at).v[0] = uvec2(f16_bits(x.x) | f16_bits(x.y) << 16, f16_bits(x.z) | f16_bits(x.w) << 16);
+    else U32x2s(at).v[0] = uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
+}
+
+// The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends behind a barrier.
+void take_own(uint now) {
+    const uint all = (HEADS + 2u) * FOURS, rounds = (all + THREADS - 1u) / THREADS;
+    const uint four_bytes = DTYPE_KV == DTYPE_F32 ? 16u : 8u;
+    [[unroll]] for (uint n = 0; n < rounds; n++) {
+        uint i = min(thread() + n * THREADS, all - 1u), type = i / FOURS, four = i % FOURS;
+        uint head = type < HEADS ? attention_head() * HEADS + type : KV_HEADS * (HEADS + type - HEADS) + attention_head();
+        vec4 weight = vec4(1);
+        if (HEAD_NORM != 0u) weight = load_quad(ADDRESS(NORMS) + (type < HEADS ? AT_Q_NORM : AT_K_NORM), four, DTYPE_W);
+        uint64_t rope_angles = state_rope_angles() + four % (FOURS / 2u) * 32u;
+        vec4 first = uintBitsToFloat(Weights4(rope_angles).v[0]), second = uintBitsToFloat(Weights4(rope_angles).v[1]);
+        vec4 x = word_value(wait_quad(AT_QKV + (head * HEAD_DIM + 4u * four) * 4u, tag_of(LAYER)));
+        IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
+        vec4 y = x;
+        if (HEAD_NORM != 0u) {
+            float squares = dot_on(x, x, 0.0);
+            [[unroll]] for (uint m = 1u; m < FOURS; m <<= 1)
+                squares += lane_xor(squares, m);
+            y = x * weight * inversesqrt(fma(squares, 1.0 / float(HEAD_DIM), pc.p.head_eps));
+        }
+        vec4 partner;
+        [[unroll]] for (uint j = 0; j < 4u; j++)
+            partner[j] = lane_xor(y[j], FOURS / 2u);
+        vec4 sines = vec4(first.y, first.w, second.y, second.w) * (four < FOURS / 2u ? -1.0 : 1.0);
+        y = fma(y, vec4(first.x, first.z, second.x, second.z), partner * sines);
+        if (thread() + n * THREADS >= all) continue;
+        if (type < HEADS) y *= pc.p.score_scale * 1.4426950408889634;
+        else {
+            if (type > HEADS) y = x;
+            [[unroll]] for (uint j = 0; j < 4u; j++)
+                y[j] = rounded_as(y[j], DTYPE_KV);
+            if (now / part_size(now) == attention_part()) {
+                if (type == HEADS) store_four(CACHE(KEYS) + ((attention_head() * FOURS + four) * pc.p.capacity + now) * four_bytes, y);
+                else
+                    store_four(CACHE(VALUES) + (((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u) * four_bytes, y);
+            }
+        }
+        own[i] = y;
+    }
+    barrier();
+}
+
+void attention() {
+    uint now = position(), count = part_count(now), first = attention_part() * part_size(now);
+    const uint SCORES = HEADS * TILE, rounds = (SCORES + THREADS - 1u) / THREADS;
+    float top[HEADS], mass[HEADS], sum[8u * HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        top[h] = NOTHING;
+        mass[h] = 0.0;
+    }
+    [[unroll]] for (uint i = 0; i < 8u * HEADS; i++)
+        sum[i] = 0.0;
+    [[dont_unroll]] for (uint base = 0; base < count; base += TILE) {
+        load_keys(now, base);
+        load_values(now, base);
+        if (base == 0u) take_own(now); // while they are on their way
+        [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
+            float s[HEADS];
+            [[unroll]] for (uint h = 0; h < HEADS; h++)
+                s[h] = 0.0;
+            bool is_own = first + base + key_place(r) == now;
+            [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
+                uint w = (r * GROUP_FOURS + i) * QUAD_WORDS;
+                vec4 k = quad_value(tile_keys[w], tile_keys[w + QUAD_WORDS - 1u]);
+                if (is_own) k = own[HEADS * FOURS + key_four(i)];
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                    s[h] = dot_on(own[h * FOURS + key_four(i)], k, s[h]);
+            }
+            [[unroll]] for (uint h = 0; h < HEADS; h++)
+                scratch_put((warp() / (WARPS / FEATURE_GROUPS) * HEADS + h) * TILE + key_place(r), s[h]);
+        }
+        barrier();
+        float s[rounds];
+        [[unroll]] for (uint n = 0; n < rounds; n++) {
+            uint i = thread() + n * THREADS;
+            if (i >= SCORES) continue;
+            s[n] = 0.0;
+            [[unroll]] for (uint g = 0; g < FEATURE_GROUPS; g++)
+                s[n] += scratch_get(g * SCORES + i);
+            if (base + i % TILE >= count) s[n] = NOTHING;
+            float most = s[n];
+            [[unroll]] for (uint m = 1u; m < LANES_OF_PART; m <<= 1)
+                most = max(most, subgroupShuffleXor(most, m));
+            if (thread() % LANES_OF_PART == 0u) part_most[i / LANES_OF_PART] = most;
+        }
+        barrier();
+        float shrink[HEADS];
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            float before = top[h];
+            [[unroll]] for (uint i = 0; i < LANE_PARTS; i++)
+                top[h] = max(top[h], part_most[h * LANE_PARTS + i]);
+            shrink[h] = exp2(before - top[h]);
+        }
+        [[unroll]] for (uint n = 0; n < rounds; n++) {
+            uint i = thread() + n * THREADS;
+            if (i >= SCORES) continue;
+            float peak = top[0];
+            [[unroll]] for (uint h = 1; h < HEADS; h++)
+                if (i / TILE == h) peak = top[h];
+            float e = exp2(s[n] - peak), total = e;
+            scratch_put(FEATURE_GROUPS * SCORES + i, e);
+            [[unroll]] for (uint m = 1u; m < LANES_OF_PART; m <<= 1)
+                total += subgroupShuffleXor(total, m);
+            if (thread() % LANES_OF_PART == 0u) part_mass[i / LANES_OF_PART] = total;
+        }
+        barrier();
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            float total = 0.0;
+            [[unroll]] for (uint i = 0; i < LANE_PARTS; i++)
+                total += part_mass[h * LANE_PARTS + i];
+            mass[h] = fma(mass[h], shrink[h], total);
+            [[unroll]] for (uint i = 0; i < 8u; i++)
+                sum[8u * h + i] *= shrink[h];
+        }
+        [[unroll]] for (uint r = 0; r < TILE_STRIPS; r++) {
+            uint place = value_place(r), last = (r + 1u) * QUAD_WORDS - 1u;
+            if (base + place >= count) continue;
+            uvec4 w = tile_values[r * QUAD_WORDS];
+            vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
+            if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(tile_values[last]);
+            if (first + base + place == now) {
+                a = own[(HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS)];
+                b = own[(HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS) + 1u];
+            }
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                float e = scratch_get(FEATURE_GROUPS * SCORES + h * TILE + place);
+                [[unroll]] for (uint i = 0; i < 4u; i++) {
+                    sum[8u * h + i] = fma(e, a[i], sum[8u * h + i]);
+                    sum[8u * h + 4u + i] = fma(e, b[i], sum[8u * h + 4u + i]);
+                }
+            }
+        }
+    }
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        float of_head[8];
+        [[unroll]] for (uint i = 0; i < 8u; i++)
+            of_head[i] = sum[8u * h + i];
+        float x = lane_sum8(of_head);
+        if (lane() % 4u == 0u) scratch_put((h * STRIPS + warp() / EIGHTS) * HEAD_DIM + warp() % EIGHTS * 8u + lane() / 4u, x);
+    }
+    barrier();
+    for (uint i = thread(); i < HEADS * HEAD_DIM; i += THREADS) {
+        uint head = i / HEAD_DIM, at = attention_head() * HEADS + head;
+        float x = 0.0, total = mass[0], peak = top[0];
+        [[unroll]] for (uint strip = 0; strip < STRIPS; strip++)
+            x += scratch_get((head * STRIPS + strip) * HEAD_DIM + i % HEAD_DIM);
+        [[unroll]] for (uint h = 1; h < HEADS; h++)
+            if (head == h) {
+                total = mass[h];
+                peak = top[h];
+            }
+        word_store(AT_ATTENDED_PARTS + (attention_part() * ALL_Q + at * HEAD_DIM + i % HEAD_DIM) * 4u, count > 0u ? x / total : 0.0,
+                   tag_of(LAYER));
+        if (i % HEAD_DIM == 0u)
+            word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING, tag_of(LAYER));
+    }
+}
+
+// ---- parts ------------------------------------------------------------------------------------------------------------------
+
+// A workgroup merges some features of a key/value head, one to as many threads as there are parts.
+void merge() {
+    const uint features = ALL_Q / GRID, all = features * PARTS;
+    uint head = gl_WorkGroupID.x / PARTS, first = head * HEADS * HEAD_DIM + gl_WorkGroupID.x % PARTS * features;
+    for (uint i = thread(); i < all; i += THREADS) {
+        uint part = i / features, feature = first + i % features;
+        scratch_put(i, word_value(wait_word(AT_ATTENDED_PARTS + (part * ALL_Q + feature) * 4u, tag_of(LAYER))));
+        scratch_put(all + i, word_value(wait_word(AT_MASS_PARTS + (part * KV_HEADS * HEADS + feature / HEAD_DIM) * 4u, tag_of(LAYER))));
+    }
+    barrier();
+    if (thread() >= features) return;
+    float top = NOTHING, total = 0.0, x = 0.0;
+    for (uint part = 0; part < PARTS; part++) top = max(top, scratch_get(all + part * features + thread()));
+    for (uint part = 0; part < PARTS; part++) {
+        float e = exp2(scratch_get(all + part * features + thread()) - top);
+        total += e;
+        x = fma(e, scratch_get(part * features + thread()), x);
+    }
+    word_store(AT_ATTENDED + (first + thread()) * 4u, x / total, tag_of(LAYER));
+}
+
+// What is attended, in shared memory: of few parts whoever reads them merges them.
+void attended_to_vector() {
+    if (PARTS > 2u) {
+        attended_values(AT_ATTENDED, tag_of(LAYER));
+        return;
+    }
+    const uint eights = ALL_Q / 8u, rounds = (eights + THREADS - 1u) / THREADS;
+    [[unroll]] for (uint n = 0; n < rounds; n++) {
+        uint eight = thread() + n * THREADS;
+        if (eight >= eights) continue;
+        vec4 a[PARTS], b[PARTS];
+        float mass[PARTS], top = NOTHING, total = 0.0;
+        [[unroll]] for (uint part = 0; part < PARTS; part++) {
+            wait_eight(AT_ATTENDED_PARTS + (part * ALL_Q + 8u * eight) * 4u, tag_of(LAYER), a[part], b[part]);
+            mass[part] = word_value(wait_word(AT_MASS_PARTS + (part * KV_HEADS * HEADS + 8u * eight / HEAD_DIM) * 4u, tag_of(LAYER)));
+            top = max(top, mass[part]);
+        }
+        IF_POLLING(subgroupBarrier());
+        vec4 x = vec4(0), y = vec4(0);
+        [[unroll]] for (uint part = 0; part < PARTS; part++) {
+            float e = exp2(mass[part] - top);
+            total += e;
+            x = fma(vec4(e), a[part], x);
+            y = fma(vec4(e), b[part], y);
+        }
+        quantize(eight, x / total, y / total);
+    }
+    barrier();
+}

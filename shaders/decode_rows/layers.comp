@@ -1,0 +1,41 @@
+#version 460
+// The phases of many layers in one dispatch: each workgroup goes through all of them and waits for the words of the others by looking at
+// them. That needs all workgroups to run at the same time, which Vulkan does not promise: schedule/decoder/megakernel.ts decides where
+// it is tried, and a workgroup that waits for too long sets the status. With one of PHASES a dispatch is that phase, behind a barrier, for tests.
+// The addresses of a layer's buffers stand in rows of a table.
+
+#extension GL_GOOGLE_include_directive : require
+#define BUFFERS 3
+#define POLL
+#define PUSH DecodeLayersPush
+
+const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
+
+// Columns of the table.
+const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u, VALUES = 6u, O = 7u, O_SCALES_BIASES = 8u, GATE = 9u,
+           UP = 10u, GATE_UP_SCALES_BIASES = 11u, DOWN = 12u, DOWN_SCALES_BIASES = 13u, COLUMNS = 14u;
+
+#define LAYER layer
+#define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
+uint layer;
+
+const uint MOST_LAYERS = 64u;
+shared uvec2 addresses[MOST_LAYERS * COLUMNS];
+
+#include "rows.glsl"
+#include "attention.glsl"
+#include "phases.glsl"
+
+shared bool failed;
+
+void main() {
+    if (thread() == 0u) failed = Shared1(pc.address[STATUS]).v[0] != 0u;
+    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    barrier();
+    if (failed) return;
+    the_position = U32s(state_position()).v[0];
+    layer = pc.p.layer;
+    if (ALL_PHASES) all_phases();
+    else one_phase();
+    tell_lost();
+}

@@ -1,0 +1,114 @@
+// The phases of a layer, as rows.glsl lists them. Each one's first codes are asked for before what it multiplies is there; in the kernel
+// of all layers that is at the end of the phase before.
+
+#ifdef POLL
+#define FIRST_LAYER pc.p.layer
+#define BEHIND_LAYERS (pc.p.layer + pc.p.layers)
+#else
+#define FIRST_LAYER LAYER
+#endif
+
+float carried; // the residual of the row that a thread owns, as all read it
+
+bool owns() { return thread() < O_ROWS; }
+uint own_place(uint at) { return at + (gl_WorkGroupID.x * O_ROWS + thread()) * 4u; }
+
+void take_carried(uint at) {
+    if (!owns()) return;
+    carried = word_value(Shared1(state() + own_place(at)).v[0]);
+    note_lost(carried);
+}
+
+void qkv_phase() {
+    norm_to_vector(AT_RESIDUAL, tag_before(LAYER), ADDRESS(NORMS));
+    qkv_multiply();
+    float scale = norm_scale();
+    if (thread() < QKV_ROWS) {
+        uint at = gl_WorkGroupID.x * QKV_ROWS + thread();
+        float x = qkv_sum(thread());
+        if (QKV_BIAS != 0u) x = fma(x, scale, load_float(ADDRESS(NORMS) + AT_QKV_BIAS, at, DTYPE_W));
+        else x *= scale;
+        word_store(AT_QKV + at * 4u, x, tag_of(LAYER));
+    }
+}
+
+void attention_phase() {
+    if (attends()) attention();
+}
+
+void add_to_residual(uint at, float x) {
+    if (!owns()) return;
+    carried = word_store(own_place(at), carried + x, tag_of(LAYER));
+    note_lost(carried);
+}
+
+void o_phase() {
+    attended_to_vector();
+    o_multiply();
+    add_to_residual(AT_AFTER, owns() ? o_sum(thread()) : 0.0);
+}
+
+void gate_up_phase() {
+    norm_to_vector(AT_AFTER, tag_of(LAYER), ADDRESS(NORMS) + AT_MLP_NORM);
+    gate_up_multiply();
+    float scale = norm_scale();
+    if (thread() < GATE_UP_ROWS / 2u) {
+        float gate = gate_up_sum(thread()) * scale, up = gate_up_sum(GATE_UP_ROWS / 2u + thread()) * scale;
+        word_store(AT_GATED + (gl_WorkGroupID.x * (GATE_UP_ROWS / 2u) + thread()) * 4u, activation(gate, ACTIVATION) * up, tag_of(LAYER));
+    }
+}
+
+void down_phase() {
+    gated_values(AT_GATED, tag_of(LAYER));
+    down_multiply();
+    add_to_residual(AT_RESIDUAL, owns() ? down_sum(thread()) : 0.0);
+}
+
+#ifdef POLL
+void all_phases() {
+    qkv_ahead();
+    take_carried(AT_RESIDUAL);
+    [[dont_unroll]] for (layer = FIRST_LAYER; layer < BEHIND_LAYERS; layer++) {
+        qkv_phase();
+        attention_phase();
+        o_ahead();
+        barrier(); // what lies in shared memory was read
+        if (PARTS > 2u) {
+            merge();
+            barrier();
+        }
+        o_phase();
+        gate_up_ahead();
+        gate_up_phase();
+        down_ahead();
+        down_phase();
+        if (layer + 1u < BEHIND_LAYERS) {
+            layer++;
+            qkv_ahead();
+            layer--;
+        }
+    }
+}
+#endif
+
+void one_phase() {
+    if (PHASES == PHASE_QKV) {
+        qkv_ahead();
+        qkv_phase();
+    } else if (PHASES == PHASE_ATTENTION) {
+        attention_ahead();
+        attention_phase();
+    } else if (PHASES == PHASE_MERGE) merge();
+    else if (PHASES == PHASE_O) {
+        o_ahead();
+        take_carried(AT_RESIDUAL);
+        o_phase();
+    } else if (PHASES == PHASE_GATE_UP) {
+        gate_up_ahead();
+        gate_up_phase();
+    } else {
+        down_ahead();
+        take_carried(AT_AFTER);
+        down_phase();
+    }
+}

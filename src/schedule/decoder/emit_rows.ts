@@ -1,0 +1,171 @@
+/**
+ * The layers of a decoder of one token where workgroups make whole rows, as shaders/decode_rows/rows.glsl says: for shapes whose weights
+ * take long to read. All layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a layer; both are
+ * the same code and give the same bits. What opens a token and what ends it are kernels of `emit_decode.ts`.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
+import { type DecoderSizes, type DecoderSpec, LANES, sequencesOf } from "./spec.ts";
+import { GRID, productsOf, runsOf, STEP, THREADS, unitsOfWarp, WARPS } from "./row_products.ts";
+import { rowsState } from "./states.ts";
+import { options } from "../plan/options.ts";
+import type { Value } from "../plan/value.ts";
+
+/** Positions of a round of attention, and groups of features that share them: sizes of shared memory. */
+const TILE = 64;
+const FEATURE_GROUPS = 8;
+const MOST_HEADS = 8;
+/** Subgroups that the kernels exchange values in at least. */
+const LEAST_SUBGROUP = 4;
+/** Bytes of the table of addresses in the kernel of all layers. */
+const TABLE_BYTES = 64 * 14 * 8;
+/** Bits of the phases, in the order in which a layer has them. */
+const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, gateUp: 16, down: 32 } as const;
+type RowPhase = keyof typeof PHASES;
+const ALL_PHASES = 63;
+
+/**
+ * Capacity up to which two workgroups share the positions of a key/value head, and whoever reads their parts merges them. Beyond it all
+ * workgroups do, and a phase merges: 20 to 25 µs a token at a few positions, less from some hundred on.
+ */
+const FEW_POSITIONS = 256;
+
+/**
+ * Hidden features from which on these kernels are faster than those that add columns, and from which on one dispatch is faster than
+ * barriers; measured on an H200 (docs/performance.md). In between, the machine code of all phases is larger than what a multiprocessor keeps.
+ */
+const LEAST_HIDDEN = { rows: 2560, whole: 4096 } as const;
+
+/** Bytes of shared memory of the kernel of all layers. */
+function sharedBytes(s: DecoderSizes, subgroup: number): number {
+  const heads = s.heads / s.kvHeads;
+  const depth = Math.max(s.hidden, s.intermediate, s.heads * s.headDim);
+  const vector = 16 * Math.max(depth / 8, (FEATURE_GROUPS + 1) * heads * TILE / 4) + depth / 4;
+  const runs = runsOf(s);
+  const sums = Object.entries(productsOf(s)).map(([name, { rows, depth }]) => {
+    const run = runs[name as keyof typeof runs];
+    return 2 * run * (Math.floor((unitsOfWarp(rows, depth, run) + depth / STEP - 2) / (depth / STEP)) + 1);
+  });
+  const own = (heads + 2) * s.headDim * 4 + 8 * heads * TILE / subgroup;
+  return vector + 4 * WARPS * Math.max(...sums) * Math.ceil(16 / subgroup) + own + TABLE_BYTES +
+    4 * THREADS / subgroup + 16;
+}
+
+/** Why a decoder's layers take kernels that add columns; undefined where these serve it better. */
+export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpec): string | undefined {
+  const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
+  const { maxThreads, sharedBytes: most } = backend.limits;
+  const subgroup = Math.min(LANES, backend.limits.subgroup);
+  const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % GRID === 0);
+  const rules: readonly (readonly [boolean, () => string])[] = [
+    [options.rows !== "off", () => "rows are switched off"],
+    [
+      options.rows === "on" || s.hidden >= LEAST_HIDDEN.rows,
+      () => `${s.hidden} hidden features are faster by columns`,
+    ],
+    [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
+    [maxThreads >= THREADS, () => `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
+    [subgroup >= LEAST_SUBGROUP, () => `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
+    [[s.hidden, s.intermediate, q].every((n) => n % STEP === 0), () => `sizes are no multiples of ${STEP}`],
+    [dividing, () => `sizes are no multiples of ${GRID}`],
+    [[32, 64, 128].includes(s.groupSize), () => `groups of ${s.groupSize} are not of 32, 64 or 128`],
+    [[64, 128].includes(s.headDim), () => `heads have ${s.headDim} features, not 64 or 128`],
+    [s.heads / s.kvHeads <= MOST_HEADS, () => `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
+    [GRID / 2 % s.kvHeads === 0, () => `${s.kvHeads} key heads do not divide ${GRID / 2} workgroups`],
+    [
+      sharedBytes(s, subgroup) <= most,
+      () => `workgroups have ${most} bytes, ${sharedBytes(s, subgroup)} are needed for rows`,
+    ],
+  ];
+  return rules.find(([holds]) => !holds)?.[1]();
+}
+
+/** Where the state of one token has its parts, and its bytes. */
+export function rowsStateOf(sizes: DecoderSizes): ReturnType<typeof rowsState> {
+  return rowsState(sizeConstants(sizes));
+}
+
+/** How many workgroups share the positions of a key/value head. */
+export function partsOf({ kvHeads }: DecoderSizes, capacity: number): number {
+  return capacity <= FEW_POSITIONS ? 2 : GRID / kvHeads;
+}
+
+/** Whether one dispatch for all layers is faster than barriers between them, and can tell a token's words from those of the one before. */
+export function rowsGainWhole({ sizes, layers }: DecoderSpec): boolean {
+  if (layers.length < 2) return false; // words of the only layer look alike for every token
+  return options.rows === "on" || sizes.hidden >= LEAST_HIDDEN.whole;
+}
+
+/** Emits all layers over their caches. */
+export function emitRowLayers({ l, ready, form, capacity, value, state, status }: Emission, caches: Caches): void {
+  const { decoder: d, layers: prepared, norms } = ready;
+  const runs = runsOf(d.sizes);
+  const parts = partsOf(d.sizes, capacity);
+  const spec = {
+    ...specOf(d, l.backend),
+    COPIES: 1,
+    UNROLL: 1,
+    ROUNDS: 1,
+    BITS: d.sizes.bits,
+    GRID,
+    PARTS: parts,
+    QKV_RUN: runs.QKV,
+    O_RUN: runs.O,
+    GATE_UP_RUN: runs.GATE_UP,
+    DOWN_RUN: runs.DOWN,
+  };
+  const push = decodePush(d, capacity);
+  const rows = d.layers.map((layer, i) => {
+    const codes = (
+      ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
+    ): readonly Value[] => of.map((name) => l.contiguous(value(layer[name].codes), true));
+    const { qkv, o, gateUp, down } = prepared[i];
+    return {
+      norms: normsOf(norms, d, i),
+      cache: [caches[i].keys, caches[i].values],
+      qkv: [...codes("q", "k", "v"), qkv[0]],
+      o: [...codes("o"), o[0]],
+      gateUp: [...codes("gate", "up"), gateUp[0]],
+      down: [...codes("down"), down[0]],
+    };
+  });
+  const phases = (Object.keys(PHASES) as RowPhase[]).filter((phase) => phase !== "merge" || parts > 2);
+  if (form === "barriers") {
+    rows.forEach(({ norms, cache, qkv, o, gateUp, down }, layer) => {
+      const [none, noCache] = [undefined, [undefined, undefined]];
+      const buffers: Readonly<Record<RowPhase, readonly (Value | undefined)[]>> = {
+        qkv: [norms, ...qkv, ...noCache],
+        attention: [norms, none, none, none, none, ...cache],
+        merge: [none, none, none, none, none, ...noCache],
+        o: [none, o[0], none, none, o[1], ...noCache],
+        gateUp: [norms, gateUp[0], gateUp[1], none, gateUp[2], ...noCache],
+        down: [none, down[0], none, none, down[1], ...noCache],
+      };
+      for (const phase of phases) {
+        l.emit("decode_rows_phase", [state, ...buffers[phase]], {
+          threads: THREADS,
+          spec: { ...spec, PHASES: PHASES[phase] },
+          push: { ...push, layer },
+          workgroups: [phase === "attention" ? d.sizes.kvHeads * parts : GRID, sequencesOf(d), 1],
+        });
+      }
+    });
+    return;
+  }
+  const table = rows.map((
+    { norms, cache, qkv, o, gateUp, down },
+  ) => [norms, ...qkv, ...cache, ...o, ...gateUp, ...down]);
+  const run = (layer: number, layers: number, phases: number): void =>
+    l.emit("decode_rows_layers", [state, status], {
+      threads: THREADS,
+      spec: { ...spec, PHASES: phases },
+      push: { ...push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
+      table: table.slice(layer, layer + layers),
+      workgroups: GRID,
+    });
+  if (form === "whole") return run(0, rows.length, ALL_PHASES);
+  rows.forEach((_, layer) => phases.forEach((phase) => run(layer, 1, PHASES[phase])));
+}

@@ -1,0 +1,55 @@
+/**
+ * How the products of layers by rows (shaders/decode_rows/product.glsl) are cut: rows go to workgroups, and 16 lanes make a run of them at
+ * once.
+ *
+ * @module
+ */
+
+import type { DecoderSizes } from "./spec.ts";
+
+/** Threads of a workgroup. */
+export const THREADS = 512;
+/** Units of 32 threads. */
+export const WARPS = THREADS / 32;
+/** Workgroups of a sequence: no more than run at once on the GPUs that wait inside of a dispatch. */
+export const GRID = 128;
+/** Features that 16 lanes take of a row at once. */
+export const STEP = 512;
+/** Rows of 4 bits whose codes a lane has asked for at most; half as many of 8 bits. */
+const IN_FLIGHT = 8;
+/** What a unit of a product costs beside its rows, in rows. */
+const UNIT_COST = 2;
+
+/** The products of a layer: rows, of how many matrices side by side in a workgroup, and features of a row. */
+export type Product = "QKV" | "O" | "GATE_UP" | "DOWN";
+
+/** Rows of a workgroup, numbers that a run has to divide, and features of a row. */
+export function productsOf(
+  s: DecoderSizes,
+): Readonly<Record<Product, { rows: number; divides: readonly number[]; depth: number }>> {
+  const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
+  const rows = s.hidden / GRID;
+  return {
+    QKV: { rows: (q + 2 * kv) / GRID, divides: [(q + 2 * kv) / GRID, q, kv], depth: s.hidden },
+    O: { rows, divides: [rows], depth: q },
+    GATE_UP: { rows: 2 * s.intermediate / GRID, divides: [s.intermediate / GRID], depth: s.hidden },
+    DOWN: { rows, divides: [rows], depth: s.intermediate },
+  };
+}
+
+/** Units of two runs times {@link STEP} features that a warp takes of a product. */
+export function unitsOfWarp(rows: number, depth: number, run: number): number {
+  return Math.ceil(Math.ceil(rows / (2 * run)) * (depth / STEP) / WARPS);
+}
+
+/** Rows that a lane makes at once in each product, so that the warps are done soonest: they take whole units of two runs. */
+export function runsOf(s: DecoderSizes): Readonly<Record<Product, number>> {
+  const most = IN_FLIGHT * 4 / s.bits;
+  const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product]): number => {
+    const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
+    const cost = (run: number): number => unitsOfWarp(rows, depth, run) * (run + UNIT_COST);
+    return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
+  };
+  const products = productsOf(s);
+  return { QKV: best(products.QKV), O: best(products.O), GATE_UP: best(products.GATE_UP), DOWN: best(products.DOWN) };
+}

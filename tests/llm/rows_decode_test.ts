@@ -1,0 +1,129 @@
+/**
+ * Layers by rows (shaders/decode_rows) against the same graph op by op: logits and the cache must agree for every form, other sizes,
+ * caches of many parts and tiles, and other architectures; and both forms must give the same bits. They serve large shapes, so they
+ * are switched on for small ones here.
+ */
+
+import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
+import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
+import { getBackend } from "../../src/backend/devices.ts";
+import { type Architecture, modelOf, named } from "../support/architectures.ts";
+import { testDevices } from "../support/devices.ts";
+import { kernelsOf } from "../support/harness.ts";
+import { withOptions } from "../support/options.ts";
+import { nmse } from "../support/oracle.ts";
+import { steps } from "../support/random_cache_steps.ts";
+
+const DEVICES = testDevices().filter((name) => name !== "wasm");
+for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
+
+const vocab = 4099; // the last rows of the head are no whole four
+const SMALL = { hidden: 512, intermediate: 512, layers: 2, heads: 4, kvHeads: 2, headDim: 128, tied: true, vocab };
+
+/** Sizes, a format, and positions before the first token. */
+const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number])[] = [
+  ["4 bits in groups of 128, two parts of the positions", SMALL, { groupSize: 128 }, 5],
+  [
+    "4 bits in groups of 32, 3 heads to a key head, parts of several tiles",
+    { ...SMALL, intermediate: 1024, heads: 24, kvHeads: 8, headDim: 64, tied: false },
+    { groupSize: 32, dtype: "F16" },
+    1100,
+  ],
+  [
+    "8 bits in groups of 64, units of a row by several warps",
+    { ...SMALL, hidden: 1024, intermediate: 2560, heads: 8, kvHeads: 4, headDim: 64 },
+    { bits: 8, groupSize: 64 },
+    300,
+  ],
+];
+
+/** Architectures of small models: what sets them apart, and positions before the first token. */
+const ARCHITECTURES: readonly (readonly [Architecture, number])[] = [
+  [{ qkNorm: false, qkvBias: true, activation: "silu" }, 5],
+  [{ qkNorm: true, qkvBias: true, activation: "geluTanh" }, 300],
+];
+
+/** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores behind its loops. */
+function formsOn(device: string): readonly ("barriers" | "steps")[] {
+  return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "steps"];
+}
+
+for (const device of DEVICES) {
+  for (const [name, shape, format, context] of SHAPES) {
+    Deno.test(`decoding by rows equals op by op with ${name} on ${device}`, async () => {
+      const folder = await Deno.makeTempDir();
+      await writeModel(`${folder}/model`, shape, format);
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+      mx.setDefaultDevice(device);
+      let expected: Awaited<ReturnType<typeof steps>>;
+      {
+        using _options = withOptions({ regions: "off" });
+        expected = await steps(model, shape, context, 3);
+      }
+      let exact: number[] | undefined;
+      for (const fast of formsOn(device)) {
+        using _options = withOptions({ regions: "on", rows: "on", fast });
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, shape, context, 3);
+        });
+        assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= 1e-6, `${fast} ${what}: NMSE ${error}`);
+        }
+        assertEquals(found.logits, exact ??= found.logits);
+      }
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
+
+  for (const [architecture, context] of ARCHITECTURES) {
+    Deno.test(`decoding by rows equals op by op with ${named(architecture)}, ${context} positions on ${device}`, async () => {
+      mx.setDefaultDevice(device);
+      const model = await modelOf(architecture, SMALL, { groupSize: 128 }, mx.float32);
+      let expected: Awaited<ReturnType<typeof steps>>;
+      {
+        using _options = withOptions({ regions: "off" });
+        expected = await steps(model, SMALL, context, 2);
+      }
+      for (const fast of formsOn(device)) {
+        using _options = withOptions({ regions: "on", rows: "on", fast });
+        const found = await steps(model, SMALL, context, 2);
+        for (const what of ["logits", "cache"] as const) {
+          const error = nmse(found[what], expected[what]);
+          assert(error <= 1e-6, `${fast} ${what}: NMSE ${error}`);
+        }
+      }
+      model[Symbol.dispose]();
+    });
+  }
+
+  Deno.test(`what is no number gives no number as a logit of decoding by rows on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    for (const fifthBiases of [[NaN], [0, NaN], [0, 0, NaN], [0, 0, -Infinity]] as const) {
+      const architecture = { qkNorm: false, qkvBias: true, activation: "silu", fifthBiases } as const;
+      const model = await modelOf(architecture, SMALL, { groupSize: 128 }, mx.float32);
+      using _options = withOptions({ regions: "on", rows: "on", fast: "barriers" });
+      const { logits } = await steps(model, SMALL, 3, 1, false);
+      assert(logits.every(Number.isNaN), `${fifthBiases}: ${logits.slice(0, 4)}`);
+      model[Symbol.dispose]();
+    }
+  });
+
+  Deno.test(`small shapes are decoded by columns on ${device}`, async () => {
+    mx.setDefaultDevice(device);
+    const model = await modelOf(
+      { qkNorm: true, qkvBias: false, activation: "silu" },
+      SMALL,
+      { groupSize: 128 },
+      mx.float32,
+    );
+    using _options = withOptions({ regions: "on", fast: "barriers" });
+    const kernels = await kernelsOf(device, async () => void await steps(model, SMALL, 3, 1, false));
+    assert(kernels.has("decode_mlp_u64") || kernels.has("decode_mlp_i32"), [...kernels].join());
+    model[Symbol.dispose]();
+  });
+}
