@@ -2,14 +2,14 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
-import { run } from "../scripts/tools.ts";
 
 const ROOT = new URL("../", import.meta.url);
 const DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", ...filesOf("docs/")];
 
-/** The files of a folder. */
+/** The documents of a folder. */
 function filesOf(folder: string): string[] {
-  return Array.from(Deno.readDirSync(new URL(folder, ROOT)), ({ name }) => folder + name).sort();
+  const names = Array.from(Deno.readDirSync(new URL(folder, ROOT)), ({ name }) => name);
+  return names.filter((name) => name.endsWith(".md")).map((name) => folder + name).sort();
 }
 
 /** A file of the repository. */
@@ -19,6 +19,7 @@ function read(path: string): string {
 
 const EXAMPLES = [
   "README.md",
+  "docs/arrays.md",
   "docs/guide.md",
   "docs/notebook.md",
   "mod.ts",
@@ -48,20 +49,11 @@ Deno.test("the examples of the documentation run", async () => {
   }
 });
 
-Deno.test("the terminal of the README shows what the programs print", async () => {
-  const [, terminal] = read("README.md").match(/```console\n([^]*?)```/)!;
-  const runs = Array.from(terminal.matchAll(/^\$ deno (.*)\n((?:[^$].*\n)+)/gm));
-  assertEquals(runs.length, 2);
-  for (const [, command, shown] of runs) {
-    const args = Array.from(command.matchAll(/"([^"]*)"|\S+/g), ([word, quoted]) => quoted ?? word);
-    const { ok, stdout, stderr } = await run([Deno.execPath(), ...args], { env: { VKMX_DEVICE: "wasm" } });
-    assert(ok, stderr);
-    const words = (text: string): string[] => text.trim().split(/\s+/);
-    const expected = words(shown);
-    if (expected.at(-1) === "…") expected.pop();
-    assertEquals(words(stdout).slice(0, expected.length), expected);
-    if (!shown.includes("…")) assertEquals(words(stdout).length, expected.length);
-  }
+Deno.test("messages that docs/troubleshooting.md quotes are in the source", () => {
+  const sources = everything().filter((path) => /^(src|ffi)\/.*\.ts$/.test(path)).map(read).join("\n");
+  const first = Array.from(read("docs/troubleshooting.md").matchAll(/^\| `([^`]+)` /gm), ([, message]) => message);
+  assert(first.length >= 12);
+  assertEquals(first.filter((message) => !sources.includes(message)), []);
 });
 
 /** Every file and folder of the repository that git would hold, from the root on. */
