@@ -15,7 +15,7 @@ import { ROOT, run } from "./tools.ts";
 const COMMANDS: readonly (readonly [args: readonly string[], rows: number])[] = [
   [["generate", "--temp", "0", "Once upon a time"], 5],
   [["generate", "--temp", "0", "--no-think", "What is 17 + 25?"], 1],
-  [["generate", "--temp", "0", "--no-think", "Hi what is your name"], 1],
+  [["generate", "--temp", "0", "--no-think", "Hi what is your name"], 3],
 ];
 const COLUMNS = 78;
 const ROW = 20;
