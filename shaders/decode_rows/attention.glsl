@@ -106,7 +106,8 @@ void take_own(uint now) {
             if (now / part_size(now) == attention_part()) {
                 if (type == HEADS) store_four(CACHE(KEYS) + ((attention_head() * FOURS + four) * pc.p.capacity + now) * four_bytes, y);
                 else
-                    store_four(CACHE(VALUES) + (((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u) * four_bytes, y);
+                    store_four(
+                        CACHE(VALUES) + (((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u) * four_bytes, y);
             }
         }
         own[i] = y;
@@ -226,7 +227,8 @@ void attention() {
         word_store(AT_ATTENDED_PARTS + (attention_part() * ALL_Q + at * HEAD_DIM + i % HEAD_DIM) * 4u, count > 0u ? x / total : 0.0,
                    tag_of(LAYER));
         if (i % HEAD_DIM == 0u)
-            word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING, tag_of(LAYER));
+            word_store(AT_MASS_PARTS + (attention_part() * KV_HEADS * HEADS + at) * 4u, count > 0u ? peak + log2(total) : NOTHING,
+                       tag_of(LAYER));
     }
 }
 

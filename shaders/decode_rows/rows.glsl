@@ -20,8 +20,8 @@
 #include "decode/features.glsl"
 
 layout(constant_id = 17) const uint PHASES = 63u;
-layout(constant_id = 18) const uint GRID = 128u; // workgroups of a sequence
-layout(constant_id = 19) const uint PARTS = 2u;  // of the positions of a key/value head
+layout(constant_id = 18) const uint GRID = 128u;  // workgroups of a sequence
+layout(constant_id = 19) const uint PARTS = 2u;   // of the positions of a key/value head
 layout(constant_id = 20) const uint QKV_RUN = 8u; // rows that a lane makes at once
 layout(constant_id = 21) const uint O_RUN = 8u;
 layout(constant_id = 22) const uint GATE_UP_RUN = 8u;
@@ -42,8 +42,8 @@ uint row_half() { return lane() >> 4; }     // which of the two runs of a warp
 const uint MOST_DEPTH = MOST(MOST(HIDDEN, INTERMEDIATE), ALL_Q);
 const uint MOST_CHUNKS = MOST_DEPTH / 32u;
 
-const uint TILE = 64u;         // positions of a round of attention
-const uint FEATURE_GROUPS = 8u; // whose parts of a score are added up
+const uint TILE = 64u;                                     // positions of a round of attention
+const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
 const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 
 // In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk]; attention uses the same memory.
@@ -116,20 +116,20 @@ float norm_scale() {
 }
 
 // `eights` times 8 values at `from`; all of them are in flight at once. Ends behind a barrier.
-#define VALUES_TO_VECTOR(name, eights)                                                              \
-    void name(uint from, uint tag) {                                                                \
-        const uint rounds = ((eights) + THREADS - 1u) / THREADS;                                    \
-        vec4 x[2u * rounds];                                                                        \
-        [[unroll]] for (uint n = 0; n < rounds; n++) {                                              \
-            uint eight = thread() + n * THREADS;                                                    \
-            if (eight < (eights)) wait_eight(from + 32u * eight, tag, x[2u * n], x[2u * n + 1u]);   \
-        }                                                                                           \
-        IF_POLLING(subgroupBarrier());                                                              \
-        [[unroll]] for (uint n = 0; n < rounds; n++) {                                              \
-            uint eight = thread() + n * THREADS;                                                    \
-            if (eight < (eights)) quantize(eight, x[2u * n], x[2u * n + 1u]);                       \
-        }                                                                                           \
-        barrier();                                                                                  \
+#define VALUES_TO_VECTOR(name, eights) \
+    void name(uint from, uint tag) { \
+        const uint rounds = ((eights) + THREADS - 1u) / THREADS; \
+        vec4 x[2u * rounds]; \
+        [[unroll]] for (uint n = 0; n < rounds; n++) { \
+            uint eight = thread() + n * THREADS; \
+            if (eight < (eights)) wait_eight(from + 32u * eight, tag, x[2u * n], x[2u * n + 1u]); \
+        } \
+        IF_POLLING(subgroupBarrier()); \
+        [[unroll]] for (uint n = 0; n < rounds; n++) { \
+            uint eight = thread() + n * THREADS; \
+            if (eight < (eights)) quantize(eight, x[2u * n], x[2u * n + 1u]); \
+        } \
+        barrier(); \
     }
 VALUES_TO_VECTOR(attended_values, ALL_Q / 8u)
 VALUES_TO_VECTOR(gated_values, INTERMEDIATE / 8u)
