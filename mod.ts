@@ -13,6 +13,14 @@
  * console.log(b.shape, b.tolist());
  * ```
  *
+ * @example A language model: `lm.EMBEDDED_MODEL` is part of the package, a name such as "Qwen/Qwen3-0.6B-MLX-4bit" is downloaded once
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+ * await mx.lm.print(mx.lm.streamGenerate(model, tokenizer, "Once upon a time", { maxTokens: 20 }));
+ * ```
+ *
  * @module
  */
 

@@ -1,6 +1,7 @@
 /**
- * The commands and pictures of the documents. Every line of a ```sh block runs in a copy of the project, with empty caches and a hub on
- * localhost that has the embedded model under the names that documents use; or it is of a kind that is named here with the reason.
+ * The commands, examples and pictures of the documents. Every line of a ```sh block and every ```ts block runs in a copy of the project,
+ * with empty caches and a hub on localhost that has the embedded model under the names that documents use; or it is of a kind that is
+ * named here with the reason.
  */
 
 import { assert, assertEquals } from "@std/assert";
@@ -58,56 +59,81 @@ async function hub(folder: string): Promise<HubServer> {
   return server;
 }
 
-/** Copies what git would hold. */
-async function copyProject(to: string): Promise<void> {
-  for (
-    const part of ["deno.json", "deno.lock", "mod.ts", "README.md", "LICENSE", "src", "ffi", "examples", "scripts"]
-  ) {
-    const { success } = await new Deno.Command("cp", { args: ["-r", ROOT + part, to] }).output();
-    assert(success, part);
+/** What a clone has that commands and examples need. */
+const PARTS = ["deno.json", "deno.lock", "mod.ts", "README.md", "LICENSE", "src", "ffi", "examples", "scripts"];
+
+/** Runs programs in a copy of the project with caches that are empty. */
+async function inProject(work: (project: string, env: Record<string, string>) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  const server = await hub(folder);
+  const project = `${folder}/project`;
+  await Deno.mkdir(project);
+  try {
+    for (const part of PARTS) {
+      const { success } = await new Deno.Command("cp", { args: ["-r", ROOT + part, project] }).output();
+      assert(success, part);
+    }
+    const schema = { type: "object", properties: { name: { type: "string", maxLength: 9 } }, required: ["name"] };
+    await Deno.writeTextFile(`${project}/schema.json`, JSON.stringify(schema));
+    await work(project, {
+      HF_ENDPOINT: server.endpoint,
+      HF_HOME: `${folder}/hub`,
+      VKMX_CACHE: `${folder}/cache`,
+      VKMX_DEVICE: "wasm",
+      NO_COLOR: "1",
+    });
+  } finally {
+    await server[Symbol.asyncDispose]();
+    await Deno.remove(folder, { recursive: true });
   }
 }
 
-Deno.test({
-  name: "the commands of the documents run",
-  ignore: Deno.build.os === "windows", // they are a shell's
-  fn: async () => {
-    const folder = await Deno.makeTempDir();
-    const server = await hub(folder);
-    const project = `${folder}/project`;
-    await Deno.mkdir(project);
-    try {
-      await copyProject(project);
-      const schema = { type: "object", properties: { name: { type: "string", maxLength: 9 } }, required: ["name"] };
-      await Deno.writeTextFile(`${project}/schema.json`, JSON.stringify(schema));
-      const env = {
-        HF_ENDPOINT: server.endpoint,
-        HF_HOME: `${folder}/hub`,
-        VKMX_CACHE: `${folder}/cache`,
-        VKMX_DEVICE: "wasm",
-        NO_COLOR: "1",
-      };
-      let count = 0;
-      for (const document of DOCUMENTS) {
-        for (const line of commandsOf(document)) {
-          if (line.trim() === "" || ELSEWHERE.some(([begin]) => line.startsWith(begin))) continue;
-          const { code, stderr } = await new Deno.Command("bash", {
-            args: ["-c", line.replaceAll("deno task ", `"${Deno.execPath()}" task -q `)],
-            cwd: project,
-            env,
-            stdin: "null",
-          }).output();
-          assertEquals(code, 0, `${document}: ${line}\n${new TextDecoder().decode(stderr)}`);
-          count++;
-        }
-      }
-      assert(count >= 20, `${count} commands ran`);
-    } finally {
-      await server[Symbol.asyncDispose]();
-      await Deno.remove(folder, { recursive: true });
+/** Commands are a shell's. */
+const ignore = Deno.build.os === "windows";
+
+Deno.test("the commands of the documents run", { ignore }, () =>
+  inProject(async (project, env) => {
+    const lines = DOCUMENTS.flatMap((document) => commandsOf(document).map((line) => ({ document, line })))
+      .filter(({ line }) => line.trim() !== "");
+    const unused = ELSEWHERE.filter(([begin]) => !lines.some(({ line }) => line.startsWith(begin)));
+    assertEquals(unused, [], "kinds of lines that no document has");
+    for (const { document, line } of lines) {
+      if (ELSEWHERE.some(([begin]) => line.startsWith(begin))) continue;
+      const { code, stderr } = await new Deno.Command("bash", {
+        args: ["-c", line.replaceAll("deno task ", `"${Deno.execPath()}" task -q `)],
+        cwd: project,
+        env,
+        stdin: "null",
+      }).output();
+      assertEquals(code, 0, `${document}: ${line}\n${new TextDecoder().decode(stderr)}`);
     }
-  },
-});
+  }));
+
+Deno.test(
+  "the examples of documents and documentation comments run",
+  { ignore },
+  () =>
+    inProject(async (project, env) => {
+      const { imports } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
+      for (const name of Object.keys(imports)) if (imports[name].startsWith("jsr:")) delete imports[name]; // no example uses them
+      for (const name of ["@vkmx/vkmx", "jsr:@vkmx/vkmx"]) imports[name] = new URL("mod.ts", `file://${project}/`).href;
+      await Deno.writeTextFile(`${project}/map.json`, JSON.stringify({ imports }));
+      const comments = ["mod.ts", "src/array", "src/llm", "src/notebook", "src/plot"].map((path) =>
+        `${project}/${path}`
+      );
+      const examples = DOCUMENTS.map((path) => ROOT + path);
+      const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+        args: ["test", "-A", "--doc", "--no-lock", "--no-config", "--import-map=map.json", ...examples, ...comments],
+        cwd: project,
+        env,
+      }).output();
+      const text = new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr);
+      assert(success, text);
+      for (const path of ["README.md", "docs/guide.md", "docs/models.md", "mod.ts"]) {
+        assert(text.includes(`${path}#`), path);
+      }
+    }),
+);
 
 Deno.test("the pictures show what the programs print and the documents say", async () => {
   for (const [name, text] of Object.entries(await pictures())) {

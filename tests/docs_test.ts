@@ -1,4 +1,4 @@
-/** The examples in the documents and in the documentation comments run, what they show is so, and what they name is there. */
+/** What documents name and quote is there. Their examples and commands run in docs_commands_test.ts. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../mod.ts";
@@ -17,40 +17,9 @@ function read(path: string): string {
   return Deno.readTextFileSync(new URL(path, ROOT));
 }
 
-const EXAMPLES = [
-  "README.md",
-  "docs/arrays.md",
-  "docs/guide.md",
-  "docs/notebook.md",
-  "mod.ts",
-  "src/array",
-  "src/llm",
-  "src/notebook",
-  "src/plot",
-];
-
-Deno.test("the examples of the documentation run", async () => {
-  const map = await Deno.makeTempFile({ suffix: ".json" });
-  try {
-    const { imports } = JSON.parse(await Deno.readTextFile(new URL("deno.json", ROOT)));
-    for (const name of Object.keys(imports)) if (imports[name].startsWith("jsr:")) delete imports[name]; // no example uses them
-    imports["@vkmx/vkmx"] = new URL("mod.ts", ROOT).href;
-    await Deno.writeTextFile(map, JSON.stringify({ imports }));
-    const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["test", "-A", "--doc", "--no-lock", `--import-map=${map}`, ...EXAMPLES],
-      cwd: ROOT,
-      env: { VKMX_DEVICE: "wasm", NO_COLOR: "1" },
-    }).output();
-    const text = new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr);
-    assert(success, text);
-    assert(/\b[1-9]\d* passed/.test(text), `no example ran:\n${text}`);
-  } finally {
-    await Deno.remove(map);
-  }
-});
-
 Deno.test("messages that docs/troubleshooting.md quotes are in the source", () => {
-  const sources = everything().filter((path) => /^(src|ffi)\/.*\.ts$/.test(path)).map(read).join("\n");
+  const code = (path: string): string => read(path).replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, "");
+  const sources = everything().filter((path) => /^(src|ffi|runtime-c)\/.*\.(ts|c)$/.test(path)).map(code).join("\n");
   const first = Array.from(read("docs/troubleshooting.md").matchAll(/^\| `([^`]+)` /gm), ([, message]) => message);
   assert(first.length >= 12);
   assertEquals(first.filter((message) => !sources.includes(message)), []);
