@@ -12,25 +12,16 @@ import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
 import { GenerationSession } from "./decode.ts";
 import { LlmError } from "./error.ts";
-import {
-  answerFormat,
-  checkCount,
-  encodePrompt,
-  type GenerationResponse,
-  inTurns,
-  openPrompt,
-  perSecond,
-  processorsOf,
-  type Prompt,
-  roomFor,
-  StopChecker,
-  tokensFor,
-} from "./generate.ts";
+import { inTurns, openPrompt, roomFor } from "./generate.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "./generate_options.ts";
+import { checkCount, processorsOf } from "./generation_request.ts";
+import { type GenerationResponse, perSecond } from "./generation_response.ts";
 import { KvCache } from "./kv_cache.ts";
 import { checkLogprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";
+import { answerFormat, encodePrompt, type Prompt, tokensFor } from "./prompt.ts";
 import { makeSampler, repetitionContext } from "./sampler.ts";
+import { StopChecker } from "./stop_checker.ts";
 import { Constraint } from "./structured/constraint.ts";
 import type { GrammarSource } from "./structured/protocol.ts";
 import { grammarOf, type ResponseFormat } from "./structured/response_format.ts";

@@ -5,7 +5,9 @@
  */
 
 import type { ParsedToolCall } from "./answer/tool_calls.ts";
-import { type GenerationResponse, type Prompt, streamGenerate } from "./generate.ts";
+import { streamGenerate } from "./generate.ts";
+import type { GenerationResponse } from "./generation_response.ts";
+import type { Prompt } from "./prompt.ts";
 import type { GenerateOptions } from "./generate_options.ts";
 import type { Logprobs } from "./logprobs_log.ts";
 import type { LanguageModel } from "./models/mod.ts";

@@ -6,7 +6,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { encodePrompt } from "../../src/llm/generate.ts";
+import { encodePrompt } from "../../src/llm/prompt.ts";
 import { anyDevice } from "../support/devices.ts";
 
 const DEVICE = anyDevice();

@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { StopStrings, StreamDecoder } from "../../src/llm/tokenizer/detokenizer.ts";
 import { LlmError } from "../../src/llm/error.ts";
-import { encodePrompt } from "../../src/llm/generate.ts";
+import { encodePrompt } from "../../src/llm/prompt.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
 import { readPreTokenizer } from "../../src/llm/tokenizer/pre_tokenizer.ts";

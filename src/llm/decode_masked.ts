@@ -1,0 +1,124 @@
+/**
+ * Steps whose tokens are constrained. What the next token may be depends on the one before, which the host has to see first, so a step
+ * is two: the logits of the next token are computed as soon as a token is chosen, and the host makes the mask meanwhile; then the token
+ * is chosen from both.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import { DeviceLoop, poke } from "../array/loop.ts";
+import type { DecodeContext, Traced } from "./decode_context.ts";
+import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./decode_state.ts";
+import type { StepLoop, StepOver } from "./decode_steps.ts";
+import type { PromptSubmitter } from "./decode_submit.ts";
+import type { Buffers } from "./kv_cache.ts";
+import type { Submission } from "./submission_sizer.ts";
+import { everyToken } from "./structured/constraint.ts";
+
+/** Chooses tokens by masks, from logits that the loop of steps computes. */
+export class MaskedSteps {
+  readonly #context: DecodeContext;
+  readonly #submitter: PromptSubmitter;
+  readonly #steps: StepLoop;
+  /** The rest of the state. */
+  #masking: Masking | undefined;
+  #chooser: DeviceLoop<unknown> | undefined;
+  /** The loop that computes the logits, and whether those behind the last token are on their way. */
+  #forward: DeviceLoop<unknown> | undefined;
+  #forwarded = false;
+
+  /** Over the loop of what {@link forwardOver} gives. */
+  constructor(context: DecodeContext, submitter: PromptSubmitter, steps: StepLoop) {
+    this.#context = context;
+    this.#submitter = submitter;
+    this.#steps = steps;
+  }
+
+  /** Computing logits over a cache of such buffers. */
+  readonly forwardOver: StepOver = (buffers) => {
+    const state = this.forwardState(buffers);
+    const { model } = this.#context;
+    return [state, this.#context.traced("forward", state, (now) => forwardStep(model, now)) as Traced<unknown>];
+  };
+
+  /** The state of computing logits. */
+  forwardState(buffers: Buffers = this.#context.cache.buffers): ForwardState {
+    const { token, position } = this.#context.scalars;
+    const { logits } = this.#masking ??= maskingOf(this.#context.model, this.#context.rows.all.length);
+    return { token, position, logits, keys: buffers.keys, values: buffers.values };
+  }
+
+  /** Chooses the first tokens, from the logits behind a prompt that was read. */
+  async chooseFirst(): Promise<void> {
+    const chooser = this.#chooseLoop();
+    await this.#pokeMask();
+    await this.#submitter.done(chooser, chooser.run(1), 0, true);
+  }
+
+  /**
+   * Submits the choice of the next tokens, in front of it the logits unless they are on their way; with `more` the logits behind these
+   * tokens too, which the device computes while the host makes the next mask.
+   */
+  async submit(more: boolean): Promise<Submission> {
+    const cache = this.#context.cache;
+    if (!this.#forwarded) this.#runForward();
+    this.#forwarded = false;
+    const forward = this.#forward!;
+    const chooser = this.#chooseLoop();
+    await this.#pokeMask();
+    const submitted = performance.now();
+    const ticket = chooser.run(1);
+    if (more && cache.offset < Math.min(cache.capacity, cache.limit)) this.#runForward(forward);
+    const done = async (): Promise<void> => {
+      await this.#submitter.done(chooser, ticket, 0, true);
+      await forward.done(ticket); // whether the logits in front of it ended well
+    };
+    return { count: 1, submitted, done };
+  }
+
+  #runForward(loop?: DeviceLoop<unknown>): void {
+    this.#forward = this.#steps.run(loop);
+    this.#forwarded = true;
+  }
+
+  /** Takes back logits that were computed ahead. */
+  async dropForward(): Promise<void> {
+    if (!this.#forwarded) return;
+    await this.#forward!.done().catch(() => {}); // nobody needs them
+    this.#context.cache.trim(1);
+    this.#forwarded = false;
+  }
+
+  /** The loop that chooses tokens. */
+  #chooseLoop(): DeviceLoop<unknown> {
+    if (this.#chooser) return this.#chooser;
+    const { options } = this.#context;
+    const state = { ...this.#context.scalars, ...this.#masking! };
+    return this.#chooser = new DeviceLoop(
+      state,
+      this.#context.traced("choose", state, (now) => chooseStep(options, now)),
+    );
+  }
+
+  /** Writes what the next tokens may be, behind the last choice. */
+  async #pokeMask(): Promise<void> {
+    const rows = this.#context.rows.all;
+    const { mask } = this.#masking!;
+    const words = mask.shape[1];
+    const masks = new Int32Array(rows.length * words);
+    for (const [i, { constraint, ended }] of rows.entries()) {
+      const free = !constraint || ended;
+      masks.set(free ? everyToken(this.#context.model.config.vocabSize) : await constraint.mask(), i * words);
+    }
+    poke(mask, masks);
+  }
+
+  /** Frees the choice and its state. */
+  release(): void {
+    this.#chooser?.[Symbol.dispose]();
+    this.#chooser = undefined;
+    if (this.#masking) mx.dispose(this.#masking);
+    this.#masking = undefined;
+  }
+}

@@ -1,0 +1,192 @@
+/**
+ * Reading a prompt: chunks that only fill the cache, then the rest, which chooses the first token. A rest of few tokens is fed through the
+ * loop of decode steps.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import { DeviceLoop, poke, TracedStep, visible } from "../array/loop.ts";
+import type { DecodeContext } from "./decode_context.ts";
+import type { MaskedSteps } from "./decode_masked.ts";
+import {
+  decodeStep,
+  forwardPromptStep,
+  own,
+  type PrefillState,
+  type PromptChunk,
+  promptRows,
+  promptStep,
+  readStep,
+  type State,
+} from "./decode_state.ts";
+import type { StepLoop } from "./decode_steps.ts";
+import type { PromptSubmitter } from "./decode_submit.ts";
+import { type Submission, succeeded } from "./submission_sizer.ts";
+
+/** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
+const MOST_FED = 3;
+/** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
+const COLD_MS = 10;
+
+/** What a {@link PromptReader} works with. */
+export interface PromptParts {
+  readonly context: DecodeContext;
+  readonly submitter: PromptSubmitter;
+  readonly steps: StepLoop;
+  readonly masked: MaskedSteps;
+  /** Lets the state go, and the traces that hold what failed. */
+  forget(): void;
+}
+
+/** Reads the prompt of a session of one sequence. */
+export class PromptReader {
+  readonly #context: DecodeContext;
+  readonly #submitter: PromptSubmitter;
+  readonly #steps: StepLoop;
+  readonly #masked: MaskedSteps;
+  readonly #forget: () => void;
+  /** Tokens of the prompt that were not read yet. */
+  #prompt: readonly number[];
+  /** The step that read the end of the prompt and chose the first token. */
+  #opening: Promise<Submission> | undefined;
+
+  /** For a prompt that follows what the cache holds; `undefined` where all was read and the first tokens were chosen. */
+  constructor(prompt: readonly number[] | undefined, { context, submitter, steps, masked, forget }: PromptParts) {
+    this.#context = context;
+    this.#submitter = submitter;
+    this.#steps = steps;
+    this.#masked = masked;
+    this.#forget = forget;
+    this.#prompt = prompt ?? [];
+    if (!prompt) {
+      this.#opening = Promise.resolve({
+        count: 1,
+        submitted: performance.now(),
+        done: () => Promise.resolve(),
+      });
+    }
+  }
+
+  /** Tokens of the prompt that were not read yet. */
+  get unread(): number {
+    return this.#prompt.length;
+  }
+
+  /** Reads the next `count` tokens of the prompt, which must leave some: only the cache is computed. Resolves when that is done. */
+  async read(count: number): Promise<void> {
+    const chunk = this.#chunk(count);
+    try {
+      const { position } = this.#context.scalars;
+      const state: PrefillState & PromptChunk = { ...chunk, position, ...this.#context.cache.buffers };
+      const traced = this.#context.traced("read", state, (now) => readStep(this.#context.model, now));
+      using loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
+      await this.#submitter.heedAbort();
+      await this.#submitter.submit(loop, count).done();
+      this.#context.cache.trim(this.#submitter.dropped);
+    } finally {
+      mx.dispose(chunk);
+    }
+  }
+
+  /** Submits the rest of the prompt, once; that chooses the first token. */
+  open(): Promise<Submission> {
+    const feeds = this.#prompt.length <= MOST_FED && this.#context.cache.fused && !this.#context.rows.constrained;
+    return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
+  }
+
+  /**
+   * Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. Where they do not
+   * end well, the rest is read as a whole.
+   */
+  async #feedRest(): Promise<Submission> {
+    const ids = this.#prompt;
+    const { model, options } = this.#context;
+    const { key } = this.#context.rows.first;
+    const recent = this.#context.recent;
+    const weights = this.#context.weights;
+    this.#prompt = [];
+    this.#context.cache.reserve(ids.length);
+    const traced = this.#context.traced("step", this.#context.state, (now) => decodeStep(model, options, now));
+    if (traced instanceof TracedStep && !traced.ready) await this.#context.model.traces.prepare(traced);
+    await this.#submitter.heedAbort();
+    this.#steps.current(); // from now on the state is on the model's device
+    let submission: Submission | undefined;
+    for (const id of ids) {
+      poke(this.#context.scalars.token, Int32Array.of(id));
+      if (key) poke(this.#context.scalars.key!, Uint32Array.from(key));
+      if (recent) poke(this.#context.scalars.recent!, Int32Array.from(recent));
+      if (weights) poke(this.#context.scalars.weights!, Float32Array.from(weights));
+      submission = this.#steps.submit(1);
+    }
+    const done = async (): Promise<void> => {
+      if (await succeeded(submission!)) return;
+      this.#context.cache.trim(ids.length);
+      this.#forget();
+      this.#prompt = ids;
+      this.#context.scalars = this.#context.unread();
+      await (await this.#readRest()).done();
+    };
+    return { ...submission!, count: 1, done };
+  }
+
+  /** Submits the rest of the prompt. */
+  async #readRest(): Promise<Submission> {
+    if (this.#context.rows.constrained) return await this.#readMasked();
+    const count = this.#prompt.length;
+    const chunk = this.#chunk(count);
+    const state: State & PromptChunk = { ...this.#context.state, ...chunk };
+    const step = (now: State & PromptChunk): State & PromptChunk =>
+      promptStep(this.#context.model, this.#context.options, now);
+    const traced = this.#context.traced("prompt", state, step);
+    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
+    this.#context.ended.push(loop);
+    await this.#submitter.heedAbort();
+    return { count: 1, submitted: performance.now(), ...this.#submitter.submit(loop, count) };
+  }
+
+  /** Submits the rest of the prompt, and the choice of the first token when that is read. */
+  async #readMasked(): Promise<Submission> {
+    const count = this.#prompt.length;
+    const chunk = this.#chunk(count);
+    const state = { ...this.#masked.forwardState(), ...chunk };
+    const traced = this.#context.traced("forward prompt", state, (now) => forwardPromptStep(this.#context.model, now));
+    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
+    this.#context.ended.push(loop);
+    await this.#submitter.heedAbort();
+    const submitted = performance.now();
+    const { done, partly } = this.#submitter.submit(loop, count);
+    const choose = async (): Promise<void> => {
+      await done();
+      if (this.#submitter.dropped > 0) return;
+      await this.#masked.chooseFirst();
+    };
+    let chosen: Promise<void> | undefined;
+    return { count: 1, submitted, partly, done: () => chosen ??= choose() };
+  }
+
+  /** Takes tokens from the prompt, padded where that costs nothing, and makes room for them. */
+  #chunk(count: number): PromptChunk {
+    const ids = this.#prompt.slice(0, count);
+    this.#prompt = this.#prompt.slice(count);
+    const rows = promptRows(count, this.#context.model.traces.tile);
+    this.#context.cache.reserve(count, rows);
+    const padded = new Int32Array(rows).fill(ids[count - 1]);
+    padded.set(ids);
+    const chunk = { ids: own(visible(padded)), last: own(visible(Uint32Array.of(count - 1))) };
+    this.#context.ended.push({ [Symbol.dispose]: () => mx.dispose(chunk) }); // also where the device has no room for what follows
+    return chunk;
+  }
+
+  /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
+  async #prepareOpening(trace: TracedStep<unknown>): Promise<void> {
+    const ready = this.#context.model.traces.prepare(trace);
+    let timer;
+    const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
+    if (await Promise.race([ready, late]) && this.#context.rows.first.limit > 1) this.#steps.prepare();
+    clearTimeout(timer);
+    await ready;
+  }
+}

@@ -1,0 +1,149 @@
+/**
+ * The loop of steps over a cache: it is traced for the cache's capacity, and while it runs, the step for the next capacity is traced and
+ * compiled, and a faster one is looked for.
+ *
+ * @module
+ */
+
+import * as mx from "../array/mod.ts";
+import { DeviceLoop, TracedStep } from "../array/loop.ts";
+import type { DecodeContext, Traced } from "./decode_context.ts";
+import type { PromptSubmitter } from "./decode_submit.ts";
+import type { Buffers } from "./kv_cache.ts";
+import type { Submission } from "./submission_sizer.ts";
+
+/** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */
+const PREPARE_AFTER = 16;
+const IMPROVE_AFTER = 32;
+
+/** Milliseconds of a traced step when it last ran. */
+const stepTimes = new WeakMap<TracedStep<unknown>, number>();
+
+/** A step over a state with a cache of such buffers, and that state. */
+export type StepOver = (buffers: Buffers) => [state: unknown, step: Traced<unknown>];
+
+/** The steps behind the prompt. */
+export class StepLoop {
+  readonly #context: DecodeContext;
+  readonly #submitter: PromptSubmitter;
+  readonly #stepOver: StepOver;
+  #loop: DeviceLoop<unknown> | undefined;
+  /** What the loop runs, where it is kept. */
+  #trace: TracedStep<unknown> | undefined;
+  /** Capacity of the cache that the loop is for. */
+  #capacity = 0;
+  /** Steps that the loop took. */
+  #steps = 0;
+  /** Whether the loop was asked for a faster step. */
+  #improved = false;
+  /** Capacity whose growth was prepared. */
+  #prepared = 0;
+  /** The step that is to come, and when its pipelines were made. */
+  #next: TracedStep<unknown> | undefined;
+  #ahead: Promise<void> | undefined;
+
+  /** Repeats what `stepOver` gives for the buffers of the cache. */
+  constructor(context: DecodeContext, submitter: PromptSubmitter, stepOver: StepOver) {
+    this.#context = context;
+    this.#submitter = submitter;
+    this.#stepOver = stepOver;
+  }
+
+  /** Submits at most `most` steps: as many as the cache has room for before it grows. */
+  submit(most: number): Submission {
+    const cache = this.#context.cache;
+    const loop = this.current();
+    const count = Math.min(most, Math.min(cache.capacity, cache.limit) - cache.offset);
+    cache.advance(count);
+    this.#steps += count;
+    const ticket = loop.run(count);
+    return { count, submitted: performance.now(), done: () => this.#submitter.done(loop, ticket, 0) };
+  }
+
+  /** Submits one step of a loop and returns that. */
+  run(loop: DeviceLoop<unknown> = this.current()): DeviceLoop<unknown> {
+    this.#context.cache.advance(1);
+    this.#steps++;
+    loop.run(1);
+    return loop;
+  }
+
+  /** The loop over the cache with room for one more token. */
+  current(): DeviceLoop<unknown> {
+    const cache = this.#context.cache;
+    cache.reserve(1);
+    if (this.#loop && this.#capacity === cache.capacity) return this.#loop;
+    if (this.#loop) this.#context.ended.push(this.#loop);
+    this.#capacity = cache.capacity;
+    this.#steps = 0;
+    this.#improved = false;
+    const [state, traced] = this.#stepOver(cache.buffers);
+    this.#trace = traced instanceof TracedStep ? traced : undefined;
+    return this.#loop = new DeviceLoop(state, traced);
+  }
+
+  /** Whether the next step needs another loop, for which {@link StepLoop.ahead} is worth waiting. */
+  get outgrown(): boolean {
+    const { cache } = this.#context;
+    return cache.offset === cache.capacity || this.#capacity !== cache.capacity;
+  }
+
+  /** When the pipelines of the step that is to come are made, where they were asked for. */
+  get ahead(): Promise<void> | undefined {
+    return this.#ahead;
+  }
+
+  /** Milliseconds of the next step where that is known and it can follow at once, while the prompt is still being read. */
+  knownTime(): number | undefined {
+    const { cache, rows } = this.#context;
+    if (rows.constrained || cache.offset >= cache.capacity) return undefined;
+    const trace = this.#context.known("step");
+    return trace?.ready ? stepTimes.get(trace) : undefined;
+  }
+
+  /** Takes the milliseconds of a step. */
+  note(perStep: number): void {
+    if (this.#trace) stepTimes.set(this.#trace, perStep);
+  }
+
+  /** Has the pipelines of a step over a cache of such buffers made beside other work, where the step can be kept. */
+  prepare(buffers: Buffers = this.#context.cache.buffers): void {
+    const [, traced] = this.#stepOver(buffers);
+    if (!(traced instanceof TracedStep)) return;
+    this.#next = traced;
+    const ready = this.#context.model.traces.prepare(traced);
+    this.#ahead = ready.catch(() => {}); // what fails fails again, and is reported, when the step is needed
+  }
+
+  /** After enough steps has the step behind the next growth of the cache compiled, where `left` more reach it, and a faster one looked for. */
+  lookAhead(left: number): void {
+    if (this.#steps >= PREPARE_AFTER) this.#prepareGrowth(left);
+    if (this.#steps >= IMPROVE_AFTER) this.#improve();
+  }
+
+  /** Lets the loop find a faster step while it goes on, and then one for the grown cache. */
+  #improve(): void {
+    if (this.#improved) return;
+    this.#improved = true;
+    this.#context.model.traces.improve(this.#loop!);
+    if (this.#next) this.#context.model.traces.improve(this.#next);
+  }
+
+  /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */
+  #prepareGrowth(left: number): void {
+    const cache = this.#context.cache;
+    if (this.#prepared === cache.capacity || cache.capacity - cache.offset >= left) return;
+    this.#prepared = cache.capacity;
+    const grown = cache.outgrown();
+    if (!grown) return;
+    this.prepare(grown);
+    mx.dispose(grown);
+  }
+
+  /** Frees the loop; the next step makes another. */
+  release(): void {
+    this.#loop?.[Symbol.dispose]();
+    this.#loop = undefined;
+    this.#capacity = 0;
+  }
+}

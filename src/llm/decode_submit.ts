@@ -1,0 +1,116 @@
+/**
+ * How work of a session that may be aborted goes to the device: whole where that is fast or can be dropped, in parts where a prompt
+ * takes long, and how an abort leaves out what was not computed yet.
+ *
+ * @module
+ */
+
+import { setImmediate } from "node:timers/promises";
+import type { DeviceLoop } from "../array/loop.ts";
+import { orAborted } from "./abort.ts";
+import type { DecodeContext } from "./decode_context.ts";
+import type { LanguageModel } from "./models/mod.ts";
+import { PromptSizer, type Submission } from "./submission_sizer.ts";
+
+/** When a model's device will be done with what was submitted for an aborted prompt. */
+const abandoned = new WeakMap<LanguageModel, Promise<void>>();
+
+/** Resolves when a device computes nothing of aborted prompts any more, and throws the reason of an abort meanwhile. */
+export function untilIdle(model: LanguageModel, signal: AbortSignal): Promise<void> {
+  return orAborted(abandoned.get(model) ?? Promise.resolve(), signal);
+}
+
+/** How fast prompts are read on a model's device. */
+const promptSizers = new WeakMap<LanguageModel, PromptSizer>();
+
+function promptSizerOf(model: LanguageModel): PromptSizer {
+  const sizer = promptSizers.get(model) ?? new PromptSizer(model.traces.concurrent);
+  promptSizers.set(model, sizer);
+  return sizer;
+}
+
+/** Submits prompts, and waits for them and for the steps behind them. */
+export class PromptSubmitter {
+  readonly #context: DecodeContext;
+  /** Tokens of the prompt whose reading was left out behind an abort. */
+  dropped = 0;
+
+  constructor(context: DecodeContext) {
+    this.#context = context;
+  }
+
+  /**
+   * Throws the reason of an abort, that which happens in this turn of the event loop included, or while the device still computes
+   * what was abandoned: so no more than one submission ever is.
+   */
+  async heedAbort(): Promise<void> {
+    const { signal } = this.#context.options;
+    if (!signal) return;
+    await setImmediate();
+    await untilIdle(this.#context.model, signal);
+    signal.throwIfAborted();
+  }
+
+  /** Whether a step over `count` tokens of the prompt is submitted in parts. */
+  inParts(count: number): boolean {
+    return this.#context.options.signal !== undefined && !this.#context.model.traces.drops &&
+      promptSizerOf(this.#context.model).inParts(count);
+  }
+
+  /**
+   * Submits a step over `count` tokens of the prompt: at once, or in parts of which each waits for those before, until an abort.
+   * `partly` says that not all was submitted on return.
+   */
+  submit<S>(loop: DeviceLoop<S>, count: number): Pick<Submission, "done" | "partly"> {
+    this.#context.cache.advance(count);
+    const parts = this.inParts(count);
+    if (!parts) {
+      const submitted = performance.now();
+      const ticket = loop.run();
+      const done = async (): Promise<void> => {
+        await this.done(loop, ticket, count);
+        if (this.#context.options.signal) promptSizerOf(this.#context.model).note(count, performance.now() - submitted);
+      };
+      return { partly: false, done };
+    }
+    const reading = this.#runParts(loop, count);
+    reading.catch(() => {}); // whoever waits for it hears of it
+    return { partly: true, done: () => reading };
+  }
+
+  async #runParts<S>(loop: DeviceLoop<S>, count: number): Promise<void> {
+    const { signal } = this.#context.options;
+    const sizer = promptSizerOf(this.#context.model);
+    const { parts } = loop;
+    for (let at = 0; at < parts;) {
+      const begin = at;
+      const end = Math.min(parts, at + sizer.parts(count, parts));
+      const submitted = performance.now();
+      let ticket = 0;
+      while (at < end) ticket = loop.runPart(at++);
+      await this.done(loop, ticket, 0, true);
+      sizer.note(count * (end - begin) / parts, performance.now() - submitted);
+      if (!signal?.aborted || at === parts) continue;
+      this.dropped += count;
+      return;
+    }
+  }
+
+  /** Resolves when a submission is done that reads `count` tokens of the prompt, or steps behind it; at an abort, when it is left out. */
+  async done<S>(loop: DeviceLoop<S>, ticket: number, count: number, soon: boolean = count > 0): Promise<void> {
+    const { signal } = this.#context.options;
+    const done = loop.done(ticket, soon);
+    const drop = (): void => {
+      if (this.#context.rows.taken > 0) return;
+      if (loop.drop(ticket)) this.dropped += count;
+      else abandoned.set(this.#context.model, done.catch(() => {}));
+    };
+    if (signal?.aborted) drop();
+    signal?.addEventListener("abort", drop);
+    try {
+      await done;
+    } finally {
+      signal?.removeEventListener("abort", drop);
+    }
+  }
+}
