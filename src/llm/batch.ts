@@ -10,7 +10,7 @@ import { interruptible, interruptibleStream } from "../notebook/interrupt.ts";
 import { orAborted } from "./abort.ts";
 import type { ParsedToolCall } from "./answer/tool_calls.ts";
 import { checkModel, checkOptions } from "./arguments.ts";
-import { GenerationSession } from "./decode.ts";
+import { GenerationSession } from "./decode/session.ts";
 import { LlmError } from "./error.ts";
 import { inTurns, openPrompt, roomFor } from "./generate.ts";
 import { BATCH_OPTIONS, type BatchGenerateOptions, type StepOptions } from "./generate_options.ts";

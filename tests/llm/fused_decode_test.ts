@@ -9,7 +9,7 @@ import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { decodeStep } from "../../src/llm/decode_state.ts";
+import { decodeStep } from "../../src/llm/decode/state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { MegakernelFailure } from "../../src/graph/error.ts";
 import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";

@@ -9,7 +9,7 @@ import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { promptStep } from "../../src/llm/decode_state.ts";
+import { promptStep } from "../../src/llm/decode/state.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import type { SamplerOptions } from "../../src/llm/generate_options.ts";
 import { makeLogitsProcessors, makeSampler } from "../../src/llm/sampler.ts";

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
-import { promptRows } from "../../src/llm/decode_state.ts";
+import { promptRows } from "../../src/llm/decode/state.ts";
 import type { KvCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { testDevices } from "../support/devices.ts";

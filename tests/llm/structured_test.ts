@@ -5,7 +5,7 @@
 
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { applyMask } from "../../src/llm/decode_state.ts";
+import { applyMask } from "../../src/llm/decode/state.ts";
 import { Constraint, everyToken } from "../../src/llm/structured/constraint.ts";
 import { matcherMemory, openMatcher } from "../../src/llm/structured/matcher.ts";
 import { jsonPattern } from "../../src/llm/structured/json_pattern.ts";

@@ -3,7 +3,7 @@
  */
 
 import { assertAlmostEquals, assertEquals } from "@std/assert";
-import { SubmissionSizer } from "../../src/llm/submission_sizer.ts";
+import { SubmissionSizer } from "../../src/llm/decode/submission_sizer.ts";
 
 Deno.test("a sizer begins with single steps, doubles, and ends at ten milliseconds", () => {
   const sizer = new SubmissionSizer(undefined);

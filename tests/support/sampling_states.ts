@@ -6,7 +6,7 @@
 
 import * as mx from "../../mod.ts";
 import type { ModelShape } from "../../scripts/synthetic.ts";
-import type { DecodeOptions, State } from "../../src/llm/decode_state.ts";
+import type { DecodeOptions, State } from "../../src/llm/decode/state.ts";
 import type { KvCache } from "../../src/llm/kv_cache.ts";
 import { logprobsWidth } from "../../src/llm/logprobs_log.ts";
 import type { SamplerOptions } from "../../src/llm/generate_options.ts";

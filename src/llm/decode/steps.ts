@@ -5,11 +5,11 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import { DeviceLoop, TracedStep } from "../array/loop.ts";
-import type { DecodeContext, Traced } from "./decode_context.ts";
-import type { PromptSubmitter } from "./decode_submit.ts";
-import type { Buffers } from "./kv_cache.ts";
+import * as mx from "../../array/mod.ts";
+import { DeviceLoop, TracedStep } from "../../array/loop.ts";
+import type { DecodeContext, Traced } from "./context.ts";
+import type { PromptSubmitter } from "./submit.ts";
+import type { Buffers } from "../kv_cache.ts";
 import type { Submission } from "./submission_sizer.ts";
 
 /** Steps over a cache after which its growth is prepared, and after which a faster step is looked for: one thing at a time. */

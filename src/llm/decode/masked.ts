@@ -6,15 +6,15 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import { DeviceLoop, poke } from "../array/loop.ts";
-import type { DecodeContext, Traced } from "./decode_context.ts";
-import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./decode_state.ts";
-import type { StepLoop, StepOver } from "./decode_steps.ts";
-import type { PromptSubmitter } from "./decode_submit.ts";
-import type { Buffers } from "./kv_cache.ts";
+import * as mx from "../../array/mod.ts";
+import { DeviceLoop, poke } from "../../array/loop.ts";
+import type { DecodeContext, Traced } from "./context.ts";
+import { chooseStep, type ForwardState, forwardStep, type Masking, maskingOf } from "./state.ts";
+import type { StepLoop, StepOver } from "./steps.ts";
+import type { PromptSubmitter } from "./submit.ts";
+import type { Buffers } from "../kv_cache.ts";
 import type { Submission } from "./submission_sizer.ts";
-import { everyToken } from "./structured/constraint.ts";
+import { everyToken } from "../structured/constraint.ts";
 
 /** Chooses tokens by masks, from logits that the loop of steps computes. */
 export class MaskedSteps {

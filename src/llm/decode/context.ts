@@ -4,11 +4,11 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import type { Tensor } from "../array/mod.ts";
-import { keyAfter } from "../array/keys.ts";
-import { type TracedStep, visible } from "../array/loop.ts";
-import type { SequenceRows } from "./decode_rows.ts";
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { keyAfter } from "../../array/keys.ts";
+import { type TracedStep, visible } from "../../array/loop.ts";
+import type { SequenceRows } from "./rows.ts";
 import {
   type DecodeOptions,
   type DecodeScalars,
@@ -18,9 +18,9 @@ import {
   ring,
   ringWeights,
   type State,
-} from "./decode_state.ts";
-import type { KvCache } from "./kv_cache.ts";
-import type { LanguageModel } from "./models/mod.ts";
+} from "./state.ts";
+import type { KvCache } from "../kv_cache.ts";
+import type { LanguageModel } from "../models/mod.ts";
 
 /** Steps by what they compute. */
 export type StepKind = "read" | "prompt" | "step" | "forward prompt" | "forward" | "choose";

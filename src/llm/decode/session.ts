@@ -10,22 +10,22 @@
  * Decoders of several sequences that have read their prompts can be joined: then each sequence is a row of the state, at a position
  * of its own, and all rows advance at every step. A row whose sequence has ended computes on, and goes when half of them have.
  *
- * This file has the session and its loop; decode_prompt.ts reads the prompt, decode_steps.ts runs steps and prepares the growth of the
- * cache, decode_masked.ts chooses constrained tokens, decode_rows.ts keeps the sequences and decode_submit.ts heeds aborts.
+ * This file has the session and its loop; prompt.ts reads the prompt, steps.ts runs steps and prepares the growth of the
+ * cache, masked.ts chooses constrained tokens, rows.ts keeps the sequences and submit.ts heeds aborts.
  *
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import { DecodeContext, type Traced } from "./decode_context.ts";
-import { MaskedSteps } from "./decode_masked.ts";
-import { PromptReader } from "./decode_prompt.ts";
-import { type DecodedToken, SequenceRows } from "./decode_rows.ts";
-import { type DecodeOptions, type DecodeScalars, decodeStep, stackStates, takeStates } from "./decode_state.ts";
-import { StepLoop, type StepOver } from "./decode_steps.ts";
-import { PromptSubmitter } from "./decode_submit.ts";
-import { KvCache } from "./kv_cache.ts";
-import type { LanguageModel } from "./models/mod.ts";
+import * as mx from "../../array/mod.ts";
+import { DecodeContext, type Traced } from "./context.ts";
+import { MaskedSteps } from "./masked.ts";
+import { PromptReader } from "./prompt.ts";
+import { type DecodedToken, SequenceRows } from "./rows.ts";
+import { type DecodeOptions, type DecodeScalars, decodeStep, stackStates, takeStates } from "./state.ts";
+import { StepLoop, type StepOver } from "./steps.ts";
+import { PromptSubmitter } from "./submit.ts";
+import { KvCache } from "../kv_cache.ts";
+import type { LanguageModel } from "../models/mod.ts";
 import { type Submission, SubmissionSizer, succeeded } from "./submission_sizer.ts";
 
 /** What several sessions that were joined have in common: the rows, whose prompts were read, and their state. */

@@ -5,10 +5,10 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import { DeviceLoop, poke, TracedStep, visible } from "../array/loop.ts";
-import type { DecodeContext } from "./decode_context.ts";
-import type { MaskedSteps } from "./decode_masked.ts";
+import * as mx from "../../array/mod.ts";
+import { DeviceLoop, poke, TracedStep, visible } from "../../array/loop.ts";
+import type { DecodeContext } from "./context.ts";
+import type { MaskedSteps } from "./masked.ts";
 import {
   decodeStep,
   forwardPromptStep,
@@ -19,9 +19,9 @@ import {
   promptStep,
   readStep,
   type State,
-} from "./decode_state.ts";
-import type { StepLoop } from "./decode_steps.ts";
-import type { PromptSubmitter } from "./decode_submit.ts";
+} from "./state.ts";
+import type { StepLoop } from "./steps.ts";
+import type { PromptSubmitter } from "./submit.ts";
 import { type Submission, succeeded } from "./submission_sizer.ts";
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. */

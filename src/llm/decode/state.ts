@@ -4,16 +4,16 @@
  * @module
  */
 
-import * as mx from "../array/mod.ts";
-import type { Tensor } from "../array/mod.ts";
-import { enqueue } from "../array/evaluate.ts";
-import { MAX_STEPS, peek, peekFloats, visible } from "../array/loop.ts";
-import { untrack } from "../array/tracking.ts";
-import { type Buffers, StepCache } from "./kv_cache.ts";
-import { type Logprobs, logprobsWidth, readLogprobs } from "./logprobs_log.ts";
-import type { LanguageModel } from "./models/mod.ts";
-import type { LogitsProcessor, Sampler } from "./generate_options.ts";
-import type { Constraint } from "./structured/constraint.ts";
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { enqueue } from "../../array/evaluate.ts";
+import { MAX_STEPS, peek, peekFloats, visible } from "../../array/loop.ts";
+import { untrack } from "../../array/tracking.ts";
+import { type Buffers, StepCache } from "../kv_cache.ts";
+import { type Logprobs, logprobsWidth, readLogprobs } from "../logprobs_log.ts";
+import type { LanguageModel } from "../models/mod.ts";
+import type { LogitsProcessor, Sampler } from "../generate_options.ts";
+import type { Constraint } from "../structured/constraint.ts";
 
 /** How tokens are chosen. */
 export interface DecodeOptions {

@@ -6,10 +6,10 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import type { DeviceLoop } from "../array/loop.ts";
-import { orAborted } from "./abort.ts";
-import type { DecodeContext } from "./decode_context.ts";
-import type { LanguageModel } from "./models/mod.ts";
+import type { DeviceLoop } from "../../array/loop.ts";
+import { orAborted } from "../abort.ts";
+import type { DecodeContext } from "./context.ts";
+import type { LanguageModel } from "../models/mod.ts";
 import { PromptSizer, type Submission } from "./submission_sizer.ts";
 
 /** When a model's device will be done with what was submitted for an aborted prompt. */

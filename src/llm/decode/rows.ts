@@ -4,11 +4,11 @@
  * @module
  */
 
-import { type DecodeScalars, fromLog, logprobsIn } from "./decode_state.ts";
-import { LlmError } from "./error.ts";
-import type { Sampler } from "./generate_options.ts";
-import type { Logprobs } from "./logprobs_log.ts";
-import type { Constraint } from "./structured/constraint.ts";
+import { type DecodeScalars, fromLog, logprobsIn } from "./state.ts";
+import { LlmError } from "../error.ts";
+import type { Sampler } from "../generate_options.ts";
+import type { Logprobs } from "../logprobs_log.ts";
+import type { Constraint } from "../structured/constraint.ts";
 
 /** A generated token. */
 export interface DecodedToken {

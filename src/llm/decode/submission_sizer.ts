@@ -5,8 +5,8 @@
  * @module
  */
 
-import { MAX_STEPS } from "../array/loop.ts";
-import { MegakernelFailure } from "../graph/error.ts";
+import { MAX_STEPS } from "../../array/loop.ts";
+import { MegakernelFailure } from "../../graph/error.ts";
 
 /** Milliseconds that the steps of one submission should take at most. */
 const SUBMISSION_MS = 10;
