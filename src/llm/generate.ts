@@ -1,7 +1,7 @@
 /**
  * The generation loop: prompt in, tokens out, text on top.
  *
- * {@link generateStep} yields ids: it has decode.ts read the prompt in chunks and run its loop. {@link streamGenerate} turns ids
+ * {@link generateStep} yields ids: it has decode/session.ts read the prompt in chunks and run its loop. {@link streamGenerate} turns ids
  * into text, and ends where stop_checker.ts says.
  *
  * @module
