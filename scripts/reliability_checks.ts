@@ -133,12 +133,16 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Memory a model needs, before loading",
     asked: "refused with numbers where it does not fit",
-    tests: [named("cli", /does not fit into memory|memory cannot grow/)],
+    tests: [named("cli/generate", /does not fit into memory|memory cannot grow/)],
   },
   {
     what: "Latency of an abort: signal, Ctrl-C",
     asked: "≤ 1 token or 200 ms, device idle and memory free afterwards",
-    tests: [...file("runtime/responsive", "llm/abort"), named("llm/generate", /abort/), named("cli", /Ctrl-C/)],
+    tests: [
+      ...file("runtime/responsive", "llm/abort"),
+      named("llm/generate", /abort/),
+      named("cli/generate", /Ctrl-C/),
+    ],
   },
   {
     what: "Chat templates and prompts that mean harm",
@@ -154,21 +158,21 @@ export const CHECKS: readonly Check[] = [
   {
     what: "Determinism: same seed and device",
     asked: "equal tokens, bit for bit",
-    tests: [named("llm/generate", /seed/), named("cli", /seed/), named("llm/batch_generate", /seed|company/)],
+    tests: [named("llm/generate", /seed/), named("cli/generate", /seed/), named("llm/batch_generate", /seed|company/)],
   },
   {
     what: "Cold start: closed network, no GPU, no library, no HOME, read-only cache",
     asked: "one clear line each; an error only where a GPU was asked for",
     tests: [
       ...file("runtime/disk_cache"),
-      named("cli", /no GPU|another build|library/),
+      named("cli/generate", /no GPU|another build|library/),
       named("runtime/devices", /library|driver/),
     ],
   },
   {
     what: "The least permissions",
     asked: "the scoped command runs",
-    tests: [named("runtime/devices", /--allow-ffi/), named("cli", /permission/)],
+    tests: [named("runtime/devices", /--allow-ffi/), named("cli/generate", /permission/)],
   },
 ];
 

@@ -38,18 +38,18 @@ Deno.test("results reach the rows that they are about, failures in bold", async 
 Deno.test("tests count for the checks that name them", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    await Deno.mkdir(`${folder}/tests`);
+    await Deno.mkdir(`${folder}/tests/cli`, { recursive: true });
     const tests =
       `Deno.test("seed: a <b> & 'c' \\"d\\"", () => {}); Deno.test("seed fails", () => { throw new Error("x"); });
       Deno.test({ name: "a seed", ignore: true, fn: () => {} });`;
-    await Deno.writeTextFile(`${folder}/tests/cli_test.ts`, tests);
-    const args = ["test", "--no-config", "--no-check", "--junit-path=report.xml", "tests/cli_test.ts"];
+    await Deno.writeTextFile(`${folder}/tests/cli/generate_test.ts`, tests);
+    const args = ["test", "--no-config", "--no-check", "--junit-path=report.xml", "tests/cli/generate_test.ts"];
     await new Deno.Command(Deno.execPath(), { args, cwd: folder }).output();
     const cases = casesOf(await Deno.readTextFile(`${folder}/report.xml`));
     assertEquals(cases, [
-      { file: "cli_test.ts", name: `seed: a <b> & 'c' "d"`, outcome: "passed" },
-      { file: "cli_test.ts", name: "seed fails", outcome: "failed" },
-      { file: "cli_test.ts", name: "a seed", outcome: "skipped" },
+      { file: "cli/generate_test.ts", name: `seed: a <b> & 'c' "d"`, outcome: "passed" },
+      { file: "cli/generate_test.ts", name: "seed fails", outcome: "failed" },
+      { file: "cli/generate_test.ts", name: "a seed", outcome: "skipped" },
     ]);
     assertEquals(rowsOf(cases), [{ check: 21, measured: "1 tests passed, 1 failed, 1 skipped", ok: false }]);
   } finally {
