@@ -33,7 +33,7 @@ export interface EmbedOptions {
   readonly instruction?: string;
   /** Most tokens of a text; longer ones are an error, or cut where `truncate` is set. The model's context unless given. */
   readonly maxTokens?: number;
-  /** Cut texts that are too long. Default false. */
+  /** Cut texts that are too long; what the tokenizer puts around them stays. Default false. */
   readonly truncate?: boolean;
   /** Most tokens that go through the model together. Default 4096. */
   readonly batchTokens?: number;
@@ -96,22 +96,24 @@ async function embedAll(
   checkSignal(signal);
   const all = encode(model, tokenizer, texts, options);
   const vectors: Tensor[] = [];
-  for (const group of batches(all.map((ids) => ids.length), batchTokens)) {
-    signal?.throwIfAborted();
-    const pooled = mx.tidy(() => pool(model, group.map((i) => all[i]), pooling));
-    await mx.asyncEval(pooled);
-    group.forEach((text, row) => vectors[text] = pooled.index(row));
-    pooled.dispose();
+  try {
+    for (const group of batches(all.map((ids) => ids.length), batchTokens)) {
+      signal?.throwIfAborted();
+      using pooled = mx.tidy(() => pool(model, group.map((i) => all[i]), pooling));
+      await mx.asyncEval(pooled);
+      group.forEach((text, row) => vectors[text] = pooled.index(row));
+    }
+    const result = mx.tidy(() => {
+      if (vectors.length === 0) return mx.zeros([0, 0]);
+      const rows = mx.stack(vectors);
+      if (!normalize) return rows;
+      return mx.divide(rows, mx.maximum(mx.linalg.norm(rows, 2, -1, true), LEAST_LENGTH));
+    }) as Tensor<"float32", 2>;
+    await mx.asyncEval(result);
+    return result;
+  } finally {
+    mx.dispose(vectors.filter((vector) => vector !== undefined)); // an abort leaves gaps
   }
-  const result = mx.tidy(() => {
-    if (vectors.length === 0) return mx.zeros([0, 0]);
-    const rows = mx.stack(vectors);
-    if (!normalize) return rows;
-    return mx.divide(rows, mx.maximum(mx.linalg.norm(rows, 2, -1, true), LEAST_LENGTH));
-  }) as Tensor<"float32", 2>;
-  await mx.asyncEval(result);
-  mx.dispose(vectors);
-  return result;
 }
 
 /** The tokens of texts, checked. */
@@ -131,9 +133,18 @@ function encode(
     const ids = tokenizer.encode(prefix + text);
     if (ids.length === 0) throw new LlmError("context", `Text ${i} is empty`);
     if (ids.length <= limit) return ids;
-    if (truncate) return ids.slice(0, limit);
+    if (truncate) return cut(ids, tokenizer.encode(prefix + text, { addSpecialTokens: false }), limit);
     throw new LlmError("context", `Text ${i} has ${ids.length} tokens, at most ${limit}: shorten it or set truncate`);
   });
+}
+
+/** The first `limit` of a text's ids, those that the tokenizer puts behind it among them: the last one may be the one that counts. */
+function cut(ids: readonly number[], inner: readonly number[], limit: number): number[] {
+  const around = ids.length - inner.length;
+  let before = 0;
+  while (before < around && inner.some((id, i) => ids[before + i] !== id)) before++;
+  const behind = Math.min(around - before, limit);
+  return [...ids.slice(0, limit - behind), ...ids.slice(ids.length - behind)];
 }
 
 /** Numbers of texts that go together, like lengths beside each other, in batches of at most `most` tokens or of one text. */

@@ -168,6 +168,35 @@ Deno.test("embed() gives vectors of length 1 in the order of the texts, and none
   assert(nmse(short.tolist()[0], same.tolist()[0]) < 1e-10);
 });
 
+Deno.test("a text that is cut keeps the token that ends it, whose state counts", async () => {
+  const { model, tokenizer } = await open();
+  using _model = model;
+  const name = "<|endoftext|>";
+  const eos = tokenizer.idOf(name)!;
+  const file = JSON.parse(await Deno.readTextFile(new URL("tokenizer.json", TINY_DIR)));
+  file.post_processor = {
+    type: "TemplateProcessing",
+    single: [{ Sequence: { id: "A", type_id: 0 } }, { SpecialToken: { id: name, type_id: 0 } }],
+    pair: [],
+    special_tokens: { [name]: { id: name, ids: [eos], tokens: [name] } },
+  };
+  const ending = await mx.lm.Tokenizer.load({
+    tokenizer: new TextEncoder().encode(JSON.stringify(file)),
+    dir: "test",
+    vocabSize: model.config.vocabSize,
+    eosTokenIds: [],
+  });
+  const text = "Once upon a time there was";
+  const ids = tokenizer.encode(text);
+  assertEquals(ending.encode(text), [...ids, eos]);
+  for (const [maxTokens, kept] of [[3, [ids[0], ids[1], eos]], [1, [eos]], [ids.length + 1, [...ids, eos]]] as const) {
+    using tokens = mx.array([kept], mx.int32);
+    const expected = mx.tidy(() => model.hiddenStates(tokens).at(-1)!.index(0, -1).tolist()) as number[];
+    using found = await mx.lm.embed(model, ending, [text], { maxTokens, truncate: true, normalize: false });
+    assert(nmse(found.tolist()[0], expected) < 1e-10, `${maxTokens} tokens`);
+  }
+});
+
 Deno.test("checkpoints without a head, whose tensors have no prefix, embed like those with one", async () => {
   const { model, tokenizer } = await open();
   using _model = model;
