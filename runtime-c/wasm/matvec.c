@@ -85,20 +85,18 @@ INLINE void multiply_row(const Call *call, const Operands *o, uint32_t i, uint32
 
 void k_matvec(const Call *call) {
     PUSH(MatmulPush);
-    uint32_t dtype_a = call->spec[1], dtype_b = call->spec[2], dtype_out = call->spec[3];
+    uint32_t dtype_b = call->spec[2];
     bool streams = p->b_strides[0] == 1 || p->b_strides[1] == 1;
+    if (!DTYPE_IS_FLOAT(call->spec[3]) || p->m > 2 || !streams) {
+        matmul_run(call, 0, p->batch * matmul_blocks(call));
+        return;
+    }
     for (uint32_t batch = 0; batch < p->batch; batch++) {
         Operands o = matmul_operands(call, batch);
-        if (!DTYPE_IS_FLOAT(dtype_out)) {
-            matmul_integers(p, o, dtype_a, dtype_b, dtype_out);
-        } else if (p->m > 2 || !streams) {
-            matmul_floats(p, o, dtype_a, dtype_b, dtype_out);
-        } else {
-            for (uint32_t i = 0; i < p->m; i++) {
-                if (dtype_b == DTYPE_F32) multiply_row(call, &o, i, DTYPE_F32);
-                else if (dtype_b == DTYPE_BF16) multiply_row(call, &o, i, DTYPE_BF16);
-                else multiply_row(call, &o, i, DTYPE_F16);
-            }
+        for (uint32_t i = 0; i < p->m; i++) {
+            if (dtype_b == DTYPE_F32) multiply_row(call, &o, i, DTYPE_F32);
+            else if (dtype_b == DTYPE_BF16) multiply_row(call, &o, i, DTYPE_BF16);
+            else multiply_row(call, &o, i, DTYPE_F16);
         }
     }
 }

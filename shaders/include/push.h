@@ -77,6 +77,7 @@ struct GatherPush {
 };
 
 // Dense matrix product c[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]; a and b strided, c contiguous.
+// Where matrices are gathered batch_shape holds the batch, the matrices of a and those of b; batch strides lie in the first place.
 struct MatmulPush {
     uint batch;
     uint m;
@@ -87,6 +88,23 @@ struct MatmulPush {
     int b_batch_strides[3];
     int a_strides[2]; // of m, of k
     int b_strides[2]; // of k, of n
+};
+
+// Convolution, channels last: in (images, in[0..2], groups * channels), weight (groups * filters, kernel[0..2], channels), out
+// (images, out[0..2], groups * filters), all contiguous; weights back to front along the kernel's axes where FLIP is 1. Along an axis
+// tap t of position o reads o * stride - padding + t * kernel_dilation, an element where that is a multiple of input_dilation.
+struct ConvPush {
+    uint images;
+    uint in_shape[3];
+    uint out_shape[3];
+    uint kernel[3];
+    uint stride[3];
+    int padding[3];
+    uint kernel_dilation[3];
+    uint input_dilation[3];
+    uint groups;
+    uint channels; // of a group, of the input
+    uint filters;  // of a group
 };
 
 // Quantized product; x (batch, m, k) and out (batch, m, n) contiguous. w has w_batch matrices (1 or batch), each (n, k) packed

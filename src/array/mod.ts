@@ -108,6 +108,8 @@ export * from "./gather.ts";
 export * from "./join.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
+export * from "./conv.ts";
+export * from "./matrix_products.ts";
 export * from "./products.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";

@@ -126,6 +126,21 @@ export interface OpAttrs {
   // Products.
   /** inputs (a (…, m, k), b (…, k, n)) with equal ranks ≥ 2 and broadcast batch dimensions. */
   matmul: Record<never, never>;
+  /**
+   * inputs (a (…, m, k), b (…, k, n)[, left][, right][, ranges]): product i is of matrices left[i] of a and right[i] of b, uint32
+   * indices of their flattened batches, or of the one there is; or over the depths of the pair ranges[i] (uint32).
+   */
+  gatherMatmul: { readonly left: boolean; readonly right: boolean; readonly ranges: boolean };
+  /** inputs (x (N, …, C), weight (O, …, C / groups)) of one dtype, channels last; a number for each spatial axis. */
+  conv: {
+    readonly stride: readonly number[];
+    readonly paddingLow: readonly number[];
+    readonly paddingHigh: readonly number[];
+    readonly kernelDilation: readonly number[];
+    readonly inputDilation: readonly number[];
+    readonly groups: number;
+    readonly flip: boolean;
+  };
   /** Three results (codes, scales, biases), read through `part`. */
   quantize: Quantization;
   part: { readonly index: number };

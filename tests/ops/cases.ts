@@ -12,6 +12,7 @@ import { movement } from "./cases/movement.ts";
 import { fused, products } from "./cases/products.ts";
 import { reductions } from "./cases/reductions.ts";
 import { drawnArithmetic } from "./cases/drawn_arithmetic.ts";
+import { drawnConvolutions } from "./cases/drawn_convolutions.ts";
 import { drawnCreation } from "./cases/drawn_creation.ts";
 import { drawnFunctions } from "./cases/drawn_functions.ts";
 import { drawnFused } from "./cases/drawn_fused.ts";
@@ -38,6 +39,7 @@ const WRITTEN = Map.groupBy([...writtenRows()], (c) => c.op);
 export const GENERATED: ReadonlyMap<string, Family> = new Map(
   [
     drawnArithmetic,
+    drawnConvolutions,
     drawnCreation,
     drawnFunctions,
     drawnFused,

@@ -122,6 +122,52 @@ export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value
   return out;
 }
 
+/** Matrices of two stacks by index, or ranges of the depth of two matrices. */
+export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const { left, right, ranges } = attrsOf(node, "gatherMatmul");
+  const out = l.temporary(node.shape, node.dtype);
+  if (sizeOf(node.shape) === 0) return out;
+  const rest = inputs.slice(2).map((v) => l.contiguous(v));
+  const next = (there: boolean): Value | undefined => there ? rest.shift() : undefined;
+  const lists = [next(left), next(right), next(ranges)];
+  // Matrices of a stack lie one behind the other.
+  const stacks = inputs.slice(0, 2).map((v) => v.shape.length === 2 ? l.rows(v) : l.contiguous(v));
+  const [m, n] = node.shape.slice(-2);
+  const batch = sizeOf(node.shape) / m / n;
+  const [a, b] = stacks.map((v) => ({
+    count: sizeOf(v.shape.slice(0, -2)),
+    size: v.shape.length === 2 ? 0 : sizeOf(v.shape.slice(-2)),
+    strides: v.strides.slice(-2),
+  }));
+  const k = stacks[0].shape[stacks[0].shape.length - 1];
+  const cutting = tiling(l.backend, batch, m, n, k, false);
+  l.emit("gathered_matmul", [...stacks, out, ...lists], {
+    threads: cutting.shape.threads,
+    spec: {
+      DTYPE_A: stacks[0].dtype.code,
+      DTYPE_B: stacks[1].dtype.code,
+      DTYPE_OUT: out.dtype.code,
+      ...tileSpec(cutting),
+      HAS_LEFT: left ? 1 : 0,
+      HAS_RIGHT: right ? 1 : 0,
+      HAS_RANGES: ranges ? 1 : 0,
+    },
+    push: {
+      batch,
+      m,
+      n,
+      k,
+      batch_shape: [batch, a.count, b.count],
+      a_batch_strides: [a.size],
+      b_batch_strides: [b.size],
+      a_strides: a.strides,
+      b_strides: b.strides,
+    },
+    workgroups: cutting.workgroups,
+  });
+  return out;
+}
+
 /** A product with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles. */
 export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: readonly Value[]): Value {
   const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");

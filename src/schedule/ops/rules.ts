@@ -16,7 +16,8 @@ import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
-import { matmul, quantizedMatmul } from "./matmul.ts";
+import { conv } from "./conv.ts";
+import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
@@ -85,6 +86,8 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   ...AT_INDICES,
   ...ALONG_AXES,
   matmul,
+  gatherMatmul,
+  conv,
   quantize(l, node, [w]) {
     const { bits, groupSize } = attrsOf(node, "quantize");
     const dense = l.contiguous(w);
