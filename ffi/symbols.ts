@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xf1075d1c;
+export const ABI_HASH = 0x1745b5eb;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -9,7 +9,7 @@ import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { type Value, view } from "../plan/value.ts";
 import { matrixProduct } from "./coopmat_matmul.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
@@ -75,24 +75,37 @@ function emitTiles(
   });
 }
 
+/** The value with its last two dimensions swapped. */
+function swapped(v: Value): Value {
+  const swap = (
+    list: readonly number[],
+  ): number[] => [...list.slice(0, -2), list[list.length - 1], list[list.length - 2]];
+  return view(v, swap(v.shape), swap(v.strides));
+}
+
 /** One row, or few, by matvec, more by matmul. */
-export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Value {
   const out = l.temporary(node.shape, node.dtype);
+  const [rows, columns] = node.shape.slice(-2);
+  // A single column is the row of the swapped product, which streams the matrix.
+  const column = columns === 1 && rows > 1;
+  const inputs = column ? [swapped(operands[1]), swapped(operands[0])] : operands;
+  const shape = column ? [...node.shape.slice(0, -2), 1, rows] : node.shape;
   let [a, b] = inputs;
-  let walk = matmulWalk(a, b, node.shape);
+  let walk = matmulWalk(a, b, shape);
   if (walk.batch.shape.length > BATCH_RANK) {
     [a, b] = inputs.map((v) => l.contiguous(v));
-    walk = matmulWalk(a, b, node.shape);
+    walk = matmulWalk(a, b, shape);
   }
   if (walk.batch.shape.length > BATCH_RANK) {
-    const lead = node.shape.slice(0, -2);
+    const lead = shape.slice(0, -2);
     [a, b] = inputs.map((v) => l.contiguous(l.broadcast(v, [...lead, ...v.shape.slice(-2)])));
-    walk = matmulWalk(a, b, node.shape);
+    walk = matmulWalk(a, b, shape);
   }
   const { m, rowStride, batch } = walk;
-  const n = node.shape[node.shape.length - 1];
+  const n = shape[shape.length - 1];
   const kk = a.shape[a.shape.length - 1];
-  if (sizeOf(node.shape) === 0) return out;
+  if (sizeOf(shape) === 0) return out;
   const batches = sizeOf(batch.shape);
   const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
   const push = {
