@@ -13,7 +13,7 @@ import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
 import { castNode, fullNode, scalarNode, type TensorLike, toArrays, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type AnyTensor, make, Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
 import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
 
@@ -39,27 +39,21 @@ export function array<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 
 /** Options of {@link asarray}. */
 export interface AsarrayOptions {
-  /** false: an error where values would have to be copied. Nothing or null: they are where it is needed. */
+  /** false is refused, as in MLX: an array made of values has values of its own. */
   readonly copy?: boolean | null;
 }
 
 const ASARRAY_OPTIONS = { copy: true } as const satisfies Record<keyof AsarrayOptions, true>;
 
-/**
- * As {@link array}. `copy: false` refuses what is no array of the dtype already; arrays share their values until one of them is
- * assigned to, so `copy: true` costs nothing.
- */
+/** As {@link array}. Arrays share their values until one of them is assigned to, so `copy: true` costs nothing. */
 export function asarray<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   a: A,
   dtype?: Dtype<N> | null,
   options: AsarrayOptions = {},
 ): Tensor<N, RankOf<A>> {
   checkOptions("asarray", options, ASARRAY_OPTIONS);
-  const node = toNode("asarray", a, dtype ?? undefined);
-  if (options.copy === false && (!(a instanceof Tensor) || (dtype && dtype !== node.dtype))) {
-    throw new ValueError("asarray() cannot do without a copy: leave out copy: false");
-  }
-  return wrap(dtype ? castNode(node, dtype) : node);
+  if (options.copy === false) throw new ValueError("asarray() cannot do without a copy: leave out copy: false");
+  return array(a, dtype ?? undefined);
 }
 
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */

@@ -102,7 +102,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.pad([1], 1, "wrap" as "edge"), mx.ValueError, 'pad() expected mode to be one of "constant", "edge"'],
   [() => mx.matrixTranspose([1, 2]), mx.ValueError, "matrixTranspose() expected at least 2 axes: found shape (2,)"],
   [() => mx.hanning(2.5), mx.ValueError, "hanning() expected m to be a whole number"],
-  [() => mx.asarray([1], null, { copy: false }), mx.ValueError, "asarray() cannot do without a copy"],
+  [() => mx.asarray(mx.array([1]), null, { copy: false }), mx.ValueError, "asarray() cannot do without a copy"],
   [() => mx.pad([1, 2], 1, "constant", [1, 2]), mx.ShapeError, "pad() cannot broadcast a value of shape (2,) to (4,)"],
   [() => mx.fullLike(mx.zeros([64]), [1, 2]), mx.ShapeError, "broadcastTo() cannot broadcast (2,) to (64,)"],
   [() => mx.takeAlongAxis(mx.zeros([0]), [5]), mx.IndexError, "takeAlongAxis() has indices into an empty axis"],
@@ -177,7 +177,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
     mx.ShapeError,
     "cannot make an array of shape (65536, 65536)",
   ],
-  [() => mx.repeat(mx.ones([1000]), 1e9), mx.ShapeError, "it has more than 2^31 - 1 elements"],
+  [() => mx.repeat(mx.ones([1000]), 1e9), mx.ShapeError, "it has more than 2^31 - 1 elements: 1000000000000"],
   [
     () => mx.ones([2]).astype("int32" as unknown as mx.Dtype),
     mx.DtypeError,

@@ -61,7 +61,7 @@ export function drawnCreation(): Families {
     },
     asarray: (d) => {
       const [dtype, to] = [d.dtype(FLOATS), d.dtype(FLOATS)];
-      const copy = dtype === to ? d.pick([null, true, false]) : d.pick([null, true]);
+      const copy = d.pick([null, true]);
       return {
         what: `to ${to} copy ${copy}`,
         inputs: [d.input(d.shape(), dtype, [-9, 9])],
