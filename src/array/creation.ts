@@ -206,13 +206,15 @@ export function linspace(
   });
 }
 
-/** An (n, m) matrix with ones on diagonal k. */
+/** An (n, m) matrix with ones on diagonal k. A dtype may stand in place of `m` or `k`. */
 export function eye<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return eye(n, null, 0, m);
+  if (isDtype(k)) return eye(n, m, 0, k);
   const [rows, cols] = toShape("eye", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
 }
@@ -225,13 +227,15 @@ export function identity<N extends DtypeName = "float32">(
   return eye(n, n, 0, dtype);
 }
 
-/** An (n, m) matrix with ones on and below diagonal k. */
+/** An (n, m) matrix with ones on and below diagonal k. A dtype may stand in place of `m` or `k`. */
 export function tri<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return tri(n, null, 0, m);
+  if (isDtype(k)) return tri(n, m, 0, k);
   const [rows, cols] = toShape("tri", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
 }

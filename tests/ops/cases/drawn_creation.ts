@@ -30,11 +30,14 @@ const WIDE = [...FLOATS, ...INTEGERS] as const;
 /** Diagonal k of a matrix: 1 where `test` of column - row holds. */
 function matrix(d: Draw, name: "eye" | "tri"): Drawn {
   const dtype = d.dtype(ALL_TYPES);
-  const [n, m, k] = [d.int(0, 7), d.pick([null, d.int(0, 7)]), d.int(-5, 5)];
+  const [n, m, k] = [d.int(0, 7), d.pick([null, d.int(0, 7)]), d.pick([0, d.int(-5, 5)])];
   return made(
     `${n} ${m} ${k} ${dtype}`,
     dtype,
-    (mx) => mx[name](n, m, k, mx[dtype]),
+    (mx) => {
+      if (k === 0 && m === null) return mx[name](n, mx[dtype]);
+      return k === 0 ? mx[name](n, m, mx[dtype]) : mx[name](n, m, k, mx[dtype]);
+    },
     () => build([n, m ?? n], ([i, j]) => Number(name === "eye" ? j - i === k : j - i <= k)),
   );
 }
