@@ -37,6 +37,25 @@ export function array<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   return wrap(dtype ? castNode(node, dtype) : node);
 }
 
+/** Options of {@link asarray}. */
+export interface AsarrayOptions {
+  /** false is refused, as in MLX: an array made of values has values of its own. */
+  readonly copy?: boolean | null;
+}
+
+const ASARRAY_OPTIONS = { copy: true } as const satisfies Record<keyof AsarrayOptions, true>;
+
+/** As {@link array}. Arrays share their values until one of them is assigned to, so `copy: true` costs nothing. */
+export function asarray<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N> | null,
+  options: AsarrayOptions = {},
+): Tensor<N, RankOf<A>> {
+  checkOptions("asarray", options, ASARRAY_OPTIONS);
+  if (options.copy === false) throw new ValueError("asarray() cannot do without a copy: leave out copy: false");
+  return array(a, dtype ?? undefined);
+}
+
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */
 export function full<const S extends number | Shape, A extends TensorLike, N extends DtypeName = NameOf<A>>(
   shape: S,
@@ -74,16 +93,39 @@ export function ones<const S extends number | Shape, N extends DtypeName = "floa
   return wrap(fullNode(1, toShape("ones", shape), dtype));
 }
 
-/** Zeros of the shape and dtype of `a`. */
-export function zerosLike<A extends TensorLike>(a: A): Same<A> {
-  const node = toNode("zerosLike", a);
-  return wrap(fullNode(0, node.shape, node.dtype));
+/** An array whose values are not said, for one that is written before it is read: they are zeros. */
+export function empty<const S extends number | Shape, N extends DtypeName = "float32">(
+  shape: S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, RankOfShape<S>> {
+  return wrap(fullNode(0, toShape("empty", shape), dtype));
 }
 
-/** Ones of the shape and dtype of `a`. */
-export function onesLike<A extends TensorLike>(a: A): Same<A> {
+/** As {@link empty}, of the shape and, unless given, dtype of `a`. */
+export function emptyLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
+  const node = toNode("emptyLike", a);
+  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+}
+
+/** Zeros of the shape and, unless given, dtype of `a`. */
+export function zerosLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
+  const node = toNode("zerosLike", a);
+  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+}
+
+/** Ones of the shape and, unless given, dtype of `a`. */
+export function onesLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
   const node = toNode("onesLike", a);
-  return wrap(fullNode(1, node.shape, node.dtype));
+  return wrap(fullNode(1, node.shape, dtype ?? node.dtype));
 }
 
 /** One value in the shape and, unless given, dtype of `a`. */
@@ -99,7 +141,7 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 
 /**
  * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole,
- * otherwise float32, unless a dtype is given. With an infinite step `start` alone, where it is before `stop`.
+ * otherwise float32, unless a dtype is given, also in place of `stop` or `step`. With an infinite step `start` alone, where it is before `stop`.
  *
  * @example
  * ```ts
@@ -111,10 +153,12 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
  */
 export function arange<N extends DtypeName = "int32" | "float32">(
   start: number,
-  stop?: number | null,
-  step?: number | null,
+  stop?: number | null | Dtype<N>,
+  step?: number | null | Dtype<N>,
   dtype?: Dtype<N>,
 ): Tensor<N, 1> {
+  if (isDtype(stop)) return arange(start, null, null, stop);
+  if (isDtype(step)) return arange(start, stop, null, step);
   const by = step ?? 1;
   const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
   if (![from, to].every(Number.isFinite) || typeof by !== "number" || Number.isNaN(by)) {
@@ -132,6 +176,10 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   // The first two numbers are cut, and what is between them is the step of all, as in MLX.
   const first = Math.trunc(from);
   return make("arange", [], count, type, { start: first, step: Math.trunc(from + by) - first });
+}
+
+function isDtype<N extends DtypeName>(value: number | null | undefined | Dtype<N>): value is Dtype<N> {
+  return typeof value === "object" && value !== null;
 }
 
 /** `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. */
@@ -158,13 +206,15 @@ export function linspace(
   });
 }
 
-/** An (n, m) matrix with ones on diagonal k. */
+/** An (n, m) matrix with ones on diagonal k. A dtype may stand in place of `m` or `k`. */
 export function eye<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return eye(n, null, 0, m);
+  if (isDtype(k)) return eye(n, m, 0, k);
   const [rows, cols] = toShape("eye", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
 }
@@ -177,13 +227,15 @@ export function identity<N extends DtypeName = "float32">(
   return eye(n, n, 0, dtype);
 }
 
-/** An (n, m) matrix with ones on and below diagonal k. */
+/** An (n, m) matrix with ones on and below diagonal k. A dtype may stand in place of `m` or `k`. */
 export function tri<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return tri(n, null, 0, m);
+  if (isDtype(k)) return tri(n, m, 0, k);
   const [rows, cols] = toShape("tri", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
 }

@@ -27,6 +27,7 @@ export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export type {
+  DiagRank,
   Down,
   FloatName,
   FloatOf,
@@ -62,6 +63,10 @@ export { asyncEval, evaluate as eval } from "./evaluate.ts";
 export {
   arange,
   array,
+  asarray,
+  type AsarrayOptions,
+  empty,
+  emptyLike,
   eye,
   full,
   fullLike,
@@ -95,6 +100,7 @@ export {
   expandDims,
   flatten,
   flip,
+  matrixTranspose,
   moveaxis,
   permuteDims,
   reshape,
@@ -103,9 +109,13 @@ export {
   transpose,
   unflatten,
 } from "./movement.ts";
+export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./print.ts";
 export { Slice } from "./slice.ts";
 export * from "./gather.ts";
 export * from "./join.ts";
+export * from "./pad.ts";
+export * from "./windows.ts";
+export * from "./aliases.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
 export * from "./conv.ts";
@@ -151,6 +161,8 @@ export {
 export const pi: number = Math.PI;
 /** The base of natural logarithms. */
 export const e: number = Math.E;
+/** Euler's constant, the limit of 1 + 1/2 + … + 1/n - log(n). */
+export const eulerGamma: number = 0.5772156649015329;
 /** Infinity. */
 export const inf: number = Infinity;
 /** Not a number. */

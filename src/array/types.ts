@@ -114,6 +114,9 @@ export type Down<R extends number> = {
   6: 5;
 }[R];
 
+/** Number of axes of what `diag` gives: a matrix of a vector, a vector of a matrix. */
+export type DiagRank<R> = R extends 1 ? 2 : R extends 2 ? 1 : number;
+
 /** The larger of two numbers of axes. */
 export type Larger<P extends number, Q extends number> = {
   [axes: number]: readonly number[];

@@ -295,7 +295,10 @@ export function makeNode<K extends OpName>(
   composite?: (node: Node) => Node,
 ): Node {
   if (sizeOf(shape) > MAX_SIZE) {
-    throw new ShapeError(`cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements`);
+    const size = shape.reduce((n, d) => n * BigInt(d), 1n);
+    throw new ShapeError(
+      `cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements: ${size}`,
+    );
   }
   checkDtype(dtype);
   const node = new Node(op, inputs, shape, dtype, attrs);

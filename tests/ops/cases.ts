@@ -6,6 +6,7 @@
  */
 import type { Case } from "./cases/case.ts";
 import type { Drawn, Family } from "./cases/family.ts";
+import { aliases } from "./cases/aliases.ts";
 import { Draw } from "./cases/draw.ts";
 import { elementwise } from "./cases/elementwise.ts";
 import { movement } from "./cases/movement.ts";
@@ -35,8 +36,8 @@ function* writtenRows(): Generator<Case> {
 
 const WRITTEN = Map.groupBy([...writtenRows()], (c) => c.op);
 
-/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
-export const GENERATED: ReadonlyMap<string, Family> = new Map(
+/** Those of {@link GENERATED} but for second names. */
+const FIRST_NAMES: ReadonlyMap<string, Family> = new Map(
   [
     drawnArithmetic,
     drawnConvolutions,
@@ -50,6 +51,12 @@ export const GENERATED: ReadonlyMap<string, Family> = new Map(
     drawnReductions,
   ].flatMap((families) => Object.entries(families())),
 );
+
+/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
+export const GENERATED: ReadonlyMap<string, Family> = new Map([
+  ...FIRST_NAMES,
+  ...Object.entries(aliases(FIRST_NAMES)),
+]);
 
 /** Exported functions without rows, each with the reason. */
 export const UNTESTED: ReadonlyMap<string, string> = new Map(
@@ -68,6 +75,7 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
       ],
       ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
     ]],
+    ["says how arrays are printed: array_test.ts", ["getPrintoptions", "printoptions", "setPrintoptions"]],
     ["shows how far work is: notebook/display_test.ts", ["progress"]],
     ["evaluates or lets go: the random programs do so", [
       ...["eval", "asyncEval", "compile", "dispose", "tidy", "setFusion"],
