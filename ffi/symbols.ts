@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x93015f73;
+export const ABI_HASH = 0xc5c84fb9;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -108,10 +108,10 @@ void k_eigh(const Call *call, uint32_t from, uint32_t to) {
         }
         if (right) sort_ascending(d, n, vectors ? z : NULL);
         for (size_t i = 0; i < n; i++) d[i] = right ? d[i] * scale : NOT_A_NUMBER;
-        store_doubles(call->buffer[3], at * p->out, d, n, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, d, n, call->spec[2]);
         if (!vectors) continue;
         if (!right) fill(z, size, NOT_A_NUMBER);
         transpose(a, z, n, n);
-        store_doubles(call->buffer[3], at * p->out + n, a, size, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results + n, a, size, call->spec[2]);
     }
 }

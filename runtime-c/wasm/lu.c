@@ -60,7 +60,7 @@ void k_lu(const Call *call, uint32_t from, uint32_t to) {
             order[pivots[i]] = row;
         }
         for (size_t i = 0; i < m; i++) numbers[k + order[i]] = (double)i;
-        store_doubles(call->buffer[3], at * p->out, a, size + k + m, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, a, size + k + m, call->spec[2]);
     }
 }
 
@@ -96,7 +96,7 @@ static void solve_chunks(const Call *call, uint32_t from, uint32_t to, bool tria
         else set_identity(x, n);
         if (triangular) solve_triangle(a, x, n, cols, p->flag);
         else solve_general(a, x, n, cols, (uint32_t *)(x + n * cols));
-        store_doubles(call->buffer[3], at * p->out, x, n * cols, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, x, n * cols, call->spec[2]);
     }
 }
 
@@ -149,6 +149,6 @@ void k_cholesky(const Call *call, uint32_t from, uint32_t to) {
         if (!factor_positive(a, n, other, dtype_epsilon(call->spec[1]))) fill(a, size, NOT_A_NUMBER);
         for (size_t i = 0; i < n; i++) fill(a + i * n + i + 1, n - i - 1, 0);
         if (p->flag) transpose(other, a, n, n);
-        store_doubles(call->buffer[3], at * p->out, p->flag ? other : a, size, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, p->flag ? other : a, size, call->spec[2]);
     }
 }

@@ -75,7 +75,7 @@ void k_qr(const Call *call, uint32_t from, uint32_t to) {
         factor(a, q, m, n, q + m * k);
         for (size_t i = 0; i < k * n; i++) a[i] *= scale;
         if (scale != scale) fill(q, m * k, scale);
-        store_doubles(call->buffer[3], at * p->out, q, m * k, call->spec[2]);
-        store_doubles(call->buffer[3], at * p->out + m * k, a, k * n, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, q, m * k, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results + m * k, a, k * n, call->spec[2]);
     }
 }

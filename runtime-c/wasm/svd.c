@@ -157,13 +157,13 @@ void k_svd(const Call *call, uint32_t from, uint32_t to) {
             right = diagonalise(d, e, n, vectors ? u : NULL, m, vectors ? v : NULL);
         }
         for (size_t i = 0; i < n; i++) d[i] = right ? d[i] * scale : NOT_A_NUMBER;
-        store_doubles(call->buffer[3], at * p->out, d, n, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results, d, n, call->spec[2]);
         if (!vectors) continue;
         if (!right) fill(v, n * n + m * m, NOT_A_NUMBER);
         // The rows of u and v are columns of U and V; of the transposed input, V and U.
         double *left = wide ? v : u, *across = wide ? u : v;
         transpose(turned, left, p->rows, p->rows);
-        store_doubles(call->buffer[3], at * p->out + n, turned, (size_t)p->rows * p->rows, call->spec[2]);
-        store_doubles(call->buffer[3], at * p->out + n + (size_t)p->rows * p->rows, across, (size_t)p->cols * p->cols, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results + n, turned, (size_t)p->rows * p->rows, call->spec[2]);
+        store_doubles(call->buffer[3], at * p->results + n + (size_t)p->rows * p->rows, across, (size_t)p->cols * p->cols, call->spec[2]);
     }
 }

@@ -62,8 +62,8 @@ struct FactorPush {
     uint batch;
     uint flag;
     uint upper;
-    uint work; // doubles of workspace a matrix
-    uint out;  // elements of results a matrix
+    uint work;    // doubles of workspace a matrix
+    uint results; // elements that a matrix gives
 };
 
 // Row-wise kernels over contiguous (rows, cols): softmax, scan.

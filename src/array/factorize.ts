@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Dtype, float32 } from "../graph/dtype.ts";
+import type { Dtype } from "../graph/dtype.ts";
 import { DtypeError, ShapeError } from "../graph/error.ts";
 import { type Factorization, makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -45,12 +45,11 @@ export function factorize(
   attrs: Factorization,
   inputs: readonly Node[],
   shapes: readonly Shape[],
-  dtype: Dtype = inputs[0].dtype ?? float32,
 ): AnyTensor[] {
   const batch = inputs[0].shape.slice(0, -2);
   const sizes = shapes.map((shape) => sizeOf(shape));
   const length = sizes.reduce((sum, size) => sum + size, 0);
-  const all = makeNode("factorization", inputs, [...batch, length], dtype, attrs);
+  const all = makeNode("factorization", inputs, [...batch, length], inputs[0].dtype, attrs);
   let at = 0;
   return shapes.map((shape, i) => {
     const starts = [...batch.map(() => 0), at];
@@ -58,4 +57,16 @@ export function factorize(
     const part = sliceNode(all, starts, starts.map(() => 1), [...batch, sizes[i]]);
     return wrap(reshapeNode(part, [...batch, ...shape]));
   });
+}
+
+/** Rows and columns of matrices, and the smaller of both. */
+export function sizes({ shape }: Node): [rows: number, cols: number, least: number] {
+  const [rows, cols] = shape.slice(-2);
+  return [rows, cols, Math.min(rows, cols)];
+}
+
+/** L and U beside each other, the pivots, and the rows of L that the rows of `a` are made of; indices as floats. */
+export function factorsOf(node: Node): [AnyTensor, AnyTensor, AnyTensor] {
+  const [m, n, k] = sizes(node);
+  return factorize({ fn: "lu" }, [node], [[m, n], [k], [m]]) as [AnyTensor, AnyTensor, AnyTensor];
 }

@@ -13,7 +13,7 @@ import type { Node } from "../graph/node.ts";
 import { add } from "./binary.ts";
 import type { TensorLike } from "./convert.ts";
 import { eye, tril, triu } from "./creation.ts";
-import { factorize, matrixNode } from "./factorize.ts";
+import { factorize, factorsOf, matrixNode, sizes } from "./factorize.ts";
 import { broadcastTo, sliceNode } from "./movement.ts";
 import type { Floating } from "./results.ts";
 import { scoped } from "./scope.ts";
@@ -24,11 +24,6 @@ import type { Down, FloatOf, NameOf, RankOf } from "./types.ts";
 type Values<A> = Tensor<FloatOf<NameOf<A>>, Down<RankOf<A>>>;
 /** Whole numbers for each matrix of a batch. */
 type Indices<A> = Tensor<"uint32", Down<RankOf<A>>>;
-
-function sizes({ shape }: Node): [rows: number, cols: number, least: number] {
-  const [rows, cols] = shape.slice(-2);
-  return [rows, cols, Math.min(rows, cols)];
-}
 
 /**
  * Q with orthonormal columns (…, m, k) and the upper triangular R (…, k, n) with a = Q R, where k is the smaller of m and n.
@@ -129,12 +124,6 @@ export function eigh<A extends TensorLike>(a: A, UPLO: Triangle = "L"): [Values<
 /** Eigenvalues of symmetric matrices, ascending: see {@link eigh}. */
 export function eigvalsh<A extends TensorLike>(a: A, UPLO: Triangle = "L"): Values<A> {
   return symmetric("eigvalsh", a, UPLO, true)[0];
-}
-
-/** The factors beside each other, the pivots, and the rows of L that the rows of `a` are made of; indices as floats. */
-export function factorsOf(node: Node): [AnyTensor, AnyTensor, AnyTensor] {
-  const [m, n, k] = sizes(node);
-  return factorize({ fn: "lu" }, [node], [[m, n], [k], [m]]) as [AnyTensor, AnyTensor, AnyTensor];
 }
 
 /**

@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x93015f73;
+export const ABI_HASH = 0xc5c84fb9;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -699,7 +699,7 @@ export const PUSH = {
     { name: "flag", type: "u32", count: 1 },
     { name: "upper", type: "u32", count: 1 },
     { name: "work", type: "u32", count: 1 },
-    { name: "out", type: "u32", count: 1 },
+    { name: "results", type: "u32", count: 1 },
   ],
   RowsPush: [
     { name: "rows", type: "u32", count: 1 },

@@ -45,8 +45,7 @@ export function factorization(l: Lowering, node: Node, [a, b]: Inputs): Value {
   const { fn, flag = false, upper = false } = attrs;
   if (!l.backend.has(fn)) {
     throw new ValueError(
-      `a compiled function cannot hold linalg's factorizations on ${l.backend.name}: they run on the CPU; ` +
-        `call them outside of it, or move its arrays with x.to("wasm")`,
+      `a loop cannot hold factorizations on ${l.backend.name}, where the CPU computes them: call ${fn} outside of it`,
     );
   }
   const [m, n] = a.shape.slice(-2);
@@ -59,7 +58,7 @@ export function factorization(l: Lowering, node: Node, [a, b]: Inputs): Value {
   if (!work) return out;
   l.emit(fn, [l.contiguous(a), b && l.contiguous(b), work, out], {
     spec: { DTYPE_IN: a.dtype.code, DTYPE_OUT: node.dtype.code },
-    push: { rows: m, cols, batch, flag: flag ? 1 : 0, upper: upper ? 1 : 0, work: doubles, out: length },
+    push: { rows: m, cols, batch, flag: flag ? 1 : 0, upper: upper ? 1 : 0, work: doubles, results: length },
     workgroups: batch,
   });
   return out;
