@@ -146,8 +146,9 @@ void k_cholesky(const Call *call, uint32_t from, uint32_t to) {
         double *a = (double *)call->buffer[2] + at * p->work, *other = a + size;
         load_doubles(p->flag ? other : a, call->buffer[0], at * size, size, call->spec[1]);
         if (p->flag) transpose(a, other, n, n);
-        if (!factor_positive(a, n, other, dtype_epsilon(call->spec[1]))) fill(a, size, NOT_A_NUMBER);
+        bool positive = factor_positive(a, n, other, dtype_epsilon(call->spec[1]));
         for (size_t i = 0; i < n; i++) fill(a + i * n + i + 1, n - i - 1, 0);
+        if (!positive) fill(a, size, NOT_A_NUMBER);
         if (p->flag) transpose(other, a, n, n);
         store_doubles(call->buffer[3], at * p->results, p->flag ? other : a, size, call->spec[2]);
     }

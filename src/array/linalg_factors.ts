@@ -55,7 +55,9 @@ export function qr<A extends TensorLike>(a: A): [Floating<A>, Floating<A>] {
  * ```
  */
 export function svd<A extends TensorLike>(a: A, computeUv?: true): [Floating<A>, Values<A>, Floating<A>];
+/** The singular values alone, from the largest. */
 export function svd<A extends TensorLike>(a: A, computeUv: false): Values<A>;
+/** Both forms. */
 export function svd(a: TensorLike, computeUv: boolean): AnyTensor | [AnyTensor, AnyTensor, AnyTensor];
 export function svd(a: TensorLike, computeUv: boolean = true): AnyTensor | [AnyTensor, AnyTensor, AnyTensor] {
   const node = matrixNode("svd", a);
@@ -63,7 +65,9 @@ export function svd(a: TensorLike, computeUv: boolean = true): AnyTensor | [AnyT
   return scoped(() => {
     if (!computeUv) return factorize({ fn: "svd", flag: true }, [node], [[k]])[0];
     // Without rows or columns there is nothing to compute, and every basis serves.
-    if (k === 0 && m + n > 0) return [identities(node, m), factorize({ fn: "svd" }, [node], [[k]])[0], identities(node, n)];
+    if (k === 0 && m + n > 0) {
+      return [identities(node, m), factorize({ fn: "svd" }, [node], [[k]])[0], identities(node, n)];
+    }
     const [s, u, vt] = factorize({ fn: "svd" }, [node], [[k], [m, m], [n, n]]);
     return [u, s, vt];
   });

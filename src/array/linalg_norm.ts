@@ -51,9 +51,9 @@ export function norm<A extends TensorLike, const X extends Axis = null, K extend
     if (axes.length === 1 && typeof ord === "number") return vectorNorm(x, ord, axes[0], keepdims);
     if (axes.length === 2 && axes[0] !== axes[1]) return matrixNorm(x, ord, axes[0], axes[1], keepdims);
     throw new ValueError(
-      `norm() with ord ${ord} is over ${typeof ord === "number" ? "one axis or " : ""}two axes: found ${axes.length} of ${
-        formatShape(x.shape)
-      }`,
+      `norm() with ord ${ord} is over ${
+        typeof ord === "number" ? "one axis or " : ""
+      }two axes: found ${axes.length} of ${formatShape(x.shape)}`,
     );
   });
 }

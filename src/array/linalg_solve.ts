@@ -101,7 +101,9 @@ function system(op: string, a: TensorLike, b: TensorLike, fn: "solve" | "solve_t
     );
   }
   const batch = broadcastShapes(left.shape.slice(0, -2), columns.shape.slice(0, -2));
-  if (!batch) throw new ShapeError(`${op}() cannot broadcast ${formatShape(left.shape)} and ${formatShape(right.shape)}`);
+  if (!batch) {
+    throw new ShapeError(`${op}() cannot broadcast ${formatShape(left.shape)} and ${formatShape(right.shape)}`);
+  }
   const cols = columns.shape[columns.shape.length - 1];
   const inputs = [broadcastNode(left, [...batch, n, n]), broadcastNode(columns, [...batch, n, cols])];
   return factorize({ fn, flag }, inputs, [vector ? [n] : [n, cols]])[0];

@@ -58,7 +58,9 @@ export class CompiledGraph implements Disposable {
     const outputs = this.#fn(parameters);
     for (const node of outputs) node.retain();
     try {
-      if (pendingFactorizations(outputs).some((node) => !backend.has(kernelOf(node)))) return new Template(outputs, backend);
+      if (pendingFactorizations(outputs).some((node) => !backend.has(kernelOf(node)))) {
+        return new Template(outputs, backend);
+      }
       const lowered = lower(outputs, backend, { ...options, reusable: true });
       const executable = new Executable(backend, lowered);
       if (lowered.inPlace.length > 0) {

@@ -28,7 +28,9 @@ export function pendingFactorizations(nodes: readonly Node[]): Node[] {
 /** Computes a node of `backend` on the CPU; it is settled on `backend` on return. `evaluate` does so with nodes of a device. */
 export function handOver(node: Node, backend: Backend, evaluate: (nodes: readonly Node[], on: Backend) => void): void {
   if (!HANDED.has(node.op) && environment("VKMX_STRICT") === "1") {
-    throw new ValueError(`${backend.name} has no kernel for ${node.op}, and VKMX_STRICT=1 forbids to compute it on the CPU`);
+    throw new ValueError(
+      `${backend.name} has no kernel for ${node.op}, and VKMX_STRICT=1 forbids to compute it on the CPU`,
+    );
   }
   const cpu = getBackend("wasm");
   explainFallback(`${kernelOf(node)}: on ${cpu.name}, because ${backend.name} has no kernel of it`);

@@ -67,8 +67,10 @@ function eliminate(a: number[][], b: number[][]): { x: number[][]; logdet: numbe
 function listed({ shape, data }: Dense): number[][][] {
   const [m, n] = shape.slice(-2);
   const count = shape.slice(0, -2).reduce((p, q) => p * q, 1);
-  return Array.from({ length: count }, (_, b) =>
-    Array.from({ length: m }, (_, i) => Array.from(data.slice((b * m + i) * n, (b * m + i + 1) * n))));
+  return Array.from(
+    { length: count },
+    (_, b) => Array.from({ length: m }, (_, i) => Array.from(data.slice((b * m + i) * n, (b * m + i + 1) * n))),
+  );
 }
 
 function dense(shape: readonly number[], lists: readonly (readonly (readonly number[])[])[]): Dense {
@@ -240,10 +242,14 @@ export function drawnLinalg(): Families {
         oracle: ([x]) => [x, identity(x.shape.slice(0, -2), Math.min(...x.shape.slice(-2)))],
       });
     },
-    "linalg.solve": (d) => solving(d, "solve", undefined),
-    "linalg.solveTriangular": (d) => solving(d, "solveTriangular", d.chance(0.5)),
+    "linalg.solve": (d) => solving(d),
+    "linalg.solveTriangular": (d) => solving(d, d.chance(0.5)),
     "linalg.det": (d) =>
-      row("", { inputs: [square(d)], run: (mx, [x]) => mx.linalg.det(mx.divide(x, 20)), oracle: ([x]) => determinants(scaled(x)) }),
+      row("", {
+        inputs: [square(d)],
+        run: (mx, [x]) => mx.linalg.det(mx.divide(x, 20)),
+        oracle: ([x]) => determinants(scaled(x)),
+      }),
     "linalg.slogdet": (d) =>
       row("", {
         inputs: [square(d)],
@@ -260,12 +266,14 @@ function scaled(x: Dense): Dense {
   return build(x.shape, (at) => stored("float32", read(x, at) / 20));
 }
 
-function solving(d: Draw, name: "solve" | "solveTriangular", upper: boolean | undefined): Drawn {
+function solving(d: Draw, upper?: boolean): Drawn {
   const n = d.pick(SIZES);
   const batch = d.pick(BATCHES);
   const vector = d.chance(0.3);
   const a = matrices(d, batch, n, n);
-  const b = vector ? d.input([n], "float32", [-2, 2]) : d.input([...batch, n, d.pick([0, 1, 2, 5, 50])], "float32", [-2, 2]);
+  const b = vector
+    ? d.input([n], "float32", [-2, 2])
+    : d.input([...batch, n, d.pick([0, 1, 2, 5, 50])], "float32", [-2, 2]);
   return row(upper === undefined ? "" : upper ? "upper" : "lower", {
     inputs: [a, b],
     run: (mx, [x, y]) => upper === undefined ? mx.linalg.solve(x, y) : mx.linalg.solveTriangular(x, y, { upper }),
