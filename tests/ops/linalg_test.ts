@@ -8,6 +8,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { makeNode } from "../../src/graph/node.ts";
 import { handOver } from "../../src/schedule/hand_over.ts";
 import { testDevices } from "../support/devices.ts";
+import { withOptions } from "../support/options.ts";
 import { generator } from "../support/oracle.ts";
 
 /** Rounding of float32. */
@@ -169,29 +170,23 @@ for (const device of testDevices()) {
 
   Deno.test(`${device} computes factorizations on the CPU, once for all results`, async () => {
     mx.setDefaultDevice(device);
-    const strict = Deno.env.get("VKMX_STRICT");
-    Deno.env.set("VKMX_STRICT", "1");
-    try {
-      const found = await mx.profile(() =>
-        mx.tidy(() => {
-          const [q, r] = mx.linalg.qr(mx.multiply(mx.ones([3, 2]), 2));
-          mx.eval(mx.matmul(q, r));
-          mx.eval(q, mx.add(r, 1));
-        }), { timed: false });
-      const rows = found.kernels.filter(({ op }) => op === "factorization");
-      assertEquals(rows.map(({ device, kernel, calls }) => ({ device, kernel, calls })), [{
-        device: "wasm",
-        kernel: "qr",
-        calls: 1,
-      }]);
-      assertEquals(found.fallbacks.some((line) => line.startsWith("qr: on wasm")), device !== "wasm");
-      const backend = getBackend(device);
-      const other = makeNode("softmax", [], [2], mx.float32, {});
-      assertThrows(() => handOver(other, backend, () => {}), mx.ValueError, "VKMX_STRICT");
-    } finally {
-      if (strict === undefined) Deno.env.delete("VKMX_STRICT");
-      else Deno.env.set("VKMX_STRICT", strict);
-    }
+    using _options = withOptions({ env: { VKMX_STRICT: "1" } });
+    const found = await mx.profile(() =>
+      mx.tidy(() => {
+        const [q, r] = mx.linalg.qr(mx.multiply(mx.ones([3, 2]), 2));
+        mx.eval(mx.matmul(q, r));
+        mx.eval(q, mx.add(r, 1));
+      }), { timed: false });
+    const rows = found.kernels.filter(({ op }) => op === "factorization");
+    assertEquals(rows.map(({ device, kernel, calls }) => ({ device, kernel, calls })), [{
+      device: "wasm",
+      kernel: "qr",
+      calls: 1,
+    }]);
+    assertEquals(found.fallbacks.some((line) => line.startsWith("qr: on wasm")), device !== "wasm");
+    const backend = getBackend(device);
+    const other = makeNode("softmax", [], [2], mx.float32, {});
+    assertThrows(() => handOver(other, backend, () => {}), mx.ValueError, "VKMX_STRICT");
   });
 }
 
