@@ -55,6 +55,17 @@ struct ReducePush {
     int inner_strides[2];
 };
 
+// Factorizations of `batch` matrices (rows, cols), in float64; flag and upper as each kernel says.
+struct FactorPush {
+    uint rows;
+    uint cols;
+    uint batch;
+    uint flag;
+    uint upper;
+    uint work;    // doubles of workspace a matrix
+    uint results; // elements that a matrix gives
+};
+
 // Row-wise kernels over contiguous (rows, cols): softmax, scan.
 struct RowsPush {
     uint rows;

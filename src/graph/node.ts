@@ -171,6 +171,11 @@ export interface OpAttrs {
   sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
   /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
+  /**
+   * inputs (a (…, m, n)[, b (…, n, k)] of the same batch): (…, length), the results one behind the other, which slices and reshapes
+   * take apart. In float64 inside, on the CPU: see factorization.ts.
+   */
+  factorization: Factorization;
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;
@@ -184,6 +189,15 @@ export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
 export interface Quantization {
   readonly bits: number;
   readonly groupSize: number;
+}
+
+/** What a factorization does, and with what it leaves out or reads. */
+export interface Factorization {
+  readonly fn: "lu" | "solve" | "solve_triangular" | "cholesky" | "qr" | "eigh" | "svd";
+  /** Of solve_triangular and cholesky that the factor is upper; of eigh and svd that values alone are asked for. */
+  readonly flag?: boolean;
+  /** Of eigh: that the upper triangle is read. */
+  readonly upper?: boolean;
 }
 
 /** Names of ops. */

@@ -12,6 +12,8 @@ import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
+import { handOver, pendingFactorizations } from "./hand_over.ts";
+import { kernelOf } from "./ops/factorization.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./plan/options.ts";
@@ -19,12 +21,19 @@ import type { Storage } from "./plan/storage.ts";
 
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
+  return survey(nodes, otherwise).backend;
+}
+
+/** The device that a graph runs on, and whether there are factorizations in it. */
+function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; factorizes: boolean } {
   const seen = new Set<Node>();
   const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
   let found: Backend | undefined;
+  let factorizes = false;
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
+    factorizes ||= node.op === "factorization";
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
@@ -36,7 +45,7 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
     }
     stack.push(...node.inputs);
   }
-  return found ?? otherwise ?? getBackend();
+  return { backend: found ?? otherwise ?? getBackend(), factorizes };
 }
 
 /**
@@ -52,8 +61,12 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
   if (pending.length === 0) return;
   collectWhenDue();
-  const backend = backendOf(pending, otherwise);
-  const outputs = pending.filter((node) => !uploadLeaf(node, backend));
+  const { backend, factorizes } = survey(pending, otherwise);
+  // Factorizations are kept: their results are parts of one node, and those that are not asked for now will be.
+  const factorizations = factorizes ? pendingFactorizations(pending) : [];
+  for (const node of factorizations) if (!backend.has(kernelOf(node))) handOver(node, backend, submit);
+  const asked = new Set([...pending, ...factorizations].filter((node) => node.op !== "stored"));
+  const outputs = [...asked].filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
   const lowered = lower(outputs, backend, options);
   using executable = new Executable(backend, lowered);

@@ -18,6 +18,7 @@ import { drawnCreation } from "./cases/drawn_creation.ts";
 import { drawnFunctions } from "./cases/drawn_functions.ts";
 import { drawnFused } from "./cases/drawn_fused.ts";
 import { drawnIndexing } from "./cases/drawn_indexing.ts";
+import { drawnLinalg } from "./cases/drawn_linalg.ts";
 import { drawnMovement } from "./cases/drawn_movement.ts";
 import { drawnProducts } from "./cases/drawn_products.ts";
 import { drawnRandom } from "./cases/drawn_random.ts";
@@ -45,6 +46,7 @@ const FIRST_NAMES: ReadonlyMap<string, Family> = new Map(
     drawnFunctions,
     drawnFused,
     drawnIndexing,
+    drawnLinalg,
     drawnMovement,
     drawnProducts,
     drawnRandom,

@@ -15,6 +15,7 @@ import { AT_INDICES } from "./indexing.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
+import { factorization } from "./factorization.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
 import { conv } from "./conv.ts";
 import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
@@ -106,6 +107,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
   quantizedMatmul,
   ...FUSED_RULES,
+  factorization,
   randomBits(l, node, [key]) {
     const out = l.temporary(node.shape, node.dtype);
     const keys = sizeOf(key.shape) / 2;
