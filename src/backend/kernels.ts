@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xce2a7815;
+export const ABI_HASH = 0xbb68b04b;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -641,6 +641,8 @@ export const PUSH = {
     { name: "count", type: "u32", count: 1 },
     { name: "start", type: "u32", count: 1 },
     { name: "step", type: "u32", count: 1 },
+    { name: "start_high", type: "u32", count: 1 },
+    { name: "step_high", type: "u32", count: 1 },
   ],
   ReducePush: [
     { name: "rows", type: "u32", count: 1 },
@@ -926,6 +928,14 @@ export const DTYPE_F16 = 7;
 export const DTYPE_BF16 = 8;
 /** DTYPE_F32 of dtype.h. */
 export const DTYPE_F32 = 9;
+/** DTYPE_I64 of dtype.h. */
+export const DTYPE_I64 = 10;
+/** DTYPE_U64 of dtype.h. */
+export const DTYPE_U64 = 11;
+/** DTYPE_F64 of dtype.h. */
+export const DTYPE_F64 = 12;
+/** DTYPE_C64 of dtype.h. */
+export const DTYPE_C64 = 13;
 /** OP_SUM of dtype.h. */
 export const OP_SUM = 0;
 /** OP_PROD of dtype.h. */

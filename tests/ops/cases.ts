@@ -64,7 +64,7 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         "At",
         "Tensor",
       ],
-      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
+      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed", "complex"],
     ]],
     ["shows how far work is: notebook/display_test.ts", ["progress"]],
     ["evaluates or lets go: the random programs do so", [
