@@ -43,6 +43,8 @@ struct ArangePush {
     uint count;
     uint start; // bits: float, int or uint by dtype
     uint step;
+    uint start_high; // the other halves, of wide dtypes
+    uint step_high;
 };
 
 // out[row] = reduction over cols = inner_shape[0] * inner_shape[1] elements.

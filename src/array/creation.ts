@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Dtype, type DtypeName, float32, int32 } from "../graph/dtype.ts";
+import { complex64, type Dtype, type DtypeName, float32, int32, int64, isComplex } from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -64,6 +64,8 @@ export function full<const S extends number | Shape, A extends TensorLike, N ext
 ): Tensor<N, RankOfShape<S>> {
   const to = toShape("full", shape);
   if (typeof value === "number") return wrap(scalarNode("full", value, dtype ?? float32, to));
+  if (typeof value === "bigint") return wrap(scalarNode("full", value, dtype ?? int64, to));
+  if (isComplex(value)) return wrap(scalarNode("full", value, dtype ?? complex64, to));
   const node = toNode("full", value);
   return scoped((): AnyTensor => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
 }
@@ -166,7 +168,7 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   }
   if (by === 0) throw new ValueError("arange() expected a step that is not 0");
   const type = dtype ?? ([from, to, by].every(Number.isInteger) ? int32 : float32);
-  if (type.kind === "bool") throw new DtypeError("arange() cannot make bool");
+  if (type.kind === "bool" || type.kind === "complex") throw new DtypeError(`arange() cannot make ${type.name}`);
   if (!Number.isFinite(by)) {
     const count = Math.sign(by) * (to - from) > 0 ? 1 : 0;
     return make("arange", [], [count], type, { start: type.kind === "float" ? from : Math.trunc(from), step: 0 });

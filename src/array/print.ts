@@ -5,10 +5,11 @@
  * @module
  */
 
-import { type Dtype, type HostArray, hostValue } from "../graph/dtype.ts";
+import { type Dtype, type HostArray, hostValue, isComplex, type Scalar } from "../graph/dtype.ts";
 import { quoted, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
+import { sizeOf } from "../graph/shape.ts";
 import { elements } from "./values.ts";
 
 /** Entries at each end of an axis that is cut. */
@@ -101,14 +102,17 @@ function formatFloat(value: number): string {
   return sign + trim(toPlaces(size, DIGITS - 1 - power));
 }
 
-function formatValue(value: number | boolean): string {
-  return typeof value === "boolean" ? (value ? "True" : "False") : formatFloat(value);
+function formatValue(value: Scalar): string {
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (!isComplex(value)) return formatFloat(Number(value));
+  const im = formatFloat(value.im);
+  return `${formatFloat(value.re)}${im.startsWith("-") ? "" : "+"}${im}j`;
 }
 
 /** The text of element `i` of a host view. */
 export function formatElement(dtype: Dtype, view: HostArray, i: number): string {
   const value = hostValue(dtype, view, i);
-  return dtype.kind === "float" || typeof value === "boolean" ? formatValue(value) : String(value);
+  return dtype.kind === "int" || dtype.kind === "uint" ? String(value) : formatValue(value);
 }
 
 /** The text of an array; evaluates it. */
@@ -131,5 +135,5 @@ export function formatArray(node: Node): string {
     }
     return `[${parts.join(last ? ", " : `,\n${" ".repeat(prefix.length + depth + 1)}`)}]`;
   };
-  return `${prefix}${block(0, 0, view.length)}, dtype=${dtype.name})`;
+  return `${prefix}${block(0, 0, sizeOf(shape))}, dtype=${dtype.name})`;
 }

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { checkDtype, type Dtype } from "./dtype.ts";
+import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import { ArrayError, ShapeError } from "./error.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
 
@@ -67,9 +67,9 @@ export interface OpAttrs {
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
   parameter: { readonly index: number };
   /** One value everywhere. */
-  full: { readonly value: number };
+  full: { readonly value: number | bigint | Complex };
   /** start + i * step, one dimension. */
-  arange: { readonly start: number; readonly step: number };
+  arange: { readonly start: number | bigint; readonly step: number | bigint };
   /**
    * A row of shaders/include/elementwise.h over 1 to 3 inputs that broadcast to `shape`. `domain` is what the function computes in;
    * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).

@@ -75,7 +75,7 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         "At",
         "Tensor",
       ],
-      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
+      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed", "complex"],
     ]],
     ["says how arrays are printed: array_test.ts", ["getPrintoptions", "printoptions", "setPrintoptions"]],
     ["shows how far work is: notebook/display_test.ts", ["progress"]],
