@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x1745b5eb;
+export const ABI_HASH = 0x4369a754;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
