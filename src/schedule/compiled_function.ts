@@ -7,6 +7,7 @@
  * @module
  */
 
+import { scopeStream } from "../graph/stream.ts";
 import { ValueError } from "../graph/error.ts";
 import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node } from "../graph/node.ts";
@@ -51,7 +52,7 @@ export class CompiledGraph implements Disposable {
       const shared = (dense[index].stored!.storage as Storage).refs > 1;
       if (shared || dense.some((node, i) => node === dense[index] && i !== index)) dense[index] = copied(dense[index]);
     }
-    const { outputs, ticket } = executable.run(dense);
+    const { outputs, ticket } = executable.run(dense, scopeStream()?.index);
     for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);
     dense.forEach((node, i) => node !== inputs[i] && node.release());
     const nodes = outputs.map((at, i) => {

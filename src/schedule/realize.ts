@@ -6,15 +6,17 @@
  * @module
  */
 
-import type { Backend } from "../backend/backend.ts";
+import { type Backend, streamOf } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
+import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./plan/options.ts";
+import { handOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
@@ -52,7 +54,16 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
   if (pending.length === 0) return;
   collectWhenDue();
-  const backend = backendOf(pending, otherwise);
+  if (!streamsUsed()) return submitOn(backendOf(pending, otherwise), pending);
+  for (const segment of segmentsOf(pending)) {
+    const backend = segmentBackend(segment, otherwise);
+    handOver(segment, backend, readHeld);
+    submitOn(backend, segment.outputs, segment.stream);
+  }
+}
+
+/** Submits pending nodes whose arrays all lie on one device. */
+function submitOn(backend: Backend, pending: readonly Node[], stream?: NodeStream): void {
   const outputs = pending.filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
   const lowered = lower(outputs, backend, options);
@@ -60,7 +71,7 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   if (lowered.slots.some((slot) => slot.kind === "parameter")) {
     throw new ValueError("a function that is being compiled cannot evaluate or read its arrays; return them instead");
   }
-  const { outputs: stored } = executable.run([]);
+  const { outputs: stored } = executable.run([], stream?.index);
   for (const base of lowered.donated) takeStorage(base);
   for (const storage of lowered.overwritten) storage.changed();
   [...outputs, ...lowered.inPlace].forEach((node, i) => node.settle(stored[i]));
@@ -104,14 +115,15 @@ export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
   for (const [backend, ticket] of writers) await backend.waitAsync(ticket);
 }
 
-/** The last submission on each device that wrote into stored nodes. */
-function writersOf(nodes: readonly Node[]): ReadonlyMap<Backend, number> {
-  const last = new Map<Backend, number>();
+/** The last submission on each stream that wrote into stored nodes. */
+function writersOf(nodes: readonly Node[]): readonly (readonly [Backend, number])[] {
+  const last = new Map<string, readonly [Backend, number]>();
   for (const { stored } of nodes) {
     const { backend, ticket } = stored!.storage as Storage;
-    if (ticket > (last.get(backend) ?? 0)) last.set(backend, ticket);
+    const key = `${backend.name} ${streamOf(ticket)}`;
+    if (ticket > (last.get(key)?.[1] ?? 0)) last.set(key, [backend, ticket]);
   }
-  return last;
+  return [...last.values()];
 }
 
 /** Contiguous host bytes of a node; evaluates it and waits. */
@@ -126,7 +138,8 @@ function readHeld(node: Node): Uint8Array {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {
-      return readNode(dense);
+      submitOn((storage as Storage).backend, [dense]); // where it lies, whatever the stream of the scope is
+      return readHeld(dense);
     } finally {
       dense.release();
     }
