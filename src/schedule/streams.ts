@@ -25,7 +25,7 @@ import {
   withDevice as runWithDevice,
 } from "../backend/devices.ts";
 import { quoted, ValueError } from "../graph/error.ts";
-import { enterStream, type NodeStream, scopeStream } from "../graph/stream.ts";
+import { enterStream, scopeStream } from "../graph/stream.ts";
 
 /** Kinds of devices, as MLX has them: "cpu" is the WASM device, "gpu" the best GPU. */
 export type DeviceType = "cpu" | "gpu";
@@ -110,7 +110,7 @@ function nameOf(device: DeviceLike | undefined, call: string): string {
  * mx.eval(y);
  * ```
  */
-export class Stream implements NodeStream {
+export class Stream {
   /** Name of the device. */
   readonly deviceName: string;
   /** Number among the streams of the device; 0 is the default stream unless another was chosen. */
@@ -221,6 +221,7 @@ export interface StreamScope extends Disposable {
  * ```
  */
 export function stream(streamOrDevice: Stream | DeviceLike): StreamScope;
+/** The same while `fn` runs; gives what that does. */
 export function stream<T>(streamOrDevice: Stream | DeviceLike, fn: () => T): T;
 export function stream<T>(streamOrDevice: Stream | DeviceLike, fn?: () => T): T | StreamScope {
   const scope = open(streamOrDevice);

@@ -78,16 +78,14 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
     ["about streams, devices, memory and graphs: streams_test.ts", [
       ...[
         "Device",
-        "DeviceType",
         "Stream",
         "clearCache",
         "clearStreams",
-        "cpu",
         "defaultStream",
         "deviceCount",
         "exportToDot",
       ],
-      ...["getCacheMemory", "gpu", "isAvailable", "newStream", "newThreadLocalStream", "newThreadUnsafeStream"],
+      ...["getCacheMemory", "isAvailable", "newStream", "newThreadLocalStream", "newThreadUnsafeStream"],
       ...["setCacheLimit", "setDefaultStream", "setMemoryLimit", "setWiredLimit", "stream", "synchronize"],
       ...[
         "Group",
