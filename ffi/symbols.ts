@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x6091a358;
+export const ABI_HASH = 0x86d13f6b;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

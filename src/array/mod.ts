@@ -9,16 +9,22 @@ import "./methods.ts";
 export {
   bfloat16,
   bool,
+  type Complex,
+  complex,
+  complex64,
   type Dtype,
   type DtypeKind,
   type DtypeName,
   float16,
   float32,
+  float64,
   int16,
   int32,
+  int64,
   int8,
   uint16,
   uint32,
+  uint64,
   uint8,
 } from "../graph/dtype.ts";
 export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
@@ -27,11 +33,13 @@ export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export type {
+  DiagRank,
   Down,
   FloatName,
   FloatOf,
   HostArrayOf,
   Indexed,
+  InexactName,
   Item,
   Larger,
   ListName,
@@ -63,6 +71,10 @@ export { exportToDot, type TextSink } from "./export_graph.ts";
 export {
   arange,
   array,
+  asarray,
+  type AsarrayOptions,
+  empty,
+  emptyLike,
   eye,
   full,
   fullLike,
@@ -96,6 +108,7 @@ export {
   expandDims,
   flatten,
   flip,
+  matrixTranspose,
   moveaxis,
   permuteDims,
   reshape,
@@ -104,11 +117,17 @@ export {
   transpose,
   unflatten,
 } from "./movement.ts";
+export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./print.ts";
 export { Slice } from "./slice.ts";
 export * from "./gather.ts";
 export * from "./join.ts";
+export * from "./pad.ts";
+export * from "./windows.ts";
+export * from "./aliases.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
+export * from "./conv.ts";
+export * from "./matrix_products.ts";
 export * from "./products.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";
@@ -179,6 +198,8 @@ export {
 export const pi: number = Math.PI;
 /** The base of natural logarithms. */
 export const e: number = Math.E;
+/** Euler's constant, the limit of 1 + 1/2 + … + 1/n - log(n). */
+export const eulerGamma: number = 0.5772156649015329;
 /** Infinity. */
 export const inf: number = Infinity;
 /** Not a number. */

@@ -107,6 +107,8 @@ export interface BackendLimits {
   readonly concurrent: boolean;
   /** Whether {@link Backend.drop} leaves out work. */
   readonly drops: boolean;
+  /** Whether kernels compute in float64. */
+  readonly float64: boolean;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }

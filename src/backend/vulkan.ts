@@ -95,6 +95,7 @@ class VulkanBackend implements Backend {
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       drops: false,
       subgroup: info.lanes,
+      float64: false,
     };
     this.#device = device;
     this.#missing = info.missingKernels;

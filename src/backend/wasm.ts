@@ -152,6 +152,7 @@ class WasmBackend implements Backend {
       concurrent: false,
       drops: true,
       subgroup: 1,
+      float64: true,
     };
   }
 

@@ -13,20 +13,29 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
+import { handOver, pendingFactorizations } from "./hand_over.ts";
+import { kernelOf } from "./ops/factorization.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./plan/options.ts";
-import { handOver, segmentBackend, segmentsOf } from "./segments.ts";
+import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
+  return survey(nodes, otherwise).backend;
+}
+
+/** The device that a graph runs on, and whether there are factorizations in it. */
+function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; factorizes: boolean } {
   const seen = new Set<Node>();
   const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
   let found: Backend | undefined;
+  let factorizes = false;
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
+    factorizes ||= node.op === "factorization";
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
@@ -38,7 +47,7 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
     }
     stack.push(...node.inputs);
   }
-  return found ?? otherwise ?? getBackend();
+  return { backend: found ?? otherwise ?? getBackend(), factorizes };
 }
 
 /**
@@ -54,17 +63,31 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
   if (pending.length === 0) return;
   collectWhenDue();
-  if (!streamsUsed()) return submitOn(backendOf(pending, otherwise), pending);
+  if (!streamsUsed()) {
+    const { backend, factorizes } = survey(pending, otherwise);
+    return submitOn(backend, pending, { factorizes });
+  }
   for (const segment of segmentsOf(pending)) {
     const backend = segmentBackend(segment, otherwise);
-    handOver(segment, backend, readHeld);
-    submitOn(backend, segment.outputs, segment.stream);
+    copyOver(segment, backend, readHeld);
+    submitOn(backend, segment.outputs, { stream: segment.stream, factorizes: true });
   }
 }
 
+/** What is known of pending nodes: their stream, and whether factorizations may be among what they hang on. */
+interface Kind {
+  readonly stream?: NodeStream;
+  readonly factorizes: boolean;
+}
+
 /** Submits pending nodes whose arrays all lie on one device. */
-function submitOn(backend: Backend, pending: readonly Node[], stream?: NodeStream): void {
-  const outputs = pending.filter((node) => !uploadLeaf(node, backend));
+function submitOn(backend: Backend, pending: readonly Node[], { stream, factorizes }: Kind): void {
+  // Factorizations are kept: their results are parts of one node, and those that are not asked for now will be.
+  const factorizations = factorizes ? pendingFactorizations(pending) : [];
+  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { factorizes });
+  for (const node of factorizations) if (!backend.has(kernelOf(node))) handOver(node, backend, evaluate);
+  const asked = new Set([...pending, ...factorizations].filter((node) => node.op !== "stored"));
+  const outputs = [...asked].filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
   const lowered = lower(outputs, backend, options);
   using executable = new Executable(backend, lowered);
@@ -138,7 +161,7 @@ function readHeld(node: Node): Uint8Array {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {
-      submitOn((storage as Storage).backend, [dense]); // where it lies, whatever the stream of the scope is
+      submitOn((storage as Storage).backend, [dense], { factorizes: false }); // where it lies, whatever the stream of the scope is
       return readHeld(dense);
     } finally {
       dense.release();

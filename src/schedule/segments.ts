@@ -77,7 +77,7 @@ export function segmentBackend(segment: Segment, otherwise: Backend | undefined)
 }
 
 /** Lets a part read what lies on other devices: `read` gives the values of such an array, and a copy stands for it. */
-export function handOver(segment: Segment, backend: Backend, read: (node: Node) => Uint8Array): void {
+export function copyOver(segment: Segment, backend: Backend, read: (node: Node) => Uint8Array): void {
   const copies = new Map<Node, Node>();
   const copyOf = (node: Node): Node => {
     if (!node.stored) {
