@@ -14,7 +14,7 @@ import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
-import { withDevice } from "../schedule/device_info.ts";
+import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
@@ -231,9 +231,10 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
-  to(device: string): Tensor<N, R> {
+  to(device: DeviceLike): Tensor<N, R> {
     const { shape, dtype } = this.#live();
     const node = makeNode("data", [], shape, dtype, { bytes: readNode(this.#live()) });
+    node.stream = undefined; // where it goes is said
     withDevice(device, () => realize([node]));
     return wrap(node);
   }

@@ -13,6 +13,7 @@
 import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import { ArrayError, ShapeError } from "./error.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
+import { type NodeStream, scopeStream } from "./stream.ts";
 
 /** Device memory that stored nodes share; counted. */
 export interface StorageRef {
@@ -221,6 +222,8 @@ export class Node {
   stored: Stored | undefined;
   /** Why the node may no longer be read, when it may not. */
   gone: string | undefined;
+  /** The stream in whose scope it was made, if any. */
+  stream: NodeStream | undefined = scopeStream();
   /** Tensors that show it. */
   holders = 0;
   #refs = 0;
