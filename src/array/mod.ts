@@ -93,6 +93,9 @@ export {
 export * from "./unary.ts";
 export * from "./binary.ts";
 export * from "./comparison.ts";
+export * from "./complex.ts";
+export * from "./type_info.ts";
+export { view } from "./view.ts";
 export {
   asStrided,
   astype,
