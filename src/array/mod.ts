@@ -109,6 +109,7 @@ export * from "./join.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
 export * from "./products.ts";
+export * from "./fp8.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";
 export * as fast from "./fast.ts";
