@@ -55,8 +55,8 @@ INLINE void sort_few(const uint8_t *in, uint8_t *out, uint32_t n, uint32_t dtype
 }
 
 // One pass: pairs of `from`, of the input where it is NULL, go to `to`, their payloads to `out` where that is NULL.
-INLINE void move(const uint64_t *from, uint64_t *to, const uint8_t *in, uint8_t *out, uint32_t n, uint32_t shift,
-                 uint32_t mask, uint32_t *starts, uint32_t dtype, bool indices) {
+INLINE void move(const uint64_t *from, uint64_t *to, const uint8_t *in, uint8_t *out, uint32_t n, uint32_t shift, uint32_t mask,
+                 uint32_t *starts, uint32_t dtype, bool indices) {
     for (uint32_t i = 0; i < n; i++) {
         uint64_t pair = from ? from[i] : pair_at(in, i, dtype, indices);
         uint32_t at = starts[(uint32_t)(pair >> 32) >> shift & mask]++;
@@ -117,8 +117,7 @@ INLINE void sort_rows(const Call *call, uint32_t row, uint32_t end, uint32_t dty
     }
 }
 
-#define SORT_ROWS(dtype) \
-    (indices ? sort_rows(call, row, end, dtype, true) : sort_rows(call, row, end, dtype, false))
+#define SORT_ROWS(dtype) (indices ? sort_rows(call, row, end, dtype, true) : sort_rows(call, row, end, dtype, false))
 
 void k_radix_sort(const Call *call, uint32_t chunk, uint32_t last) {
     PUSH(RowsPush);
