@@ -8,10 +8,10 @@
  * @module
  */
 
-import { FileError, InputFile } from "../../ffi/file.ts";
-import * as dt from "../graph/dtype.ts";
-import type { Dtype } from "../graph/dtype.ts";
-import { ArrayError, quoted, shownPath } from "../graph/error.ts";
+import { FileError, InputFile } from "../../../ffi/file.ts";
+import * as dt from "../../graph/dtype.ts";
+import type { Dtype } from "../../graph/dtype.ts";
+import { ArrayError, quoted, shownPath } from "../../graph/error.ts";
 import { exceedsObjects, JsonReader } from "./json_reader.ts";
 
 const MAX_HEADER = 100_000_000;
