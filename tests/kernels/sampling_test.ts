@@ -1,4 +1,4 @@
-/** Kernels random_bits, sort_init, sort_pass, sort_finish and sample on every device: exact words, orders and tokens. */
+/** Kernels random_bits, those of sorting and sample on every device: exact words, orders and tokens. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
@@ -9,12 +9,15 @@ import {
   bfloat16,
   float16,
   float32,
-  hostBits,
   hostValue,
   hostView,
+  int16,
   int32,
   int8,
+  setHostValue,
+  uint16,
   uint32,
+  uint8,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
@@ -128,7 +131,24 @@ function sort(
   const rows = values.length / cols;
   const padded = 2 ** Math.ceil(Math.log2(cols));
   const input = hostView(dtype, new Uint8Array(values.length * dtype.bytes));
-  for (let i = 0; i < values.length; i++) input[i] = hostBits(dtype, values[i]);
+  for (let i = 0; i < values.length; i++) setHostValue(dtype, input, i, values[i]);
+  if (backend.has("radix_sort")) {
+    const run = (indices: boolean, out: typeof input): typeof input => {
+      const buffers = { in: input, work: new Uint32Array(4 * values.length), out };
+      runKernel(backend, "radix_sort", {
+        spec: { DTYPE_IN: dtype.code, INDICES: indices ? 1 : 0 },
+        push: { rows, cols },
+        buffers,
+        items: rows,
+      });
+      return out;
+    };
+    const sorted = run(false, input.slice());
+    return {
+      sorted: Array.from({ length: sorted.length }, (_, i) => Number(hostValue(dtype, sorted, i))),
+      order: [...run(true, new Uint32Array(values.length)) as Uint32Array],
+    };
+  }
   const keys = new Uint32Array(rows * padded);
   const indices = new Uint32Array(rows * padded);
   const shape = { rows, cols, padded };
@@ -156,7 +176,10 @@ function sort(
     spec: { ...spec, DTYPE_OUT: uint32.code },
     buffers: { indices, out: order },
   });
-  return { sorted: Array.from(sorted, (_, i) => Number(hostValue(dtype, sorted, i))), order: [...order] };
+  return {
+    sorted: Array.from({ length: sorted.length }, (_, i) => Number(hostValue(dtype, sorted, i))),
+    order: [...order],
+  };
 }
 
 /** Stable, NaN last. */
@@ -187,6 +210,22 @@ kernelTest("sort orders rows of any length stably", (backend) => {
     checkSort(backend, uint32, values.map((v) => v + 30), cols);
   }
   checkSort(backend, float32, Array.from({ length: 5000 }, () => Math.fround(next())), 5000, 256);
+});
+
+kernelTest("sort orders elements of any bits", (backend) => {
+  const next = generator(12);
+  for (const dtype of [float32, float16, bfloat16, int8, uint8, int16, uint16, int32, uint32]) {
+    for (const [rows, cols] of [[3, 24], [3, 25], [1, 5000]]) {
+      const bits = Uint8Array.from({ length: rows * cols * dtype.bytes }, () => Math.floor(next() * 256));
+      const drawn = hostView(dtype, bits);
+      checkSort(
+        backend,
+        dtype,
+        Array.from({ length: rows * cols }, (_, i) => Number(hostValue(dtype, drawn, i))),
+        cols,
+      );
+    }
+  }
 });
 
 kernelTest("sort puts NaN last and both zeros in place", (backend) => {
@@ -384,7 +423,7 @@ kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {
   for (const dtype of [bfloat16, float16, float32]) {
     const logits = Float32Array.from({ length: cols }, () => next() ** 4 * 24 - 12);
     const input = hostView(dtype, new Uint8Array(cols * dtype.bytes));
-    logits.forEach((v, i) => input[i] = hostBits(dtype, v));
+    logits.forEach((v, i) => setHostValue(dtype, input, i, v));
     const held = logits.map((_, i) => Number(hostValue(dtype, input, i)));
     for (const s of [SAMPLINGS[0], SAMPLINGS[1], SAMPLINGS[2]]) {
       const uniform = Math.fround(next());
