@@ -214,7 +214,7 @@ function readTensor(cursor: Cursor): GgufTensor {
   if ((shape.at(-1) ?? 1) % type.block !== 0) {
     bad(`of type ${type.name} has rows of ${shape.at(-1)}, expected a multiple of ${type.block}`);
   }
-  const byteOffset = cursor.u64(`the offset of ${quoted(name)}`, Number.MAX_SAFE_INTEGER / 2);
+  const byteOffset = cursor.u64(`the offset of ${quoted(name)}`, 2 ** 52);
   return { name, type, shape, byteOffset, bytes: size / type.block * type.bytes };
 }
 

@@ -12,7 +12,8 @@ import { add, bitwiseAnd, bitwiseOr, bitwiseXor, leftShift, multiply, rightShift
 import * as dt from "../../graph/dtype.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { concatenate } from "../join.ts";
-import { astype, contiguous, reshape, view } from "../movement.ts";
+import { astype, contiguous, reshape } from "../movement.ts";
+import { view } from "../view.ts";
 import { Slice } from "../slice.ts";
 import type { AnyTensor, Tensor } from "../tensor.ts";
 import { array } from "../creation.ts";
@@ -47,7 +48,7 @@ const LARGE = 256;
 
 /** Bytes `at` to `at + count` of each block. */
 function field(blocks: AnyTensor, at: number, count: number): AnyTensor {
-  return blocks.index("...", new Slice(at, at + count));
+  return blocks.index("...", Slice(at, at + count));
 }
 
 /** The 16-bit float at a byte of each block. */

@@ -11,9 +11,10 @@ import { quoted } from "../../graph/error.ts";
 import type { OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import * as dt from "../../graph/dtype.ts";
-import { flip, reshape, transpose, view } from "../movement.ts";
+import { flip, reshape, transpose } from "../movement.ts";
+import { view } from "../view.ts";
 import { make, Tensor } from "../tensor.ts";
-import { byName, namedList, type NamedTensors } from "./named.ts";
+import { byName, checkNames, namedList, type NamedTensors } from "./named.ts";
 import { type NpyHeader, npyHeader, readNpyHeader } from "./npy.ts";
 import { tensorPieces, writeFile } from "./pieces.ts";
 import { failFile } from "./safetensors.ts";
@@ -127,8 +128,8 @@ export function saveNpy(path: string, tensor: Tensor): void {
 }
 
 function saveArchive(op: string, path: string, arrays: readonly (Tensor | NamedTensors)[], deflate: boolean): void {
-  const given = arrays.flatMap((x, i) => x instanceof Tensor ? [[`arr_${i}`, x] as const] : namedList(op, x));
-  const list = namedList(op, Object.fromEntries(given));
+  const list = arrays.flatMap((x, i): [string, Tensor][] => x instanceof Tensor ? [[`arr_${i}`, x]] : namedList(op, x));
+  checkNames(op, list);
   const members = list.map(([name, tensor]): NewMember => ({
     name: `${name}.npy`,
     size: npyHeader(tensor.dtype, tensor.shape).length + sizeOf(tensor.shape) * tensor.dtype.bytes,
