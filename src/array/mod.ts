@@ -67,6 +67,7 @@ export type { Arithmetic, Comparison, Floating, Product, Quotient, Same } from "
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";
+export { exportToDot, type TextSink } from "./export_graph.ts";
 export {
   arange,
   array,
@@ -92,6 +93,9 @@ export {
 export * from "./unary.ts";
 export * from "./binary.ts";
 export * from "./comparison.ts";
+export * from "./complex.ts";
+export * from "./type_info.ts";
+export { view } from "./view.ts";
 export {
   asStrided,
   astype,
@@ -128,6 +132,7 @@ export * from "./sort.ts";
 export * from "./conv.ts";
 export * from "./matrix_products.ts";
 export * from "./products.ts";
+export * from "./fp8.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";
 export * as fast from "./fast.ts";
@@ -135,15 +140,43 @@ export * as linalg from "./linalg.ts";
 export * as nn from "./nn.ts";
 export * as random from "./random.ts";
 
+export * as cuda from "./cuda.ts";
+export * as distributed from "./distributed.ts";
+export * as metal from "./metal.ts";
+
 export {
+  clearStreams,
+  cpu,
+  defaultStream,
+  Device,
+  deviceCount,
+  type DeviceFacts,
+  deviceInfo,
+  type DeviceLike,
+  DeviceType,
+  gpu,
+  isAvailable,
+  newStream,
+  newThreadLocalStream,
+  newThreadUnsafeStream,
+  setDefaultDevice,
+  setDefaultStream,
+  Stream,
+  stream,
+  type StreamScope,
+  synchronize,
+  withDevice,
+} from "../schedule/streams.ts";
+export {
+  clearCache,
   closeDevices,
   defaultDevice,
   type DeviceInfo,
-  deviceInfo,
   type DeviceMemory,
   deviceMemory,
   devices,
   getActiveMemory,
+  getCacheMemory,
   getPeakMemory,
   type MissingKernels,
   openAhead,
@@ -151,8 +184,9 @@ export {
   resetPeakMemory,
   RuntimeError,
   type RuntimeErrorCode,
-  setDefaultDevice,
-  withDevice,
+  setCacheLimit,
+  setMemoryLimit,
+  setWiredLimit,
 } from "../schedule/device_info.ts";
 export { setFusion } from "../schedule/plan/options.ts";
 export {

@@ -14,7 +14,7 @@ import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
-import { withDevice } from "../schedule/device_info.ts";
+import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
@@ -72,6 +72,10 @@ export interface Operations
   readonly transpose: (a: Tensor, axes?: readonly number[] | null) => AnyTensor;
   readonly matrixTranspose: Unary;
   readonly diag: (a: Tensor, k?: number) => AnyTensor;
+  readonly view: (a: Tensor, dtype: Dtype) => AnyTensor;
+  readonly real: Unary;
+  readonly imag: Unary;
+  readonly conj: Unary;
   readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => AnyTensor;
   readonly moveaxis: (a: Tensor, source: number, destination: number) => AnyTensor;
   readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => AnyTensor[];
@@ -215,6 +219,26 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     return ops.matrixTranspose(this);
   }
 
+  /** The real parts: float32 of complex64, other dtypes as they are. */
+  get real(): AnyTensor {
+    return ops.real(this);
+  }
+
+  /** The imaginary parts: float32 of complex64, zeros of other dtypes. */
+  get imag(): AnyTensor {
+    return ops.imag(this);
+  }
+
+  /** The complex conjugates; other dtypes as they are. */
+  conj(): Tensor<N, R> {
+    return ops.conj(this);
+  }
+
+  /** The bytes as elements of another dtype. See `mx.view`. */
+  view<M extends DtypeName>(dtype: Dtype<M>): Tensor<M, R> {
+    return ops.view(this, dtype);
+  }
+
   /** The value of an array of one element; evaluates it. */
   item(): t.Item<N> {
     return values.item(this.#live()) as t.Item<N>;
@@ -231,9 +255,10 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
-  to(device: string): Tensor<N, R> {
+  to(device: DeviceLike): Tensor<N, R> {
     const { shape, dtype } = this.#live();
     const node = makeNode("data", [], shape, dtype, { bytes: readNode(this.#live()) });
+    node.stream = undefined; // where it goes is said
     withDevice(device, () => realize([node]));
     return wrap(node);
   }

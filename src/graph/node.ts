@@ -13,6 +13,7 @@
 import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import { ArrayError, ShapeError } from "./error.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
+import { type NodeStream, scopeStream } from "./stream.ts";
 
 /** Device memory that stored nodes share; counted. */
 export interface StorageRef {
@@ -82,6 +83,8 @@ export interface OpAttrs {
   /** Element i of axis a is input element starts[a] + i * steps[a]; steps may be negative. */
   slice: { readonly starts: readonly number[]; readonly steps: readonly number[] };
   broadcast: Record<never, never>;
+  /** The bytes of the input as elements of the node's dtype: the last axis grows or shrinks. */
+  bitcast: Record<never, never>;
   /** Any view of a contiguous input. Offset and strides in elements; checked against the input's size by the caller. */
   asStrided: { readonly strides: readonly number[]; readonly offset: number };
   // Data movement.
@@ -221,6 +224,8 @@ export class Node {
   stored: Stored | undefined;
   /** Why the node may no longer be read, when it may not. */
   gone: string | undefined;
+  /** The stream in whose scope it was made, if any. */
+  stream: NodeStream | undefined = scopeStream();
   /** Tensors that show it. */
   holders = 0;
   #refs = 0;

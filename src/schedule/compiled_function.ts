@@ -8,6 +8,7 @@
  * @module
  */
 
+import { scopeStream } from "../graph/stream.ts";
 import { ValueError } from "../graph/error.ts";
 import type { Backend } from "../backend/backend.ts";
 import { attrsOf, makeNode, type Node, type Stored } from "../graph/node.ts";
@@ -99,7 +100,7 @@ class Compiled implements Trace {
         inputs[index] = copied(inputs[index]);
       }
     }
-    const { outputs, ticket } = this.#executable.run(inputs);
+    const { outputs, ticket } = this.#executable.run(inputs, scopeStream()?.index);
     for (const base of donated) takeStorage(inputs[attrsOf(base, "parameter").index]);
     return { outputs: outputs.map((at, i) => storedNode(this.#outputs[i], at)), ticket };
   }

@@ -173,7 +173,11 @@ for (const device of testDevices()) {
 }
 
 Deno.test("every exported function has generated rows, or a reason why it has none", () => {
-  const spaces = { "": mx, "fast.": mx.fast, "random.": mx.random, "linalg.": mx.linalg, "nn.": mx.nn };
+  const { distributed, metal, cuda } = mx;
+  const spaces = {
+    ...{ "": mx, "fast.": mx.fast, "random.": mx.random, "linalg.": mx.linalg, "nn.": mx.nn },
+    ...{ "distributed.": distributed, "metal.": metal, "cuda.": cuda },
+  };
   const names = Object.entries(spaces).flatMap(([space, object]) =>
     Object.entries(object).filter(([, value]) => typeof value === "function").map(([name]) => space + name)
   );
