@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xce2a7815;
+export const ABI_HASH = 0x2d5c8f14;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

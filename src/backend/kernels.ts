@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xce2a7815;
+export const ABI_HASH = 0x2d5c8f14;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -186,428 +186,446 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS"],
   },
+  fft_table: {
+    id: 19, push: "FftTablePush", needs: "", wasm: true,
+    buffers: ["out:w"],
+    columns: [],
+    spec: ["THREADS"],
+  },
+  fft_pass: {
+    id: 20, push: "FftPassPush", needs: "", wasm: true,
+    buffers: ["in:r", "table:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
+  },
+  fft_map: {
+    id: 21, push: "FftMapPush", needs: "", wasm: true,
+    buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "MODE", "INVERSE"],
+  },
   sort_init: {
-    id: 19, push: "SortPush", needs: "", wasm: true,
+    id: 22, push: "SortPush", needs: "", wasm: true,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 20, push: "SortPush", needs: "", wasm: true,
+    id: 23, push: "SortPush", needs: "", wasm: true,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 21, push: "SortPush", needs: "", wasm: true,
+    id: 24, push: "SortPush", needs: "", wasm: true,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sum_splits: {
-    id: 22, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 25, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 23, push: "AddNormPush", needs: "", wasm: false,
+    id: 26, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 24, push: "RopeTablePush", needs: "", wasm: false,
+    id: 27, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention_merge: {
-    id: 25, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 28, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 26, push: "SamplePush", needs: "", wasm: false,
+    id: 29, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_histogram: {
-    id: 27, push: "SamplePush", needs: "", wasm: false,
+    id: 30, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_draw: {
-    id: 28, push: "SamplePush", needs: "", wasm: false,
+    id: 31, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
   },
   logprobs: {
-    id: 29, push: "SamplePush", needs: "", wasm: false,
+    id: 32, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample: {
-    id: 30, push: "SamplePush", needs: "", wasm: true,
+    id: 33, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "uniforms:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 31, push: "PackedPush", needs: "", wasm: true,
+    id: 34, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 32, push: "PackedPush", needs: "", wasm: true,
+    id: 35, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 33, push: "PackedPush", needs: "", wasm: true,
+    id: 36, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 34, push: "PackedPush", needs: "", wasm: true,
+    id: 37, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   packed_matmul: {
-    id: 35, push: "PackedPush", needs: "", wasm: true,
+    id: 38, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   half_rows: {
-    id: 36, push: "RowsPush", needs: "", wasm: false,
+    id: 39, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X"],
   },
   coopmat_map: {
-    id: 37, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 40, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 38, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 41, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_32: {
-    id: 39, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64: {
-    id: 40, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_32_8bit: {
-    id: 41, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64_8bit: {
     id: 42, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32: {
+  coopmat_matmul_64: {
     id: 43, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64: {
+  coopmat_matmul_32_8bit: {
     id: 44, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32_8bit: {
+  coopmat_matmul_64_8bit: {
     id: 45, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32: {
     id: 46, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
+  coopmat_gated_64: {
+    id: 47, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_32_8bit: {
+    id: 48, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_64_8bit: {
+    id: 49, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
   coopmat_attention_64x32: {
-    id: 47, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_64x64: {
-    id: 48, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_64x128: {
-    id: 49, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_128x32: {
     id: 50, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_64x64: {
     id: 51, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_64x128: {
     id: 52, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
+  coopmat_attention_128x32: {
+    id: 53, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
+  coopmat_attention_128x64: {
+    id: 54, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
+  coopmat_attention_128x128: {
+    id: 55, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
   coopmat_qkv_32: {
-    id: 53, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_64: {
-    id: 54, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_32_8bit: {
-    id: 55, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_64_8bit: {
     id: 56, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_16: {
+  coopmat_qkv_64: {
     id: 57, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_32_8bit: {
     id: 58, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
+  coopmat_qkv_64_8bit: {
+    id: 59, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
+  coopmat_qkv_16: {
+    id: 60, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
+  coopmat_qkv_16_8bit: {
+    id: 61, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
   decode_begin_u64: {
-    id: 59, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
-  },
-  decode_begin_i32: {
-    id: 60, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
-  },
-  decode_begin_poll: {
-    id: 61, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
-  },
-  decode_begin_rows: {
     id: 62, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
+  decode_begin_i32: {
+    id: 63, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
+  },
+  decode_begin_poll: {
+    id: 64, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
+  },
+  decode_begin_rows: {
+    id: 65, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
+  },
   decode_qkv_u64: {
-    id: 63, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 66, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
-    id: 64, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 67, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
-    id: 65, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 68, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
-    id: 66, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 69, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
-    id: 67, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 70, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 68, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 71, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 69, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_i32: {
-    id: 70, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_poll: {
-    id: 71, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_rows: {
     id: 72, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_u64: {
-    id: 73, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+  decode_head_i32: {
+    id: 73, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_i32: {
-    id: 74, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+  decode_head_poll: {
+    id: 74, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_poll: {
+  decode_head_rows: {
     id: 75, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_rows: {
+  decode_greedy_u64: {
     id: 76, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
+  decode_greedy_i32: {
+    id: 77, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
+  decode_greedy_poll: {
+    id: 78, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
+  decode_greedy_rows: {
+    id: 79, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
   decode_draw_u64: {
-    id: 77, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
-  },
-  decode_draw_i32: {
-    id: 78, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
-  },
-  decode_draw_poll: {
-    id: 79, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
-  },
-  decode_draw_rows: {
     id: 80, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
+  decode_draw_i32: {
+    id: 81, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+  },
+  decode_draw_poll: {
+    id: 82, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+  },
+  decode_draw_rows: {
+    id: 83, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+  },
   decode_layers: {
-    id: 81, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 84, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
-    id: 82, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 85, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   decode_rows_phase: {
-    id: 83, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 86, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   decode_rows_layers: {
-    id: 84, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 87, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   batch_begin: {
-    id: 85, push: "DecodePush", needs: "", wasm: false,
+    id: 88, push: "DecodePush", needs: "", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
   },
   batch_layers: {
-    id: 86, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
+    id: 89, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_layers_plain: {
-    id: 87, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 90, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_head: {
-    id: 88, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
+    id: 91, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
   batch_head_plain: {
-    id: 89, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 92, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
@@ -718,6 +736,27 @@ export const PUSH = {
   RandomBitsPush: [
     { name: "keys", type: "u32", count: 1 },
     { name: "words_per_key", type: "u32", count: 1 },
+  ],
+  FftTablePush: [
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+  ],
+  FftPassPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "size", type: "u32", count: 1 },
+    { name: "done", type: "u32", count: 1 },
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
+  ],
+  FftMapPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "in_cols", type: "u32", count: 1 },
+    { name: "out_cols", type: "u32", count: 1 },
+    { name: "n", type: "u32", count: 1 },
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
   ],
   SortPush: [
     { name: "rows", type: "u32", count: 1 },
@@ -960,6 +999,26 @@ export const OFFSET_PUSH = 0;
 export const OFFSET_SCALAR = 1;
 /** OFFSET_BATCH of dtype.h. */
 export const OFFSET_BATCH = 2;
+/** FFT_WIDEN of dtype.h. */
+export const FFT_WIDEN = 0;
+/** FFT_HERMITIAN of dtype.h. */
+export const FFT_HERMITIAN = 1;
+/** FFT_HEAD of dtype.h. */
+export const FFT_HEAD = 2;
+/** FFT_REAL_PART of dtype.h. */
+export const FFT_REAL_PART = 3;
+/** FFT_SPLIT of dtype.h. */
+export const FFT_SPLIT = 4;
+/** FFT_MERGE of dtype.h. */
+export const FFT_MERGE = 5;
+/** FFT_CHIRP_IN of dtype.h. */
+export const FFT_CHIRP_IN = 6;
+/** FFT_FILTER of dtype.h. */
+export const FFT_FILTER = 7;
+/** FFT_PRODUCT of dtype.h. */
+export const FFT_PRODUCT = 8;
+/** FFT_CHIRP_OUT of dtype.h. */
+export const FFT_CHIRP_OUT = 9;
 
 // shaders/include/plan.h
 

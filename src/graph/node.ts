@@ -156,6 +156,11 @@ export interface OpAttrs {
   sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
   /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
+  /**
+   * Discrete Fourier transform along the last axis, times `scale`: of complex64 (or float32, which is widened) of the output's size; when
+   * `real`, of float32 to the first half of the spectrum, or the inverse of that.
+   */
+  fft: { readonly inverse: boolean; readonly real: boolean; readonly scale: number };
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;

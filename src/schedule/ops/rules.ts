@@ -15,6 +15,7 @@ import { AT_INDICES } from "./indexing.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
+import { TRANSFORMS } from "./fft.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
 import { matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
@@ -103,6 +104,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
   quantizedMatmul,
   ...FUSED_RULES,
+  ...TRANSFORMS,
   randomBits(l, node, [key]) {
     const out = l.temporary(node.shape, node.dtype);
     const keys = sizeOf(key.shape) / 2;
