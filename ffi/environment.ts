@@ -29,6 +29,7 @@ const VALUES: Readonly<Record<string, Values>> = {
   VKMX_PROFILE: SWITCH,
   VKMX_DEBUG: SWITCH,
   VKMX_OFFLINE: SWITCH,
+  VKMX_STRICT: SWITCH,
   VKMX_STAGING: SWITCH,
   VKMX_QUEUE_IDLE: SWITCH,
   VKMX_FAULT: { pattern: /^\w{1,47}:-?\d+(:\d+)?$/, expected: "a call and its result, such as vkAllocateMemory:-2" },

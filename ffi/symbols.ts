@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x2d5c8f14;
+export const ABI_HASH = 0x425c0058;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -43,10 +43,18 @@ export const VKRT_MEMORY_STAGING = 2;
 export const VKRT_MEMORY_HEAP = 3;
 /** VKRT_MEMORY_BUDGET of vk_runtime.h. */
 export const VKRT_MEMORY_BUDGET = 4;
+/** VKRT_MEMORY_CACHE of vk_runtime.h. */
+export const VKRT_MEMORY_CACHE = 5;
+/** VKRT_MEMORY_CACHE_LIMIT of vk_runtime.h. */
+export const VKRT_MEMORY_CACHE_LIMIT = 6;
 /** VKRT_MEMORY_COUNT of vk_runtime.h. */
-export const VKRT_MEMORY_COUNT = 5;
+export const VKRT_MEMORY_COUNT = 7;
 /** VKRT_MAX_TIMES of vk_runtime.h. */
 export const VKRT_MAX_TIMES = 64;
+/** VKRT_STREAMS of vk_runtime.h. */
+export const VKRT_STREAMS = 4;
+/** VKRT_STREAM_SHIFT of vk_runtime.h. */
+export const VKRT_STREAM_SHIFT = 48;
 
 /** Statuses by the name that errors carry as their code. */
 export const STATUS = {
@@ -136,7 +144,7 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
-   * and the bytes that can be allocated now (as the driver tells, with what is cached for reuse). */
+   * the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them. */
   vkrt_memory: {
     parameters: [
       "u32", // device
@@ -147,6 +155,14 @@ export const SYMBOLS = {
   vkrt_reset_peak_memory: {
     parameters: [
       "u32", // device
+    ],
+    result: "i32",
+  },
+  /** Most bytes that stay cached for reuse when nothing uses them; what is more goes back to the driver as soon as the work on it is done. */
+  vkrt_cache_limit: {
+    parameters: [
+      "u32", // device
+      "u64", // bytes
     ],
     result: "i32",
   },
@@ -232,7 +248,8 @@ export const SYMBOLS = {
     result: "i32",
   },
   /** Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-   * and replayed while the slots stay the same. `ticket` counts up, once a call; plans run in the order of their submission. */
+   * and replayed while the slots stay the same. `ticket` counts up, once a call; plans of one of the VKRT_STREAMS streams run in the order of
+   * their submission, those of different streams wait for one another where one writes what the other reads or writes. */
   vkrt_plan_run: {
     parameters: [
       "u32", // device
@@ -240,6 +257,7 @@ export const SYMBOLS = {
       "buffer", // slots
       "u32", // count
       "u32", // times
+      "u32", // stream
       "buffer", // ticket
     ],
     result: "i32",
@@ -251,7 +269,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Waits until `ticket` (and all before it) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only). */
+  /** Waits until `ticket` (and all before it on its stream) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only). */
   vkrt_wait: {
     parameters: [
       "u32", // device

@@ -197,6 +197,11 @@ export class VulkanDevice implements Disposable {
     this.#check(this.#symbols.vkrt_reset_peak_memory(this.#handle), "vkrt_reset_peak_memory");
   }
 
+  /** Most bytes of freed memory that stay cached; more is given back once the work on it is done. */
+  setCacheLimit(bytes: number): void {
+    this.#check(this.#symbols.vkrt_cache_limit(this.#handle, BigInt(bytes)), "vkrt_cache_limit");
+  }
+
   /** A new buffer's handle. */
   bufferNew(bytes: number, kind: number = VKRT_BUFFER_DEVICE): number {
     const size = Number.isSafeInteger(bytes) && bytes > 0 ? BigInt(bytes) : 0n;
@@ -260,12 +265,12 @@ export class VulkanDevice implements Disposable {
     this.#check(await symbols.prepare_async(this.#handle, words, words.length), "vkrt_plan_prepare");
   }
 
-  /** Submits a Plan, `times` times in a row; `slots` holds 4 words a slot. Returns its ticket. */
-  planRun(plan: number, slots: Uint32Array<ArrayBuffer>, times: number = 1): number {
+  /** Submits a Plan on a stream, `times` times in a row; `slots` holds 4 words a slot. Returns its ticket. */
+  planRun(plan: number, slots: Uint32Array<ArrayBuffer>, times: number = 1, stream: number = 0): number {
     const symbols = this.#symbols;
     this.#patiently(
       "vkrt_plan_run",
-      () => symbols.vkrt_plan_run(this.#handle, plan, slots, slots.length, times, this.#ticket),
+      () => symbols.vkrt_plan_run(this.#handle, plan, slots, slots.length, times, stream, this.#ticket),
     );
     return Number(this.#ticket[0]);
   }

@@ -38,12 +38,13 @@ static int32_t create_device(Device *d) {
     const char *extensions[8];
     uint32_t count;
     facts_enable(d->physical, &d->facts, &chain, extensions, &count);
-    float priority = 1;
+    float priority[VKRT_STREAMS];
+    for (uint32_t i = 0; i < VKRT_STREAMS; i++) priority[i] = 1;
     VkDeviceQueueCreateInfo queue = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
         .queueFamilyIndex = d->facts.family,
-        .queueCount = 1,
-        .pQueuePriorities = &priority,
+        .queueCount = d->facts.queues,
+        .pQueuePriorities = priority,
     };
     VkDeviceCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
@@ -62,7 +63,8 @@ static int32_t create_device(Device *d) {
         d->device = VK_NULL_HANDLE;
         return fail(NULL, VKRT_ERROR_UNAVAILABLE, "the driver of %s lacks functions of Vulkan 1.3", d->facts.core.deviceName);
     }
-    d->vk.GetDeviceQueue(d->device, d->facts.family, 0, &d->queue);
+    for (uint32_t i = 0; i < VKRT_STREAMS; i++)
+        d->vk.GetDeviceQueue(d->device, d->facts.family, i % d->facts.queues, &d->streams[i].queue);
     return VKRT_OK;
 }
 

@@ -161,8 +161,14 @@ int32_t vkrt_memory(uint32_t device, uint64_t *out) {
 int32_t vkrt_reset_peak_memory(uint32_t device) {
     Device *d;
     TRY(enter(__func__, device, &d));
-    d->memory.peak = d->memory.active;
+    d->memory.peak = 0;
     return VKRT_OK;
+}
+
+int32_t vkrt_cache_limit(uint32_t device, uint64_t bytes) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    return memory_cache_limit(d, bytes);
 }
 
 // ---- buffers --------------------------------------------------------------------------------------------------------
@@ -268,7 +274,8 @@ int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint32_t count
     return status;
 }
 
-int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket) {
+int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint32_t stream,
+                      uint64_t *ticket) {
     Device *d;
     TRY(enter(__func__, device, &d));
     TRY(need(d, ticket, "ticket"));
@@ -280,7 +287,8 @@ int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uin
     if (count > 0) TRY(need(d, slots, "slots"));
     if (times == 0 || times > VKRT_MAX_TIMES)
         return fail(d, VKRT_ERROR_ARGUMENT, "a plan runs 1 to %d times: found %u", VKRT_MAX_TIMES, times);
-    return plan_run(d, p, slots, times, ticket);
+    if (stream >= VKRT_STREAMS) return fail(d, VKRT_ERROR_ARGUMENT, "there are %d streams: found %u", VKRT_STREAMS, stream);
+    return plan_run(d, p, slots, times, stream, ticket);
 }
 
 int32_t vkrt_plan_free(uint32_t device, uint32_t plan) {
@@ -295,7 +303,9 @@ int32_t vkrt_plan_free(uint32_t device, uint32_t plan) {
 
 static int32_t wait_for(Device *d, uint64_t ticket, uint32_t timeout_ms) {
     TRY(device_alive(d));
-    uint64_t submitted = atomic_load(&d->submitted);
+    uint32_t stream = ticket_stream(ticket);
+    if (stream >= VKRT_STREAMS) return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu is of no stream", (unsigned long long)ticket);
+    uint64_t submitted = ticket_of(stream, atomic_load(&d->streams[stream].submitted));
     if (ticket > submitted)
         return fail(d, VKRT_ERROR_ARGUMENT, "ticket %llu was never given; the last one is %llu", (unsigned long long)ticket,
                     (unsigned long long)submitted);

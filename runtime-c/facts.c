@@ -172,6 +172,7 @@ static bool read_queue(VkPhysicalDevice physical, Facts *out) {
     for (uint32_t i = 0; i < count; i++) {
         if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
         out->family = i;
+        out->queues = families[i].queueCount < VKRT_STREAMS ? families[i].queueCount : VKRT_STREAMS;
         out->timestamp_bits = families[i].timestampValidBits;
         return true;
     }

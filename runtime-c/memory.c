@@ -1,8 +1,8 @@
 // Device memory: chunks (one VkDeviceMemory under one VkBuffer) cut into ranges.
 //
 // Small ranges share chunks and are found through bins by size; big ones have a chunk each. Freed ranges merge with their
-// neighbours and are handed out again at once: the queue orders later work behind the earlier (Range.last_use tells the
-// host when it may touch them). A chunk that became empty is cached, and the oldest go back to the driver when
+// neighbours and are handed out again at once: a stream orders later work behind its earlier, and one that takes over from
+// another waits for it (Range.uses tells that, and the host when it may touch them). A chunk that became empty is cached, and the oldest go back to the driver when
 // the cache passes its limit or memory runs out.
 
 #include "memory.h"
@@ -191,10 +191,9 @@ static void chunk_release(Device *d, Chunk *c) {
 // Gives empty chunks back until no more than `limit` bytes of them stay; those that the device still uses stay as well.
 static void trim(Device *d, uint64_t limit) {
     Memory *m = &d->memory;
-    uint64_t completed = m->cached > limit ? queue_completed(d) : 0;
     for (Chunk *c = m->empty.first, *next; c && m->cached > limit; c = next) {
         next = c->next;
-        if (c->first->last_use <= completed) chunk_release(d, c);
+        if (queue_done(d, &c->first->uses)) chunk_release(d, c);
     }
 }
 
@@ -208,8 +207,7 @@ static int32_t chunk_get(Device *d, uint32_t pool, uint64_t bytes, Chunk **out) 
             if (status != VKRT_ERROR_OUT_OF_MEMORY) return status;
         }
         if (attempt == 1 || d->memory.cached == 0) break;
-        TRY(queue_flush(d));
-        TRY(queue_wait(d, atomic_load(&d->submitted), PATIENCE_MS));
+        TRY(queue_wait_all(d));
         trim(d, 0);
     }
     return fail(d, status,
@@ -252,7 +250,7 @@ static void split(Pool *pool, Range *r, uint64_t size) {
     Range *rest = calloc(1, sizeof *rest);
     if (!rest) return; // the range stays larger than it must be
     *rest = (Range){
-        .chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .last_use = r->last_use, .before = r, .after = r->after};
+        .chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .uses = r->uses, .before = r, .after = r->after};
     if (r->after) r->after->before = rest;
     r->after = rest;
     r->size = size;
@@ -303,6 +301,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
     if (size >= smaller(DEDICATED_BYTES, d->facts.chunk_bytes)) TRY(take_dedicated(d, pool, size, &r));
     else TRY(take_shared(d, pool, size, &r));
     r->taken = true;
+    r->written = 0; // what was there before counts by its uses
     if (pool == POOL_STAGING) {
         m->staging += r->size;
     } else {
@@ -317,7 +316,7 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
 static void swallow(Range *r) {
     Range *gone = r->after;
     r->size += gone->size;
-    r->last_use = larger(r->last_use, gone->last_use);
+    for (uint32_t s = 0; s < VKRT_STREAMS; s++) r->uses.at[s] = larger(r->uses.at[s], gone->uses.at[s]);
     r->after = gone->after;
     if (gone->after) gone->after->before = r;
     free(gone);
@@ -353,6 +352,13 @@ void range_free(Device *d, Range *r) {
 
 // ---- reports and the end ----------------------------------------------------------------------------------------------
 
+int32_t memory_cache_limit(Device *d, uint64_t bytes) {
+    d->memory.cache_limit = bytes;
+    if (d->memory.cached > bytes) TRY(queue_wait_all(d));
+    trim(d, bytes);
+    return VKRT_OK;
+}
+
 void memory_report(Device *d, uint64_t *out) {
     const Memory *m = &d->memory;
     uint64_t heap = d->facts.heap_bytes, budget = heap > m->reserved ? heap - m->reserved : 0;
@@ -367,6 +373,8 @@ void memory_report(Device *d, uint64_t *out) {
     out[VKRT_MEMORY_PEAK] = m->peak;
     out[VKRT_MEMORY_STAGING] = m->staging;
     out[VKRT_MEMORY_HEAP] = heap;
+    out[VKRT_MEMORY_CACHE] = m->cached;
+    out[VKRT_MEMORY_CACHE_LIMIT] = m->cache_limit;
     out[VKRT_MEMORY_BUDGET] = smaller(budget + m->cached, heap);
 }
 

@@ -103,6 +103,11 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     return row->columns > 0 ? read_table(r, number, out) : VKRT_OK;
 }
 
+// What dispatches read and write.
+static void note_access(Plan *plan, const uint32_t *pair, bool read, bool write) {
+    if (pair[0] != PLAN_NO_SLOT) plan->access[pair[0]] |= (uint8_t)(read | write << 1);
+}
+
 static void note_reach(Plan *plan, const uint32_t *pairs, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = pairs[2 * i];
@@ -122,6 +127,11 @@ static int32_t read_plan(Reader *r, Plan *plan) {
         uint32_t entries = dispatch->rows * dispatch->kernel->columns;
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
         note_reach(plan, dispatch->table, entries);
+        const KernelRow *row = dispatch->kernel;
+        for (uint32_t b = 0; b < row->buffers; b++)
+            note_access(plan, dispatch->buffers + 2 * b, row->reads >> b & 1, row->writes >> b & 1);
+        for (uint32_t e = 0; e < entries; e++)
+            note_access(plan, dispatch->table + 2 * e, row->column_reads >> e % row->columns & 1, row->column_writes >> e % row->columns & 1);
         plan->table_entries += entries;
     }
     if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);
@@ -147,10 +157,11 @@ int32_t plan_new(Device *d, const uint32_t *words, uint32_t count, Plan **out) {
     plan->words = malloc(4 * (size_t)count);
     plan->dispatch = calloc((size_t)plan->dispatches + 1, sizeof *plan->dispatch); // + 1: no zero sizes
     plan->reach = calloc((size_t)plan->slots + 1, sizeof *plan->reach);
+    plan->access = calloc((size_t)plan->slots + 1, sizeof *plan->access);
     plan->bound = calloc((size_t)plan->slots + 1, 4 * sizeof *plan->bound);
     plan->bindings = calloc((size_t)plan->slots + 1, sizeof *plan->bindings);
     int32_t status = VKRT_OK;
-    if (!plan->words || !plan->dispatch || !plan->reach || !plan->bound || !plan->bindings) {
+    if (!plan->words || !plan->dispatch || !plan->reach || !plan->access || !plan->bound || !plan->bindings) {
         status = fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     } else {
         memcpy(plan->words, words, 4 * (size_t)count);
@@ -175,6 +186,7 @@ void plan_free(Device *d, Plan *plan) {
     free(plan->words);
     free(plan->dispatch);
     free(plan->reach);
+    free(plan->access);
     free(plan->bound);
     free(plan->bindings);
     free(plan);

@@ -36,7 +36,7 @@ int32_t profile_read(Device *d, Plan *plan, double *nanoseconds, uint32_t capaci
     *count = 0;
     Recording *r = plan->profiled;
     if (!r || capacity == 0) return VKRT_OK;
-    TRY(queue_wait(d, r->ticket, PATIENCE_MS));
+    TRY(queue_wait_uses(d, &r->uses));
     uint32_t n = plan->dispatches < capacity ? plan->dispatches : capacity;
     uint64_t *ticks = malloc(2 * (size_t)n * sizeof *ticks);
     if (!ticks) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");

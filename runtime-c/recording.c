@@ -27,10 +27,9 @@
 
 // Retired recordings that the device has finished give their command buffers to new ones.
 static Recording *take_retired(Device *d) {
-    uint64_t completed = d->retired ? queue_completed(d) : 0;
     for (Recording **at = &d->retired; *at; at = &(*at)->next) {
         Recording *r = *at;
-        if (r->ticket > completed) continue;
+        if (!queue_done(d, &r->uses)) continue;
         *at = r->next;
         return r;
     }
@@ -200,7 +199,7 @@ static int32_t record_all(Device *d, const Plan *plan, Recording *r, Progress *p
 static int32_t tables_new(Device *d, const Plan *plan, Recording *r) {
     if (plan->table_entries == 0) return VKRT_OK;
     TRY(range_new(d, POOL_HOST, 8ull * plan->table_entries, &r->tables));
-    return queue_wait(d, r->tables->last_use, PATIENCE_MS);
+    return queue_wait_uses(d, &r->tables->uses);
 }
 
 static int32_t record(Device *d, const Plan *plan, Recording *r) {
@@ -304,18 +303,35 @@ static uint32_t buffers_of(const Recording *r, uint32_t times, VkCommandBuffer *
     return count;
 }
 
-int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket) {
+// What a run on `stream` comes behind on the others.
+static int32_t find_behind(Device *d, const Plan *plan, uint32_t stream, Uses *behind) {
+    if (atomic_load(&d->opened) == 1) return VKRT_OK;
+    for (uint32_t i = 0; i < plan->slots; i++)
+        if (plan->bindings[i].range && plan->access[i]) queue_behind(d, stream, plan->bindings[i].range, plan->access[i] & 2, behind);
+    // Open copies are waited for once they are submitted.
+    return stream != 0 && behind->at[0] == queue_next_ticket(d) ? queue_flush(d) : VKRT_OK;
+}
+
+static void note_use(Range *range, uint32_t stream, uint64_t ticket, bool write) {
+    range->uses.at[stream] = ticket_value(ticket);
+    if (write) range->written = ticket;
+}
+
+int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint32_t stream, uint64_t *ticket) {
+    TRY(queue_open(d, stream));
     TRY(bind(d, plan, slots));
     Recording *r = NULL;
     for (uint32_t i = 0; !r && i < RECORDINGS && plan->recordings[i]; i++)
         if (fits(d, plan, plan->recordings[i])) r = promote(plan, i);
     if (!r) TRY(recording_make(d, plan, &r));
     VkCommandBuffer buffers[1 + VKRT_MAX_TIMES];
-    TRY(queue_submit(d, buffers, buffers_of(r, times, buffers), &r->ticket));
+    Uses behind = {0};
+    TRY(find_behind(d, plan, stream, &behind));
+    TRY(queue_submit(d, stream, &behind, buffers, buffers_of(r, times, buffers), ticket));
     for (uint32_t i = 0; i < plan->slots; i++)
-        if (plan->bindings[i].range) plan->bindings[i].range->last_use = r->ticket;
-    if (r->tables) r->tables->last_use = r->ticket;
+        if (plan->bindings[i].range) note_use(plan->bindings[i].range, stream, *ticket, plan->access[i] & 2);
+    if (r->tables) note_use(r->tables, stream, *ticket, false);
+    r->uses.at[stream] = ticket_value(*ticket);
     if (r->queries) plan->profiled = r;
-    *ticket = r->ticket;
     return VKRT_OK;
 }

@@ -7,7 +7,7 @@
 #include "state.h"
 
 // Runs a Plan `times` times in a row. `slots`: four words a slot, as vkrt_plan_run takes them.
-int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint64_t *ticket);
+int32_t plan_run(Device *d, Plan *plan, const uint32_t *slots, uint32_t times, uint32_t stream, uint64_t *ticket);
 
 void recording_retire(Device *d, Recording *recording); // it serves again once the device is done with it
 void recordings_deinit(Device *d);

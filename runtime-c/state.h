@@ -33,6 +33,22 @@
 typedef struct Device Device;
 typedef struct Chunk Chunk;
 
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+// The last work on each stream, as values of their timelines; 0: none.
+typedef struct Uses {
+    uint64_t at[VKRT_STREAMS];
+} Uses;
+
+// Work in the order of its submission. What runs on several streams is ordered by waits of one for the timeline of another.
+typedef struct Stream {
+    VkQueue queue; // several streams may share one
+    VkSemaphore timeline;
+    _Atomic uint64_t submitted; // value of the last submission
+    _Atomic uint64_t completed; // highest value seen
+    Uses seen;                  // values of the others that it waits for already
+} Stream;
+
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 #define MESSAGE_BYTES 1024
@@ -77,6 +93,7 @@ typedef struct Facts {
     uint64_t largest_alloc; // of one buffer
     uint32_t chunk_bytes;   // most that small buffers share; larger ones have memory of their own
     uint32_t family;        // queue family with compute
+    uint32_t queues;        // of it that are used
     uint32_t timestamp_bits;
     uint32_t features;                   // FEATURE_* bits
     uint32_t hidden;                     // those that a mask takes away
@@ -90,11 +107,13 @@ typedef struct Facts {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// A piece of a chunk, free or taken. `last_use` is the ticket of the last work that touches these bytes, whoever held
-// them then: freed ranges are handed out again at once, because later work is ordered behind it on the queue.
+// A piece of a chunk, free or taken. `uses` says what touches these bytes last on each stream, whoever held them then: freed ranges
+// are handed out again at once, because later work is ordered behind it.
 typedef struct Range {
     Chunk *chunk;
-    uint64_t offset, size, last_use;
+    uint64_t offset, size;
+    Uses uses;
+    uint64_t written; // ticket of the last work that writes it, since it was taken
     struct Range *before, *after; // neighbours in the chunk
     struct Range *next, *prev;    // free list of its size
     bool taken;
@@ -166,6 +185,7 @@ typedef struct Copies {
     uint64_t tickets[COPIES_RING];
     uint32_t ring;
     bool open;
+    Uses behind; // what the open ones wait for
 } Copies;
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
@@ -218,7 +238,7 @@ typedef struct Recording {
     VkQueryPool queries;
     uint64_t *places; // of the slots
     Range *tables;    // addresses of all dispatches that have a table; NULL: none does
-    uint64_t ticket;  // last submission; 0: none
+    Uses uses;        // its last submissions
     uint32_t barriers;
     bool valid;
     struct Recording *next; // in the device's list of retired ones
@@ -232,6 +252,7 @@ typedef struct Plan {
     uint32_t opening; // dispatches in front that only the first of several runs needs
     Dispatch *dispatch;
     uint32_t table_entries;            // of all dispatches together
+    uint8_t *access;                   // per slot: whether dispatches read (1) and write (2) it
     uint64_t *reach;                   // per slot: highest byte offset that a dispatch adds, plus one; 0: the slot is not used
     uint32_t *bound;                   // four words a slot, as it was last bound; 0: not yet
     Binding *bindings;                 // what they come to
@@ -244,13 +265,11 @@ typedef struct Plan {
 struct Device {
     VkPhysicalDevice physical;
     VkDevice device;
-    VkQueue queue;
     DeviceFunctions vk;
     Facts facts;
     VkCommandPool command_pool;
-    VkSemaphore timeline;
-    _Atomic uint64_t submitted; // value of the last submission
-    _Atomic uint64_t completed; // highest value seen
+    Stream streams[VKRT_STREAMS]; // the first one is there always, and copies are on it
+    _Atomic uint32_t opened;      // streams up to the last one that is in use
     _Atomic bool lost;
     _Atomic uint32_t waiters;
     Memory memory;

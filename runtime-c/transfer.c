@@ -28,8 +28,11 @@ void transfer_deinit(Device *d) {
 static int32_t record_copy(Device *d, const Segment *segment, uint64_t piece, Range *range, uint64_t offset, uint64_t bytes, bool in) {
     VkCommandBuffer commands;
     TRY(queue_copies(d, &commands));
-    if (range->last_use == queue_next_ticket(d)) commands_barrier(d, commands, COPY, VK_ACCESS_2_TRANSFER_WRITE_BIT, COPY, COPY_ACCESS);
-    range->last_use = queue_next_ticket(d);
+    uint64_t next = queue_next_ticket(d);
+    queue_behind(d, 0, range, in, &d->copies.behind);
+    if (range->uses.at[0] == next) commands_barrier(d, commands, COPY, VK_ACCESS_2_TRANSFER_WRITE_BIT, COPY, COPY_ACCESS);
+    range->uses.at[0] = next;
+    if (in) range->written = next;
     const Range *stage = segment->range;
     VkBufferCopy region = {.srcOffset = stage->offset + piece, .dstOffset = range->offset + offset, .size = bytes};
     if (in) {
@@ -65,7 +68,7 @@ static int32_t stage(Device *d, uint64_t bytes, Segment **out, uint64_t *piece) 
 // Where the host may touch the buffer's bytes now, else NULL.
 static uint8_t *idle_bytes(Device *d, Buffer *buffer) {
     uint8_t *mapped = range_mapped(buffer->range);
-    if (!mapped || buffer->range->last_use > queue_completed(d)) return NULL;
+    if (!mapped || !queue_done(d, &buffer->range->uses)) return NULL;
     return mapped;
 }
 
@@ -90,8 +93,8 @@ int32_t transfer_write(Device *d, Buffer *buffer, uint64_t offset, const void *d
 }
 
 static int32_t read_mapped(Device *d, Buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
-    if (buffer->range->last_use == queue_next_ticket(d)) TRY(queue_flush(d));
-    TRY(queue_wait(d, buffer->range->last_use, PATIENCE_MS));
+    if (buffer->range->uses.at[0] == queue_next_ticket(d)) TRY(queue_flush(d));
+    TRY(queue_wait_uses(d, &buffer->range->uses));
     memcpy(data, range_mapped(buffer->range) + offset, bytes);
     return VKRT_OK;
 }

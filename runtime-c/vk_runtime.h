@@ -38,10 +38,16 @@ enum {
 };
 
 // Slots of vkrt_memory's array.
-enum { VKRT_MEMORY_ACTIVE = 0, VKRT_MEMORY_PEAK, VKRT_MEMORY_STAGING, VKRT_MEMORY_HEAP, VKRT_MEMORY_BUDGET, VKRT_MEMORY_COUNT };
+enum { VKRT_MEMORY_ACTIVE = 0, VKRT_MEMORY_PEAK, VKRT_MEMORY_STAGING, VKRT_MEMORY_HEAP, VKRT_MEMORY_BUDGET, VKRT_MEMORY_CACHE, VKRT_MEMORY_CACHE_LIMIT, VKRT_MEMORY_COUNT };
 
 // Most runs of a plan in one submission.
 enum { VKRT_MAX_TIMES = 64 };
+
+// Streams of a device: each has a timeline of its own, and queues as far as the device has them.
+enum { VKRT_STREAMS = 4 };
+
+// A ticket names its stream in the bits from VKRT_STREAM_SHIFT on; the bits below count the submissions of that stream.
+enum { VKRT_STREAM_SHIFT = 48 };
 
 // clang-format off: the generator reads a declaration from one line
 
@@ -78,9 +84,12 @@ VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 
 // VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
-// and the bytes that can be allocated now (as the driver tells, with what is cached for reuse).
+// the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
+
+// Most bytes that stay cached for reuse when nothing uses them; what is more goes back to the driver as soon as the work on it is done.
+VKRT_API int32_t vkrt_cache_limit(uint32_t device, uint64_t bytes);
 
 // A buffer of `bytes` (> 0), aligned to at least 256 bytes, with 64 bytes of slack behind it for wide loads. Not cleared.
 VKRT_API int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t *buffer);
@@ -105,12 +114,13 @@ VKRT_API int32_t vkrt_plan_prepare(uint32_t device, const uint32_t *words, uint3
 VKRT_API int32_t vkrt_buffer_peek(uint32_t device, uint32_t buffer, uint64_t offset, void *data, uint64_t bytes);
 
 // Submits the plan `times` times (1 to VKRT_MAX_TIMES) in a row with `slots`: 4 words a slot {buffer handle, offset low, offset high, 0}, `count` words in all. The recorded command buffer is kept
-// and replayed while the slots stay the same. `ticket` counts up, once a call; plans run in the order of their submission.
-VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint64_t *ticket);
+// and replayed while the slots stay the same. `ticket` counts up, once a call; plans of one of the VKRT_STREAMS streams run in the order of
+// their submission, those of different streams wait for one another where one writes what the other reads or writes.
+VKRT_API int32_t vkrt_plan_run(uint32_t device, uint32_t plan, const uint32_t *slots, uint32_t count, uint32_t times, uint32_t stream, uint64_t *ticket);
 
 VKRT_API int32_t vkrt_plan_free(uint32_t device, uint32_t plan);
 
-// Waits until `ticket` (and all before it) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only).
+// Waits until `ticket` (and all before it on its stream) is done: VKRT_ERROR_TIMEOUT after `timeout_ms` (0: asks only).
 VKRT_API int32_t vkrt_wait(uint32_t device, uint64_t ticket, uint32_t timeout_ms);
 
 // Timestamps: with `on`, later submissions record one interval per dispatch; vkrt_profile_read gives those of the last finished run

@@ -97,7 +97,7 @@ Deno.test("an array of which nothing is known takes any other, and what it gives
   const any: mx.Tensor[] = [mx.array(1), mx.array([[true]]), mx.ones([1, 1, 1], mx.int8)];
   let x: mx.Tensor = mx.ones([2]);
   x = mx.add(x, any[0]);
-  const values: number | boolean | mx.NestedValues<number | boolean> = x.tolist();
+  const values: mx.Scalar | mx.NestedValues<mx.Scalar> = x.tolist();
   const typed = (shape: number[], dtype: mx.Dtype): mx.Tensor => mx.random.normal(shape, dtype);
   assertEquals(mx.array(x.tolist()).tolist(), values);
   assertEquals(typed([2, 1], mx.float16).shape, [2, 1]);

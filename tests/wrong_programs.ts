@@ -24,7 +24,8 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'mx.array("12");',
     "check": "TS2345",
-    "error": "DtypeError: array() expected an array, number, boolean, list or typed array: found string",
+    "error":
+      "DtypeError: array() expected an array, number, boolean, bigint, complex number, list or typed array: found string",
   },
   {
     "program": "mx.array([[1, 2], [3]]);",
@@ -33,7 +34,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'mx.array([1, "2"]);',
     "check": "TS2322",
-    "error": "DtypeError: array() expected numbers or booleans in a list: found string",
+    "error": "DtypeError: array() expected numbers, booleans, bigints or complex numbers in a list: found string",
   },
   {
     "program": 'mx.array([1, 2], "int32");',
@@ -62,12 +63,14 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": "mx.add(x);",
     "check": "TS2554",
-    "error": "DtypeError: add() expected an array, number, boolean, list or typed array: found undefined",
+    "error":
+      "DtypeError: add() expected an array, number, boolean, bigint, complex number, list or typed array: found undefined",
   },
   {
     "program": 'mx.add(x, "1");',
     "check": "TS2345",
-    "error": "DtypeError: add() expected an array, number, boolean, list or typed array: found string",
+    "error":
+      "DtypeError: add() expected an array, number, boolean, bigint, complex number, list or typed array: found string",
   },
   { "program": "mx.add(x, mx.ones([4]));", "error": "ShapeError: add() cannot broadcast shapes (2, 3) and (4,)" },
   {

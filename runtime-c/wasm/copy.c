@@ -24,6 +24,7 @@ typedef struct Wide {
 static void copy_run(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptrdiff_t from_stride, uint32_t n, uint32_t bytes) {
     if (to_stride == 1 && from_stride == 1 && (size_t)n * bytes >= 64) __builtin_memcpy(to, from, (size_t)n * bytes);
     else if (bytes == 16) RUN(Wide)
+    else if (bytes == 8) RUN(uint64_t)
     else if (bytes == 4) RUN(uint32_t)
     else if (bytes == 2) RUN(uint16_t)
     else RUN(uint8_t)

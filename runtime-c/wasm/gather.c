@@ -17,7 +17,8 @@ void k_gather(const Call *call) {
     const uint8_t *in = call->buffer[0], *indices = call->buffer[1];
     uint8_t *out = call->buffer[2];
     if (along || (p->inner == 1 && p->outer == 1)) { // with a single row both are the same; no memcpy an element here
-        if (bytes == 4) ALONG_ROWS(uint32_t)
+        if (bytes == 8) ALONG_ROWS(uint64_t)
+        else if (bytes == 4) ALONG_ROWS(uint32_t)
         else if (bytes == 2) ALONG_ROWS(uint16_t)
         else ALONG_ROWS(uint8_t)
         return;

@@ -1,4 +1,4 @@
-// What matmul and matvec share: the operands of a batch row, and the products of both kinds of dtypes.
+// What matmul, matvec and gathered_matmul share: the operands of a batch row, and the products of both kinds of dtypes.
 
 #ifndef VKMX_WASM_MATMUL_H
 #define VKMX_WASM_MATMUL_H
@@ -30,22 +30,53 @@ static void pack_strided_b(const void *s, uint32_t line, uint32_t count, uint32_
     pack_strided(s, line, count, first, depth, to, TILE_N);
 }
 
-static inline void matmul_floats(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b, uint32_t dtype_out) {
-    Strided a = {o.a, p->a_strides[0], p->a_strides[1], dtype_a}, b = {o.b, p->b_strides[1], p->b_strides[0], dtype_b};
-    gemm(p->m, p->n, p->k, pack_strided_a, &a, pack_strided_b, &b, o.out, dtype_out);
+// A product of floats with what its packing reads.
+typedef struct StridedGemm {
+    Strided a, b;
+    Gemm g;
+} StridedGemm;
+
+INLINE void strided_gemm(StridedGemm *s, const Call *call, Operands o, uint32_t k) {
+    PUSH(MatmulPush);
+    s->a = (Strided){o.a, p->a_strides[0], p->a_strides[1], call->spec[1]};
+    s->b = (Strided){o.b, p->b_strides[1], p->b_strides[0], call->spec[2]};
+    s->g = (Gemm){p->m, p->n, k, pack_strided_a, pack_strided_b, &s->a, &s->b, o.out, p->n, call->spec[3]};
 }
 
-static inline void matmul_integers(const struct MatmulPush *p, Operands o, uint32_t dtype_a, uint32_t dtype_b, uint32_t dtype_out) {
+// Row i of a product of integers.
+static inline void matmul_integers_row(const Call *call, Operands o, uint32_t i) {
+    PUSH(MatmulPush);
+    uint32_t dtype_a = call->spec[1], dtype_b = call->spec[2], dtype_out = call->spec[3];
     ptrdiff_t a_bytes = DTYPE_BYTES(dtype_a), b_bytes = DTYPE_BYTES(dtype_b);
-    for (uint32_t i = 0; i < p->m; i++) {
-        for (uint32_t j = 0; j < p->n; j++) {
-            const uint8_t *a = o.a + (ptrdiff_t)i * p->a_strides[0] * a_bytes;
-            const uint8_t *b = o.b + (ptrdiff_t)j * p->b_strides[1] * b_bytes;
-            uint32_t sum = 0;
-            for (uint32_t k = 0; k < p->k; k++, a += p->a_strides[1] * a_bytes, b += p->b_strides[0] * b_bytes) {
-                sum += load_bits(a, 0, dtype_a) * load_bits(b, 0, dtype_b);
-            }
-            store_bits(o.out, (size_t)i * p->n + j, dtype_out, sum);
+    for (uint32_t j = 0; j < p->n; j++) {
+        const uint8_t *a = o.a + (ptrdiff_t)i * p->a_strides[0] * a_bytes;
+        const uint8_t *b = o.b + (ptrdiff_t)j * p->b_strides[1] * b_bytes;
+        uint32_t sum = 0;
+        for (uint32_t k = 0; k < p->k; k++, a += p->a_strides[1] * a_bytes, b += p->b_strides[0] * b_bytes) {
+            sum += load_bits(a, 0, dtype_a) * load_bits(b, 0, dtype_b);
+        }
+        store_bits(o.out, (size_t)i * p->n + j, dtype_out, sum);
+    }
+}
+
+// Products are cut into batch rows and those into blocks, rows where they are of integers.
+INLINE uint32_t matmul_blocks(const Call *call) {
+    PUSH(MatmulPush);
+    Gemm g = {.m = p->m, .n = p->n};
+    return DTYPE_IS_FLOAT(call->spec[3]) ? gemm_blocks(&g) : p->m;
+}
+
+INLINE void matmul_run(const Call *call, uint32_t first, uint32_t last) {
+    uint32_t blocks = matmul_blocks(call);
+    PUSH(MatmulPush);
+    for (uint32_t chunk = first; chunk < last; chunk++) {
+        Operands o = matmul_operands(call, chunk / blocks);
+        if (DTYPE_IS_FLOAT(call->spec[3])) {
+            StridedGemm s;
+            strided_gemm(&s, call, o, p->k);
+            gemm_block(&s.g, chunk % blocks);
+        } else {
+            matmul_integers_row(call, o, chunk % blocks);
         }
     }
 }

@@ -204,4 +204,4 @@ double EXPORT(vk_memory)(uint32_t figure) {
     }
 }
 
-void EXPORT(vk_memory_reset_peak)(void) { heap.peak = heap.active; }
+void EXPORT(vk_memory_reset_peak)(void) { heap.peak = 0; }

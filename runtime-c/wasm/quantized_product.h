@@ -47,7 +47,8 @@ INLINE void quantized_product(const Call *call, bool transpose) {
         Quantized w = quantized_matrix(&stack, transpose ? p->n : p->k, i);
         Strided x = {call->buffer[0] + (size_t)i * m * p->k * DTYPE_BYTES(dtype_x), (int32_t)p->k, 1, dtype_x};
         uint8_t *out = call->buffer[4] + (size_t)i * m * p->n * DTYPE_BYTES(dtype_out);
-        gemm(m, p->n, p->k, pack_strided_a, &x, transpose ? pack_transposed : pack_plain, &w, out, dtype_out);
+        Gemm g = {m, p->n, p->k, pack_strided_a, transpose ? pack_transposed : pack_plain, &x, &w, out, p->n, dtype_out};
+        gemm(&g);
     }
 }
 

@@ -148,11 +148,78 @@ static uint32_t arg_row(const Row *row, uint32_t op) {
     return best;
 }
 
-void k_reduce(const Call *call) {
+// ---- folding columns ------------------------------------------------------------------------------------------------
+
+// Rows that are neighbours in memory while their elements are not (a sum over the first axis) are folded together, so
+// that memory is read in order: floats add BLOCK elements in float, the blocks in double. A column's sum is the same
+// whatever its neighbours are, so neither chunks nor threads change it.
+enum { BLOCK = 32, COLUMNS = 256 };
+
+INLINE void sum_columns(const uint8_t *first, const struct ReducePush *p, uint32_t dtype, size_t n, double *sums) {
+    float block[COLUMNS];
+    uint32_t left = 0, height = p->inner_shape[0], width = p->inner_shape[1];
+    for (size_t c = 0; c < n; c++) sums[c] = 0, block[c] = 0;
+    for (uint32_t y = 0; y < height; y++) {
+        for (uint32_t x = 0; x < width; x++) {
+            ptrdiff_t offset = (ptrdiff_t)y * p->inner_strides[0] + (ptrdiff_t)x * p->inner_strides[1];
+            const uint8_t *at = first + offset * (ptrdiff_t)DTYPE_BYTES(dtype);
+            size_t c = 0;
+            for (; c + 4 <= n; c += 4) f4_store(block + c, f4_load(block + c) + f4_load_as(at, c, dtype));
+            for (; c < n; c++) block[c] += bits_float(load_bits(at, c, dtype));
+            if (++left < BLOCK) continue;
+            for (c = 0; c < n; c++) sums[c] += (double)block[c], block[c] = 0;
+            left = 0;
+        }
+    }
+    for (size_t c = 0; c < n; c++) sums[c] += (double)block[c];
+}
+
+static void store_column_sums(const Call *call, const uint8_t *first, uint32_t r, uint32_t n) {
+    PUSH(ReducePush);
+    double sums[COLUMNS];
+    switch (call->spec[1]) {
+        case DTYPE_F32: sum_columns(first, p, DTYPE_F32, n, sums); break;
+        case DTYPE_F16: sum_columns(first, p, DTYPE_F16, n, sums); break;
+        default: sum_columns(first, p, DTYPE_BF16, n, sums); break;
+    }
+    for (uint32_t c = 0; c < n; c++)
+        store_bits(call->buffer[1], r + c, call->spec[2], float_bits((float)sums[c]));
+}
+
+// The innermost outer dimension; those that a call does not use are 1 and come last.
+static int inmost(const struct ReducePush *p) {
+    int d = 2;
+    while (d > 0 && p->outer_shape[d] == 1) d--;
+    return d;
+}
+
+// Whether a call's rows are folded as columns: a matter of the call alone, never of the chunk.
+static bool folds_columns(const Call *call) {
+    PUSH(ReducePush);
+    int d = inmost(p);
+    return call->spec[3] == OP_SUM && DTYPE_IS_FLOAT(call->spec[1]) && p->outer_strides[d] == 1 && p->outer_shape[d] >= 4;
+}
+
+// ---- reduce ---------------------------------------------------------------------------------------------------------
+
+static uint32_t reduce_grain(const Call *call) {
+    PUSH(ReducePush);
+    return chunk_grain(p->rows, p->cols, folds_columns(call) ? COLUMNS : 1);
+}
+
+uint32_t chunks_reduce(const Call *call) {
+    PUSH(ReducePush);
+    return chunk_count(p->rows, reduce_grain(call));
+}
+
+void k_reduce(const Call *call, uint32_t chunk, uint32_t last) {
     PUSH(ReducePush);
     uint32_t dtype = call->spec[1], dtype_out = call->spec[2], op = call->spec[3];
+    uint32_t grain = reduce_grain(call), end = chunk_end(last, grain, p->rows);
+    uint32_t width = p->outer_shape[inmost(p)];
+    bool columns = folds_columns(call);
     Row row = {.p = p, .dtype = dtype};
-    for (uint32_t r = 0; r < p->rows; r++) {
+    for (uint32_t r = chunk * grain, n = 1; r < end; r += n) {
         uint32_t rest = r;
         ptrdiff_t base = 0;
         for (int d = 2; d >= 0; d--) {
@@ -160,6 +227,11 @@ void k_reduce(const Call *call) {
             rest /= p->outer_shape[d];
         }
         row.first = call->buffer[0] + base * (ptrdiff_t)DTYPE_BYTES(dtype);
+        if (columns) {
+            n = min_u32(COLUMNS, min_u32(end - r, width - r % width));
+            store_column_sums(call, row.first, r, n);
+            continue;
+        }
         uint32_t result;
         if (op == OP_LOGSUMEXP) result = logsumexp_row(&row);
         else if (op == OP_ARGMIN || op == OP_ARGMAX) result = arg_row(&row, op);

@@ -33,7 +33,6 @@ layout(constant_id = 9) const uint SPLITS = 1;
 
 #include "include/vector.glsl"
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 
 #define WORKERS (32 * SUBGROUPS)

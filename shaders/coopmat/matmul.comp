@@ -36,7 +36,6 @@ layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 #include "include/vec4.glsl"
 #include "half_codes.glsl"
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { float16_t v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
 

@@ -63,7 +63,6 @@ layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Weights2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Weights1 { uint v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F32x2s { vec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) COHERENT buffer Shared1 { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) COHERENT buffer Shared2 { uvec2 v[]; };

@@ -19,8 +19,6 @@ layout(constant_id = 11) const uint RECENT = 0;        // tokens in `recent` of 
 layout(constant_id = 12) const uint PENALTY = 0;       // float bits
 layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
-
 const uint STEPS = HIDDEN / 64u;
 const uint AHEAD = 2u;                                                                // steps whose weights are on their way
 const uint PAIRS = ROW_BLOCKS * HIDDEN / 32u, X_LOADS = (PAIRS + WARPS - 1u) / WARPS; // of blocks of 16 features

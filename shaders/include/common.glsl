@@ -38,6 +38,7 @@ layout(buffer_reference, std430, buffer_reference_align = 2) buffer U16s { uint1
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer U32s { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer I32s { int v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer F32s { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer U32x4s { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32x4s { vec4 v[]; };
 

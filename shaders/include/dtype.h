@@ -1,6 +1,7 @@
 // Element types as kernels see them (specialisation constants DTYPE_*). TypeScript's rows are generated from this list.
 //
-// Registers of a kernel are 32 bits wide; DTYPE_IS_FLOAT types compute in float, signed types in int, the others in uint.
+// Registers of a kernel are 32 bits wide; DTYPE_IS_FLOAT types compute in float, signed types in int, the others in uint. Wide types,
+// of 8 bytes, have kernels of their own; others only move them.
 
 #ifndef VKMX_DTYPE_H
 #define VKMX_DTYPE_H
@@ -15,10 +16,15 @@
 #define DTYPE_F16 7
 #define DTYPE_BF16 8
 #define DTYPE_F32 9
+#define DTYPE_I64 10
+#define DTYPE_U64 11
+#define DTYPE_F64 12
+#define DTYPE_C64 13 // two floats: real and imaginary part
 
-#define DTYPE_IS_FLOAT(d) ((d) >= DTYPE_F16)
+#define DTYPE_IS_WIDE(d) ((d) >= DTYPE_I64)
+#define DTYPE_IS_FLOAT(d) ((d) >= DTYPE_F16 && (d) <= DTYPE_F32)
 #define DTYPE_IS_SIGNED(d) ((d) >= DTYPE_I8 && (d) <= DTYPE_I32)
-#define DTYPE_BYTES(d) ((d) == DTYPE_F32 || (d) == DTYPE_I32 || (d) == DTYPE_U32 ? 4u : (d) <= DTYPE_U8 || (d) == DTYPE_I8 ? 1u : 2u)
+#define DTYPE_BYTES(d) (DTYPE_IS_WIDE(d) ? 8u : (d) == DTYPE_F32 || (d) == DTYPE_I32 || (d) == DTYPE_U32 ? 4u : (d) <= DTYPE_U8 || (d) == DTYPE_I8 ? 1u : 2u)
 
 // Reduction and scan operators (OP of reduce, scan, scatter).
 #define OP_SUM 0

@@ -34,7 +34,7 @@ FN uint fft_chirp(uint k, uint n) { return UINT(U64(k) * U64(k) % (U64(n) * U64(
 #define FFT_REAL float
 #define FFT_ARRAYS inout float re[FFT_MOST], inout float im[FFT_MOST]
 #define FFT_FN
-#define FFT_LIST(n) const float[n](
+#define FFT_LIST(n) float[n](
 #define FFT_END )
 #define FFT_UNROLL [[unroll]]
 #else

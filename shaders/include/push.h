@@ -43,6 +43,8 @@ struct ArangePush {
     uint count;
     uint start; // bits: float, int or uint by dtype
     uint step;
+    uint start_high; // the other halves, of wide dtypes
+    uint step_high;
 };
 
 // out[row] = reduction over cols = inner_shape[0] * inner_shape[1] elements.
@@ -53,6 +55,17 @@ struct ReducePush {
     int outer_strides[3];
     uint inner_shape[2];
     int inner_strides[2];
+};
+
+// Factorizations of `batch` matrices (rows, cols), in float64; flag and upper as each kernel says.
+struct FactorPush {
+    uint rows;
+    uint cols;
+    uint batch;
+    uint flag;
+    uint upper;
+    uint work;    // doubles of workspace a matrix
+    uint results; // elements that a matrix gives
 };
 
 // Row-wise kernels over contiguous (rows, cols): softmax, scan.
@@ -77,6 +90,7 @@ struct GatherPush {
 };
 
 // Dense matrix product c[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]; a and b strided, c contiguous.
+// Where matrices are gathered batch_shape holds the batch, the matrices of a and those of b; batch strides lie in the first place.
 struct MatmulPush {
     uint batch;
     uint m;
@@ -87,6 +101,23 @@ struct MatmulPush {
     int b_batch_strides[3];
     int a_strides[2]; // of m, of k
     int b_strides[2]; // of k, of n
+};
+
+// Convolution, channels last: in (images, in[0..2], groups * channels), weight (groups * filters, kernel[0..2], channels), out
+// (images, out[0..2], groups * filters), all contiguous; weights back to front along the kernel's axes where FLIP is 1. Along an axis
+// tap t of position o reads o * stride - padding + t * kernel_dilation, an element where that is a multiple of input_dilation.
+struct ConvPush {
+    uint images;
+    uint in_shape[3];
+    uint out_shape[3];
+    uint kernel[3];
+    uint stride[3];
+    int padding[3];
+    uint kernel_dilation[3];
+    uint input_dilation[3];
+    uint groups;
+    uint channels; // of a group, of the input
+    uint filters;  // of a group
 };
 
 // Quantized product; x (batch, m, k) and out (batch, m, n) contiguous. w has w_batch matrices (1 or batch), each (n, k) packed

@@ -11,6 +11,12 @@ layout(constant_id = 1) const uint DTYPE_OUT = DTYPE_F32;
 void main() {
     uint i = flat_thread();
     if (i >= pc.p.count) return;
+    if (DTYPE_IS_WIDE(DTYPE_OUT)) { // of complex64 only fills, of float64 nothing
+        uint64_t wide = packUint2x32(uvec2(pc.p.start, pc.p.start_high));
+        wide += uint64_t(i) * packUint2x32(uvec2(pc.p.step, pc.p.step_high));
+        U32x2s(pc.address[0]).v[i] = unpackUint2x32(wide);
+        return;
+    }
     uint bits = pc.p.start + i * pc.p.step; // int and uint agree in their bits
     if (DTYPE_IS_FLOAT(DTYPE_OUT)) {
         precise float offset = float(i) * uintBitsToFloat(pc.p.step);

@@ -1,7 +1,7 @@
 #version 460
 // copy: out[place(i) * out_strides] = in[place(i) * in_strides] for every place of a shape of up to five dimensions.
 //
-// One thread an element of ELEMENT_BYTES: 1, 2 or 4, or 16 where what lies side by side is moved together. DYNAMIC 1 shifts the output, 2 the input, by start offsets that lie in a
+// One thread an element of ELEMENT_BYTES: 1, 2, 4 or 8, or 16 where what lies side by side is moved together. DYNAMIC 1 shifts the output, 2 the input, by start offsets that lie in a
 // buffer. Indices are 32 bits: up to 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
@@ -36,6 +36,7 @@ void main() {
     uint64_t source = element_address(pc.address[0], from, ELEMENT_BYTES);
     uint64_t target = element_address(pc.address[2], to, ELEMENT_BYTES);
     if (ELEMENT_BYTES == 16) U32x4s(target).v[0] = U32x4s(source).v[0];
+    else if (ELEMENT_BYTES == 8) U32x2s(target).v[0] = U32x2s(source).v[0];
     else if (ELEMENT_BYTES == 4) U32s(target).v[0] = U32s(source).v[0];
     else if (ELEMENT_BYTES == 2) U16s(target).v[0] = U16s(source).v[0];
     else U8s(target).v[0] = U8s(source).v[0];

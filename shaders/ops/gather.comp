@@ -21,7 +21,8 @@ void main() {
     uint outer = row / pc.p.n, k = row % pc.p.n;
     uint index = axis_index(pc.address[1], ALONG != 0 ? i : k, DTYPE_INDEX, pc.p.axis);
     uint from = (outer * pc.p.axis + index) * pc.p.inner + inner;
-    if (ELEMENT_BYTES == 4) U32s(pc.address[2]).v[i] = U32s(pc.address[0]).v[from];
+    if (ELEMENT_BYTES == 8) U32x2s(pc.address[2]).v[i] = U32x2s(pc.address[0]).v[from];
+    else if (ELEMENT_BYTES == 4) U32s(pc.address[2]).v[i] = U32s(pc.address[0]).v[from];
     else if (ELEMENT_BYTES == 2) U16s(pc.address[2]).v[i] = U16s(pc.address[0]).v[from];
     else U8s(pc.address[2]).v[i] = U8s(pc.address[0]).v[from];
 }

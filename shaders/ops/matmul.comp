@@ -4,9 +4,16 @@
 // A workgroup makes one tile (tile.glsl). Workgroups: SPLITS * batch * ceil(m / TILE_ROWS) * ceil(n / TILE_COLUMNS), folded
 // over (x, y); with SPLITS > 1 out is (SPLITS, batch, m, n). Floats accumulate in float32, integers modulo 2^32. a and b
 // are both float types or both integers.
+//
+// gathered_matmul (GATHERED): matrices of a and b are those that `left` and `right` (uint32, a word a batch row) name, else the first;
+// with `ranges` (pairs of uint32) a batch row is the product over the depths from the first to the second of its pair.
 
 #extension GL_GOOGLE_include_directive : require
+#ifdef GATHERED
+#define BUFFERS 6
+#else
 #define BUFFERS 3
+#endif
 #define PUSH MatmulPush
 #include "include/common.glsl"
 
@@ -23,6 +30,10 @@ layout(constant_id = 9) const uint SPLITS = 1;
 #define TILE_FLOAT DTYPE_IS_FLOAT(DTYPE_OUT)
 #include "tile.glsl"
 #include "matmul.glsl"
+
+#ifdef GATHERED
+#include "gathered.glsl"
+#endif
 
 Tile tile;
 Operand a, b;
@@ -54,12 +65,19 @@ void main() {
     uint group = flat_workgroup();
     if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
     tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
+#ifdef GATHERED
+    uvec2 range = gathered_depths(tile.batch);
+    uint depths = range.y - range.x;
+    find_gathered(tile.batch, range.x);
+#else
+    uint depths = pc.p.k;
     find_operands(tile.batch);
-    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, pc.p.k,
+#endif
+    a = operand_of(operand_a, DTYPE_A, pc.p.a_strides[0], pc.p.a_strides[1], pc.p.m, depths,
                    abs(pc.p.a_strides[1]) <= abs(pc.p.a_strides[0]));
-    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, pc.p.k,
+    b = operand_of(operand_b, DTYPE_B, pc.p.b_strides[1], pc.p.b_strides[0], pc.p.n, depths,
                    abs(pc.p.b_strides[0]) <= abs(pc.p.b_strides[1]));
-    tile_product(tile.split, pc.p.k);
+    tile_product(tile.split, depths);
     uint64_t part = uint64_t(tile.split * pc.p.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
-    tile_store(operand_out + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);
+    tile_store(operand_out + part, DTYPE_OUT, tile, pc.p.m, pc.p.n, pc.p.n);
 }

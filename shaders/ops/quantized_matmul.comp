@@ -72,5 +72,5 @@ void main() {
     w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(pc.p.w_batch == 1 ? 0 : tile.batch) * pc.p.n * pc.p.k);
     tile_product(tile.split, pc.p.k);
     uint64_t part = uint64_t(tile.split * pc.p.batch + tile.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
-    tile_store(pc.address[4] + part, DTYPE_OUT, tile, pc.p.m, pc.p.n);
+    tile_store(pc.address[4] + part, DTYPE_OUT, tile, pc.p.m, pc.p.n, pc.p.n);
 }

@@ -18,8 +18,6 @@ layout(constant_id = 3) const uint OP = OP_SUM;
 
 #include "include/vector.glsl"
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
-
 const bool IS_ARG = OP == OP_ARGMIN || OP == OP_ARGMAX;
 const bool IS_LOGICAL = OP == OP_ALL || OP == OP_ANY;
 

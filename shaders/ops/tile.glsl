@@ -114,14 +114,14 @@ void tile_product(uint split, uint k) {
     }
 }
 
-// Stores the tile at (row0, column0) of a contiguous (rows, columns) matrix.
-void tile_store(uint64_t address, uint dtype, Tile t, uint rows, uint columns) {
+// Stores the tile at (row0, column0) of a (rows, columns) matrix whose rows lie `stride` elements apart.
+void tile_store(uint64_t address, uint dtype, Tile t, uint rows, uint columns, uint stride) {
     [[unroll]] for (uint i = 0; i < 4u * ROW_QUADS; i++) {
         uint row = t.row0 + 4u * (i / 4u * ROW_SIDE + thread_row()) + i % 4u;
         [[unroll]] for (uint j = 0; j < 4u * COLUMN_QUADS; j++) {
             uint column = t.column0 + 4u * (j / 4u * SIDE + thread_column()) + j % 4u;
             if (row >= rows || column >= columns) continue;
-            store_bits(address, row * columns + column, dtype, tile_sums[i * COLUMN_QUADS + j / 4u][j % 4u]);
+            store_bits(address, row * stride + column, dtype, tile_sums[i * COLUMN_QUADS + j / 4u][j % 4u]);
         }
     }
 }

@@ -31,8 +31,6 @@
 
 layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer U32x2s { uvec2 v[]; };
-
 uint thread() { return gl_LocalInvocationID.x; }
 #endif
 #include "include/sample.h"

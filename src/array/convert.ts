@@ -8,7 +8,16 @@
  */
 
 import * as dt from "../graph/dtype.ts";
-import { checkDtype, type Dtype, hostBits, hostView, promote, promoteScalar } from "../graph/dtype.ts";
+import {
+  checkDtype,
+  type Complex,
+  type Dtype,
+  hostView,
+  isComplex,
+  promote,
+  promoteScalar,
+  setHostValue,
+} from "../graph/dtype.ts";
 import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape } from "../graph/shape.ts";
@@ -28,10 +37,12 @@ const TYPED_DTYPES: Readonly<Record<string, Dtype>> = {
   Float16Array: dt.float16,
   Float32Array: dt.float32,
   Float64Array: dt.float32,
+  BigInt64Array: dt.int64,
+  BigUint64Array: dt.uint64,
 };
 
 /** One value in every element, as a node. */
-export function fullNode(value: number, shape: Shape, dtype: Dtype): Node {
+export function fullNode(value: number | bigint | Complex, shape: Shape, dtype: Dtype): Node {
   return makeNode("full", [], shape, dtype, { value });
 }
 
@@ -45,13 +56,21 @@ export function castNode(node: Node, dtype: Dtype): Node {
   return node.dtype === dtype ? node : makeNode("elementwise", [node], node.shape, dtype, { fn: "cast" });
 }
 
-/** The node of a number, or of a boolean as 0 or 1, repeated to a shape. A whole number that an integer type cannot hold is an error. */
+/** The node of a value, of a boolean as 0 or 1, repeated to a shape. A whole number that an integer type cannot hold is an error. */
 export function scalarNode(op: string, value: Scalar, dtype: Dtype, shape: Shape = []): Node {
-  const span = 2 ** (8 * dtype.bytes);
-  const low = dtype.kind === "int" ? -span / 2 : 0;
+  if (isComplex(value)) {
+    if (dtype.kind === "complex") return fullNode(value, shape, dtype);
+    throw new DtypeError(`${op}() cannot make a complex number ${dtype.name}`);
+  }
   const isWhole = dtype.kind === "int" || dtype.kind === "uint";
-  if (isWhole && Number.isInteger(value) && (Number(value) < low || Number(value) >= low + span)) {
-    throw new ValueError(`${op}() cannot make ${value} ${dtype.name}: it holds ${low} to ${low + span - 1}`);
+  if (isWhole && (typeof value === "bigint" || Number.isInteger(value))) {
+    const span = 1n << BigInt(8 * dtype.bytes);
+    const low = dtype.kind === "int" ? -span / 2n : 0n;
+    const whole = BigInt(value);
+    if (whole < low || whole >= low + span) {
+      throw new ValueError(`${op}() cannot make ${value} ${dtype.name}: it holds ${low} to ${low + span - 1n}`);
+    }
+    return fullNode(Number.isSafeInteger(value) ? Number(value) : whole, shape, dtype);
   }
   return fullNode(Number(value), shape, dtype);
 }
@@ -61,16 +80,20 @@ export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
   if (value instanceof Tensor) return nodeOf(value);
   if (typeof value === "number") return scalarNode(op, value, dtype ?? dt.float32);
   if (typeof value === "boolean") return scalarNode(op, value, dtype ?? dt.bool);
+  if (typeof value === "bigint") return scalarNode(op, value, dtype ?? dt.int64);
+  if (isComplex(value)) return scalarNode(op, value, dtype ?? dt.complex64);
   if (ArrayBuffer.isView(value)) return typedNode(op, value, dtype);
   if (Array.isArray(value)) return listNode(op, value as NestedList, dtype);
-  throw new DtypeError(`${op}() expected an array, number, boolean, list or typed array: found ${describe(value)}`);
+  throw new DtypeError(
+    `${op}() expected an array, number, boolean, bigint, complex number, list or typed array: found ${describe(value)}`,
+  );
 }
 
 /** The node of an argument that must be an array of integers; lists and numbers become int32. */
 export function toIndexNode(op: string, value: TensorLike): Node {
   if (hasFraction(value)) throw new DtypeError(`${op}() expected integer indices: found a number that is not whole`);
   const node = toNode(op, value, ArrayBuffer.isView(value) ? undefined : dt.int32);
-  if (node.dtype.kind === "bool" || node.dtype.kind === "float") {
+  if (node.dtype.kind !== "int" && node.dtype.kind !== "uint") {
     throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}, use a list or astype(mx.int32)`);
   }
   return node;
@@ -84,22 +107,33 @@ function hasFraction(value: TensorLike): boolean {
 
 /** Nodes of operands cast to the dtype they meet in; scalars are weak. */
 export function toOperands(op: string, values: readonly TensorLike[], least?: (dtype: Dtype) => Dtype): Node[] {
-  const weak = (v: TensorLike): v is Scalar => typeof v === "number" || typeof v === "boolean";
-  const nodes = values.map((v) => weak(v) ? undefined : toNode(op, v));
+  const nodes = values.map((v) => isScalar(v) ? undefined : toNode(op, v));
   let dtype: Dtype | undefined;
   for (const node of nodes) if (node) dtype = dtype ? promote(dtype, node.dtype) : node.dtype;
   for (const v of values) {
-    if (!weak(v)) continue;
+    if (!isScalar(v)) continue;
     if (dtype) dtype = promoteScalar(dtype, v);
-    else dtype = values.every((w) => typeof w === "boolean") ? dt.bool : dt.float32;
+    else dtype = scalarsDtype(values as readonly Scalar[]);
   }
   const meet = least ? least(dtype!) : dtype!;
   return nodes.map((node, i) => node ? castNode(node, meet) : scalarNode(op, values[i] as Scalar, meet));
 }
 
-/** float32 for everything that is not a float already. */
+/** Whether an argument is one value. */
+function isScalar(value: unknown): value is Scalar {
+  return typeof value === "number" || typeof value === "boolean" || typeof value === "bigint" || isComplex(value);
+}
+
+/** The dtype of values that have no array beside them: complex, bool or int64 where all are, else float32. */
+function scalarsDtype(values: readonly Scalar[]): Dtype {
+  if (values.some(isComplex)) return dt.complex64;
+  if (values.length > 0 && values.every((value) => typeof value === "boolean")) return dt.bool;
+  return values.length > 0 && values.every((value) => typeof value === "bigint") ? dt.int64 : dt.float32;
+}
+
+/** float32 for everything that is not inexact already. */
 export function atLeastFloat(dtype: Dtype): Dtype {
-  return dtype.kind === "float" ? dtype : dt.float32;
+  return dtype.kind === "float" || dtype.kind === "complex" ? dtype : dt.float32;
 }
 
 function describe(value: unknown): string {
@@ -109,9 +143,7 @@ function describe(value: unknown): string {
 function typedNode(op: string, value: ArrayBufferView, dtype?: Dtype): Node {
   const own = TYPED_DTYPES[value.constructor.name];
   if (!own) {
-    const { name } = value.constructor;
-    const why = name.startsWith("Big") ? "64-bit integers are not supported, use int32 or uint32" : "use a typed array";
-    throw new DtypeError(`${op}() does not take ${name}: ${why}`);
+    throw new DtypeError(`${op}() does not take ${value.constructor.name}: use a typed array`);
   }
   const values = value as TypedArray;
   if (value instanceof Float64Array || (dtype && dtype !== own)) return encode(values, [values.length], dtype ?? own);
@@ -124,8 +156,7 @@ function listNode(op: string, list: NestedList, dtype?: Dtype): Node {
   for (let level: unknown = list; isList(level); level = level[0]) shape.push(level.length);
   const flat: Scalar[] = [];
   flatten(op, list, shape, 0, flat);
-  const all = flat.length > 0 && flat.every((v) => typeof v === "boolean");
-  return encode(flat, shape, dtype ?? (all ? dt.bool : dt.float32));
+  return encode(flat, shape, dtype ?? scalarsDtype(flat));
 }
 
 function isList(value: unknown): value is ArrayLike<unknown> {
@@ -141,13 +172,15 @@ function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: numb
   for (let i = 0; i < list.length; i++) {
     const value = list[i];
     const leaf = depth === shape.length - 1;
-    if (leaf && (typeof value === "number" || typeof value === "boolean")) out.push(value);
+    if (leaf && isScalar(value)) out.push(value);
     else if (!leaf && isList(value)) flatten(op, value, shape, depth + 1, out);
     else if (value instanceof Tensor) {
       throw new DtypeError(`${op}() cannot take arrays inside a list: use mx.stack(list)`);
-    } else if (isList(value) || typeof value === "number") {
+    } else if (isList(value) || isScalar(value)) {
       throw new ShapeError(`${op}() cannot mix scalars and lists at depth ${depth}`);
-    } else throw new DtypeError(`${op}() expected numbers or booleans in a list: found ${describe(value)}`);
+    } else {throw new DtypeError(
+        `${op}() expected numbers, booleans, bigints or complex numbers in a list: found ${describe(value)}`,
+      );}
   }
 }
 
@@ -155,7 +188,7 @@ function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
   checkDtype(dtype);
   const bytes = new Uint8Array(values.length * dtype.bytes);
   const view = hostView(dtype, bytes);
-  for (let i = 0; i < values.length; i++) view[i] = hostBits(dtype, values[i]);
+  for (let i = 0; i < values.length; i++) setHostValue(dtype, view, i, values[i]);
   return dataNode(bytes, shape, dtype);
 }
 

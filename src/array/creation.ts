@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Dtype, type DtypeName, float32, int32 } from "../graph/dtype.ts";
+import { complex64, type Dtype, type DtypeName, float32, int32, int64, isComplex } from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -37,6 +37,25 @@ export function array<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   return wrap(dtype ? castNode(node, dtype) : node);
 }
 
+/** Options of {@link asarray}. */
+export interface AsarrayOptions {
+  /** false is refused, as in MLX: an array made of values has values of its own. */
+  readonly copy?: boolean | null;
+}
+
+const ASARRAY_OPTIONS = { copy: true } as const satisfies Record<keyof AsarrayOptions, true>;
+
+/** As {@link array}. Arrays share their values until one of them is assigned to, so `copy: true` costs nothing. */
+export function asarray<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N> | null,
+  options: AsarrayOptions = {},
+): Tensor<N, RankOf<A>> {
+  checkOptions("asarray", options, ASARRAY_OPTIONS);
+  if (options.copy === false) throw new ValueError("asarray() cannot do without a copy: leave out copy: false");
+  return array(a, dtype ?? undefined);
+}
+
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */
 export function full<const S extends number | Shape, A extends TensorLike, N extends DtypeName = NameOf<A>>(
   shape: S,
@@ -45,6 +64,8 @@ export function full<const S extends number | Shape, A extends TensorLike, N ext
 ): Tensor<N, RankOfShape<S>> {
   const to = toShape("full", shape);
   if (typeof value === "number") return wrap(scalarNode("full", value, dtype ?? float32, to));
+  if (typeof value === "bigint") return wrap(scalarNode("full", value, dtype ?? int64, to));
+  if (isComplex(value)) return wrap(scalarNode("full", value, dtype ?? complex64, to));
   const node = toNode("full", value);
   return scoped((): AnyTensor => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
 }
@@ -74,16 +95,39 @@ export function ones<const S extends number | Shape, N extends DtypeName = "floa
   return wrap(fullNode(1, toShape("ones", shape), dtype));
 }
 
-/** Zeros of the shape and dtype of `a`. */
-export function zerosLike<A extends TensorLike>(a: A): Same<A> {
-  const node = toNode("zerosLike", a);
-  return wrap(fullNode(0, node.shape, node.dtype));
+/** An array whose values are not said, for one that is written before it is read: they are zeros. */
+export function empty<const S extends number | Shape, N extends DtypeName = "float32">(
+  shape: S,
+  dtype: Dtype<N> = float32 as Dtype<N>,
+): Tensor<N, RankOfShape<S>> {
+  return wrap(fullNode(0, toShape("empty", shape), dtype));
 }
 
-/** Ones of the shape and dtype of `a`. */
-export function onesLike<A extends TensorLike>(a: A): Same<A> {
+/** As {@link empty}, of the shape and, unless given, dtype of `a`. */
+export function emptyLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
+  const node = toNode("emptyLike", a);
+  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+}
+
+/** Zeros of the shape and, unless given, dtype of `a`. */
+export function zerosLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
+  const node = toNode("zerosLike", a);
+  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+}
+
+/** Ones of the shape and, unless given, dtype of `a`. */
+export function onesLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
+  a: A,
+  dtype?: Dtype<N>,
+): Tensor<N, RankOf<A>> {
   const node = toNode("onesLike", a);
-  return wrap(fullNode(1, node.shape, node.dtype));
+  return wrap(fullNode(1, node.shape, dtype ?? node.dtype));
 }
 
 /** One value in the shape and, unless given, dtype of `a`. */
@@ -99,7 +143,7 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 
 /**
  * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole,
- * otherwise float32, unless a dtype is given. With an infinite step `start` alone, where it is before `stop`.
+ * otherwise float32, unless a dtype is given, also in place of `stop` or `step`. With an infinite step `start` alone, where it is before `stop`.
  *
  * @example
  * ```ts
@@ -111,10 +155,12 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
  */
 export function arange<N extends DtypeName = "int32" | "float32">(
   start: number,
-  stop?: number | null,
-  step?: number | null,
+  stop?: number | null | Dtype<N>,
+  step?: number | null | Dtype<N>,
   dtype?: Dtype<N>,
 ): Tensor<N, 1> {
+  if (isDtype(stop)) return arange(start, null, null, stop);
+  if (isDtype(step)) return arange(start, stop, null, step);
   const by = step ?? 1;
   const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
   if (![from, to].every(Number.isFinite) || typeof by !== "number" || Number.isNaN(by)) {
@@ -122,7 +168,7 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   }
   if (by === 0) throw new ValueError("arange() expected a step that is not 0");
   const type = dtype ?? ([from, to, by].every(Number.isInteger) ? int32 : float32);
-  if (type.kind === "bool") throw new DtypeError("arange() cannot make bool");
+  if (type.kind === "bool" || type.kind === "complex") throw new DtypeError(`arange() cannot make ${type.name}`);
   if (!Number.isFinite(by)) {
     const count = Math.sign(by) * (to - from) > 0 ? 1 : 0;
     return make("arange", [], [count], type, { start: type.kind === "float" ? from : Math.trunc(from), step: 0 });
@@ -132,6 +178,10 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   // The first two numbers are cut, and what is between them is the step of all, as in MLX.
   const first = Math.trunc(from);
   return make("arange", [], count, type, { start: first, step: Math.trunc(from + by) - first });
+}
+
+function isDtype<N extends DtypeName>(value: number | null | undefined | Dtype<N>): value is Dtype<N> {
+  return typeof value === "object" && value !== null;
 }
 
 /** `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. */
@@ -158,13 +208,15 @@ export function linspace(
   });
 }
 
-/** An (n, m) matrix with ones on diagonal k. */
+/** An (n, m) matrix with ones on diagonal k. A dtype may stand in place of `m` or `k`. */
 export function eye<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return eye(n, null, 0, m);
+  if (isDtype(k)) return eye(n, m, 0, k);
   const [rows, cols] = toShape("eye", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
 }
@@ -177,13 +229,15 @@ export function identity<N extends DtypeName = "float32">(
   return eye(n, n, 0, dtype);
 }
 
-/** An (n, m) matrix with ones on and below diagonal k. */
+/** An (n, m) matrix with ones on and below diagonal k. A dtype may stand in place of `m` or `k`. */
 export function tri<N extends DtypeName = "float32">(
   n: number,
-  m: number | null = null,
-  k: number = 0,
+  m: number | null | Dtype<N> = null,
+  k: number | Dtype<N> = 0,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
+  if (isDtype(m)) return tri(n, null, 0, m);
+  if (isDtype(k)) return tri(n, m, 0, k);
   const [rows, cols] = toShape("tri", [n, m ?? n]);
   return scoped((): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
 }

@@ -11,7 +11,7 @@ import { pngUrl } from "../display/png.ts";
 import { extent, pixels, shrink } from "../display/raster.ts";
 import { type Dtype, type HostArray, hostValue } from "../graph/dtype.ts";
 import type { Node } from "../graph/node.ts";
-import { formatShape } from "../graph/shape.ts";
+import { formatShape, sizeOf } from "../graph/shape.ts";
 import { EDGE, formatElement } from "./print.ts";
 import { elements } from "./values.ts";
 
@@ -62,14 +62,17 @@ export function arrayHtml(node: Node): string {
     ).join("");
   };
   const name = `<div>${formatShape(shape)} ${dtype.name}</div>`;
-  return `<div>${name}${view.length === 0 ? "" : block(0, 0, view.length, "")}${heatMap(shape, dtype, view)}</div>`;
+  return `<div>${name}${view.length === 0 ? "" : block(0, 0, sizeOf(shape), "")}${heatMap(shape, dtype, view)}</div>`;
 }
 
 /** The values as colours, with what the ends of the colours stand for; "" where that tells nothing. */
 function heatMap(shape: readonly number[], dtype: Dtype, view: HostArray): string {
   const [rows, columns] = shape;
-  if (shape.length !== 2 || rows < 2 || columns < 2 || view.length > MOST_MAPPED || dtype.kind === "bool") return "";
-  const values = Float64Array.from(view, (_, i) => Number(hostValue(dtype, view, i)));
+  if (
+    shape.length !== 2 || rows < 2 || columns < 2 || view.length > MOST_MAPPED || dtype.kind === "bool" ||
+    dtype.kind === "complex"
+  ) return "";
+  const values = Float64Array.from({ length: view.length }, (_, i) => Number(hostValue(dtype, view, i)));
   const range = extent(values);
   if (range === undefined) return "";
   const small = shrink({ rows, columns, values }, MAP_PIXELS);

@@ -1,13 +1,12 @@
 /**
- * Functions that put arrays together, cut them up, repeat and pad them.
+ * Functions that put arrays together, cut them up, repeat and shift them.
  *
  * @module
  */
 
 import { ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
-import { castNode, type TensorLike, toArrays, toInteger, toList, toNode, toOperands, toShape } from "./convert.ts";
-import { fitValue } from "./indexing.ts";
+import { type TensorLike, toArrays, toInteger, toList, toNode, toOperands, toShape } from "./convert.ts";
 import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squeeze } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
@@ -121,73 +120,6 @@ export function tile(a: TensorLike, reps: number | readonly number[]): Tensor {
   const inner = reshapeNode(node, shape.flatMap((d) => [1, d]));
   const wide = broadcastNode(inner, toShape("tile", shape.flatMap((d, i) => [times[i], d])));
   return wrap(reshapeNode(wide, shape.map((d, i) => d * times[i])));
-}
-
-/** How `pad` fills: with a constant, or with the nearest element. */
-export type PadMode = "constant" | "edge";
-
-/**
- * With elements added around: `padWidth` is one number for all sides, [before, after] for all axes, or one such pair an axis.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * mx.pad([1, 2], [[1, 2]]).tolist(); // [0, 1, 2, 0, 0]
- * ```
- */
-export function pad(
-  a: TensorLike,
-  padWidth: number | readonly number[] | readonly (readonly [number, number])[],
-  mode: PadMode = "constant",
-  constantValues: TensorLike = 0,
-): Tensor {
-  const node = toNode("pad", a);
-  const rank = node.shape.length;
-  const pairs = padPairs(padWidth, rank);
-  if (pairs.length !== rank || pairs.flat().some((n) => !Number.isInteger(n) || n < 0)) {
-    throw new ShapeError(
-      `pad() expected [before, after] for each axis of ${formatShape(node.shape)}: found ${JSON.stringify(padWidth)}`,
-    );
-  }
-  const shape = node.shape.map((d, i) => d + pairs[i][0] + pairs[i][1]);
-  if (mode === "constant") {
-    const value = castNode(toNode("pad", constantValues, node.dtype), node.dtype);
-    const base = fitValue("pad", value, shape);
-    return make("sliceUpdate", [base, node], shape, node.dtype, {
-      starts: pairs.map(([before]) => before),
-      steps: shape.map(() => 1),
-      donate: false,
-    });
-  }
-  if (mode !== "edge") throw new ValueError(`pad() expected mode "constant" or "edge": found "${mode}"`);
-  return scoped((): AnyTensor => {
-    let x = wrap(node);
-    pairs.forEach(([before, after], axis) => {
-      if (before === 0 && after === 0) return;
-      if (x.shape[axis] === 0) {
-        throw new ShapeError(`pad() cannot repeat the edge of an empty axis: found ${formatShape(node.shape)}`);
-      }
-      const edges = split(x, [1, x.shape[axis] - 1], axis);
-      const first = split(x, [1], axis)[0];
-      x = concatenate([repeat(first, before, axis), x, repeat(edges[2], after, axis)], axis);
-    });
-    return x;
-  });
-}
-
-function padPairs(
-  width: number | readonly number[] | readonly (readonly [number, number])[],
-  rank: number,
-): (readonly [number, number])[] {
-  const all = (pair: readonly [number, number]): (readonly [number, number])[] => new Array(rank).fill(pair);
-  if (typeof width === "number") return all([width, width]);
-  if (toList<unknown>("pad", "widths, or one number", width).every((w) => typeof w === "number")) {
-    const [before, after = before] = width as readonly number[];
-    return all([before, after]);
-  }
-  const pairs = width as readonly (readonly [number, number])[];
-  return pairs.length === 1 ? all(pairs[0]) : [...pairs];
 }
 
 /**

@@ -9,16 +9,22 @@ import "./methods.ts";
 export {
   bfloat16,
   bool,
+  type Complex,
+  complex,
+  complex64,
   type Dtype,
   type DtypeKind,
   type DtypeName,
   float16,
   float32,
+  float64,
   int16,
   int32,
+  int64,
   int8,
   uint16,
   uint32,
+  uint64,
   uint8,
 } from "../graph/dtype.ts";
 export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
@@ -27,11 +33,13 @@ export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export type {
+  DiagRank,
   Down,
   FloatName,
   FloatOf,
   HostArrayOf,
   Indexed,
+  InexactName,
   Item,
   Larger,
   ListName,
@@ -59,9 +67,14 @@ export type { Arithmetic, Comparison, Floating, Product, Quotient, Same } from "
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled } from "./compile.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";
+export { exportToDot, type TextSink } from "./export_graph.ts";
 export {
   arange,
   array,
+  asarray,
+  type AsarrayOptions,
+  empty,
+  emptyLike,
   eye,
   full,
   fullLike,
@@ -95,6 +108,7 @@ export {
   expandDims,
   flatten,
   flip,
+  matrixTranspose,
   moveaxis,
   permuteDims,
   reshape,
@@ -103,28 +117,63 @@ export {
   transpose,
   unflatten,
 } from "./movement.ts";
+export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./print.ts";
 export { Slice } from "./slice.ts";
 export * from "./gather.ts";
 export * from "./join.ts";
+export * from "./pad.ts";
+export * from "./windows.ts";
+export * from "./aliases.ts";
 export * from "./reduce.ts";
 export * from "./sort.ts";
+export * from "./conv.ts";
+export * from "./matrix_products.ts";
 export * from "./products.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";
 export * as fast from "./fast.ts";
+export * as fft from "./fft.ts";
 export * as linalg from "./linalg.ts";
 export * as nn from "./nn.ts";
 export * as random from "./random.ts";
 
+export * as cuda from "./cuda.ts";
+export * as distributed from "./distributed.ts";
+export * as metal from "./metal.ts";
+
 export {
+  clearStreams,
+  cpu,
+  defaultStream,
+  Device,
+  deviceCount,
+  type DeviceFacts,
+  deviceInfo,
+  type DeviceLike,
+  DeviceType,
+  gpu,
+  isAvailable,
+  newStream,
+  newThreadLocalStream,
+  newThreadUnsafeStream,
+  setDefaultDevice,
+  setDefaultStream,
+  Stream,
+  stream,
+  type StreamScope,
+  synchronize,
+  withDevice,
+} from "../schedule/streams.ts";
+export {
+  clearCache,
   closeDevices,
   defaultDevice,
   type DeviceInfo,
-  deviceInfo,
   type DeviceMemory,
   deviceMemory,
   devices,
   getActiveMemory,
+  getCacheMemory,
   getPeakMemory,
   type MissingKernels,
   openAhead,
@@ -132,8 +181,9 @@ export {
   resetPeakMemory,
   RuntimeError,
   type RuntimeErrorCode,
-  setDefaultDevice,
-  withDevice,
+  setCacheLimit,
+  setMemoryLimit,
+  setWiredLimit,
 } from "../schedule/device_info.ts";
 export { setFusion } from "../schedule/plan/options.ts";
 export {
@@ -149,6 +199,8 @@ export {
 export const pi: number = Math.PI;
 /** The base of natural logarithms. */
 export const e: number = Math.E;
+/** Euler's constant, the limit of 1 + 1/2 + … + 1/n - log(n). */
+export const eulerGamma: number = 0.5772156649015329;
 /** Infinity. */
 export const inf: number = Infinity;
 /** Not a number. */

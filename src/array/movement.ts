@@ -19,7 +19,7 @@ import {
 import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape, toSizes } from "./convert.ts";
 import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
-import type { Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
+import type { DiagRank, Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {
@@ -186,6 +186,16 @@ export function permuteDims<A extends TensorLike>(a: A, axes?: readonly number[]
   return transpose(a, axes);
 }
 
+/** With the last two axes exchanged. */
+export function matrixTranspose<A extends TensorLike>(a: A): Same<A> {
+  const node = toNode("matrixTranspose", a);
+  const last = node.shape.length - 1;
+  if (last < 1) {
+    throw new ValueError(`matrixTranspose() expected at least 2 axes: found shape ${formatShape(node.shape)}`);
+  }
+  return swapaxes(wrap(node), last - 1, last) as AnyTensor;
+}
+
 /** With two axes exchanged. */
 export function swapaxes<A extends TensorLike>(a: A, axis1: number, axis2: number): Same<A> {
   const node = toNode("swapaxes", a);
@@ -328,7 +338,7 @@ export function diagonal<A extends TensorLike>(
 export function diag<A extends TensorLike>(
   a: A,
   k: number = 0,
-): Tensor<NameOf<A>, RankOf<A> extends 1 ? 2 : RankOf<A> extends 2 ? 1 : number> {
+): Tensor<NameOf<A>, DiagRank<RankOf<A>>> {
   const node = toNode("diag", a);
   toInteger("diag", "k", k);
   if (node.shape.length === 2) return diagonal(wrap(node), k) as AnyTensor;

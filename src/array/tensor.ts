@@ -14,7 +14,7 @@ import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
-import { withDevice } from "../schedule/device_info.ts";
+import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
@@ -57,7 +57,7 @@ export interface Operations
     Readonly<Record<"sum" | "prod" | "min" | "max" | "all" | "any" | "mean" | "logsumexp", Reduction>>,
     Readonly<Record<"argmin" | "argmax", ArgReduction>>,
     Readonly<Record<"variance" | "std", Deviation>>,
-    Readonly<Record<"cumprod" | "cummax" | "cummin", Scan>> {
+    Readonly<Record<"cumprod" | "cummax" | "cummin" | "logcumsumexp", Scan>> {
   readonly round: (a: Tensor, decimals?: number) => AnyTensor;
   readonly cumsum: (a: Tensor, axis?: number | null, options?: CumsumOptions) => AnyTensor;
   readonly sort: (a: Tensor, axis?: number | null) => AnyTensor;
@@ -70,6 +70,8 @@ export interface Operations
   readonly unflatten: (a: Tensor, axis: number, shape: readonly number[]) => AnyTensor;
   readonly squeeze: (a: Tensor, axis?: Axis) => AnyTensor;
   readonly transpose: (a: Tensor, axes?: readonly number[] | null) => AnyTensor;
+  readonly matrixTranspose: Unary;
+  readonly diag: (a: Tensor, k?: number) => AnyTensor;
   readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => AnyTensor;
   readonly moveaxis: (a: Tensor, source: number, destination: number) => AnyTensor;
   readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => AnyTensor[];
@@ -208,6 +210,11 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     return ops.transpose(this);
   }
 
+  /** The array with its last two axes exchanged. */
+  get mT(): Tensor<N, R> {
+    return ops.matrixTranspose(this);
+  }
+
   /** The value of an array of one element; evaluates it. */
   item(): t.Item<N> {
     return values.item(this.#live()) as t.Item<N>;
@@ -224,9 +231,10 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** A copy on another device, such as "wasm" or "vulkan:0"; evaluates the array. */
-  to(device: string): Tensor<N, R> {
+  to(device: DeviceLike): Tensor<N, R> {
     const { shape, dtype } = this.#live();
     const node = makeNode("data", [], shape, dtype, { bytes: readNode(this.#live()) });
+    node.stream = undefined; // where it goes is said
     withDevice(device, () => realize([node]));
     return wrap(node);
   }
@@ -334,6 +342,11 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   /** The elements of a diagonal. */
   diagonal(offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor<N, t.Down<R>> {
     return ops.diagonal(this, offset, axis1, axis2);
+  }
+
+  /** A matrix with the elements of this vector on a diagonal, or the diagonal of this matrix. */
+  diag(k: number = 0): Tensor<N, t.DiagRank<R>> {
+    return ops.diag(this, k);
   }
 
   // ---- arithmetic ----
@@ -521,6 +534,15 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     return ops.variance(this, axis, keepdims, ddof);
   }
 
+  /** Same as {@link Tensor.variance}. */
+  var<const X extends Axis = null, K extends boolean = false>(
+    axis?: X,
+    keepdims: K = false as K,
+    ddof: number = 0,
+  ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
+    return ops.variance(this, axis, keepdims, ddof);
+  }
+
   /** Standard deviation over an axis, several, or all. */
   std<const X extends Axis = null, K extends boolean = false>(
     axis?: X,
@@ -556,6 +578,11 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   /** Running minimum. */
   cummin(axis?: number | null, options: ScanOptions = {}): Tensor<N> {
     return ops.cummin(this, axis, options);
+  }
+
+  /** Running logarithm of the sum of exponentials. */
+  logcumsumexp(axis?: number | null, options: ScanOptions = {}): Tensor<t.FloatOf<N>> {
+    return ops.logcumsumexp(this, axis, options);
   }
 
   /** Ascending along an axis. */

@@ -6,7 +6,7 @@
  * @module
  */
 
-import type { Dtype, DtypeName } from "../graph/dtype.ts";
+import type { Complex, Dtype, DtypeName } from "../graph/dtype.ts";
 import type { Slice } from "./slice.ts";
 import type { Scalar, TypedArray } from "./values.ts";
 
@@ -14,10 +14,16 @@ import type { Scalar, TypedArray } from "./values.ts";
 export type NumberName = Exclude<DtypeName, "bool">;
 
 /** Names of dtypes that hold floating-point numbers. */
-export type FloatName = "float16" | "bfloat16" | "float32";
+export type FloatName = "float16" | "bfloat16" | "float32" | "float64";
+
+/** Names of dtypes that hold floating-point or complex numbers. */
+export type InexactName = FloatName | "complex64";
 
 /** What one element is in JavaScript. */
-export type Item<N extends DtypeName> = N extends "bool" ? boolean : number;
+export type Item<N extends DtypeName> = N extends "bool" ? boolean
+  : N extends "int64" | "uint64" ? number | bigint
+  : N extends "complex64" ? Complex
+  : number;
 
 /** Lists as deep as there are axes; where that is not known, a value or lists of any depth. */
 export type Nested<T, R extends number> = Lists<T>[R];
@@ -57,14 +63,18 @@ export interface Typed<N extends DtypeName, R extends number> {
 export type NameOf<A> = A extends Typed<infer N, number> ? N
   : A extends number ? "float32"
   : A extends boolean ? "bool"
+  : A extends bigint ? "int64"
+  : A extends Complex ? "complex64"
   : A extends TypedArray ? TypedName<A>
   : A extends readonly (infer E)[] ? ListName<A, E>
   : DtypeName;
 
-/** Lists of booleans are bool, all others float32. */
+/** Lists of booleans are bool, of bigints int64, of complex numbers complex64, all others float32. */
 export type ListName<A, E> = [E] extends [never] ? "float32"
   : [A] extends [E] ? "bool" | "float32" // lists of any depth
   : [E] extends [boolean] ? "bool"
+  : [E] extends [bigint] ? "int64"
+  : [E] extends [Complex] ? "complex64"
   : E extends readonly (infer F)[] ? ListName<E, F>
   : "float32";
 
@@ -81,6 +91,8 @@ export type TypedName<A extends TypedArray> = Extract<
     Float16Array: "float16";
     Float32Array: "float32";
     Float64Array: "float32";
+    BigInt64Array: "int64";
+    BigUint64Array: "uint64";
   }[A[typeof Symbol.toStringTag]],
   NumberName
 >;
@@ -114,6 +126,9 @@ export type Down<R extends number> = {
   6: 5;
 }[R];
 
+/** Number of axes of what `diag` gives: a matrix of a vector, a vector of a matrix. */
+export type DiagRank<R> = R extends 1 ? 2 : R extends 2 ? 1 : number;
+
 /** The larger of two numbers of axes. */
 export type Larger<P extends number, Q extends number> = {
   [axes: number]: readonly number[];
@@ -129,11 +144,12 @@ export type Larger<P extends number, Q extends number> = {
 /** Axes of a shape: a list of known length, or one number. */
 export type RankOfShape<S> = S extends number ? 1 : S extends readonly number[] ? S["length"] : number;
 
-/** A dtype of floats stays; the others become float32. */
-export type FloatOf<N extends DtypeName> = N extends FloatName ? N : "float32";
+/** A dtype of floats or complex numbers stays; the others become float32. */
+export type FloatOf<N extends DtypeName> = N extends InexactName ? N : "float32";
 
 /** The dtype of sums: small integers and bool widen to 32 bits. */
-export type SumOf<N extends DtypeName> = N extends FloatName ? N
+export type SumOf<N extends DtypeName> = N extends InexactName ? N
+  : N extends "int64" | "uint64" ? N
   : N extends "uint8" | "uint16" | "uint32" ? "uint32"
   : "int32";
 
@@ -142,10 +158,14 @@ export type Promoted<A, B> = A extends number ? Weak<NameOf<B>>
   : B extends number ? Weak<NameOf<A>>
   : A extends boolean ? NameOf<B>
   : B extends boolean ? NameOf<A>
+  : A extends Complex ? "complex64"
+  : B extends Complex ? "complex64"
+  : A extends bigint ? Weak<NameOf<B>>
+  : B extends bigint ? Weak<NameOf<A>>
   : PromotedNames<NameOf<A>, NameOf<B>>;
 
 /** Beside a number floats stay as they are; integers may become float32. */
-export type Weak<N extends DtypeName> = N extends FloatName ? N : NumberName;
+export type Weak<N extends DtypeName> = N extends InexactName ? N : NumberName;
 
 /** Two equal dtypes stay; float32 takes in every other. */
 export type PromotedNames<N extends DtypeName, M extends DtypeName> = DtypeName extends N | M
@@ -238,4 +258,8 @@ export type HostArrayOf<N extends DtypeName> = {
   float16: Float16Array;
   bfloat16: Float32Array;
   float32: Float32Array;
+  int64: BigInt64Array;
+  uint64: BigUint64Array;
+  float64: Float64Array;
+  complex64: Float32Array;
 }[N];

@@ -4,16 +4,15 @@
  * @module
  */
 
-import { bfloat16, float16, type HostArray, hostValue, hostView } from "../graph/dtype.ts";
+import { bfloat16, type Complex, float16, type HostArray, hostValue, hostView, type Scalar } from "../graph/dtype.ts";
 import { ShapeError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { formatShape, sizeOf } from "../graph/shape.ts";
 import { readNode } from "../schedule/realize.ts";
 
-/** A JavaScript number or boolean. */
-export type Scalar = number | boolean;
+export type { Complex, Scalar };
 
-/** What `tolist()` gives: a number or boolean, or lists of them as deep as the array has axes. */
+/** What `tolist()` gives: a value, or lists of them as deep as the array has axes. */
 export type NestedValue = Scalar | NestedValue[];
 
 /** What `toTypedArray()` gives. */
@@ -25,15 +24,18 @@ export type HostValues =
   | Int16Array
   | Int32Array
   | Float16Array
-  | Float32Array;
+  | Float32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array;
 
-/** Typed arrays that become arrays of the same element type; Float64Array becomes float32. */
-export type TypedArray = HostValues | Uint8ClampedArray | Float64Array;
+/** Typed arrays that become arrays of the same element type; Float64Array becomes float32 where no dtype is given. */
+export type TypedArray = HostValues | Uint8ClampedArray;
 
 /** Scalars in lists of lists; all lists of one depth have the same length. */
 export type NestedList = readonly (Scalar | NestedList | TypedArray)[];
 
-/** The elements in row-major order, 16-bit floats as their bits. */
+/** The elements in row-major order, 16-bit floats as their bits, complex numbers as pairs. */
 export function elements(node: Node): HostArray {
   return hostView(node.dtype, readNode(node));
 }
@@ -56,14 +58,16 @@ export function tolist(node: Node): NestedValue {
     const step = size / shape[depth];
     return Array.from({ length: shape[depth] }, (_, i) => build(depth + 1, start + i * step, step));
   };
-  return build(0, 0, view.length);
+  return build(0, 0, sizeOf(shape));
 }
 
-/** A typed array of the dtype, of float32 for bfloat16. */
+/** A typed array of the dtype, of float32 for bfloat16, of pairs of real and imaginary part for complex64. */
 export function toTypedArray(node: Node): HostValues {
   const { dtype } = node;
   const view = elements(node);
   if (dtype === float16) return new Float16Array(view.buffer, view.byteOffset, view.length);
-  if (dtype === bfloat16) return Float32Array.from(view, (_, i) => hostValue(dtype, view, i) as number);
+  if (dtype === bfloat16) {
+    return Float32Array.from({ length: view.length }, (_, i) => hostValue(dtype, view, i) as number);
+  }
   return view;
 }

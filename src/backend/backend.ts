@@ -7,6 +7,7 @@
  * @module
  */
 
+import { VKRT_STREAM_SHIFT, VKRT_STREAMS } from "../../ffi/symbols.ts";
 import type { KernelName } from "./kernels.ts";
 
 /** A buffer of a backend; 0 is none. */
@@ -17,6 +18,16 @@ export type PlanHandle = number;
 
 /** Most runs of a Plan in one submission. */
 export const MAX_TIMES = 64;
+
+/** The stream of a device that stands for number `index` of a program: there are a few, and the first is nobody else's. */
+export function deviceStream(index: number): number {
+  return index === 0 ? 0 : 1 + (index - 1) % (VKRT_STREAMS - 1);
+}
+
+/** The stream of the device that a ticket is of. */
+export function streamOf(ticket: number): number {
+  return Math.floor(ticket / 2 ** VKRT_STREAM_SHIFT);
+}
 
 /** One slot of a Plan run: a buffer and where in it the slot begins. */
 export interface Slot {
@@ -71,6 +82,9 @@ export interface MemoryInfo {
   readonly active: number;
   /** Highest `active` since the last reset. */
   readonly peak: number;
+  /** Bytes of freed memory that are kept for reuse, and the most of them. */
+  readonly cached: number;
+  readonly cacheLimit: number;
   /** Bytes the device offers, or the most that WASM memory may grow to. */
   readonly total: number;
   /** Bytes free for allocation now, as far as the device tells. */
@@ -93,11 +107,13 @@ export interface BackendLimits {
   readonly concurrent: boolean;
   /** Whether {@link Backend.drop} leaves out work. */
   readonly drops: boolean;
+  /** Whether kernels compute in float64. */
+  readonly float64: boolean;
   /** Threads of a subgroup that a kernel which asks for at least 32 gets; where that cannot be, of the smallest one. */
   readonly subgroup: number;
 }
 
-/** A device that runs Plans. All calls return at once unless said otherwise; work runs in the order of submission. */
+/** A device that runs Plans. All calls return at once unless said otherwise; the work of a stream runs in the order of submission. */
 export interface Backend extends Disposable {
   /** The name a user selects it by, such as "vulkan:0" or "wasm". */
   readonly name: string;
@@ -125,9 +141,14 @@ export interface Backend extends Disposable {
   compile(words: Uint32Array): PlanHandle;
   /** Does what takes time in {@link Backend.compile} of the same words ahead, while other code runs. */
   prepare(words: Uint32Array): Promise<void>;
-  /** Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}); returns its ticket. */
-  run(plan: PlanHandle, slots: SlotWords, times?: number): number;
+  /**
+   * Submits a Plan, `times` times in a row (once unless given, at most {@link MAX_TIMES}), on a stream (the first one unless given);
+   * returns its ticket. What streams write and others read or write is ordered as it was submitted.
+   */
+  run(plan: PlanHandle, slots: SlotWords, times?: number, stream?: number): number;
   release(plan: PlanHandle): void;
+  /** Blocks until what was submitted on a stream, or on all of them, is done. */
+  synchronize(stream?: number): void;
   /** Blocks until the ticket is done. */
   wait(ticket: number): void;
   /** Resolves when the ticket is done; the event loop stays alive. `soon`: every tenth of a millisecond counts. */
@@ -136,6 +157,8 @@ export interface Backend extends Disposable {
   drop(ticket: number): boolean;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
+  /** Sets how many bytes of freed memory stay cached for reuse. */
+  setCacheLimit(bytes: number): void;
   /** Switches timing of single dispatches. */
   profile(on: boolean): void;
   /** Nanoseconds per dispatch of the last finished run of a Plan, in dispatch order; empty when not profiled. */

@@ -179,8 +179,8 @@ export function deviceInfo(name: string): DeviceInfo {
 function resolve(name: string, call: string): string {
   if (name === "cpu") return WASM.name;
   if (name !== "gpu") return name;
-  const { name: gpu, type } = best();
-  if (type === "wasm") {
+  const gpu = named() === name ? best().name : gpus()[0]?.name;
+  if (gpu === undefined || gpu === WASM.name) {
     throw new RuntimeError("unavailable", call, `there is no GPU that vkmx can use: ${fallbackReason()}`);
   }
   return gpu;
@@ -263,6 +263,64 @@ export function withDevice<T>(name: string | undefined, fn: () => T): T {
   }
 }
 
+/** A device as {@link Device} and {@link Stream} of streams.ts name it: its kind, and its place among those of its kind. */
+export interface DevicePlace {
+  readonly type: "cpu" | "gpu";
+  readonly index: number;
+}
+
+/** GPUs from the best on, as "gpu" counts them; software drivers do not count, unless the default device is one. */
+function gpus(): Row[] {
+  const chosenGpu = (row: Row): boolean => row.name === named();
+  const usable = table().filter((row) => row.usable && row.type !== "wasm" && (row.rank > 0 || chosenGpu(row)));
+  return usable.sort((a, b) => b.rank - a.rank);
+}
+
+/** How many devices there are of a kind. */
+export function countDevices(type: "cpu" | "gpu"): number {
+  return type === "cpu" ? 1 : gpus().length;
+}
+
+/** The name of the device at a place; throws a RuntimeError where there is none. */
+export function deviceAt({ type, index }: DevicePlace, call: string): string {
+  if (type === "cpu" && index === 0) return WASM.name;
+  const row = type === "gpu" ? gpus()[index] : undefined;
+  if (row) return row.name;
+  if (type === "gpu" && index === 0) return resolve("gpu", call);
+  throw new RuntimeError(
+    "device",
+    call,
+    `there is no device ${type} ${index}; there are ${countDevices(type)} of that kind`,
+  );
+}
+
+/** The place of a device, by one of its names; throws a RuntimeError where there is no such device. */
+export function placeOfDevice(given: string, call: string): DevicePlace & { readonly name: string } {
+  const { name } = rowOf(given, call);
+  if (name === WASM.name) return { type: "cpu", index: 0, name };
+  return { type: "gpu", index: Math.max(0, gpus().findIndex((row) => row.name === name)), name };
+}
+
+/** The default device from now on, or what it is without one being chosen; gives what it was. */
+export function exchangeDefault(name: string | undefined): string | undefined {
+  const before = chosen;
+  chosen = name;
+  return before;
+}
+
+/** Limits of memory in bytes that hold for all devices, where they were set. */
+export const limits: { cache: number | undefined; memory: number | undefined; wired: number } = {
+  cache: undefined,
+  memory: undefined,
+  wired: 0,
+};
+
+/** Sets how many bytes of freed memory each device keeps for reuse, also those that are opened later. */
+export function setCacheLimit(bytes: number): void {
+  limits.cache = bytes;
+  for (const backend of openBackends()) backend.setCacheLimit(bytes);
+}
+
 /** The devices in use. */
 export function openBackends(): Backend[] {
   return [...opened.values()];
@@ -327,6 +385,7 @@ function register(row: Row, backend: Backend): Backend {
   }
   // Programs end without closing.
   saves ??= onExit(() => openBackends().forEach((open) => open.save()));
+  if (limits.cache !== undefined) backend.setCacheLimit(limits.cache);
   opened.set(row.name, backend);
   return backend;
 }

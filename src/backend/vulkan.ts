@@ -11,11 +11,22 @@ import {
   VKRT_BUFFER_HOST,
   VKRT_MEMORY_ACTIVE,
   VKRT_MEMORY_BUDGET,
+  VKRT_MEMORY_CACHE,
+  VKRT_MEMORY_CACHE_LIMIT,
   VKRT_MEMORY_HEAP,
   VKRT_MEMORY_PEAK,
 } from "../../ffi/symbols.ts";
 import { PATIENCE_MS, VulkanDevice, type VulkanDeviceInfo } from "../../ffi/vulkan.ts";
-import type { Backend, BackendLimits, BufferHandle, MemoryInfo, PlanHandle, SlotWords } from "./backend.ts";
+import {
+  type Backend,
+  type BackendLimits,
+  type BufferHandle,
+  deviceStream,
+  type MemoryInfo,
+  type PlanHandle,
+  type SlotWords,
+  streamOf,
+} from "./backend.ts";
 import type { KernelName } from "./kernels.ts";
 
 /** Milliseconds that one native wait lasts; between two of them other code may run. */
@@ -67,9 +78,8 @@ class VulkanBackend implements Backend {
   readonly #looks: boolean;
   readonly #dispatches = new Map<PlanHandle, number>();
   #buffers = 0;
-  #runs = 0;
-  /** Ticket of half of {@link MOST_SUBMITTED} runs ago. */
-  #before = 0;
+  /** Of each stream: runs so far, the ticket of the last one and of half of {@link MOST_SUBMITTED} runs ago. */
+  readonly #streams: { runs: number; last: number; before: number }[] = [];
   /** A wait on another thread, and its ticket. */
   #waiting: { readonly ticket: number; readonly done: Promise<boolean> } | undefined;
 
@@ -85,6 +95,7 @@ class VulkanBackend implements Backend {
       concurrent: info.type === "discrete" && info.vendorId === NVIDIA,
       drops: false,
       subgroup: info.lanes,
+      float64: false,
     };
     this.#device = device;
     this.#missing = info.missingKernels;
@@ -135,13 +146,21 @@ class VulkanBackend implements Backend {
     return this.#device.planPrepare(words as Uint32Array<ArrayBuffer>);
   }
 
-  run(plan: PlanHandle, slots: SlotWords, times: number = 1): number {
-    const ticket = this.#device.planRun(plan, slots, times);
-    if (++this.#runs % (MOST_SUBMITTED / 2) === 0) {
-      if (this.#before > 0) this.wait(this.#before);
-      this.#before = ticket;
+  run(plan: PlanHandle, slots: SlotWords, times: number = 1, stream: number = 0): number {
+    const number = deviceStream(stream);
+    const ticket = this.#device.planRun(plan, slots, times, number);
+    const row = this.#streams[number] ??= { runs: 0, last: 0, before: 0 };
+    row.last = ticket;
+    if (++row.runs % (MOST_SUBMITTED / 2) === 0) {
+      if (row.before > 0) this.wait(row.before);
+      row.before = ticket;
     }
     return ticket;
+  }
+
+  synchronize(stream?: number): void {
+    if (stream === undefined) this.#streams.forEach(({ last }) => this.wait(last));
+    else this.wait(this.#streams[deviceStream(stream)]?.last ?? 0);
   }
 
   /** What was submitted to a GPU runs to its end. */
@@ -172,7 +191,8 @@ class VulkanBackend implements Backend {
 
   /** Whether a ticket is done after {@link WAIT_MS} at most; many who wait take one thread. */
   async #waitElsewhere(ticket: number): Promise<boolean> {
-    while (this.#waiting && this.#waiting.ticket <= ticket) {
+    const before = (other: number): boolean => streamOf(other) === streamOf(ticket) && other <= ticket;
+    while (this.#waiting && before(this.#waiting.ticket)) {
       await this.#waiting.done;
       if (this.#device.wait(ticket, 0)) return true;
     }
@@ -198,6 +218,8 @@ class VulkanBackend implements Backend {
     return {
       active: bytes[VKRT_MEMORY_ACTIVE],
       peak: bytes[VKRT_MEMORY_PEAK],
+      cached: bytes[VKRT_MEMORY_CACHE],
+      cacheLimit: bytes[VKRT_MEMORY_CACHE_LIMIT],
       total: bytes[VKRT_MEMORY_HEAP],
       available: bytes[VKRT_MEMORY_BUDGET],
     };
@@ -205,6 +227,10 @@ class VulkanBackend implements Backend {
 
   resetPeakMemory(): void {
     this.#device.resetPeakMemory();
+  }
+
+  setCacheLimit(bytes: number): void {
+    this.#device.setCacheLimit(bytes);
   }
 
   profile(on: boolean): void {

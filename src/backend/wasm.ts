@@ -132,6 +132,7 @@ class WasmBackend implements Backend {
   #slotCapacity = 0;
   #budget: number = BUDGET.least; // between two looks at the clock
   #profiling = false;
+  #cacheLimit = 0;
   #lost: unknown; // the trap that left the module in an unknown state
   #closed = false;
 
@@ -151,6 +152,7 @@ class WasmBackend implements Backend {
       concurrent: false,
       drops: true,
       subgroup: 1,
+      float64: true,
     };
   }
 
@@ -270,6 +272,11 @@ class WasmBackend implements Backend {
     this.#ordered(row, () => this.#runtime.free(row.words));
   }
 
+  /** All streams are one queue here. */
+  synchronize(): void {
+    this.wait(this.#submitted);
+  }
+
   wait(ticket: number): void {
     while (this.#done < ticket) this.#work(ticket, Infinity);
   }
@@ -295,6 +302,8 @@ class WasmBackend implements Backend {
     return {
       active,
       peak: this.#runtime.memory("peak"),
+      cached: 0,
+      cacheLimit: this.#cacheLimit,
       total: this.#most.total,
       available: Math.max(0, this.#most.available - active),
     };
@@ -302,6 +311,11 @@ class WasmBackend implements Backend {
 
   resetPeakMemory(): void {
     this.#runtime.resetPeakMemory();
+  }
+
+  /** Freed memory goes back to the allocator of the module at once: nothing is cached. */
+  setCacheLimit(bytes: number): void {
+    this.#cacheLimit = bytes;
   }
 
   profile(on: boolean): void {

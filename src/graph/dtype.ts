@@ -2,8 +2,9 @@
  * Element types: one row per dtype with its size, kind, kernel code and host view, and MLX's promotion rules.
  *
  * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens,
- * integers with floats take the float, float16 with bfloat16 is float32); JavaScript numbers are weak: they take the
- * dtype of the array beside them and only lift integers to float32 when they are not whole.
+ * integers with floats take the float, float16 with bfloat16 is float32, uint64 with signed is float32, everything with complex is
+ * complex64); JavaScript numbers are weak: they take the dtype of the array beside them and only lift integers to float32 when
+ * they are not whole.
  *
  * @module
  */
@@ -11,7 +12,7 @@
 import { DtypeError, quoted } from "./error.ts";
 
 /** What arithmetic a dtype computes in. */
-export type DtypeKind = "bool" | "uint" | "int" | "float";
+export type DtypeKind = "bool" | "uint" | "int" | "float" | "complex";
 
 /** An element type. Compare by identity: `x.dtype === mx.float32`. */
 export interface Dtype<N extends DtypeName = DtypeName> {
@@ -36,7 +37,11 @@ export type DtypeName =
   | "int32"
   | "float16"
   | "bfloat16"
-  | "float32";
+  | "float32"
+  | "int64"
+  | "uint64"
+  | "float64"
+  | "complex64";
 
 const ROWS = {
   bool: { kind: "bool", bytes: 1, code: 0 },
@@ -49,6 +54,10 @@ const ROWS = {
   float16: { kind: "float", bytes: 2, code: 7 },
   bfloat16: { kind: "float", bytes: 2, code: 8 },
   float32: { kind: "float", bytes: 4, code: 9 },
+  int64: { kind: "int", bytes: 8, code: 10 },
+  uint64: { kind: "uint", bytes: 8, code: 11 },
+  float64: { kind: "float", bytes: 8, code: 12 },
+  complex64: { kind: "complex", bytes: 8, code: 13 },
 } as const satisfies Record<DtypeName, Omit<Dtype, "name">>;
 
 function row<N extends DtypeName>(name: N): Dtype<N> {
@@ -76,8 +85,32 @@ export const bfloat16: Dtype<"bfloat16"> = row("bfloat16");
 /** IEEE single precision. */
 export const float32: Dtype<"float32"> = row("float32");
 
+/** Signed 64-bit integer; bigints in JavaScript where a number would not hold it. */
+export const int64: Dtype<"int64"> = row("int64");
+/** Unsigned 64-bit integer; bigints in JavaScript where a number would not hold it. */
+export const uint64: Dtype<"uint64"> = row("uint64");
+/** IEEE double precision, on the CPU only. */
+export const float64: Dtype<"float64"> = row("float64");
+/** Complex number of two float32. */
+export const complex64: Dtype<"complex64"> = row("complex64");
+
 /** All dtypes in the order of their codes. */
-export const DTYPES: readonly Dtype[] = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32];
+export const DTYPES: readonly Dtype[] = [
+  bool,
+  uint8,
+  uint16,
+  uint32,
+  int8,
+  int16,
+  int32,
+  float16,
+  bfloat16,
+  float32,
+  int64,
+  uint64,
+  float64,
+  complex64,
+];
 
 /** Throws for what is no dtype, such as the name of one: programs without types pass anything. */
 export function checkDtype(dtype: Dtype): void {
@@ -87,44 +120,97 @@ export function checkDtype(dtype: Dtype): void {
   throw new DtypeError(`expected a dtype such as mx.float32: found ${quoted(dtype)}${advice}`);
 }
 
-/** Whether the dtype is float16, bfloat16 or float32. */
+/** Whether the dtype is float16, bfloat16, float32 or float64. */
 export function isFloating(dtype: Dtype): boolean {
   return dtype.kind === "float";
+}
+
+/** Whether elements take 8 bytes: what kernels of 32-bit registers do not serve. */
+export function isWide(dtype: Dtype): boolean {
+  return dtype.bytes === 8;
 }
 
 const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32 };
 
 /**
- * The dtype that two arrays meet in. uint32 with a signed type would be int64 in MLX, which this library does not have:
- * it gives int32.
+ * The dtype that two arrays meet in: MLX's table, but that uint32 with a signed type of at most 32 bits gives int32 where MLX gives
+ * int64: arithmetic does not take wide dtypes yet.
  */
 export function promote(a: Dtype, b: Dtype): Dtype {
   if (a === b) return a;
   if (a.kind === "bool") return b;
   if (b.kind === "bool") return a;
+  if (a.kind === "complex" || b.kind === "complex") return complex64;
   if (a.kind === "float" || b.kind === "float") {
     if (a.kind !== "float") return b;
     if (b.kind !== "float") return a;
-    return float32; // two different float types
+    return a === float64 || b === float64 ? float64 : float32; // two different float types
   }
   if (a.kind === b.kind) return a.bytes >= b.bytes ? a : b;
   const [unsigned, signed] = a.kind === "uint" ? [a, b] : [b, a];
   if (signed.bytes > unsigned.bytes) return signed;
-  return SIGNED_OF_BYTES[Math.min(4, unsigned.bytes * 2)];
+  return unsigned === uint64 ? float32 : SIGNED_OF_BYTES[Math.min(4, unsigned.bytes * 2)];
 }
 
-/** The dtype that an array and a JavaScript number or boolean meet in. */
-export function promoteScalar(array: Dtype, value: number | boolean): Dtype {
-  if (typeof value === "boolean") return array;
+/** A complex number. */
+export interface Complex {
+  /** Real part. */
+  readonly re: number;
+  /** Imaginary part. */
+  readonly im: number;
+}
+
+/**
+ * A complex number, which every function takes where it takes a number.
+ *
+ * @param re Real part.
+ * @param im Imaginary part, 0 by default.
+ *
+ * @example
+ * ```ts
+ * mx.array([mx.complex(1, 2), mx.complex(0, -1)]).dtype === mx.complex64;
+ * ```
+ */
+export function complex(re: number, im = 0): Complex {
+  return Object.freeze({ re, im });
+}
+
+/** The value of one element in JavaScript. */
+export type Scalar = number | boolean | bigint | Complex;
+
+/** Whether a value is a complex number. */
+export function isComplex(value: unknown): value is Complex {
+  const { re, im } = (value ?? {}) as Partial<Complex>;
+  return typeof re === "number" && typeof im === "number";
+}
+
+/** The dtype that an array and a JavaScript value meet in. */
+export function promoteScalar(array: Dtype, value: Scalar): Dtype {
+  if (typeof value === "boolean" || array.kind === "complex") return array;
+  if (isComplex(value)) return complex64;
   if (array.kind === "float") return array;
-  if (!Number.isInteger(value)) return float32;
-  return array.kind === "bool" ? int32 : array;
+  if (typeof value === "number" && !Number.isInteger(value)) return float32;
+  if (array.kind !== "bool") return array;
+  return value >= -(2 ** 31) && value < 2 ** 31 ? int32 : int64;
 }
 
-/** Typed arrays that hold elements of a dtype; float16 and bfloat16 are kept as their 16 bits. */
-export type HostArray = Uint8Array | Uint16Array | Uint32Array | Int8Array | Int16Array | Int32Array | Float32Array;
+/** Typed arrays that hold elements of a dtype; 16-bit floats as their bits, complex numbers as pairs of real and imaginary part. */
+export type HostArray =
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Float32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array;
 
-/** A view of `bytes` with the element type of `dtype` (16-bit floats as Uint16Array bits). The bytes must be aligned. */
+/**
+ * A view of `bytes` with the element type of `dtype` (16-bit floats as Uint16Array bits, complex numbers as pairs). The bytes must be
+ * aligned.
+ */
 export function hostView(dtype: Dtype, bytes: Uint8Array): HostArray {
   const { buffer, byteOffset, byteLength } = bytes;
   const length = byteLength / dtype.bytes;
@@ -146,6 +232,14 @@ export function hostView(dtype: Dtype, bytes: Uint8Array): HostArray {
       return new Int32Array(buffer, byteOffset, length);
     case "float32":
       return new Float32Array(buffer, byteOffset, length);
+    case "int64":
+      return new BigInt64Array(buffer, byteOffset, length);
+    case "uint64":
+      return new BigUint64Array(buffer, byteOffset, length);
+    case "float64":
+      return new Float64Array(buffer, byteOffset, length);
+    case "complex64":
+      return new Float32Array(buffer, byteOffset, 2 * length);
     default:
       return dtype.name satisfies never;
   }
@@ -188,22 +282,46 @@ function float16Value(bits: number): number {
   return F16[0];
 }
 
-/** A JavaScript value of element `i` of a host view. */
-export function hostValue(dtype: Dtype, view: HostArray, i: number): number | boolean {
+/** A JavaScript value of element `i` of a host view. Integers of 64 bits are bigints where a number would not be exact. */
+export function hostValue(dtype: Dtype, view: HostArray, i: number): Scalar {
+  if (dtype === complex64) return complex(Number(view[2 * i]), Number(view[2 * i + 1]));
   const raw = view[i];
+  if (typeof raw === "bigint") return Number.isSafeInteger(Number(raw)) ? Number(raw) : raw;
   if (dtype === bool) return raw !== 0;
   if (dtype === float16) return float16Value(raw);
   if (dtype === bfloat16) return bfloat16Value(raw);
   return raw;
 }
 
-/** The storage bits of a JavaScript value, as an element of a host view. */
-export function hostBits(dtype: Dtype, value: number | boolean): number {
-  const n = Number(value);
-  if (dtype === bool) return n !== 0 ? 1 : 0;
-  if (dtype === float16) return float16Bits(n);
-  if (dtype === bfloat16) return bfloat16Bits(n);
-  return n;
+/** The integer that a value is cut to; infinite and NaN give 0. */
+function toBigInt(value: number | boolean | bigint): bigint {
+  if (typeof value === "bigint") return value;
+  const whole = Math.trunc(Number(value));
+  return Number.isFinite(whole) ? BigInt(whole) : 0n;
+}
+
+/** Stores a JavaScript value as element `i` of a host view. Imaginary parts are dropped by dtypes that have none. */
+export function setHostValue(dtype: Dtype, view: HostArray, i: number, value: Scalar): void {
+  const { re, im } = isComplex(value) ? value : { re: value, im: 0 };
+  if (view instanceof BigInt64Array || view instanceof BigUint64Array) {
+    view[i] = toBigInt(re);
+    return;
+  }
+  const n = Number(re);
+  if (dtype === complex64) {
+    view[2 * i] = n;
+    view[2 * i + 1] = im;
+  } else if (dtype === bool) view[i] = n !== 0 || im !== 0 ? 1 : 0;
+  else if (dtype === float16) view[i] = float16Bits(n);
+  else if (dtype === bfloat16) view[i] = bfloat16Bits(n);
+  else view[i] = typeof re === "bigint" && dtype.kind !== "float" ? Number(BigInt.asIntN(32, re)) : n;
+}
+
+/** The bits of an element of 4 or 8 bytes, low half first. */
+export function elementWords(dtype: Dtype, value: Scalar): [low: number, high: number] {
+  const words = new Uint32Array(2);
+  setHostValue(dtype, hostView(dtype, new Uint8Array(words.buffer, 0, dtype.bytes)), 0, value);
+  return [words[0], words[1]];
 }
 
 /** Whether two elements fill a packed word: float16 and bfloat16. */
@@ -211,7 +329,7 @@ export function isHalf(dtype: Dtype): boolean {
   return dtype === float16 || dtype === bfloat16;
 }
 
-/** Whether elements are floats: float32, float16 and bfloat16. */
+/** Whether elements are floats that kernels compute in float32: float32, float16 and bfloat16. */
 export function isFloat(dtype: Dtype): boolean {
   return dtype === float32 || isHalf(dtype);
 }

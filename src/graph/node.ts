@@ -10,9 +10,10 @@
  * @module
  */
 
-import { checkDtype, type Dtype } from "./dtype.ts";
+import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
 import { ArrayError, ShapeError } from "./error.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
+import { type NodeStream, scopeStream } from "./stream.ts";
 
 /** Device memory that stored nodes share; counted. */
 export interface StorageRef {
@@ -67,9 +68,9 @@ export interface OpAttrs {
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
   parameter: { readonly index: number };
   /** One value everywhere. */
-  full: { readonly value: number };
+  full: { readonly value: number | bigint | Complex };
   /** start + i * step, one dimension. */
-  arange: { readonly start: number; readonly step: number };
+  arange: { readonly start: number | bigint; readonly step: number | bigint };
   /**
    * A row of shaders/include/elementwise.h over 1 to 3 inputs that broadcast to `shape`. `domain` is what the function computes in;
    * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).
@@ -126,6 +127,21 @@ export interface OpAttrs {
   // Products.
   /** inputs (a (…, m, k), b (…, k, n)) with equal ranks ≥ 2 and broadcast batch dimensions. */
   matmul: Record<never, never>;
+  /**
+   * inputs (a (…, m, k), b (…, k, n)[, left][, right][, ranges]): product i is of matrices left[i] of a and right[i] of b, uint32
+   * indices of their flattened batches, or of the one there is; or over the depths of the pair ranges[i] (uint32).
+   */
+  gatherMatmul: { readonly left: boolean; readonly right: boolean; readonly ranges: boolean };
+  /** inputs (x (N, …, C), weight (O, …, C / groups)) of one dtype, channels last; a number for each spatial axis. */
+  conv: {
+    readonly stride: readonly number[];
+    readonly paddingLow: readonly number[];
+    readonly paddingHigh: readonly number[];
+    readonly kernelDilation: readonly number[];
+    readonly inputDilation: readonly number[];
+    readonly groups: number;
+    readonly flip: boolean;
+  };
   /** Three results (codes, scales, biases), read through `part`. */
   quantize: Quantization;
   part: { readonly index: number };
@@ -157,10 +173,15 @@ export interface OpAttrs {
   /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
   /**
-   * Discrete Fourier transform along the last axis, times `scale`: of complex64 (or float32, which is widened) of the output's size; when
-   * `real`, of float32 to the first half of the spectrum, or the inverse of that.
+   * Discrete Fourier transform along the last axis, times `scale`; when `real`, of real numbers to the first half of their spectrum, or
+   * the inverse of that. The input is float32 or complex64, of the size that the output needs.
    */
   fft: { readonly inverse: boolean; readonly real: boolean; readonly scale: number };
+  /**
+   * inputs (a (…, m, n)[, b (…, n, k)] of the same batch): (…, length), the results one behind the other, which slices and reshapes
+   * take apart. In float64 inside, on the CPU: see factorization.ts.
+   */
+  factorization: Factorization;
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;
@@ -174,6 +195,15 @@ export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
 export interface Quantization {
   readonly bits: number;
   readonly groupSize: number;
+}
+
+/** What a factorization does, and with what it leaves out or reads. */
+export interface Factorization {
+  readonly fn: "lu" | "solve" | "solve_triangular" | "cholesky" | "qr" | "eigh" | "svd";
+  /** Of solve_triangular and cholesky that the factor is upper; of eigh and svd that values alone are asked for. */
+  readonly flag?: boolean;
+  /** Of eigh: that the upper triangle is read. */
+  readonly upper?: boolean;
 }
 
 /** Names of ops. */
@@ -197,6 +227,8 @@ export class Node {
   stored: Stored | undefined;
   /** Why the node may no longer be read, when it may not. */
   gone: string | undefined;
+  /** The stream in whose scope it was made, if any. */
+  stream: NodeStream | undefined = scopeStream();
   /** Tensors that show it. */
   holders = 0;
   #refs = 0;
@@ -285,7 +317,10 @@ export function makeNode<K extends OpName>(
   composite?: (node: Node) => Node,
 ): Node {
   if (sizeOf(shape) > MAX_SIZE) {
-    throw new ShapeError(`cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements`);
+    const size = shape.reduce((n, d) => n * BigInt(d), 1n);
+    throw new ShapeError(
+      `cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements: ${size}`,
+    );
   }
   checkDtype(dtype);
   const node = new Node(op, inputs, shape, dtype, attrs);

@@ -2,25 +2,29 @@
  * Compiled functions: a graph is traced and lowered once per set of input shapes, then its Plan is run again and again.
  *
  * Inputs become parameters that are bound at each call. The Plan keeps its arena, so a call costs no lowering, and a
- * backend that records Plans replays its recording while the same storage comes back.
+ * backend that records Plans replays its recording while the same storage comes back. A graph with nodes that the device hands
+ * over to the CPU is no single Plan: its trace is kept as it is, and evaluated over the inputs of each call.
  *
  * @module
  */
 
+import { scopeStream } from "../graph/stream.ts";
 import { ValueError } from "../graph/error.ts";
 import type { Backend } from "../backend/backend.ts";
-import { attrsOf, makeNode, type Node } from "../graph/node.ts";
+import { attrsOf, makeNode, type Node, type Stored } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
+import { pendingFactorizations } from "./hand_over.ts";
 import { lower } from "./lower.ts";
+import { kernelOf } from "./ops/factorization.ts";
 import { options } from "./plan/options.ts";
+import { inputsFirst } from "./plan/order.ts";
 import { backendOf, holding, realize, takeStorage } from "./realize.ts";
 import type { Storage } from "./plan/storage.ts";
 
-interface Trace {
-  readonly executable: Executable;
-  readonly outputs: readonly Pick<Node, "shape" | "dtype">[];
+interface Trace extends Disposable {
+  call(inputs: Node[]): { readonly outputs: readonly Node[]; readonly ticket: number };
 }
 
 /** A function over nodes, compiled per shapes, dtypes and device of its inputs. */
@@ -45,21 +49,9 @@ export class CompiledGraph implements Disposable {
     collectWhenDue();
     let trace = this.#traces.get(id);
     if (!trace) this.#traces.set(id, trace = this.#trace(dense, backend));
-    const { executable } = trace;
-    for (const base of executable.lowered.donated) {
-      const { index } = attrsOf(base, "parameter");
-      const shared = (dense[index].stored!.storage as Storage).refs > 1;
-      if (shared || dense.some((node, i) => node === dense[index] && i !== index)) dense[index] = copied(dense[index]);
-    }
-    const { outputs, ticket } = executable.run(dense);
-    for (const base of executable.lowered.donated) takeStorage(dense[attrsOf(base, "parameter").index]);
+    const found = trace.call(dense);
     dense.forEach((node, i) => node !== inputs[i] && node.release());
-    const nodes = outputs.map((at, i) => {
-      const node = makeNode("stored", [], trace.outputs[i].shape, trace.outputs[i].dtype, {});
-      node.stored = at;
-      return node;
-    });
-    return { outputs: nodes, ticket };
+    return found;
   }
 
   #trace(inputs: readonly Node[], backend: Backend): Trace {
@@ -67,13 +59,16 @@ export class CompiledGraph implements Disposable {
     const outputs = this.#fn(parameters);
     for (const node of outputs) node.retain();
     try {
+      if (pendingFactorizations(outputs).some((node) => !backend.has(kernelOf(node)))) {
+        return new Template(outputs, backend);
+      }
       const lowered = lower(outputs, backend, { ...options, reusable: true });
       const executable = new Executable(backend, lowered);
       if (lowered.inPlace.length > 0) {
         executable[Symbol.dispose]();
         throw new ValueError("compile() expected the function to return every array that it updates in place");
       }
-      return { executable, outputs: outputs.map(({ shape, dtype }) => ({ shape, dtype })) };
+      return new Compiled(executable, outputs.map(({ shape, dtype }) => ({ shape, dtype })));
     } finally {
       for (const node of outputs) node.release();
     }
@@ -81,9 +76,84 @@ export class CompiledGraph implements Disposable {
 
   /** Ends all traces with their Plans and arenas. */
   [Symbol.dispose](): void {
-    for (const { executable } of this.#traces.values()) executable[Symbol.dispose]();
+    for (const trace of this.#traces.values()) trace[Symbol.dispose]();
     this.#traces.clear();
   }
+}
+
+/** A trace as one Plan. */
+class Compiled implements Trace {
+  readonly #executable: Executable;
+  readonly #outputs: readonly Pick<Node, "shape" | "dtype">[];
+
+  constructor(executable: Executable, outputs: readonly Pick<Node, "shape" | "dtype">[]) {
+    this.#executable = executable;
+    this.#outputs = outputs;
+  }
+
+  call(inputs: Node[]): { readonly outputs: readonly Node[]; readonly ticket: number } {
+    const { donated } = this.#executable.lowered;
+    for (const base of donated) {
+      const { index } = attrsOf(base, "parameter");
+      const shared = (inputs[index].stored!.storage as Storage).refs > 1;
+      if (shared || inputs.some((node, i) => node === inputs[index] && i !== index)) {
+        inputs[index] = copied(inputs[index]);
+      }
+    }
+    const { outputs, ticket } = this.#executable.run(inputs, scopeStream()?.index);
+    for (const base of donated) takeStorage(inputs[attrsOf(base, "parameter").index]);
+    return { outputs: outputs.map((at, i) => storedNode(this.#outputs[i], at)), ticket };
+  }
+
+  [Symbol.dispose](): void {
+    this.#executable[Symbol.dispose]();
+  }
+}
+
+/** A trace that is evaluated anew over the inputs of each call. */
+class Template implements Trace {
+  readonly #outputs: readonly Node[];
+  readonly #backend: Backend;
+
+  constructor(outputs: readonly Node[], backend: Backend) {
+    for (const node of outputs) node.retain();
+    this.#outputs = outputs;
+    this.#backend = backend;
+  }
+
+  call(inputs: Node[]): { readonly outputs: readonly Node[]; readonly ticket: number } {
+    const copies = new Map<Node, Node>();
+    for (const node of inputsFirst(this.#outputs, (node) => node.inputs)) {
+      const { op, shape, dtype, attrs, composite } = node;
+      const copy = op === "parameter"
+        ? inputs[attrsOf(node, op).index]
+        : node.inputs.length === 0
+        ? node
+        : makeNode(op, node.inputs.map((input) => copies.get(input)!), shape, dtype, attrs, composite);
+      copies.set(node, copy);
+    }
+    const found = this.#outputs.map((node) => copies.get(node)!);
+    return holding(found, () => {
+      realize(found, this.#backend);
+      const ticket = Math.max(0, ...found.map(({ stored }) => (stored!.storage as Storage).ticket));
+      const outputs = found.map((node) => {
+        node.stored!.storage.retain();
+        return storedNode(node, node.stored!);
+      });
+      return { outputs, ticket };
+    });
+  }
+
+  [Symbol.dispose](): void {
+    for (const node of this.#outputs) node.release();
+  }
+}
+
+/** A stored node that takes over one reference of its storage. */
+function storedNode({ shape, dtype }: Pick<Node, "shape" | "dtype">, at: Stored): Node {
+  const node = makeNode("stored", [], shape, dtype, {});
+  node.stored = at;
+  return node;
 }
 
 /** A stored node in memory of its own, for a Plan to write into: other arrays lie in the node's. It is flat and holds one reference. */

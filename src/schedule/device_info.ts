@@ -4,21 +4,19 @@
  * @module
  */
 
-import { getBackend, openBackends } from "../backend/devices.ts";
+import { getBackend, limits, openBackends, setCacheLimit as limitCaches } from "../backend/devices.ts";
+import { ValueError } from "../graph/error.ts";
 
 export {
   closeDevices,
   defaultDevice,
   type DeviceInfo,
-  deviceInfo,
   devices,
   type MissingKernels,
   openAhead,
   prepareDevices,
   RuntimeError,
   type RuntimeErrorCode,
-  setDefaultDevice,
-  withDevice,
 } from "../backend/devices.ts";
 
 /** Memory of one device in bytes. */
@@ -62,7 +60,72 @@ export function getPeakMemory(): number {
   return openBackends().reduce((sum, backend) => sum + backend.memory().peak, 0);
 }
 
-/** Lets {@link getPeakMemory} begin anew from what is in use now. */
+/** Lets {@link getPeakMemory} begin anew: 0 until something is allocated. */
 export function resetPeakMemory(): void {
   for (const backend of openBackends()) backend.resetPeakMemory();
+}
+
+/** Bytes of freed memory that all devices in use keep for reuse. */
+export function getCacheMemory(): number {
+  return openBackends().reduce((sum, backend) => sum + backend.memory().cached, 0);
+}
+
+/** Gives the freed memory that is kept for reuse back to the driver. */
+export function clearCache(): void {
+  for (const backend of openBackends()) {
+    const { cacheLimit } = backend.memory();
+    backend.setCacheLimit(0);
+    backend.setCacheLimit(cacheLimit);
+  }
+}
+
+function checkBytes(bytes: number, call: string): void {
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return;
+  throw new ValueError(`${call}() expected a number of bytes: found ${bytes}`);
+}
+
+/**
+ * Sets how many bytes of freed memory each device keeps for reuse; 0 gives all back at once. Returns the limit before: that of the
+ * default device where none was set.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const before = mx.setCacheLimit(0);
+ * mx.setCacheLimit(before); // 0
+ * ```
+ */
+export function setCacheLimit(bytes: number): number {
+  checkBytes(bytes, "setCacheLimit");
+  const before = limits.cache ?? getBackend().memory().cacheLimit;
+  limitCaches(bytes);
+  return before;
+}
+
+/**
+ * Sets from how many bytes in use on a device allocating first waits for the work that was submitted and gives the cache back; what
+ * does not fit then is allocated all the same, as far as there is memory. Returns the limit before: half more than the default
+ * device offers where none was set, as in MLX.
+ */
+export function setMemoryLimit(bytes: number): number {
+  checkBytes(bytes, "setMemoryLimit");
+  const before = limits.memory ?? Math.floor(1.5 * getBackend().memory().total);
+  limits.memory = bytes;
+  return before;
+}
+
+/**
+ * Takes the bytes that MLX would keep resident, at most what the default device offers; returns those given before. The memory of
+ * Vulkan devices is resident anyway, so that nothing else follows.
+ */
+export function setWiredLimit(bytes: number): number {
+  checkBytes(bytes, "setWiredLimit");
+  const { total } = getBackend().memory();
+  if (bytes > total) {
+    throw new ValueError(`setWiredLimit() expected at most the ${total} bytes of the device: found ${bytes}`);
+  }
+  const before = limits.wired;
+  limits.wired = bytes;
+  return before;
 }

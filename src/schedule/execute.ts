@@ -73,12 +73,16 @@ export class Executable implements Disposable {
     if (!this.ready) await this.#backend.prepare(this.lowered.words!);
   }
 
-  /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. */
-  run(parameters: readonly Node[]): RunResult {
+  /** Submits the Plan over stored, contiguous `parameters`; results are fresh storage, or parameters written in place. On the first stream unless given. */
+  run(parameters: readonly Node[], stream?: number): RunResult {
     const fresh: Storage[] = [];
     try {
       const storages = this.#bind(parameters, fresh);
-      const ticket = this.submit(encodeSlots(storages.map((storage, i) => this.#slot(i, storage, parameters))));
+      const ticket = this.submit(
+        encodeSlots(storages.map((storage, i) => this.#slot(i, storage, parameters))),
+        1,
+        stream,
+      );
       const outputs = this.lowered.outputs.map(({ slot, offset, strides }): Stored => {
         const storage = storages[slot];
         storage.retain();
@@ -120,10 +124,10 @@ export class Executable implements Disposable {
   }
 
   /** Submits the Plan over bound slots, `times` times in a row; the ticket is 0 when there is nothing to run. */
-  submit(slots: SlotWords, times: number = 1): number {
+  submit(slots: SlotWords, times: number = 1, stream?: number): number {
     const plan = this.#plan;
     if (plan === undefined) return 0;
-    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times));
+    const ticket = profiler.host("enqueuing", () => this.#backend.run(plan, slots, times, stream));
     profiler.record(this.#backend, plan, ticket, this.lowered.sources, times);
     return ticket;
   }

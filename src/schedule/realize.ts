@@ -6,25 +6,36 @@
  * @module
  */
 
-import type { Backend } from "../backend/backend.ts";
+import { type Backend, streamOf } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
+import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
+import { handOver, pendingFactorizations } from "./hand_over.ts";
+import { kernelOf } from "./ops/factorization.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
 import { lower, uploadLeaf } from "./lower.ts";
 import { options } from "./plan/options.ts";
+import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
 /** The device that a graph runs on: that of its stored leaves, or the default, or `otherwise` where it is given. */
 export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend {
+  return survey(nodes, otherwise).backend;
+}
+
+/** The device that a graph runs on, and whether there are factorizations in it. */
+function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; factorizes: boolean } {
   const seen = new Set<Node>();
   const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
   let found: Backend | undefined;
+  let factorizes = false;
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
+    factorizes ||= node.op === "factorization";
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
@@ -36,7 +47,7 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
     }
     stack.push(...node.inputs);
   }
-  return found ?? otherwise ?? getBackend();
+  return { backend: found ?? otherwise ?? getBackend(), factorizes };
 }
 
 /**
@@ -52,15 +63,38 @@ function submit(nodes: readonly Node[], otherwise?: Backend): void {
   const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
   if (pending.length === 0) return;
   collectWhenDue();
-  const backend = backendOf(pending, otherwise);
-  const outputs = pending.filter((node) => !uploadLeaf(node, backend));
+  if (!streamsUsed()) {
+    const { backend, factorizes } = survey(pending, otherwise);
+    return submitOn(backend, pending, { factorizes });
+  }
+  for (const segment of segmentsOf(pending)) {
+    const backend = segmentBackend(segment, otherwise);
+    copyOver(segment, backend, readHeld);
+    submitOn(backend, segment.outputs, { stream: segment.stream, factorizes: true });
+  }
+}
+
+/** What is known of pending nodes: their stream, and whether factorizations may be among what they hang on. */
+interface Kind {
+  readonly stream?: NodeStream;
+  readonly factorizes: boolean;
+}
+
+/** Submits pending nodes whose arrays all lie on one device. */
+function submitOn(backend: Backend, pending: readonly Node[], { stream, factorizes }: Kind): void {
+  // Factorizations are kept: their results are parts of one node, and those that are not asked for now will be.
+  const factorizations = factorizes ? pendingFactorizations(pending) : [];
+  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { factorizes });
+  for (const node of factorizations) if (!backend.has(kernelOf(node))) handOver(node, backend, evaluate);
+  const asked = new Set([...pending, ...factorizations].filter((node) => node.op !== "stored"));
+  const outputs = [...asked].filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
   const lowered = lower(outputs, backend, options);
   using executable = new Executable(backend, lowered);
   if (lowered.slots.some((slot) => slot.kind === "parameter")) {
     throw new ValueError("a function that is being compiled cannot evaluate or read its arrays; return them instead");
   }
-  const { outputs: stored } = executable.run([]);
+  const { outputs: stored } = executable.run([], stream?.index);
   for (const base of lowered.donated) takeStorage(base);
   for (const storage of lowered.overwritten) storage.changed();
   [...outputs, ...lowered.inPlace].forEach((node, i) => node.settle(stored[i]));
@@ -104,14 +138,15 @@ export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
   for (const [backend, ticket] of writers) await backend.waitAsync(ticket);
 }
 
-/** The last submission on each device that wrote into stored nodes. */
-function writersOf(nodes: readonly Node[]): ReadonlyMap<Backend, number> {
-  const last = new Map<Backend, number>();
+/** The last submission on each stream that wrote into stored nodes. */
+function writersOf(nodes: readonly Node[]): readonly (readonly [Backend, number])[] {
+  const last = new Map<string, readonly [Backend, number]>();
   for (const { stored } of nodes) {
     const { backend, ticket } = stored!.storage as Storage;
-    if (ticket > (last.get(backend) ?? 0)) last.set(backend, ticket);
+    const key = `${backend.name} ${streamOf(ticket)}`;
+    if (ticket > (last.get(key)?.[1] ?? 0)) last.set(key, [backend, ticket]);
   }
-  return last;
+  return [...last.values()];
 }
 
 /** Contiguous host bytes of a node; evaluates it and waits. */
@@ -126,7 +161,8 @@ function readHeld(node: Node): Uint8Array {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {
-      return readNode(dense);
+      submitOn((storage as Storage).backend, [dense], { factorizes: false }); // where it lies, whatever the stream of the scope is
+      return readHeld(dense);
     } finally {
       dense.release();
     }

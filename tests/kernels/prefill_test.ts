@@ -85,7 +85,9 @@ kernelTest("add_norm() adds parts to a residual and normalises it", (backend) =>
     assertClose(unpack(outType, out), expected, limitOf(outType), `norm of ${what}`);
     if (size > 1) assert(expected.some((y) => y === 65504), "the case reaches the limit");
     // Each result by itself.
-    const [alone, only] = [total, out].map((array) => array.slice().fill(0));
+    const [alone, only] = [total, out].map((array) =>
+      pack(array === total ? totalType : outType, new Array(array.length).fill(0))
+    );
     run({ total: alone });
     run({ weight: pack(wType, weight), out: only });
     assertEquals(alone, total);

@@ -135,7 +135,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
   const limit = kv === bfloat16 ? 2e-5 : 2e-6;
   assertClose(unpack(kv, keys), expectedKeys, limit, `keys of ${what}`);
   assertClose(unpack(kv, cached), expectedValues, limit, `values of ${what}`);
-  const again = out.slice().fill(0);
+  const again = pack(float16, new Array(out.length).fill(0));
   run({ out: again });
   if (keep) assertEquals(again, out, "the same without a cache");
 }

@@ -9,11 +9,11 @@ import {
   bfloat16,
   float16,
   float32,
-  hostBits,
   hostValue,
   hostView,
   int32,
   int8,
+  setHostValue,
   uint32,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
@@ -128,7 +128,7 @@ function sort(
   const rows = values.length / cols;
   const padded = 2 ** Math.ceil(Math.log2(cols));
   const input = hostView(dtype, new Uint8Array(values.length * dtype.bytes));
-  for (let i = 0; i < values.length; i++) input[i] = hostBits(dtype, values[i]);
+  for (let i = 0; i < values.length; i++) setHostValue(dtype, input, i, values[i]);
   const keys = new Uint32Array(rows * padded);
   const indices = new Uint32Array(rows * padded);
   const shape = { rows, cols, padded };
@@ -156,7 +156,10 @@ function sort(
     spec: { ...spec, DTYPE_OUT: uint32.code },
     buffers: { indices, out: order },
   });
-  return { sorted: Array.from(sorted, (_, i) => Number(hostValue(dtype, sorted, i))), order: [...order] };
+  return {
+    sorted: Array.from({ length: sorted.length }, (_, i) => Number(hostValue(dtype, sorted, i))),
+    order: [...order],
+  };
 }
 
 /** Stable, NaN last. */
@@ -384,7 +387,7 @@ kernelTest("sample reads 16-bit logits of a whole vocabulary", (backend) => {
   for (const dtype of [bfloat16, float16, float32]) {
     const logits = Float32Array.from({ length: cols }, () => next() ** 4 * 24 - 12);
     const input = hostView(dtype, new Uint8Array(cols * dtype.bytes));
-    logits.forEach((v, i) => input[i] = hostBits(dtype, v));
+    logits.forEach((v, i) => setHostValue(dtype, input, i, v));
     const held = logits.map((_, i) => Number(hostValue(dtype, input, i)));
     for (const s of [SAMPLINGS[0], SAMPLINGS[1], SAMPLINGS[2]]) {
       const uniform = Math.fround(next());

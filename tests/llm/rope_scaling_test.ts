@@ -43,7 +43,7 @@ for (const device of testDevices()) {
         const rope = new Rope({ own: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
         return rope.forward(mx.divide(mx.arange(16).reshape(1, 1, 2, 8), 8), 37).toTypedArray();
       });
-      expected.forEach((value, i) => assertAlmostEquals(found[i], value, 5e-5, `${scaling.type} ${i}`));
+      expected.forEach((value, i) => assertAlmostEquals(Number(found[i]), value, 5e-5, `${scaling.type} ${i}`));
     }
   });
 }

@@ -6,16 +6,19 @@
  */
 import type { Case } from "./cases/case.ts";
 import type { Drawn, Family } from "./cases/family.ts";
+import { aliases } from "./cases/aliases.ts";
 import { Draw } from "./cases/draw.ts";
 import { elementwise } from "./cases/elementwise.ts";
 import { movement } from "./cases/movement.ts";
 import { fused, products } from "./cases/products.ts";
 import { reductions } from "./cases/reductions.ts";
 import { drawnArithmetic } from "./cases/drawn_arithmetic.ts";
+import { drawnConvolutions } from "./cases/drawn_convolutions.ts";
 import { drawnCreation } from "./cases/drawn_creation.ts";
 import { drawnFunctions } from "./cases/drawn_functions.ts";
 import { drawnFused } from "./cases/drawn_fused.ts";
 import { drawnIndexing } from "./cases/drawn_indexing.ts";
+import { drawnLinalg } from "./cases/drawn_linalg.ts";
 import { drawnMovement } from "./cases/drawn_movement.ts";
 import { drawnProducts } from "./cases/drawn_products.ts";
 import { drawnRandom } from "./cases/drawn_random.ts";
@@ -34,20 +37,28 @@ function* writtenRows(): Generator<Case> {
 
 const WRITTEN = Map.groupBy([...writtenRows()], (c) => c.op);
 
-/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
-export const GENERATED: ReadonlyMap<string, Family> = new Map(
+/** Those of {@link GENERATED} but for second names. */
+const FIRST_NAMES: ReadonlyMap<string, Family> = new Map(
   [
     drawnArithmetic,
+    drawnConvolutions,
     drawnCreation,
     drawnFunctions,
     drawnFused,
     drawnIndexing,
+    drawnLinalg,
     drawnMovement,
     drawnProducts,
     drawnRandom,
     drawnReductions,
   ].flatMap((families) => Object.entries(families())),
 );
+
+/** The families by op: the exported function, behind "fast.", "Tensor." and the like where it is not one of `mx` itself. */
+export const GENERATED: ReadonlyMap<string, Family> = new Map([
+  ...FIRST_NAMES,
+  ...Object.entries(aliases(FIRST_NAMES)),
+]);
 
 /** Exported functions without rows, each with the reason. */
 export const UNTESTED: ReadonlyMap<string, string> = new Map(
@@ -64,8 +75,9 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         "At",
         "Tensor",
       ],
-      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed"],
+      ...["Tensor.constructor", "At.constructor", "Tensor.isDisposed", "random.seed", "complex"],
     ]],
+    ["says how arrays are printed: array_test.ts", ["getPrintoptions", "printoptions", "setPrintoptions"]],
     ["shows how far work is: notebook/display_test.ts", ["progress"]],
     ["evaluates or lets go: the random programs do so", [
       ...["eval", "asyncEval", "compile", "dispose", "tidy", "setFusion"],
@@ -74,6 +86,34 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
       ...["closeDevices", "defaultDevice", "describeProfile", "deviceInfo", "deviceMemory", "devices"],
       ...["getActiveMemory", "getPeakMemory", "openAhead", "prepareDevices", "profile", "resetPeakMemory"],
       ...["setDefaultDevice", "sumKernels", "withDevice", "Tensor.to"],
+    ]],
+    ["about streams, devices, memory and graphs: streams_test.ts", [
+      ...[
+        "Device",
+        "Stream",
+        "clearCache",
+        "clearStreams",
+        "defaultStream",
+        "deviceCount",
+        "exportToDot",
+      ],
+      ...["getCacheMemory", "isAvailable", "newStream", "newThreadLocalStream", "newThreadUnsafeStream"],
+      ...["setCacheLimit", "setDefaultStream", "setMemoryLimit", "setWiredLimit", "stream", "synchronize"],
+      ...[
+        "Group",
+        "allGather",
+        "allMax",
+        "allMin",
+        "allSum",
+        "init",
+        "isAvailable",
+        "recv",
+        "recvLike",
+        "send",
+        "sumScatter",
+      ]
+        .map((name) => `distributed.${name}`),
+      ...["metal.isAvailable", "cuda.isAvailable"],
     ]],
     ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
     ["the definition of a fused op: its rows run it without fusion", [

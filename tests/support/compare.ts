@@ -3,9 +3,18 @@
  * its class and value.
  */
 
+import type { Tensor } from "../../mod.ts";
 import type { Expectation, TypeName } from "../ops/cases/case.ts";
 import { isFloat, rangeOf, stored } from "../ops/cases/draw.ts";
 import { type Dense, nmse } from "./oracle.ts";
+
+/** The elements of an array as numbers; complex ones as pairs. */
+export function numbersOf(x: Tensor): ArrayLike<number> {
+  const values = x.toTypedArray();
+  return values instanceof BigInt64Array || values instanceof BigUint64Array
+    ? Float64Array.from({ length: values.length }, (_, i) => Number(values[i]))
+    : values;
+}
 
 /** What float32 cannot tell from 0 on devices that flush subnormal numbers. */
 const SUBNORMAL = 2 ** -126;

@@ -137,6 +137,7 @@ class Forger {
     kind: () => this.#number(3),
     flag: () => this.#number(2),
     times: () => this.random.rarely(10) ? this.#number(100) : 1 + this.random.below(64),
+    stream: () => this.random.rarely(10) ? this.#number(100) : this.random.below(4),
     ticket: () => this.#long(this.random.pick([3, 50, 1000])),
     timeout: () => this.random.below(3),
     plan_words: () => this.#plan(),
@@ -219,6 +220,7 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
   vkrt_last_error: { weight: 5, parameters: ["device", "data", "capacity"] },
   vkrt_memory: { weight: 5, parameters: ["device", "out"] },
   vkrt_reset_peak_memory: { weight: 5, parameters: ["device"] },
+  vkrt_cache_limit: { weight: 2, parameters: ["device", "size"] },
   vkrt_buffer_new: {
     weight: 12,
     parameters: ["device", "size", "kind", "out"],
@@ -246,7 +248,7 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
     },
   },
   vkrt_plan_prepare: { weight: 3, parameters: ["device", "plan_words", "plan_count"] },
-  vkrt_plan_run: { weight: 15, parameters: ["device", "plan", "slot_words", "slot_count", "times", "out"] },
+  vkrt_plan_run: { weight: 15, parameters: ["device", "plan", "slot_words", "slot_count", "times", "stream", "out"] },
   vkrt_plan_free: {
     weight: 2,
     parameters: ["device", "plan"],

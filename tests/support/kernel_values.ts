@@ -8,13 +8,13 @@ import { generator, nmse } from "./oracle.ts";
 /** Elements of a dtype from numbers, rounded or wrapped to it. */
 export function pack(dtype: Dtype, values: ArrayLike<number>): HostArray {
   const view = dtypes.hostView(dtype, new Uint8Array(values.length * dtype.bytes));
-  for (let i = 0; i < values.length; i++) view[i] = dtypes.hostBits(dtype, values[i]);
+  for (let i = 0; i < values.length; i++) dtypes.setHostValue(dtype, view, i, values[i]);
   return view;
 }
 
 /** Numbers that elements of a dtype stand for. */
 export function unpack(dtype: Dtype, view: HostArray): number[] {
-  return Array.from(view, (_, i) => Number(dtypes.hostValue(dtype, view, i)));
+  return Array.from({ length: view.length }, (_, i) => Number(dtypes.hostValue(dtype, view, i)));
 }
 
 /** `n` values that the dtype holds exactly. */

@@ -120,12 +120,12 @@ export function transpose(x: Dense, axes: readonly number[]): Dense {
 }
 
 /** mean((a - b)²) / mean(b²): how far `actual` is from `expected`. NaN and infinities must be equal; they give Infinity otherwise. */
-export function nmse(actual: ArrayLike<number>, expected: ArrayLike<number>): number {
+export function nmse(actual: ArrayLike<number | bigint>, expected: ArrayLike<number | bigint>): number {
   let error = 0;
   let power = 0;
   for (let i = 0; i < expected.length; i++) {
-    const e = expected[i];
-    const a = actual[i];
+    const e = Number(expected[i]);
+    const a = Number(actual[i]);
     if (!Number.isFinite(e) || !Number.isFinite(a)) {
       if (!Object.is(a, e) && !(Number.isNaN(a) && Number.isNaN(e))) return Infinity;
       continue;

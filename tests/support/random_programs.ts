@@ -9,6 +9,7 @@ import type { TypeName } from "../ops/cases/case.ts";
 import { Draw, isFloat } from "../ops/cases/draw.ts";
 import type { Guards } from "./guards.ts";
 import { withOptions } from "./options.ts";
+import { numbersOf } from "./compare.ts";
 import { size } from "./oracle.ts";
 import { type Parameters, PROGRAM_OPS, type Value, valueOf } from "./program_ops.ts";
 
@@ -120,7 +121,7 @@ function execute(
     return results.map((t) => ({
       dtype: t.dtype.name,
       shape: t.shape,
-      data: t.toTypedArray(),
+      data: numbersOf(t),
     }));
   });
 }

@@ -29,6 +29,7 @@ export const VARIABLES: readonly string[] = [
   "VKMX_EXACT",
   "VKMX_FAST",
   "VKMX_EXPLAIN",
+  "VKMX_STRICT",
   "VKMX_PROFILE",
   "VKMX_DEBUG",
   "VKMX_TEST_DEVICES",

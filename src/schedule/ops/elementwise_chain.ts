@@ -9,7 +9,16 @@
  */
 
 import { ELEMENTWISE } from "../../backend/kernels.ts";
-import { bfloat16, type Dtype, float16, float32Bits, hostBits, hostValue, hostView } from "../../graph/dtype.ts";
+import {
+  bfloat16,
+  type Dtype,
+  float16,
+  float32Bits,
+  hostValue,
+  hostView,
+  type Scalar,
+  setHostValue,
+} from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -56,10 +65,10 @@ function roundingOf(dtype: Dtype): number {
 }
 
 /** Bits of a scalar in a register, rounded to its dtype first. */
-export function immediateBits(dtype: Dtype, value: number): number {
+export function immediateBits(dtype: Dtype, value: Scalar): number {
   if (dtype.kind === "bool") return value !== 0 ? 1 : 0;
   const host = hostView(dtype, new Uint8Array(dtype.bytes));
-  host[0] = hostBits(dtype, value);
+  setHostValue(dtype, host, 0, value);
   const rounded = Number(hostValue(dtype, host, 0));
   return dtype.kind === "float" ? float32Bits(rounded) : rounded >>> 0;
 }

@@ -76,7 +76,9 @@ function passesOf(n: number, rows: number, tile: number | undefined): number[] {
     const wanted = Math.log(rest) / count;
     let best = 1;
     for (let d = 2; d <= Math.min(rest, most); d++) {
-      if (rest % d === 0 && (best === 1 || Math.abs(Math.log(d) - wanted) < Math.abs(Math.log(best) - wanted))) best = d;
+      if (rest % d === 0 && (best === 1 || Math.abs(Math.log(d) - wanted) < Math.abs(Math.log(best) - wanted))) {
+        best = d;
+      }
     }
     passes.push(best);
     rest /= best;
@@ -126,7 +128,9 @@ function transform(l: Lowering, x: Value, t: Transform, roots: Roots, out: Value
     const to = last ? out : complexRows(l, rows, size);
     const radices = radicesOf(factor, cpu);
     const columns = rows * size / factor;
-    const perGroup = cpu ? 1 : Math.max(1, Math.min(Math.floor(tile / factor), columns, factor === size ? 64 : 4 * SIDE_BY_SIDE));
+    const perGroup = cpu
+      ? 1
+      : Math.max(1, Math.min(Math.floor(tile / factor), columns, factor === size ? 64 : 4 * SIDE_BY_SIDE));
     const threads = Math.ceil(perGroup * factor / Math.max(...radices) / 32) * 32;
     l.emit("fft_pass", [from, roots.value, to], {
       spec: {
@@ -230,23 +234,31 @@ function realInverse(l: Lowering, x: Value, rows: number, n: number, scale: numb
   complexTransform(l, pairs, { rows, size: n / 2, inverse: true, scale }, out, roots);
 }
 
-/** Takes contiguous rows, aligned for complex numbers. */
+/** The same memory as floats, complex numbers as pairs. */
+function floats(value: Value): Value {
+  return value.dtype === float32 ? value : { ...value, dtype: float32, offset: 2 * value.offset };
+}
+
+/** Contiguous rows that begin where complex numbers may, as complex numbers or as real ones. */
+function operand(l: Lowering, x: Value, complex: boolean): Value {
+  const dense = floats(l.contiguous(x, true));
+  if ((x.dtype !== float32) === complex) return dense;
+  const { rows, cols } = rowsOf(x.shape);
+  const out = complex ? complexRows(l, rows, cols) : l.temporary(x.shape, float32);
+  map(l, complex ? k.FFT_WIDEN : k.FFT_REAL_PART, dense, out, rows, [cols, cols], cols);
+  return out;
+}
+
 function fftRule(l: Lowering, node: Node, [x]: Inputs): Value {
   const { inverse, real, scale } = attrsOf(node, "fft");
   const out = l.temporary(node.shape, node.dtype);
-  const { rows } = rowsOf(node.shape);
   if (sizeOf(node.shape) === 0) return out;
-  const dense = l.contiguous(x, true);
-  if (real && inverse) {
-    realInverse(l, dense, rows, rowsOf(node.shape).cols, scale, out);
-  } else if (real) {
-    realForward(l, dense, rows, rowsOf(x.shape).cols, scale, out);
-  } else {
-    const size = rowsOf(node.shape).cols;
-    let wide = dense;
-    if (x.dtype === float32) map(l, k.FFT_WIDEN, dense, wide = complexRows(l, rows, size), rows, [size, size], size);
-    complexTransform(l, wide, { rows, size, inverse, scale }, out);
-  }
+  const { rows, cols: size } = rowsOf(node.shape);
+  const from = operand(l, x, inverse || !real);
+  const to = floats(out);
+  if (!real) complexTransform(l, from, { rows, size, inverse, scale }, to);
+  else if (inverse) realInverse(l, from, rows, size, scale, to);
+  else realForward(l, from, rows, rowsOf(x.shape).cols, scale, to);
   return out;
 }
 

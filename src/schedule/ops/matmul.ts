@@ -9,7 +9,7 @@ import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
-import type { Value } from "../plan/value.ts";
+import { type Value, view } from "../plan/value.ts";
 import { matrixProduct } from "./coopmat_matmul.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
@@ -75,24 +75,37 @@ function emitTiles(
   });
 }
 
+/** The value with its last two dimensions swapped. */
+function swapped(v: Value): Value {
+  const swap = (
+    list: readonly number[],
+  ): number[] => [...list.slice(0, -2), list[list.length - 1], list[list.length - 2]];
+  return view(v, swap(v.shape), swap(v.strides));
+}
+
 /** One row, or few, by matvec, more by matmul. */
-export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Value {
   const out = l.temporary(node.shape, node.dtype);
+  const [rows, columns] = node.shape.slice(-2);
+  // A single column is the row of the swapped product, which streams the matrix.
+  const column = columns === 1 && rows > 1;
+  const inputs = column ? [swapped(operands[1]), swapped(operands[0])] : operands;
+  const shape = column ? [...node.shape.slice(0, -2), 1, rows] : node.shape;
   let [a, b] = inputs;
-  let walk = matmulWalk(a, b, node.shape);
+  let walk = matmulWalk(a, b, shape);
   if (walk.batch.shape.length > BATCH_RANK) {
     [a, b] = inputs.map((v) => l.contiguous(v));
-    walk = matmulWalk(a, b, node.shape);
+    walk = matmulWalk(a, b, shape);
   }
   if (walk.batch.shape.length > BATCH_RANK) {
-    const lead = node.shape.slice(0, -2);
+    const lead = shape.slice(0, -2);
     [a, b] = inputs.map((v) => l.contiguous(l.broadcast(v, [...lead, ...v.shape.slice(-2)])));
-    walk = matmulWalk(a, b, node.shape);
+    walk = matmulWalk(a, b, shape);
   }
   const { m, rowStride, batch } = walk;
-  const n = node.shape[node.shape.length - 1];
+  const n = shape[shape.length - 1];
   const kk = a.shape[a.shape.length - 1];
-  if (sizeOf(node.shape) === 0) return out;
+  if (sizeOf(shape) === 0) return out;
   const batches = sizeOf(batch.shape);
   const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
   const push = {
@@ -119,6 +132,52 @@ export function matmul(l: Lowering, node: Node, inputs: readonly Value[]): Value
     const cutting = tiling(l.backend, batches, m, n, kk, out.dtype.kind === "float");
     emitTiles(l, "matmul", cutting, [a, b], out, spec, push);
   }
+  return out;
+}
+
+/** Matrices of two stacks by index, or ranges of the depth of two matrices. */
+export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]): Value {
+  const { left, right, ranges } = attrsOf(node, "gatherMatmul");
+  const out = l.temporary(node.shape, node.dtype);
+  if (sizeOf(node.shape) === 0) return out;
+  const rest = inputs.slice(2).map((v) => l.contiguous(v));
+  const next = (there: boolean): Value | undefined => there ? rest.shift() : undefined;
+  const lists = [next(left), next(right), next(ranges)];
+  // Matrices of a stack lie one behind the other.
+  const stacks = inputs.slice(0, 2).map((v) => v.shape.length === 2 ? l.rows(v) : l.contiguous(v));
+  const [m, n] = node.shape.slice(-2);
+  const batch = sizeOf(node.shape) / m / n;
+  const [a, b] = stacks.map((v) => ({
+    count: sizeOf(v.shape.slice(0, -2)),
+    size: v.shape.length === 2 ? 0 : sizeOf(v.shape.slice(-2)),
+    strides: v.strides.slice(-2),
+  }));
+  const k = stacks[0].shape[stacks[0].shape.length - 1];
+  const cutting = tiling(l.backend, batch, m, n, k, false);
+  l.emit("gathered_matmul", [...stacks, out, ...lists], {
+    threads: cutting.shape.threads,
+    spec: {
+      DTYPE_A: stacks[0].dtype.code,
+      DTYPE_B: stacks[1].dtype.code,
+      DTYPE_OUT: out.dtype.code,
+      ...tileSpec(cutting),
+      HAS_LEFT: left ? 1 : 0,
+      HAS_RIGHT: right ? 1 : 0,
+      HAS_RANGES: ranges ? 1 : 0,
+    },
+    push: {
+      batch,
+      m,
+      n,
+      k,
+      batch_shape: [batch, a.count, b.count],
+      a_batch_strides: [a.size],
+      b_batch_strides: [b.size],
+      a_strides: a.strides,
+      b_strides: b.strides,
+    },
+    workgroups: cutting.workgroups,
+  });
   return out;
 }
 

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { type Dtype, float32Bits, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, elementWords, float32, isWide, type Scalar, uint32 } from "../../graph/dtype.ts";
 import { attrsOf } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
 import { immediateBits } from "./elementwise_chain.ts";
@@ -16,8 +16,10 @@ import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
 import { TRANSFORMS } from "./fft.ts";
+import { factorization } from "./factorization.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
-import { matmul, quantizedMatmul } from "./matmul.ts";
+import { conv } from "./conv.ts";
+import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
@@ -34,14 +36,16 @@ function joinsBlocks(x: Value, shape: Shape): Value | undefined {
 
 /** All rules. */
 export const RULES: { readonly [K in RuleName]: Rule } = {
-  full: (l, node) => fill(l, node.shape, node.dtype, immediateBits(node.dtype, attrsOf(node, "full").value)),
+  full: (l, node) => fill(l, node.shape, node.dtype, attrsOf(node, "full").value),
   arange(l, node) {
     const { start, step } = attrsOf(node, "arange");
     const out = l.temporary(node.shape, node.dtype);
-    const bits = (v: number): number => node.dtype.kind === "float" ? float32Bits(v) : v >>> 0;
+    // 16-bit floats are computed in float32 and rounded when stored.
+    const type = isWide(node.dtype) ? node.dtype : node.dtype.kind === "float" ? float32 : uint32;
+    const [from, by] = [start, step].map((value) => elementWords(type, value));
     l.emit("arange", [out], {
       spec: { DTYPE_OUT: node.dtype.code },
-      push: { count: sizeOf(node.shape), start: bits(start), step: bits(step) },
+      push: { count: sizeOf(node.shape), start: from[0], step: by[0], start_high: from[1], step_high: by[1] },
       workgroups: l.groups(sizeOf(node.shape)),
     });
     return out;
@@ -86,6 +90,8 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   ...AT_INDICES,
   ...ALONG_AXES,
   matmul,
+  gatherMatmul,
+  conv,
   quantize(l, node, [w]) {
     const { bits, groupSize } = attrsOf(node, "quantize");
     const dense = l.contiguous(w);
@@ -105,6 +111,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   quantizedMatmul,
   ...FUSED_RULES,
   ...TRANSFORMS,
+  factorization,
   randomBits(l, node, [key]) {
     const out = l.temporary(node.shape, node.dtype);
     const keys = sizeOf(key.shape) / 2;
@@ -118,11 +125,12 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   },
 };
 
-function fill(l: Lowering, shape: Shape, dtype: Dtype, bits: number): Value {
+function fill(l: Lowering, shape: Shape, dtype: Dtype, value: Scalar): Value {
   const out = l.temporary(shape, dtype);
+  const [start, high] = isWide(dtype) ? elementWords(dtype, value) : [immediateBits(dtype, value), 0];
   l.emit("arange", [out], {
     spec: { DTYPE_OUT: dtype.code },
-    push: { count: sizeOf(shape), start: bits, step: 0 },
+    push: { count: sizeOf(shape), start, step: 0, start_high: high, step_high: 0 },
     workgroups: l.groups(sizeOf(shape)),
   });
   return out;

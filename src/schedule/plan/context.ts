@@ -9,7 +9,8 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
-import { type Dtype, uint32 } from "../../graph/dtype.ts";
+import { type Dtype, float64, isWide, uint32 } from "../../graph/dtype.ts";
+import { DtypeError } from "../../graph/error.ts";
 import type { Node, OpName, Packing } from "../../graph/node.ts";
 import {
   broadcastStrides,
@@ -24,6 +25,9 @@ import { type Binding, type Dispatch, PlanBuilder } from "./builder.ts";
 import type { DispatchSource } from "./profile.ts";
 import { Storage } from "./storage.ts";
 import type { Blocks, Value } from "./value.ts";
+
+/** Kernels that take dtypes of 8 bytes, and in which buffers: indices and starts are 32 bits. */
+const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = { arange: [0], copy: [0, 2], gather: [0, 2] };
 
 /**
  * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,
@@ -206,6 +210,7 @@ export class Lowering {
   ): void {
     if (d.workgroups === 0) return;
     const plain = buffers.map((value) => value && this.plain(value));
+    this.#checkWide(kernel, plain);
     const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
     const at = this.builder.dispatches;
     const bind = (value: Value): Binding => {
@@ -229,6 +234,17 @@ export class Lowering {
     });
     const values = [...plain, ...(rows?.flat() ?? [])];
     this.sources.push({ kernel, op: this.#op, region: this.#region, opening, values });
+  }
+
+  /** Throws where a kernel would take elements of 8 bytes for others. */
+  #checkWide(kernel: KernelName, values: readonly (Value | undefined)[]): void {
+    values.forEach((value, i) => {
+      if (!value || !isWide(value.dtype)) return;
+      if (value.dtype === float64 && !this.backend.limits.float64) {
+        throw new DtypeError(`float64 is there on the CPU only: use float32, or x.to("wasm") on ${this.backend.name}`);
+      }
+      if (!WIDE_BUFFERS[kernel]?.includes(i)) throw new DtypeError(`${this.#op} does not take ${value.dtype.name}`);
+    });
   }
 
   /** The same value in memory as its offset and strides say: blocks are joined, whole parts of packed matrices unpacked, once. */

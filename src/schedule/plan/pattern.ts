@@ -150,7 +150,8 @@ export class Walk {
       ["reshape", "broadcast"].includes(node.op) ||
       (node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast")
     ) node = node.inputs[0];
-    return node.op === "full" ? attrsOf(node, "full").value : undefined;
+    const value = node.op === "full" ? attrsOf(node, "full").value : undefined;
+    return typeof value === "number" ? value : undefined;
   }
 
   /** Whether a node is position + count. */

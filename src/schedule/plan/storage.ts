@@ -5,7 +5,7 @@
  */
 
 import type { Backend, BufferHandle } from "../../backend/backend.ts";
-import { RuntimeError } from "../../backend/devices.ts";
+import { limits, RuntimeError } from "../../backend/devices.ts";
 import type { StorageRef } from "../../graph/node.ts";
 import { collect, count, uncount } from "./garbage.ts";
 
@@ -74,8 +74,17 @@ export class Storage implements StorageRef {
   }
 }
 
+/** What freed memory waits for is done then, and it goes back. */
+function makeRoom(backend: Backend): void {
+  const { cacheLimit } = backend.memory();
+  backend.synchronize();
+  backend.setCacheLimit(0);
+  backend.setCacheLimit(cacheLimit);
+}
+
 /** A buffer; where memory is out, what a program has forgotten is looked for first. */
 function allocate(backend: Backend, bytes: number, visible: boolean): BufferHandle {
+  if (limits.memory !== undefined && backend.memory().active + bytes > limits.memory) makeRoom(backend);
   try {
     return backend.alloc(bytes, visible);
   } catch (error) {

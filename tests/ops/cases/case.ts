@@ -24,7 +24,11 @@ export type TypeName =
   | "int32"
   | "float16"
   | "bfloat16"
-  | "float32";
+  | "float32"
+  | "int64"
+  | "uint64"
+  | "float64"
+  | "complex64";
 
 /**
  * How an input lies in memory: its last two axes swapped, all axes reversed, every other element of a larger array, from the

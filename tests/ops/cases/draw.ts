@@ -11,9 +11,10 @@ export const INTEGERS = ["int32", "uint32", "uint8", "int8", "int16", "uint16"] 
 export const ALL_TYPES = [...FLOATS, ...INTEGERS, "bool"] as const;
 
 /** Bits and sign of the whole dtypes. */
-const BITS = { uint8: 8, uint16: 16, uint32: 32, int8: 8, int16: 16, int32: 32 } as const;
+const BITS = { uint8: 8, uint16: 16, uint32: 32, uint64: 64, int8: 8, int16: 16, int32: 32, int64: 64 } as const;
 /** Largest finite value, least normal one and least one above 0 of the float types. */
 const RANGE = {
+  float64: { most: Number.MAX_VALUE, normal: 2 ** -1022, least: 2 ** -1074 },
   float32: { most: 3.4028234663852886e38, normal: 2 ** -126, least: 2 ** -149 },
   bfloat16: { most: 3.3895313892515355e38, normal: 2 ** -126, least: 2 ** -133 },
   float16: { most: 65504, normal: 2 ** -14, least: 2 ** -24 },
@@ -41,6 +42,14 @@ export function stored(dtype: TypeName, v: number): number {
   switch (dtype) {
     case "float32":
       return Math.fround(v);
+    case "float64":
+      return v;
+    case "complex64":
+      return Math.fround(v);
+    case "int64":
+      return Number(BigInt.asIntN(64, BigInt(Math.trunc(v))));
+    case "uint64":
+      return Number(BigInt.asUintN(64, BigInt(Math.trunc(v))));
     case "float16":
       return Math.f16round(v);
     case "bfloat16":
@@ -58,16 +67,18 @@ export function stored(dtype: TypeName, v: number): number {
   }
 }
 
-/** The dtype that two meet in: MLX's promotion, with int32 in place of int64. */
+/** The dtype that two meet in: MLX's promotion, with int32 in place of int64 for uint32 with a signed type. */
 export function meet(a: TypeName, b: TypeName): TypeName {
   if (a === b) return a;
   if (a === "bool" || b === "bool") return a === "bool" ? b : a;
+  if (a === "complex64" || b === "complex64") return "complex64";
+  if (a === "float64" || b === "float64") return "float64";
   if (isFloat(a) || isFloat(b)) return isFloat(a) && isFloat(b) ? "float32" : isFloat(a) ? a : b;
   const [x, y] = [a, b].sort((p, q) => BITS[q as keyof typeof BITS] - BITS[p as keyof typeof BITS]);
   const [wide, narrow] = [BITS[x as keyof typeof BITS], BITS[y as keyof typeof BITS]];
   if (x.startsWith("u") === y.startsWith("u")) return x;
   if (x.startsWith("i") && wide > narrow) return x;
-  return `int${Math.min(32, 2 * wide)}` as TypeName;
+  return wide === 64 ? "float32" : `int${Math.min(32, 2 * wide)}` as TypeName;
 }
 
 /** The float type that a function of a dtype gives. */

@@ -2,7 +2,7 @@
  * Families of functions that make arrays from numbers.
  */
 
-import { build, type Dense, size } from "../../support/oracle.ts";
+import { build, type Dense, map, size } from "../../support/oracle.ts";
 import { ALL_TYPES, type Draw, INTEGERS, isFloat, stored } from "./draw.ts";
 import { FLOATS, type Library, type Tensor, type TypeName } from "./case.ts";
 import { type Drawn, elementTolerance, type Families } from "./family.ts";
@@ -30,14 +30,25 @@ const WIDE = [...FLOATS, ...INTEGERS] as const;
 /** Diagonal k of a matrix: 1 where `test` of column - row holds. */
 function matrix(d: Draw, name: "eye" | "tri"): Drawn {
   const dtype = d.dtype(ALL_TYPES);
-  const [n, m, k] = [d.int(0, 7), d.pick([null, d.int(0, 7)]), d.int(-5, 5)];
+  const [n, m, k] = [d.int(0, 7), d.pick([null, d.int(0, 7)]), d.pick([0, d.int(-5, 5)])];
   return made(
     `${n} ${m} ${k} ${dtype}`,
     dtype,
-    (mx) => mx[name](n, m, k, mx[dtype]),
+    (mx) => {
+      if (k === 0 && m === null) return mx[name](n, mx[dtype]);
+      return k === 0 ? mx[name](n, m, mx[dtype]) : mx[name](n, m, k, mx[dtype]);
+    },
     () => build([n, m ?? n], ([i, j]) => Number(name === "eye" ? j - i === k : j - i <= k)),
   );
 }
+
+/** Weights of windows at 0 … 1. */
+const WINDOWS: Readonly<Record<string, (t: number) => number>> = {
+  bartlett: (t) => 1 - Math.abs(2 * t - 1),
+  hanning: (t) => 0.5 - 0.5 * Math.cos(2 * Math.PI * t),
+  hamming: (t) => 0.54 - 0.46 * Math.cos(2 * Math.PI * t),
+  blackman: (t) => 0.42 - 0.5 * Math.cos(2 * Math.PI * t) + 0.08 * Math.cos(4 * Math.PI * t),
+};
 
 /** Functions that make arrays. */
 export function drawnCreation(): Families {
@@ -50,6 +61,18 @@ export function drawnCreation(): Families {
         shape,
         data: Float64Array.from(data),
       }));
+    },
+    asarray: (d) => {
+      const [dtype, to] = [d.dtype(FLOATS), d.dtype(FLOATS)];
+      const copy = d.pick([null, true]);
+      return {
+        what: `to ${to} copy ${copy}`,
+        inputs: [d.input(d.shape(), dtype, [-9, 9])],
+        run: (mx, [x]) => mx.asarray(x, mx[to], { copy }),
+        oracle: ([x]) => map((v) => stored(to, v), x),
+        tolerance: 0,
+        dtype: to,
+      };
     },
     full: (d) => {
       const dtype = d.dtype(ALL_TYPES);
@@ -107,7 +130,10 @@ export function drawnCreation(): Families {
       return made(
         `${alone ? "" : start} ${stop} ${alone ? "" : step} ${dtype}`,
         dtype,
-        (mx) => alone ? mx.arange(stop, null, null, mx[dtype]) : mx.arange(start, stop, step, mx[dtype]),
+        (mx) => {
+          if (by === 1 && d.chance(0.5)) return alone ? mx.arange(stop, mx[dtype]) : mx.arange(start, stop, mx[dtype]);
+          return alone ? mx.arange(stop, null, null, mx[dtype]) : mx.arange(start, stop, step, mx[dtype]);
+        },
         () => build([count], ([i]) => stored(dtype, trunc(from) + i * trunc(by))),
         elementTolerance(dtype),
       );
@@ -155,7 +181,22 @@ export function drawnCreation(): Families {
       };
     },
   };
-  for (const name of ["zeros", "ones"] as const) {
+  for (const [name, weight] of Object.entries(WINDOWS)) {
+    families[name] = (d) => {
+      const m = d.pick([-1, 0, 1, 2, 3, d.int(4, 400)]);
+      return {
+        ...made(
+          `${m}`,
+          "float32",
+          (mx) => mx[name as "bartlett"](m),
+          () => build([Math.max(0, m)], ([i]) => m === 1 ? 1 : weight(i / (m - 1))),
+          1e-7,
+        ),
+        absolute: 1e-6,
+      };
+    };
+  }
+  for (const name of ["zeros", "ones", "empty"] as const) {
     families[name] = (d) => {
       const dtype = d.dtype(ALL_TYPES);
       const shape = d.shape();
@@ -168,13 +209,15 @@ export function drawnCreation(): Families {
     };
     families[`${name}Like`] = (d) => {
       const dtype = d.dtype(WIDE);
+      const to = d.pick([undefined, d.dtype(WIDE)]);
       const shape = d.shape();
       return {
+        what: to ? `as ${to}` : "",
         inputs: [d.input(shape, dtype, "special")],
-        run: (mx, [x]) => name === "ones" ? mx.onesLike(x) : mx.zerosLike(x),
+        run: (mx, [x]) => mx[`${name}Like`](x, to && mx[to]),
         oracle: () => build(shape, () => Number(name === "ones")),
         tolerance: 0,
-        dtype,
+        dtype: to ?? dtype,
       };
     };
   }

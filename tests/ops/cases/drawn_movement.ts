@@ -292,23 +292,31 @@ const JOINS: Record<string, Family> = {
     const [a, b] = pairs[0];
     const width = form === 0 ? a : form === 1 ? [a, b] : pairs;
     const by = pairs.map((pair): [number, number] => form === 0 ? [a, a] : form === 1 ? [a, b] : pair);
-    const edge = d.chance(0.4);
+    const mode = d.pick(["constant", "constant", "edge", "reflect", "symmetric"] as const);
     const fill = d.int(0, 1);
     return one(
       d,
       shape,
-      `${JSON.stringify(width)} ${edge ? "edge" : fill}`,
-      (mx, x) => edge ? mx.pad(x, width, "edge") : mx.pad(x, width, "constant", fill),
+      `${JSON.stringify(width)} ${mode} ${fill}`,
+      (mx, x) => mx.pad(x, width, mode, mode === "constant" ? fill : undefined),
       (x) =>
         build(shape.map((n, i) => n + by[i][0] + by[i][1]), (at) => {
           const from = at.map((v, i) => v - by[i][0]);
           const inside = from.every((v, i) => v >= 0 && v < shape[i]);
-          if (!inside && !edge) return fill;
-          return x.data[ravel(shape, from.map((v, i) => Math.min(shape[i] - 1, Math.max(0, v))))];
+          if (!inside && mode === "constant") return fill;
+          return x.data[ravel(shape, from.map((v, i) => mirrored(v, shape[i], mode)))];
         }),
     );
   },
 };
+
+/** The place in 0 … n-1 from which place v is filled: mirrored at the ends as often as it takes. */
+function mirrored(v: number, n: number, mode: string): number {
+  if (mode === "edge" || n === 1) return Math.min(n - 1, Math.max(0, v));
+  const turn = mode === "symmetric" ? 1 : 0;
+  while (v < 0 || v >= n) v = v < 0 ? -v - turn : 2 * (n - 1) - v + turn;
+  return v;
+}
 
 const VIEWS: Record<string, Family> = {
   broadcastTo: (d) => {
@@ -419,6 +427,18 @@ export function drawnMovement(): Families {
     ...ORDERS,
     ...JOINS,
     ...VIEWS,
+    ...Object.fromEntries(["matrixTranspose", "Tensor.mT"].map((name): [string, Family] => [name, (d) => {
+      const shape = d.shape(2, 4);
+      const axes = shape.map((_, i) => i);
+      const order = [...axes.slice(0, -2), shape.length - 1, shape.length - 2];
+      return one(
+        d,
+        shape,
+        "",
+        (mx, x) => name === "Tensor.mT" ? x.mT : mx.matrixTranspose(x),
+        (x) => permutedBy(x, order),
+      );
+    }])),
     "Tensor.T": (d) => {
       const shape = d.shape();
       return one(d, shape, "", (_mx, x) => x.T, (x) => permutedBy(x, shape.map((_, i) => shape.length - 1 - i)));

@@ -31,6 +31,8 @@ export function* reductions(): Generator<Case> {
     [[2, 3, 4, 5], [0, 2]],
     [[2, 3, 2, 3, 2, 2], [0, 2, 4]], // three runs of axes inside, more than kernels walk
     [[2, 3, 2, 3, 2, 2, 2, 3], [1, 3, 5]], // and four outside
+    [[70, 263], 0], // more columns than are folded together, more rows than a block
+    [[3, 9, 5, 7], [1, 2]], // columns under outer rows
     [[5, 1], -1],
   ];
   for (const [op, f] of REDUCE) {

@@ -1,0 +1,72 @@
+/**
+ * Nodes of factorizations, and what they give taken apart.
+ *
+ * @module
+ */
+
+import type { Dtype } from "../graph/dtype.ts";
+import { DtypeError, ShapeError } from "../graph/error.ts";
+import { type Factorization, makeNode, type Node } from "../graph/node.ts";
+import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
+import { type TensorLike, toNode } from "./convert.ts";
+import { reshapeNode, sliceNode } from "./movement.ts";
+import { type AnyTensor, wrap } from "./tensor.ts";
+
+/** Dtypes that factorizations take. */
+const FLOATS: ReadonlySet<string> = new Set(["float32", "float64"]);
+
+/** Refuses a dtype that has no factorizations. */
+export function checkFloat(op: string, dtype: Dtype): void {
+  if (FLOATS.has(dtype.name)) return;
+  throw new DtypeError(
+    `${op}() expected an array of float32 or float64: found ${dtype.name}, use astype(mx.float32)`,
+  );
+}
+
+/** The node of an array of matrices. Lists and numbers are float32. */
+export function matrixNode(op: string, a: TensorLike, square: boolean = false): Node {
+  const node = toNode(op, a);
+  checkFloat(op, node.dtype);
+  checkMatrix(op, node.shape, square);
+  return node;
+}
+
+/** Refuses shapes that hold no matrices, or no square ones. */
+export function checkMatrix(op: string, shape: Shape, square: boolean): void {
+  const rank = shape.length;
+  if (rank < 2) throw new ShapeError(`${op}() expected at least 2 axes: found ${formatShape(shape)}`);
+  if (square && shape[rank - 1] !== shape[rank - 2]) {
+    throw new ShapeError(`${op}() is defined for square matrices: found ${formatShape(shape)}`);
+  }
+}
+
+/** The results of a factorization, of these shapes for each matrix of the batch. */
+export function factorize(
+  attrs: Factorization,
+  inputs: readonly Node[],
+  shapes: readonly Shape[],
+): AnyTensor[] {
+  const batch = inputs[0].shape.slice(0, -2);
+  const sizes = shapes.map((shape) => sizeOf(shape));
+  const length = sizes.reduce((sum, size) => sum + size, 0);
+  const all = makeNode("factorization", inputs, [...batch, length], inputs[0].dtype, attrs);
+  let at = 0;
+  return shapes.map((shape, i) => {
+    const starts = [...batch.map(() => 0), at];
+    at += sizes[i];
+    const part = sliceNode(all, starts, starts.map(() => 1), [...batch, sizes[i]]);
+    return wrap(reshapeNode(part, [...batch, ...shape]));
+  });
+}
+
+/** Rows and columns of matrices, and the smaller of both. */
+export function sizes({ shape }: Node): [rows: number, cols: number, least: number] {
+  const [rows, cols] = shape.slice(-2);
+  return [rows, cols, Math.min(rows, cols)];
+}
+
+/** L and U beside each other, the pivots, and the rows of L that the rows of `a` are made of; indices as floats. */
+export function factorsOf(node: Node): [AnyTensor, AnyTensor, AnyTensor] {
+  const [m, n, k] = sizes(node);
+  return factorize({ fn: "lu" }, [node], [[m, n], [k], [m]]) as [AnyTensor, AnyTensor, AnyTensor];
+}

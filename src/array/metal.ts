@@ -1,0 +1,10 @@
+/**
+ * `mx.metal`: the backend of MLX that is not here, so that programs which ask get an answer.
+ *
+ * @module
+ */
+
+/** Whether arrays run on Metal: never. */
+export function isAvailable(): boolean {
+  return false;
+}

@@ -1,0 +1,65 @@
+/**
+ * The rule of factorizations: kernels of matrices that exist on the CPU only.
+ *
+ * A GPU hands such nodes over to it (hand_over.ts), so this rule is asked on the CPU alone, or by a graph that is lowered for one
+ * device as a whole.
+ *
+ * @module
+ */
+
+import { ValueError } from "../../graph/error.ts";
+import { attrsOf, type Factorization, type Node } from "../../graph/node.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import { uint32 } from "../../graph/dtype.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
+import type { Inputs } from "./rule.ts";
+
+/** Doubles of workspace for matrices (m, n), by kernel: what its C file lays out there. */
+const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, attrs: Factorization) => number } = {
+  lu: (m, n) => m * n + 3 * m + 2 * n,
+  solve: (m, n) => m * m + m * n + m,
+  solve_triangular: (m, n) => m * m + m * n,
+  cholesky: (m) => m * m + Math.max(m * m, 48 * m),
+  qr(m, n) {
+    const k = Math.min(m, n);
+    return m * n + 2 * m * k + 32 * (k + 32) + 64 * Math.max(k, n) + m;
+  },
+  eigh: (n, _, { flag }) => n * n + 4 * n + (flag ? 0 : n * n),
+  svd(m, n, { flag }) {
+    const [most, least] = [Math.max(m, n), Math.min(m, n)];
+    const values = m * n + 5 * least + most;
+    // A wide input passes behind its transpose first.
+    return flag ? values + m * n : values + least * least + most * most + Math.max(m, n) ** 2 + m * n;
+  },
+};
+
+/** Name of the kernel that computes a factorization. */
+export function kernelOf(node: Node): Factorization["fn"] {
+  return attrsOf(node, "factorization").fn;
+}
+
+/** Lowers a factorization. */
+export function factorization(l: Lowering, node: Node, [a, b]: Inputs): Value {
+  const attrs = attrsOf(node, "factorization");
+  const { fn, flag = false, upper = false } = attrs;
+  if (!l.backend.has(fn)) {
+    throw new ValueError(
+      `a loop cannot hold factorizations on ${l.backend.name}, where the CPU computes them: call ${fn} outside of it`,
+    );
+  }
+  const [m, n] = a.shape.slice(-2);
+  const cols = b ? b.shape[b.shape.length - 1] : n;
+  const batch = sizeOf(node.shape.slice(0, -1));
+  const length = node.shape[node.shape.length - 1];
+  const out = l.temporary(node.shape, node.dtype);
+  const doubles = WORK[fn](m, cols, attrs) + 1;
+  const work = sizeOf(node.shape) > 0 ? l.temporary([batch, 2 * doubles], uint32) : undefined;
+  if (!work) return out;
+  l.emit(fn, [l.contiguous(a), b && l.contiguous(b), work, out], {
+    spec: { DTYPE_IN: a.dtype.code, DTYPE_OUT: node.dtype.code },
+    push: { rows: m, cols, batch, flag: flag ? 1 : 0, upper: upper ? 1 : 0, work: doubles, results: length },
+    workgroups: batch,
+  });
+  return out;
+}

@@ -1,0 +1,41 @@
+/** Dtypes: promotion against MLX's table, and wide values through host memory, copies and gathers on every device. */
+
+import { assertEquals, assertThrows } from "@std/assert";
+import * as mx from "../../mod.ts";
+import { DTYPES, promote } from "../../src/graph/dtype.ts";
+import { testDevices } from "../support/devices.ts";
+
+const TABLE: Record<string, string[]> = JSON.parse(
+  await Deno.readTextFile(new URL("../golden/promotion.json", import.meta.url)),
+);
+
+Deno.test("two dtypes meet in what MLX gives", () => {
+  for (const a of DTYPES) {
+    DTYPES.forEach((b, i) => {
+      const pair = [a, b];
+      const narrow = pair.includes(mx.uint32) && pair.some(({ kind, bytes }) => kind === "int" && bytes <= 4);
+      assertEquals(promote(a, b).name, narrow ? "int32" : TABLE[a.name][i], `${a.name} with ${b.name}`);
+    });
+  }
+});
+
+for (const device of testDevices()) {
+  Deno.test(`elements of 8 bytes are kept, copied and gathered on ${device}`, () => {
+    mx.withDevice(device, () => {
+      const big = 2n ** 62n + 1n;
+      const x = mx.array(new BigInt64Array([1n, -2n, big, 4n]));
+      assertEquals(x.dtype, mx.int64);
+      assertEquals(x.tolist(), [1, -2, big, 4]);
+      assertEquals([...x.reshape(2, 2).T.toTypedArray()], [1n, big, -2n, 4n]);
+      assertEquals(mx.take(x, mx.array([2, 0], mx.int32)).tolist(), [big, 1]);
+      assertEquals(mx.concatenate([x, mx.full([1], 7, mx.int64)]).tolist(), [1, -2, big, 4, 7]);
+      assertEquals(mx.full([2], 2n ** 64n - 1n, mx.uint64).tolist(), [2n ** 64n - 1n, 2n ** 64n - 1n]);
+      assertEquals(mx.arange(5, 0, -2, mx.int64).tolist(), [5, 3, 1]);
+      const z = mx.array([mx.complex(1, 2), mx.complex(0, -1.5)]);
+      assertEquals(z.dtype, mx.complex64);
+      assertEquals(z.tolist(), [mx.complex(1, 2), mx.complex(0, -1.5)]);
+      assertEquals(String(z), "array([1+2j, 0-1.5j], dtype=complex64)");
+      assertThrows(() => mx.add(x, x).tolist(), mx.DtypeError, "does not take int64");
+    });
+  });
+}
