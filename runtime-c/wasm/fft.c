@@ -5,7 +5,7 @@
 #define FFT_REAL f4
 #include "../../shaders/include/fft.h"
 
-enum { LANES = 8, HALVES = LANES / 4, MOST_FACTOR = 512 };
+enum { LANES = 8, HALVES = LANES / 4, MOST_FACTOR = 1024 };
 
 typedef float f2 __attribute__((vector_size(8), aligned(4), may_alias));
 typedef f4 Tile[MOST_FACTOR][HALVES][2]; // real and imaginary parts
@@ -78,35 +78,27 @@ static Group group_of(const Pass *pass, uint32_t column0) {
     return g;
 }
 
-INLINE void gather(f4 *re, f4 *im, const float *in, const Group *g, int half, size_t at, bool inverse) {
-    f4 a, b;
-    if (g->reads_run) {
-        a = f4_load(in + 2 * (g->from[4 * half] + at));
-        b = f4_load(in + 2 * (g->from[4 * half] + at) + 4);
-    } else {
-        f2 x[4];
-        for (int i = 0; i < 4; i++) x[i] = *(const f2 *)(in + 2 * (g->from[4 * half + i] + at));
-        a = __builtin_shufflevector(x[0], x[1], 0, 1, 2, 3);
-        b = __builtin_shufflevector(x[2], x[3], 0, 1, 2, 3);
+// A group's elements into a tile. Real and imaginary parts change places for the inverse, here and on the way out.
+static void gather(Tile to, const Pass *pass, const Group *g, const float *in) {
+    const int real = pass->inverse, imaginary = !real;
+    for (uint32_t e = 0; e < pass->factor; e++) {
+        const size_t at = (size_t)pass->per_row * e;
+        for (int half = 0; half < HALVES; half++) {
+            f4 a, b;
+            if (g->reads_run) {
+                a = f4_load(in + 2 * (g->from[4 * half] + at));
+                b = f4_load(in + 2 * (g->from[4 * half] + at) + 4);
+            } else {
+                const size_t *from = g->from + 4 * half;
+                f2 x0 = *(const f2 *)(in + 2 * (from[0] + at)), x1 = *(const f2 *)(in + 2 * (from[1] + at));
+                f2 x2 = *(const f2 *)(in + 2 * (from[2] + at)), x3 = *(const f2 *)(in + 2 * (from[3] + at));
+                a = __builtin_shufflevector(x0, x1, 0, 1, 2, 3);
+                b = __builtin_shufflevector(x2, x3, 0, 1, 2, 3);
+            }
+            to[e][half][real] = __builtin_shufflevector(a, b, 0, 2, 4, 6);
+            to[e][half][imaginary] = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+        }
     }
-    f4 even = __builtin_shufflevector(a, b, 0, 2, 4, 6), odd = __builtin_shufflevector(a, b, 1, 3, 5, 7);
-    *re = inverse ? odd : even;
-    *im = inverse ? even : odd;
-}
-
-INLINE void scatter(float *out, const Group *g, int half, size_t at, f4 re, f4 im, bool inverse) {
-    f4 x = inverse ? im : re, y = inverse ? re : im;
-    f4 a = __builtin_shufflevector(x, y, 0, 4, 1, 5), b = __builtin_shufflevector(x, y, 2, 6, 3, 7);
-    if (g->writes_run) {
-        f4_store(out + 2 * (g->to[4 * half] + at), a);
-        f4_store(out + 2 * (g->to[4 * half] + at) + 4, b);
-        return;
-    }
-    f2 parts[4] = {
-        __builtin_shufflevector(a, a, 0, 1), __builtin_shufflevector(a, a, 2, 3), __builtin_shufflevector(b, b, 0, 1),
-        __builtin_shufflevector(b, b, 2, 3)};
-    for (int i = 0; i < 4; i++)
-        if (4u * (uint32_t)half + (uint32_t)i < g->lanes) *(f2 *)(out + 2 * (g->to[4 * half + i] + at)) = parts[i];
 }
 
 #define TIMES(re, im, wr, wi) \
@@ -116,52 +108,90 @@ INLINE void scatter(float *out, const Group *g, int half, size_t at, f4 re, f4 i
         (re) = t_; \
     }
 
-// The outer roots p * (t + stride * k) of a group's lanes for k < radix, as base * power[k].
+// The outer roots p * element of a group's lanes.
 static void lane_roots(f4 to[HALVES][2], const Pass *pass, const Group *g, uint32_t element) {
+    float re[LANES], im[LANES];
     for (int lane = 0; lane < LANES; lane++) {
         f2 w = root(&pass->roots, pass->outer_step * g->p[lane] * element);
-        to[lane / 4][0][lane % 4] = w[0];
-        to[lane / 4][1][lane % 4] = w[1];
+        re[lane] = w[0];
+        im[lane] = w[1];
+    }
+    for (int half = 0; half < HALVES; half++) {
+        to[half][0] = f4_load(re + 4 * half);
+        to[half][1] = f4_load(im + 4 * half);
     }
 }
 
-// One stage of the transforms of a group. `from` and `to` are not used by the first and the last stage, which read and write memory.
-INLINE void stage(const Pass *pass, const Group *g, uint32_t radix, uint32_t stride, const float *in, float *out, Tile from, Tile to) {
-    const uint32_t count = pass->factor / radix;
-    const bool first = stride == 1, last = stride * radix == pass->factor;
-    f4 power[FFT_MOST][HALVES][2];
-    if (last && g->has_roots)
-        for (uint32_t k = 1; k < radix; k++) lane_roots(power[k], pass, g, stride * k);
-    for (uint32_t t = 0; t < count; t++) {
-        const uint32_t q = t % stride, p = t / stride;
-        f4 base[HALVES][2];
-        if (last && g->has_roots) lane_roots(base, pass, g, t);
-        for (int half = 0; half < HALVES; half++) {
-            f4 re[FFT_MOST], im[FFT_MOST];
-            for (uint32_t j = 0; j < radix; j++) {
-                uint32_t element = t + count * j;
-                if (first) gather(&re[j], &im[j], in, g, half, (size_t)pass->per_row * element, pass->inverse);
-                else {
-                    re[j] = from[element][half][0];
-                    im[j] = from[element][half][1];
-                }
+enum { FINE = 16 };
+
+// A transformed tile, times the outer roots and the scale, to the output. The root of an element is that of its multiple of FINE times
+// that of the rest.
+static void scatter(float *out, Tile from, const Pass *pass, const Group *g) {
+    const int real = pass->inverse, imaginary = !real;
+    const f4 scale = f4_splat(pass->scale);
+    f4 fine[FINE][HALVES][2], coarse[HALVES][2];
+    if (g->has_roots)
+        for (uint32_t k = 0; k < FINE; k++) {
+            lane_roots(fine[k], pass, g, k);
+            for (int half = 0; half < HALVES; half++) {
+                fine[k][half][0] *= scale;
+                fine[k][half][1] *= scale;
             }
-            fft_butterfly(radix, re, im);
-            for (uint32_t k = 0; k < radix; k++) {
-                uint32_t element = q + stride * (radix * p + k);
-                if (last) {
-                    if (g->has_roots) {
-                        if (k > 0) TIMES(re[k], im[k], power[k][half][0], power[k][half][1])
-                        TIMES(re[k], im[k], base[half][0], base[half][1])
-                    }
-                    scatter(out, g, half, (size_t)pass->done * element, re[k] * pass->scale, im[k] * pass->scale, pass->inverse);
-                } else {
-                    if (k > 0 && p > 0) {
-                        const float *w = pass->own + 2 * (size_t)(stride * p * k);
-                        TIMES(re[k], im[k], f4_splat(w[0]), f4_splat(w[1]))
-                    }
-                    to[element][half][0] = re[k];
-                    to[element][half][1] = im[k];
+        }
+    for (uint32_t e = 0; e < pass->factor; e++) {
+        const size_t at = (size_t)pass->done * e;
+        if (g->has_roots && e % FINE == 0) lane_roots(coarse, pass, g, e);
+        for (int half = 0; half < HALVES; half++) {
+            f4 re = from[e][half][0], im = from[e][half][1];
+            if (g->has_roots) {
+                TIMES(re, im, fine[e % FINE][half][0], fine[e % FINE][half][1])
+                TIMES(re, im, coarse[half][0], coarse[half][1])
+            } else {
+                re *= scale;
+                im *= scale;
+            }
+            f4 parts[2];
+            parts[real] = re;
+            parts[imaginary] = im;
+            f4 a = __builtin_shufflevector(parts[0], parts[1], 0, 4, 1, 5);
+            f4 b = __builtin_shufflevector(parts[0], parts[1], 2, 6, 3, 7);
+            if (g->writes_run) {
+                f4_store(out + 2 * (g->to[4 * half] + at), a);
+                f4_store(out + 2 * (g->to[4 * half] + at) + 4, b);
+                continue;
+            }
+            const size_t *to = g->to + 4 * half;
+            const uint32_t left = g->lanes > 4u * (uint32_t)half ? g->lanes - 4u * (uint32_t)half : 0;
+            if (left > 0) *(f2 *)(out + 2 * (to[0] + at)) = __builtin_shufflevector(a, a, 0, 1);
+            if (left > 1) *(f2 *)(out + 2 * (to[1] + at)) = __builtin_shufflevector(a, a, 2, 3);
+            if (left > 2) *(f2 *)(out + 2 * (to[2] + at)) = __builtin_shufflevector(b, b, 0, 1);
+            if (left > 3) *(f2 *)(out + 2 * (to[3] + at)) = __builtin_shufflevector(b, b, 2, 3);
+        }
+    }
+}
+
+// One stage of the transforms of a tile; the radix is a constant at every call.
+INLINE void stage(Tile to, Tile from, const Pass *pass, uint32_t radix, uint32_t stride) {
+    const uint32_t count = pass->factor / radix, most = count / stride;
+    for (uint32_t p = 0; p < most; p++) {
+        f4 wr[FFT_MOST], wi[FFT_MOST];
+        FFT_UNROLL for (uint32_t k = 1; k < radix; k++) {
+            wr[k] = f4_splat(pass->own[2 * (size_t)(stride * p * k)]);
+            wi[k] = f4_splat(pass->own[2 * (size_t)(stride * p * k) + 1]);
+        }
+        for (uint32_t q = 0; q < stride; q++) {
+            const uint32_t in = q + stride * p, out = q + stride * radix * p;
+            for (int half = 0; half < HALVES; half++) {
+                f4 re[FFT_MOST], im[FFT_MOST];
+                FFT_UNROLL for (uint32_t j = 0; j < radix; j++) {
+                    re[j] = from[in + count * j][half][0];
+                    im[j] = from[in + count * j][half][1];
+                }
+                fft_butterfly(radix, re, im);
+                FFT_UNROLL for (uint32_t k = 0; k < radix; k++) {
+                    if (k > 0 && most > 1) TIMES(re[k], im[k], wr[k], wi[k])
+                    to[out + stride * k][half][0] = re[k];
+                    to[out + stride * k][half][1] = im[k];
                 }
             }
         }
@@ -170,13 +200,14 @@ INLINE void stage(const Pass *pass, const Group *g, uint32_t radix, uint32_t str
 
 static void transform(const Pass *pass, const Group *g, const float *in, float *out) {
     Tile tiles[2];
-    uint32_t stride = 1;
-    for (uint32_t i = 0; stride < pass->factor; i++) {
+    gather(tiles[0], pass, g, in);
+    uint32_t stride = 1, i = 0;
+    for (; stride < pass->factor; i++) {
         uint32_t radix = (pass->factors >> (4 * i) & 15) + 1;
         f4(*from)[HALVES][2] = tiles[i & 1], (*to)[HALVES][2] = tiles[1 - (i & 1)];
         switch (radix) {
 #define STAGE(r) \
-    case r: stage(pass, g, r, stride, in, out, from, to); break;
+    case r: stage(to, from, pass, r, stride); break;
             STAGE(2)
             STAGE(3)
             STAGE(4)
@@ -190,6 +221,7 @@ static void transform(const Pass *pass, const Group *g, const float *in, float *
         }
         stride *= radix;
     }
+    scatter(out, tiles[i & 1], pass, g);
 }
 
 static uint32_t group_grain(uint32_t groups, uint32_t factor) { return chunk_grain(groups, factor * LANES * 8, 1); }

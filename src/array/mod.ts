@@ -129,6 +129,7 @@ export * from "./sort.ts";
 export * from "./conv.ts";
 export * from "./matrix_products.ts";
 export * from "./products.ts";
+export { hadamardTransform } from "./hadamard.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";
 export * as fast from "./fast.ts";

@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x425c0058;
+export const ABI_HASH = 0xb3664238;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -204,488 +204,494 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS"],
   },
+  random_normal: {
+    id: 22, push: "RandomBitsPush", needs: "", wasm: true,
+    buffers: ["keys:r", "out:w"],
+    columns: [],
+    spec: ["THREADS"],
+  },
   fft_table: {
-    id: 22, push: "FftTablePush", needs: "", wasm: true,
+    id: 23, push: "FftTablePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_pass: {
-    id: 23, push: "FftPassPush", needs: "", wasm: true,
+    id: 24, push: "FftPassPush", needs: "", wasm: true,
     buffers: ["in:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
   },
   fft_map: {
-    id: 24, push: "FftMapPush", needs: "", wasm: true,
+    id: 25, push: "FftMapPush", needs: "", wasm: true,
     buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "MODE", "INVERSE"],
   },
   sort_init: {
-    id: 25, push: "SortPush", needs: "", wasm: true,
+    id: 26, push: "SortPush", needs: "", wasm: true,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 26, push: "SortPush", needs: "", wasm: true,
+    id: 27, push: "SortPush", needs: "", wasm: true,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 27, push: "SortPush", needs: "", wasm: true,
+    id: 28, push: "SortPush", needs: "", wasm: true,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sum_splits: {
-    id: 28, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 29, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 29, push: "AddNormPush", needs: "", wasm: false,
+    id: 30, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 30, push: "RopeTablePush", needs: "", wasm: false,
+    id: 31, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention_merge: {
-    id: 31, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 32, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 32, push: "SamplePush", needs: "", wasm: false,
+    id: 33, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_histogram: {
-    id: 33, push: "SamplePush", needs: "", wasm: false,
+    id: 34, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_draw: {
-    id: 34, push: "SamplePush", needs: "", wasm: false,
+    id: 35, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
   },
   logprobs: {
-    id: 35, push: "SamplePush", needs: "", wasm: false,
+    id: 36, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   lu: {
-    id: 36, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve: {
     id: 37, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  solve_triangular: {
+  solve: {
     id: 38, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  cholesky: {
+  solve_triangular: {
     id: 39, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  qr: {
+  cholesky: {
     id: 40, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eigh: {
+  qr: {
     id: 41, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  svd: {
+  eigh: {
     id: 42, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
+  svd: {
+    id: 43, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
   sample: {
-    id: 43, push: "SamplePush", needs: "", wasm: true,
+    id: 44, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "uniforms:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 44, push: "PackedPush", needs: "", wasm: true,
+    id: 45, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 45, push: "PackedPush", needs: "", wasm: true,
+    id: 46, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 46, push: "PackedPush", needs: "", wasm: true,
+    id: 47, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 47, push: "PackedPush", needs: "", wasm: true,
-    buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
-  },
-  packed_matmul: {
     id: 48, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
+  packed_matmul: {
+    id: 49, push: "PackedPush", needs: "", wasm: true,
+    buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
+  },
   half_rows: {
-    id: 49, push: "RowsPush", needs: "", wasm: false,
+    id: 50, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X"],
   },
   coopmat_map: {
-    id: 50, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 51, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 51, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 52, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_32: {
-    id: 52, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
-  },
-  coopmat_matmul_64: {
     id: 53, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_32_8bit: {
+  coopmat_matmul_64: {
     id: 54, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_matmul_64_8bit: {
+  coopmat_matmul_32_8bit: {
     id: 55, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_32: {
+  coopmat_matmul_64_8bit: {
     id: 56, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
-  coopmat_gated_64: {
+  coopmat_gated_32: {
     id: 57, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_32_8bit: {
+  coopmat_gated_64: {
     id: 58, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_gated_64_8bit: {
+  coopmat_gated_32_8bit: {
     id: 59, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_attention_64x32: {
-    id: 60, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+  coopmat_gated_64_8bit: {
+    id: 60, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
-  coopmat_attention_64x64: {
+  coopmat_attention_64x32: {
     id: 61, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_64x128: {
+  coopmat_attention_64x64: {
     id: 62, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x32: {
+  coopmat_attention_64x128: {
     id: 63, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x64: {
+  coopmat_attention_128x32: {
     id: 64, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_128x64: {
     id: 65, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_qkv_32: {
-    id: 66, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+  coopmat_attention_128x128: {
+    id: 66, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_qkv_64: {
+  coopmat_qkv_32: {
     id: 67, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_32_8bit: {
+  coopmat_qkv_64: {
     id: 68, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_64_8bit: {
+  coopmat_qkv_32_8bit: {
     id: 69, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_16: {
+  coopmat_qkv_64_8bit: {
     id: 70, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_16: {
     id: 71, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
+  coopmat_qkv_16_8bit: {
+    id: 72, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
   decode_begin_u64: {
-    id: 72, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 73, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_i32: {
-    id: 73, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 74, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_poll: {
-    id: 74, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
-  },
-  decode_begin_rows: {
     id: 75, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
-  decode_qkv_u64: {
+  decode_begin_rows: {
     id: 76, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
+  },
+  decode_qkv_u64: {
+    id: 77, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
-    id: 77, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 78, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
-    id: 78, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 79, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
-    id: 79, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 80, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
-    id: 80, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 81, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 81, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 82, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 82, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 83, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_i32: {
-    id: 83, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 84, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_poll: {
-    id: 84, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
-  },
-  decode_head_rows: {
     id: 85, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
-  decode_greedy_u64: {
+  decode_head_rows: {
     id: 86, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
+  },
+  decode_greedy_u64: {
+    id: 87, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_i32: {
-    id: 87, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 88, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_poll: {
-    id: 88, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
-  },
-  decode_greedy_rows: {
     id: 89, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
+  decode_greedy_rows: {
+    id: 90, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
+  },
   decode_draw_u64: {
-    id: 90, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 91, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_i32: {
-    id: 91, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    id: 92, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_poll: {
-    id: 92, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
-    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
-  },
-  decode_draw_rows: {
     id: 93, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
+  decode_draw_rows: {
+    id: 94, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
+    columns: [],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
+  },
   decode_layers: {
-    id: 94, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 95, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
-    id: 95, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 96, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   decode_rows_phase: {
-    id: 96, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 97, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   decode_rows_layers: {
-    id: 97, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 98, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   batch_begin: {
-    id: 98, push: "DecodePush", needs: "", wasm: false,
+    id: 99, push: "DecodePush", needs: "", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
   },
   batch_layers: {
-    id: 99, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
+    id: 100, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_layers_plain: {
-    id: 100, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 101, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_head: {
-    id: 101, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
+    id: 102, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
   batch_head_plain: {
-    id: 102, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 103, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],

@@ -185,6 +185,8 @@ export interface OpAttrs {
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;
+  /** inputs (key (2,) or (n, 2) uint32): float32 normal numbers of those words. */
+  randomNormal: Record<never, never>;
 }
 
 /** Functions of `reduce`. */

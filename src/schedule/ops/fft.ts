@@ -29,10 +29,10 @@ const SIDE_BY_SIDE = 8;
 const LANES = 8;
 
 /** Largest factor of a pass in the CPU's kernel. */
-const CPU_FACTOR = 512;
+const CPU_FACTOR = 1024;
 
-/** A pass that reads and writes memory once is of about this factor where there are several. */
-const FACTORS = { gpu: 256, cpu: 128 } as const;
+/** A GPU's pass that reads and writes memory once is of about this factor where there are several. */
+const GPU_FACTOR = 256;
 
 /** Order of the loop over a stage's butterflies: ORDER of fft_pass. */
 const ORDERS = { columns: 0, elementsOut: 1, elements: 2 } as const;
@@ -69,7 +69,7 @@ function passesOf(n: number, rows: number, tile: number | undefined): number[] {
   const whole = tile ?? (rows >= LANES || n < 16 ? CPU_FACTOR : 1);
   if (n <= whole) return [n];
   const most = tile === undefined ? CPU_FACTOR : tile / 4;
-  const about = tile === undefined ? FACTORS.cpu : FACTORS.gpu;
+  const about = tile === undefined ? CPU_FACTOR : GPU_FACTOR;
   const passes: number[] = [];
   let count = Math.max(2, Math.ceil(Math.log(n) / Math.log(about)));
   for (let rest = n; rest > 1; count = Math.max(1, count - 1)) {

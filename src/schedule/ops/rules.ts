@@ -20,6 +20,7 @@ import { factorization } from "./factorization.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
 import { conv } from "./conv.ts";
 import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
+import { randomWords } from "./random.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
@@ -112,17 +113,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   ...FUSED_RULES,
   ...TRANSFORMS,
   factorization,
-  randomBits(l, node, [key]) {
-    const out = l.temporary(node.shape, node.dtype);
-    const keys = sizeOf(key.shape) / 2;
-    const words = sizeOf(node.shape) / keys;
-    l.emit("random_bits", [l.contiguous(key), out], {
-      spec: {},
-      push: { keys, words_per_key: words },
-      workgroups: l.groups(keys * Math.ceil(words / 2)),
-    });
-    return out;
-  },
+  randomBits: (l, node, [key]) => randomWords(l, "random_bits", node, key),
 };
 
 function fill(l: Lowering, shape: Shape, dtype: Dtype, value: Scalar): Value {
