@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x942a544a;
+export const ABI_HASH = 0xc150477d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

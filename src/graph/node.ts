@@ -83,6 +83,8 @@ export interface OpAttrs {
   /** Element i of axis a is input element starts[a] + i * steps[a]; steps may be negative. */
   slice: { readonly starts: readonly number[]; readonly steps: readonly number[] };
   broadcast: Record<never, never>;
+  /** The bytes of the input as elements of the node's dtype: the last axis grows or shrinks. */
+  bitcast: Record<never, never>;
   /** Any view of a contiguous input. Offset and strides in elements; checked against the input's size by the caller. */
   asStrided: { readonly strides: readonly number[]; readonly offset: number };
   // Data movement.

@@ -12,9 +12,7 @@ const TABLE: Record<string, string[]> = JSON.parse(
 Deno.test("two dtypes meet in what MLX gives", () => {
   for (const a of DTYPES) {
     DTYPES.forEach((b, i) => {
-      const pair = [a, b];
-      const narrow = pair.includes(mx.uint32) && pair.some(({ kind, bytes }) => kind === "int" && bytes <= 4);
-      assertEquals(promote(a, b).name, narrow ? "int32" : TABLE[a.name][i], `${a.name} with ${b.name}`);
+      assertEquals(promote(a, b).name, TABLE[a.name][i], `${a.name} with ${b.name}`);
     });
   }
 });
@@ -35,7 +33,7 @@ for (const device of testDevices()) {
       assertEquals(z.dtype, mx.complex64);
       assertEquals(z.tolist(), [mx.complex(1, 2), mx.complex(0, -1.5)]);
       assertEquals(String(z), "array([1+2j, 0-1.5j], dtype=complex64)");
-      assertThrows(() => mx.add(x, x).tolist(), mx.DtypeError, "does not take int64");
+      assertThrows(() => mx.sort(x).tolist(), mx.DtypeError, "does not take int64");
     });
   });
 }
