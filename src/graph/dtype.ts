@@ -132,7 +132,10 @@ export function isWide(dtype: Dtype): boolean {
 
 const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32, 8: int64 };
 
-/** The dtype that two arrays meet in: MLX's table. */
+/**
+ * The dtype that two arrays meet in: MLX's table, but that uint32 with a signed type of at most 32 bits gives int32 where MLX gives
+ * int64: counters of both types meet on paths where 64 bits would cost.
+ */
 export function promote(a: Dtype, b: Dtype): Dtype {
   if (a === b) return a;
   if (a.kind === "bool") return b;
@@ -146,7 +149,7 @@ export function promote(a: Dtype, b: Dtype): Dtype {
   if (a.kind === b.kind) return a.bytes >= b.bytes ? a : b;
   const [unsigned, signed] = a.kind === "uint" ? [a, b] : [b, a];
   if (signed.bytes > unsigned.bytes) return signed;
-  return SIGNED_OF_BYTES[unsigned.bytes * 2] ?? float32;
+  return unsigned === uint64 ? float32 : SIGNED_OF_BYTES[Math.min(4, unsigned.bytes * 2)];
 }
 
 /** A complex number. */
