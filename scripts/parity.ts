@@ -119,10 +119,11 @@ export interface ParityRow {
   readonly note: string;
 }
 
-/** Says so of a method that calls a function which has rows. */
+/** Says of a method that calls a function what is known of that. */
 function methodOf(name: string, ops: ReadonlySet<string>): string {
   const called = name.replace(/^Tensor\./, "");
-  return called !== name && ops.has(called) ? `the function \`${called}\` as a method` : "";
+  if (called === name) return "";
+  return ops.has(called) ? `the function \`${called}\` as a method` : UNTESTED.get(called) ?? "";
 }
 
 /** A row for each name of MLX's list. */
