@@ -13,7 +13,7 @@ import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_ch
 import { emitWide, isWideElementwise } from "./ops/elementwise_wide.ts";
 import { explainFallback } from "../backend/explain.ts";
 import { FUSERS } from "./fusers.ts";
-import { loadLeaf } from "./leaves.ts";
+import { openLeaf } from "./leaves.ts";
 import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import { Donations } from "./plan/donation.ts";
 import type { Value } from "./plan/value.ts";
@@ -75,9 +75,10 @@ function upload(node: Node, backend: Backend): void {
     node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
     return;
   }
+  const load = bytes > 0 ? openLeaf(node) : undefined;
   const storage = new Storage(backend, bytes);
   try {
-    if (bytes > 0) loadLeaf(node, backend, storage.buffer, 0);
+    load?.(backend, storage.buffer, 0);
   } catch (error) {
     storage.release();
     throw error;

@@ -44,10 +44,10 @@ const floored = (a: number, b: number): number => {
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
 };
 
-/** Where special values need an oracle other than that of the op, or where there is no op. */
 /** Parts of what is not complex. */
 const PARTS: Partial<Record<ElementwiseName, Fn>> = { conjugate: (a) => a, real: (a) => a, imag: () => 0 };
 
+/** Where special values need an oracle other than that of the op, or where there is no op. */
 const FLOAT: Partial<Record<ElementwiseName, Fn>> = {
   ...PARTS,
   identity: (a) => a,
