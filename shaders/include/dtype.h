@@ -55,4 +55,16 @@
 #define OFFSET_SCALAR 1 // one int32 in a buffer
 #define OFFSET_BATCH 2  // one int32 a batch row
 
+// MODE of fft_map: what lies in front of and behind the passes of a transform.
+#define FFT_WIDEN 0     // real to complex
+#define FFT_HERMITIAN 1 // half of a spectrum to the whole
+#define FFT_HEAD 2      // the first columns
+#define FFT_REAL_PART 3 // complex to real
+#define FFT_SPLIT 4     // spectrum of pairs (x[2k], x[2k+1]) as complex numbers to that of x
+#define FFT_MERGE 5     // the inverse of FFT_SPLIT
+#define FFT_CHIRP_IN 6  // Bluestein: times the chirp, padded
+#define FFT_FILTER 7    // Bluestein: the chirp's conjugate, wrapped
+#define FFT_PRODUCT 8   // Bluestein: times the filter's spectrum
+#define FFT_CHIRP_OUT 9 // Bluestein: times the chirp, cut
+
 #endif

@@ -188,6 +188,35 @@ struct RandomBitsPush {
     uint words_per_key;
 };
 
+// Roots of unity e^(-2 pi i e / order) as the product of two entries: coarse[e >> shift] and fine[e & (2^shift - 1)], one table behind
+// the other.
+struct FftTablePush {
+    uint order;
+    uint shift;
+};
+
+// One pass of a Stockham transform of `size` elements a row, of which passes before it did the factor `done`; its own factor is the
+// product of FACTORS. order is a multiple of size.
+struct FftPassPush {
+    uint rows;
+    uint size;
+    uint done;
+    uint order;
+    uint shift;
+    float scale;
+};
+
+// out (rows, out_cols) of in (rows, in_cols) in front of or behind a transform of n elements.
+struct FftMapPush {
+    uint rows;
+    uint in_cols;
+    uint out_cols;
+    uint n;
+    uint order;
+    uint shift;
+    float scale;
+};
+
 // Bitonic sort of (key, index) pairs over rows padded to a power of two; pass_k and pass_j are its two loop variables. With
 // span = min(2 * THREADS, padded), THREADS a power of two, sort_pass runs
 //   pass_j >= span   the one pass (pass_k, pass_j)

@@ -1,14 +1,21 @@
 #version 460
 // out[key] = words_per_key random words of keys[key], in the layout of MLX: with half = words / 2, the block of the
 // counter pair (i, i + ceil(words / 2)) gives words i and i + ceil(words / 2) for i < half; an odd count puts the
-// first word of the block (half, 0) in the middle.
+// first word of the block (half, 0) in the middle. With NORMAL they are made normal numbers at once.
 //
 // A thread makes one block: keys * ceil(words_per_key / 2) threads.
 
 #define BUFFERS 2
 #define PUSH RandomBitsPush
 #include "include/common.glsl"
+#include "include/normal.h"
 #include "include/threefry.h"
+
+#ifdef NORMAL
+#define STORE(at, word) F32s(pc.address[1]).v[at] = normal_number(word)
+#else
+#define STORE(at, word) U32s(pc.address[1]).v[at] = word
+#endif
 
 void main() {
     uint blocks = (pc.p.words_per_key + 1u) / 2u;
@@ -17,12 +24,11 @@ void main() {
     uint key = thread / blocks;
     uint i = thread % blocks;
     U32s keys = U32s(pc.address[0]);
-    U32s words = U32s(pc.address[1]);
     uint key0 = keys.v[2u * key];
     uint key1 = keys.v[2u * key + 1u];
     uint at = key * pc.p.words_per_key + i;
     bool paired = i < pc.p.words_per_key / 2u;
     uint64_t block = threefry(key0, key1, i, paired ? i + blocks : 0u);
-    words.v[at] = uint(block);
-    if (paired) words.v[at + blocks] = uint(block >> 32);
+    STORE(at, uint(block));
+    if (paired) STORE(at + blocks, uint(block >> 32));
 }

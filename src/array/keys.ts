@@ -27,11 +27,14 @@ function threefry(key: Key, counter: Key): [number, number] {
 }
 
 /** The key of a seed; seeds of more than 32 bits fill both words. */
-export function keyOf(seed: number): Key {
-  if (!Number.isSafeInteger(seed) || seed < 0) {
-    throw new ValueError(`key() expected a whole number from 0 to 2^53 - 1: found ${quoted(seed)}`);
+export function keyOf(seed: number | bigint): Key {
+  if (typeof seed === "bigint" ? seed < 0n || seed >= 1n << 64n : !Number.isSafeInteger(seed) || seed < 0) {
+    throw new ValueError(
+      `key() expected a whole number from 0 to 2^53 - 1, or a bigint to 2^64 - 1: found ${quoted(seed)}`,
+    );
   }
-  return [Math.floor(seed / 2 ** 32), seed >>> 0];
+  const all = BigInt(seed);
+  return [Number(all >> 32n), Number(all & 0xffffffffn)];
 }
 
 /** The state that is left of a key after a number of draws. */
@@ -46,8 +49,17 @@ export class KeySequence {
   #state: Key;
 
   /** Starts at a seed; at a random one unless given. */
-  constructor(seed: number = crypto.getRandomValues(new Uint32Array(1))[0]) {
+  constructor(seed: number | bigint = crypto.getRandomValues(new Uint32Array(1))[0]) {
     this.#state = keyOf(seed);
+  }
+
+  /** The key that the next draw splits. */
+  get key(): Key {
+    return this.#state;
+  }
+
+  set key(key: Key) {
+    this.#state = key;
   }
 
   /** Splits the state: one half stays, the other is for the draw. */

@@ -15,24 +15,65 @@ import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../
 import * as op from "./binary.ts";
 import { castNode, dataNode, fullNode, type TensorLike, toNode, toShape } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
+import { fused } from "./fused.ts";
 import { take } from "./gather.ts";
 import { type Key, keyOf, KeySequence } from "./keys.ts";
-import { astype, axisOf, broadcastTo, expandDims, reshape } from "./movement.ts";
+import { svd } from "./linalg_factors.ts";
+import { astype, axisOf, broadcastTo, expandDims, reshape, squeeze } from "./movement.ts";
+import { matmul } from "./products.ts";
 import { argmax, cumsum, softmax, sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
 import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
-import { abs, erf, erfinv, floor, log, log1p, negative, sign } from "./unary.ts";
+import { abs, erf, erfinv, floor, log, log1p, negative, sign, sqrt } from "./unary.ts";
 import type { Same } from "./results.ts";
 import type { RankOf, RankOfShape, Up } from "./types.ts";
 
-let state: KeySequence | undefined;
+let sequence: KeySequence | undefined;
 
 /** The next key of the global state. */
 function nextKey(): Node {
-  state ??= new KeySequence();
-  return keyNode(state.next());
+  sequence ??= new KeySequence();
+  return keyNode(sequence.next());
 }
+
+/** The global random state, a list of one key as in MLX: what is put back draws the same numbers again. */
+class RandomState {
+  /** How many arrays there are. */
+  readonly length = 1;
+
+  /** The key that the next draw splits. */
+  get 0(): Tensor<"uint32", 1> {
+    sequence ??= new KeySequence();
+    return wrap(keyNode(sequence.key));
+  }
+
+  set 0(key: TensorLike) {
+    const [a, b] = wrap(keyArgument("state", key)).toTypedArray() as Uint32Array;
+    sequence ??= new KeySequence(0);
+    sequence.key = [a, b];
+  }
+
+  /** The arrays. */
+  *[Symbol.iterator](): Generator<Tensor<"uint32", 1>> {
+    yield this[0];
+  }
+}
+
+/**
+ * The global random state, a list of one key.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const kept = mx.random.state[0];
+ * const a = mx.random.normal([3]);
+ * mx.random.state[0] = kept;
+ * mx.arrayEqual(a, mx.random.normal([3])).item(); // true
+ * ```
+ */
+export const state: RandomState = new RandomState();
 
 function keyNode(key: Key): Node {
   return dataNode(new Uint8Array(Uint32Array.from(key).buffer), [2], uint32);
@@ -52,8 +93,8 @@ function keyArgument(name: string, value: TensorLike | null | undefined, rows?: 
 }
 
 /** Sets the global random state, so that the draws that follow repeat. */
-export function seed(value: number): void {
-  state = new KeySequence(value);
+export function seed(value: number | bigint): void {
+  sequence = new KeySequence(value);
 }
 
 /**
@@ -66,7 +107,7 @@ export function seed(value: number): void {
  * mx.random.uniform(0, 1, [3], mx.float32, mx.random.key(0)).tolist(); // about [0.9653, 0.3147, 0.6330]
  * ```
  */
-export function key(seed: number): Tensor<"uint32", 1> {
+export function key(seed: number | bigint): Tensor<"uint32", 1> {
   return wrap(keyNode(keyOf(seed)));
 }
 
@@ -93,9 +134,14 @@ const BELOW_ONE: Readonly<Record<string, number>> = {
   float32: 1 - 2 ** -24,
 };
 
-function needFloat(name: string, dtype: Dtype): void {
+/** The dtype of random floats, float32 unless given; throws where it is none. */
+function floatDtype(name: string, dtype: Dtype | null): Dtype {
+  if (dtype === null) return float32;
   checkDtype(dtype);
-  if (dtype.kind !== "float") throw new DtypeError(`${name}() makes floats only: found ${dtype.name}`);
+  if (BELOW_ONE[dtype.name] === undefined) {
+    throw new DtypeError(`${name}() makes float16, bfloat16 or float32: found ${dtype.name}`);
+  }
+  return dtype;
 }
 
 /** Uniform numbers of low ≤ x < high. */
@@ -103,11 +149,10 @@ export function uniform<const S extends number | Shape = readonly [], N extends 
   low: TensorLike = 0,
   high: TensorLike = 1,
   shape: S = [] as unknown as S,
-  dtype: Dtype<N> = float32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  needFloat("uniform", dtype);
-  return uniformBetween("uniform", low, high, shape, dtype, key);
+  return uniformBetween("uniform", low, high, shape, floatDtype("uniform", dtype), key);
 }
 
 /** {@link uniform} in the name of `name`. */
@@ -142,18 +187,28 @@ function wrapKey(name: string, key: TensorLike | undefined): Tensor {
 /** Normal numbers of mean `loc` and standard deviation `scale`. */
 export function normal<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
   shape: S = [] as unknown as S,
-  dtype: Dtype<N> = float32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   loc: TensorLike | null = null,
   scale: TensorLike | null = null,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  needFloat("normal", dtype);
+  const to = floatDtype("normal", dtype);
   return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
-    const samples = erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, key));
-    const spread = scale === null ? Math.SQRT2 : op.multiply(array(scale, float32), Math.SQRT2);
-    const scaled = op.multiply(samples, spread);
-    return astype(loc === null ? scaled : op.add(scaled, array(loc, float32)), dtype);
+    const samples = standardNormal(toShape("normal", shape), key);
+    const spread = scale === null ? samples : op.multiply(samples, array(scale, float32));
+    const moved = loc === null ? spread : op.add(spread, array(loc, float32));
+    if (!sameShape(moved.shape, samples.shape)) {
+      throw new ShapeError(`normal() cannot broadcast loc and scale to ${formatShape(samples.shape)}`);
+    }
+    return astype(moved, to);
+  });
+}
+
+/** float32 numbers of mean 0 and standard deviation 1. */
+function standardNormal(shape: Shape, key?: TensorLike): AnyTensor {
+  return fused("randomNormal", [keyArgument("normal", key, shape[0])], shape, float32, {}, (_, words) => {
+    return op.multiply(erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, words)), Math.SQRT2);
   });
 }
 
@@ -161,21 +216,60 @@ function array(value: TensorLike, dtype: Dtype): Tensor {
   return wrap(castNode(toNode("random", value, dtype), dtype));
 }
 
+/**
+ * Vectors (…, n) of the means (…, n) and covariances (…, n, n), float32; the covariances must be positive semi-definite. Their root is
+ * that of a singular value decomposition, which runs on the CPU. `shape` is that of the result without its last axis, to which those of
+ * means and covariances broadcast.
+ */
+export function multivariateNormal(
+  mean: TensorLike,
+  cov: TensorLike,
+  shape: number | Shape = [],
+  dtype: Dtype | null = null,
+  key?: TensorLike,
+): Tensor<"float32"> {
+  const name = "multivariateNormal";
+  if (dtype !== null && dtype !== float32) throw new DtypeError(`${name}() makes float32: found ${dtype.name}`);
+  const [m, c] = [toNode(name, mean, float32), toNode(name, cov, float32)];
+  const n = m.shape.at(-1);
+  if (n === undefined || c.shape.length < 2 || c.shape.at(-1) !== n || c.shape.at(-2) !== n) {
+    throw new ShapeError(
+      `${name}() expected a mean (…, n) and a covariance (…, n, n): found ${formatShape(m.shape)} and ${
+        formatShape(c.shape)
+      }`,
+    );
+  }
+  const to = broadcastShapes(c.shape.slice(0, -2), m.shape.slice(0, -1), toShape(name, shape));
+  if (!to) {
+    throw new ShapeError(
+      `${name}() cannot broadcast ${formatShape(m.shape)} and ${formatShape(c.shape)} to ${
+        formatShape(toShape(name, shape))
+      }`,
+    );
+  }
+  return scoped((): AnyTensor => {
+    const [u, s, vt] = svd(wrap(castNode(c, float32)), true);
+    const root = matmul(op.multiply(u, expandDims(sqrt(s), -2)), vt);
+    const samples = expandDims(standardNormal([...to, n], key), -2);
+    return op.add(wrap(castNode(m, float32)), squeeze(matmul(samples, root), -2));
+  });
+}
+
 /** Normal numbers limited to lower…upper, drawn by inverting the distribution. */
 export function truncatedNormal<N extends DtypeName = "float32">(
   lower: TensorLike,
   upper: TensorLike,
   shape: number | Shape | null = null,
-  dtype: Dtype<N> = float32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   key?: TensorLike,
 ): Tensor<N> {
-  needFloat("truncatedNormal", dtype);
+  const to = floatDtype("truncatedNormal", dtype);
   return scoped((): AnyTensor => {
-    const [lo, hi] = [array(lower, dtype), array(upper, dtype)];
-    const to = shape ?? broadcastShapes(lo.shape, hi.shape) ?? [];
+    const [lo, hi] = [array(lower, to), array(upper, to)];
+    const size = shape ?? op.add(lo, hi).shape;
     const edge = (bound: Tensor): Tensor => erf(op.divide(bound, Math.SQRT2));
     const samples = op.multiply(
-      erfinv(uniformBetween("truncatedNormal", edge(lo), edge(hi), to, dtype, key)),
+      erfinv(uniformBetween("truncatedNormal", edge(lo), edge(hi), size, to, key)),
       Math.SQRT2,
     );
     return op.maximum(op.minimum(hi, samples), lo);
@@ -206,15 +300,18 @@ export function randint<const S extends number | Shape = readonly [], N extends 
   low: TensorLike,
   high: TensorLike,
   shape: S = [] as unknown as S,
-  dtype: Dtype<N> = int32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  checkDtype(dtype);
-  if (dtype.kind === "float") throw new DtypeError(`randint() makes integers and bool only: found ${dtype.name}`);
+  const to: Dtype = dtype ?? int32;
+  checkDtype(to);
+  if (to.kind === "float" || to.kind === "complex") {
+    throw new DtypeError(`randint() makes integers and bool only: found ${to.name}`);
+  }
   return scoped((): AnyTensor => {
-    const drawn = astype(floor(uniformBetween("randint", low, high, shape, float32, key)), dtype);
+    const drawn = astype(floor(uniformBetween("randint", low, high, shape, float32, key)), to);
     // float32 may round the bounds and what lies between them up to `high` and beyond.
-    const [least, most] = [wholeBound(low, 0, dtype), wholeBound(high, 1, dtype)];
+    const [least, most] = [wholeBound(low, 0, to), wholeBound(high, 1, to)];
     return op.maximum(op.minimum(drawn, most), least);
   });
 }
@@ -229,26 +326,26 @@ function wholeBound(bound: TensorLike, by: number, dtype: Dtype): Tensor {
 /** Numbers of the standard Gumbel distribution. */
 export function gumbel<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
   shape: S = [] as unknown as S,
-  dtype: Dtype<N> = float32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  needFloat("gumbel", dtype);
-  return scoped((): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, dtype, key))))));
+  const to = floatDtype("gumbel", dtype);
+  return scoped((): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, to, key))))));
 }
 
 /** Numbers of the Laplace distribution of mean `loc` and width `scale`. */
 export function laplace<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
   shape: S = [] as unknown as S,
-  dtype: Dtype<N> = float32 as Dtype<N>,
+  dtype: Dtype<N> | null = null,
   loc: number = 0,
   scale: number = 1,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  needFloat("laplace", dtype);
+  const to = floatDtype("laplace", dtype);
   return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the logarithm is infinite.
     const u = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
-    const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), dtype);
+    const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), to);
     const scaled = scale === 1 ? samples : op.multiply(samples, scale);
     return loc === 0 ? scaled : op.add(scaled, loc);
   });

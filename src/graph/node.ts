@@ -183,6 +183,11 @@ export interface OpAttrs {
   /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
   logprobs: { readonly top: number };
   /**
+   * Discrete Fourier transform along the last axis, times `scale`; when `real`, of real numbers to the first half of their spectrum, or
+   * the inverse of that. The input is float32 or complex64, of the size that the output needs.
+   */
+  fft: { readonly inverse: boolean; readonly real: boolean; readonly scale: number };
+  /**
    * inputs (a (…, m, n)[, b (…, n, k)] of the same batch): (…, length), the results one behind the other, which slices and reshapes
    * take apart. In float64 inside, on the CPU: see factorization.ts.
    */
@@ -190,6 +195,8 @@ export interface OpAttrs {
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;
+  /** inputs (key (2,) or (n, 2) uint32): float32 normal numbers of those words. */
+  randomNormal: Record<never, never>;
 }
 
 /** Functions of `reduce`. */

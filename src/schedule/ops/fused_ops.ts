@@ -14,6 +14,7 @@ import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts"
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { attention } from "./matmul.ts";
+import { randomWords } from "./random.ts";
 import type { Inputs, Rule } from "./rule.ts";
 import { emitLogprobs, emitSample, hasLogprobsKernel, hasSampleKernel, MOST_COLS, samplingPush } from "./sampling.ts";
 
@@ -136,6 +137,10 @@ export const FUSED_OPS = {
       return hasLogprobsKernel(backend, cols, attrsOf(node, "logprobs").top) ? "logprobs" : undefined;
     },
     rule: logprobs,
+  },
+  randomNormal: {
+    kernel: () => "random_normal",
+    rule: (l, node, [key]) => randomWords(l, "random_normal", node, key),
   },
 } as const satisfies { readonly [K in OpName]?: FusedOp };
 

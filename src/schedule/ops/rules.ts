@@ -15,10 +15,12 @@ import { AT_INDICES } from "./indexing.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
 import { dequantized } from "./embedding.ts";
+import { TRANSFORMS } from "./fft.ts";
 import { factorization } from "./factorization.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
 import { conv } from "./conv.ts";
 import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
+import { randomWords } from "./random.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
@@ -114,18 +116,9 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
   quantizedMatmul,
   ...FUSED_RULES,
+  ...TRANSFORMS,
   factorization,
-  randomBits(l, node, [key]) {
-    const out = l.temporary(node.shape, node.dtype);
-    const keys = sizeOf(key.shape) / 2;
-    const words = sizeOf(node.shape) / keys;
-    l.emit("random_bits", [l.contiguous(key), out], {
-      spec: {},
-      push: { keys, words_per_key: words },
-      workgroups: l.groups(keys * Math.ceil(words / 2)),
-    });
-    return out;
-  },
+  randomBits: (l, node, [key]) => randomWords(l, "random_bits", node, key),
 };
 
 function fill(l: Lowering, shape: Shape, dtype: Dtype, value: Scalar): Value {
