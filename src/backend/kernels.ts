@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xc150477d;
+export const ABI_HASH = 0x8ed75dd4;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -210,476 +210,500 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS"],
   },
+  random_normal: {
+    id: 23, push: "RandomBitsPush", needs: "", wasm: true,
+    buffers: ["keys:r", "out:w"],
+    columns: [],
+    spec: ["THREADS"],
+  },
+  fft_table: {
+    id: 24, push: "FftTablePush", needs: "", wasm: true,
+    buffers: ["out:w"],
+    columns: [],
+    spec: ["THREADS"],
+  },
+  fft_pass: {
+    id: 25, push: "FftPassPush", needs: "", wasm: true,
+    buffers: ["in:r", "table:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
+  },
+  fft_map: {
+    id: 26, push: "FftMapPush", needs: "", wasm: true,
+    buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "MODE", "INVERSE"],
+  },
   sort_init: {
-    id: 23, push: "SortPush", needs: "", wasm: false,
+    id: 27, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 24, push: "SortPush", needs: "", wasm: false,
+    id: 28, push: "SortPush", needs: "", wasm: false,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 25, push: "SortPush", needs: "", wasm: false,
+    id: 29, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   sum_splits: {
-    id: 26, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 30, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 27, push: "AddNormPush", needs: "", wasm: false,
+    id: 31, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 28, push: "RopeTablePush", needs: "", wasm: false,
+    id: 32, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention_merge: {
-    id: 29, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 33, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 30, push: "SamplePush", needs: "", wasm: false,
+    id: 34, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_histogram: {
-    id: 31, push: "SamplePush", needs: "", wasm: false,
+    id: 35, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_draw: {
-    id: 32, push: "SamplePush", needs: "", wasm: false,
+    id: 36, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
   },
   logprobs: {
-    id: 33, push: "SamplePush", needs: "", wasm: false,
+    id: 37, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   radix_sort: {
-    id: 34, push: "RowsPush", needs: "", wasm: true,
+    id: 38, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "work:w?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "INDICES"],
   },
   lu: {
-    id: 35, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve: {
-    id: 36, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  solve_triangular: {
-    id: 37, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  cholesky: {
-    id: 38, push: "FactorPush", needs: "", wasm: true,
-    buffers: ["a:r", "b:r?", "work:w", "out:w"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
-  },
-  qr: {
     id: 39, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  eigh: {
+  solve: {
     id: 40, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
-  svd: {
+  solve_triangular: {
     id: 41, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
+  cholesky: {
+    id: 42, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  qr: {
+    id: 43, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  eigh: {
+    id: 44, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  svd: {
+    id: 45, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
   sample: {
-    id: 42, push: "SamplePush", needs: "", wasm: true,
+    id: 46, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "uniforms:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 43, push: "PackedPush", needs: "", wasm: true,
+    id: 47, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 44, push: "PackedPush", needs: "", wasm: true,
+    id: 48, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 45, push: "PackedPush", needs: "", wasm: true,
+    id: 49, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 46, push: "PackedPush", needs: "", wasm: true,
+    id: 50, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   packed_matmul: {
-    id: 47, push: "PackedPush", needs: "", wasm: true,
+    id: 51, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   half_rows: {
-    id: 48, push: "RowsPush", needs: "", wasm: false,
+    id: 52, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X"],
   },
   coopmat_map: {
-    id: 49, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 53, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 50, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 54, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_32: {
-    id: 51, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 55, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_64: {
-    id: 52, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 56, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_32_8bit: {
-    id: 53, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 57, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_64_8bit: {
-    id: 54, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 58, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_gated_32: {
-    id: 55, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 59, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_64: {
-    id: 56, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 60, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_32_8bit: {
-    id: 57, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 61, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_64_8bit: {
-    id: 58, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 62, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_attention_64x32: {
-    id: 59, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_64x64: {
-    id: 60, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_64x128: {
-    id: 61, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_128x32: {
-    id: 62, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
-    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
-    columns: [],
-    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
-  },
-  coopmat_attention_128x64: {
     id: 63, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
-  coopmat_attention_128x128: {
+  coopmat_attention_64x64: {
     id: 64, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
+  coopmat_attention_64x128: {
+    id: 65, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
+  coopmat_attention_128x32: {
+    id: 66, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
+  coopmat_attention_128x64: {
+    id: 67, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
+  coopmat_attention_128x128: {
+    id: 68, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
+  },
   coopmat_qkv_32: {
-    id: 65, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_64: {
-    id: 66, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_32_8bit: {
-    id: 67, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_64_8bit: {
-    id: 68, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
-    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
-    columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
-  },
-  coopmat_qkv_16: {
     id: 69, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
-  coopmat_qkv_16_8bit: {
+  coopmat_qkv_64: {
     id: 70, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
   },
+  coopmat_qkv_32_8bit: {
+    id: 71, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
+  coopmat_qkv_64_8bit: {
+    id: 72, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
+  coopmat_qkv_16: {
+    id: 73, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
+  coopmat_qkv_16_8bit: {
+    id: 74, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+  },
   decode_begin_u64: {
-    id: 71, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 75, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_i32: {
-    id: 72, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 76, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_poll: {
-    id: 73, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 77, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_rows: {
-    id: 74, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 78, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_qkv_u64: {
-    id: 75, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 79, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
-    id: 76, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 80, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
-    id: 77, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 81, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
-    id: 78, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 82, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
-    id: 79, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 83, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 80, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 84, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 81, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 85, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_i32: {
-    id: 82, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 86, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_poll: {
-    id: 83, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 87, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_rows: {
-    id: 84, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 88, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_greedy_u64: {
-    id: 85, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 89, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_i32: {
-    id: 86, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 90, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_poll: {
-    id: 87, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 91, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_rows: {
-    id: 88, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 92, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_draw_u64: {
-    id: 89, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 93, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_i32: {
-    id: 90, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    id: 94, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_poll: {
-    id: 91, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 95, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_rows: {
-    id: 92, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 96, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_layers: {
-    id: 93, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 97, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
-    id: 94, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 98, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   decode_rows_phase: {
-    id: 95, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 99, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   decode_rows_layers: {
-    id: 96, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 100, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   batch_begin: {
-    id: 97, push: "DecodePush", needs: "", wasm: false,
+    id: 101, push: "DecodePush", needs: "", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
   },
   batch_layers: {
-    id: 98, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
+    id: 102, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_layers_plain: {
-    id: 99, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+    id: 103, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_head: {
-    id: 100, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
+    id: 104, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
   batch_head_plain: {
-    id: 101, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 105, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
@@ -821,6 +845,27 @@ export const PUSH = {
   RandomBitsPush: [
     { name: "keys", type: "u32", count: 1 },
     { name: "words_per_key", type: "u32", count: 1 },
+  ],
+  FftTablePush: [
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+  ],
+  FftPassPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "size", type: "u32", count: 1 },
+    { name: "done", type: "u32", count: 1 },
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
+  ],
+  FftMapPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "in_cols", type: "u32", count: 1 },
+    { name: "out_cols", type: "u32", count: 1 },
+    { name: "n", type: "u32", count: 1 },
+    { name: "order", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
   ],
   SortPush: [
     { name: "rows", type: "u32", count: 1 },
@@ -1082,6 +1127,26 @@ export const OFFSET_PUSH = 0;
 export const OFFSET_SCALAR = 1;
 /** OFFSET_BATCH of dtype.h. */
 export const OFFSET_BATCH = 2;
+/** FFT_WIDEN of dtype.h. */
+export const FFT_WIDEN = 0;
+/** FFT_HERMITIAN of dtype.h. */
+export const FFT_HERMITIAN = 1;
+/** FFT_HEAD of dtype.h. */
+export const FFT_HEAD = 2;
+/** FFT_REAL_PART of dtype.h. */
+export const FFT_REAL_PART = 3;
+/** FFT_SPLIT of dtype.h. */
+export const FFT_SPLIT = 4;
+/** FFT_MERGE of dtype.h. */
+export const FFT_MERGE = 5;
+/** FFT_CHIRP_IN of dtype.h. */
+export const FFT_CHIRP_IN = 6;
+/** FFT_FILTER of dtype.h. */
+export const FFT_FILTER = 7;
+/** FFT_PRODUCT of dtype.h. */
+export const FFT_PRODUCT = 8;
+/** FFT_CHIRP_OUT of dtype.h. */
+export const FFT_CHIRP_OUT = 9;
 
 // shaders/include/plan.h
 
