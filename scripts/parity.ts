@@ -98,11 +98,14 @@ export interface ParityRow {
   readonly note: string;
 }
 
+/** Of what is there and of which the case table knows nothing. */
+const NO_ROWS = "no rows in the case table yet";
+
 /** Says of a method that calls a function what is known of that. */
 function methodOf(name: string, ops: ReadonlySet<string>): string {
   const called = name.replace(/^Tensor\./, "");
-  if (called === name) return "";
-  return ops.has(called) ? `the function \`${called}\` as a method` : UNTESTED.get(called) ?? "";
+  if (called === name) return NO_ROWS;
+  return ops.has(called) ? `the function \`${called}\` as a method` : UNTESTED.get(called) ?? NO_ROWS;
 }
 
 /** A row for each name of MLX's list. */
