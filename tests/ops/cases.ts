@@ -120,6 +120,9 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         .map((name) => `distributed.${name}`),
       ...["metal.isAvailable", "cuda.isAvailable"],
     ]],
+    ["files of NumPy and GGUF: array_files_test.ts", [
+      ...["loadGguf", "loadNpy", "loadNpz", "saveGguf", "savez", "savezCompressed"],
+    ]],
     ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
     ["files: array_files_test.ts", ["loadGguf", "loadNpy", "loadNpz", "saveGguf", "savez", "savezCompressed"]],
     ["the definition of a fused op: its rows run it without fusion", [
