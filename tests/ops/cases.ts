@@ -115,6 +115,12 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         .map((name) => `distributed.${name}`),
       ...["metal.isAvailable", "cuda.isAvailable"],
     ]],
+    ["transforms: fft_test.ts", [
+      ...["fft", "rfft"].flatMap((name) =>
+        ["", "2", "n"].flatMap((axes) => [`fft.${name}${axes}`, `fft.i${name}${axes}`])
+      ),
+      ...["fft.fftfreq", "fft.rfftfreq", "fft.fftshift", "fft.ifftshift"],
+    ]],
     ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
     ["the definition of a fused op: its rows run it without fusion", [
       ...["fast.attentionComposite", "fast.logprobsComposite", "fast.rmsNormComposite", "fast.ropeComposite"],
