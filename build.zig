@@ -305,7 +305,7 @@ fn wasmModule(b: *Build, table: LazyPath, threads: Threads) LazyPath {
             .threads => &[_]Feature{ .simd128, .relaxed_simd, .bulk_memory, .atomics },
         }),
     });
-    const module = b.createModule(.{ .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
+    const module = b.createModule(.{ .root_source_file = b.path("runtime-c/wasm/double_math.zig"), .target = target, .optimize = .ReleaseFast, .strip = true, .single_threaded = threads == .alone });
     module.addCSourceFiles(.{ .root = b.path("runtime-c/wasm"), .files = cFiles(b, "runtime-c/wasm"), .flags = &c_flags });
     module.addCSourceFile(.{ .file = table, .flags = &c_flags });
     module.addIncludePath(b.path("runtime-c/wasm"));

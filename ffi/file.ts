@@ -9,6 +9,7 @@
  */
 
 import { basename, dirname, join } from "node:path";
+import { constants as zlib, crc32, inflateRawSync, type ZlibOptions } from "node:zlib";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 
 /**
@@ -150,30 +151,79 @@ function versionOf({ size, mtimeMs }: Stats): string {
   return `${size} ${mtimeMs}`;
 }
 
-/** Throws a {@link FileError} with code "changed" where a path no longer leads to a version of a file. */
-export function checkVersion(path: string, version: string): void {
-  let found: string | undefined;
+/**
+ * Throws a {@link FileError} where a path no longer leads to a version of a file ("changed"), or that ends before byte `end`
+ * ("size").
+ */
+export function checkVersion(path: string, version: string, end = 0): void {
+  let found: Stats | undefined;
   try {
-    const stats = statSync(path);
-    checkRegular(stats);
-    found = versionOf(stats);
+    found = statSync(path);
+    checkRegular(found);
   } catch (error) {
     refused(error);
   }
-  if (found !== version) throw new FileError("changed", "changed since it was opened: load it again");
+  if (versionOf(found) !== version) throw new FileError("changed", "changed since it was opened: load it again");
+  if (end > found.size) throw new FileError("size", `is cut off: it ends at byte ${found.size}, before byte ${end}`);
+}
+
+/** A range of a file that holds a deflate stream, and what is known of its content. */
+export interface Deflated {
+  readonly offset: number;
+  readonly length: number;
+  /** Bytes of the content. */
+  readonly expected: number;
+  /** Its CRC-32. */
+  readonly crc: number;
+}
+
+/** What a deflate stream in a file holds. Throws a {@link FileError} where that is not what was expected. */
+export function inflateRange(path: string, { offset, length, expected, crc }: Deflated): Uint8Array {
+  using file = new InputFile(path);
+  const out = inflated(file.read(offset, length), { maxOutputLength: Math.max(1, expected) });
+  if (out?.length !== expected) {
+    const found = out === undefined ? "more" : out.length;
+    throw new FileError("content", `holds ${found} bytes where ${expected} belong, at byte ${offset}`);
+  }
+  if (crc32(out) !== crc) throw new FileError("content", `is damaged: a checksum differs, at byte ${offset}`);
+  return out;
+}
+
+/** Most bytes that the beginning of a deflate stream may grow to. */
+const MOST_BEGINNING = 2 ** 26;
+
+/** What the beginning of a deflate stream holds. Throws a {@link FileError}. */
+export function inflateBeginning(bytes: Uint8Array): Uint8Array {
+  const out = inflated(bytes, { maxOutputLength: MOST_BEGINNING, finishFlush: zlib.Z_SYNC_FLUSH });
+  if (out) return out;
+  throw new FileError("content", "holds a deflate stream that grows without end");
+}
+
+/** What a deflate stream holds; undefined where it is more than `maxOutputLength`. */
+function inflated(bytes: Uint8Array, options: ZlibOptions): Uint8Array | undefined {
+  try {
+    return inflateRawSync(bytes, options);
+  } catch (cause) {
+    if ((cause as { code?: string }).code === "ERR_BUFFER_TOO_LARGE") return undefined;
+    throw new FileError("content", "holds a damaged deflate stream", { cause });
+  }
 }
 
 /** Throws a {@link FileError} unless all bytes of a range of a file are 0 or 1. */
 export function checkBooleans(path: string, offset: number, length: number): void {
   using file = new InputFile(path);
   for (let at = 0; at < length; at += CHUNK_BYTES) {
-    const bytes = file.read(offset + at, Math.min(CHUNK_BYTES, length - at));
-    let bits = 0;
-    for (let i = 0; i < bytes.length; i++) bits |= bytes[i];
-    if (bits <= 1) continue;
-    const wrong = bytes.findIndex((byte) => byte > 1);
-    throw new FileError("content", `has ${bytes[wrong]} in place of true or false at byte ${offset + at + wrong}`);
+    checkBooleanBytes(file.read(offset + at, Math.min(CHUNK_BYTES, length - at)), offset + at);
   }
+}
+
+/** Throws a {@link FileError} unless all bytes are 0 or 1; `offset` is where in the file they lie. */
+export function checkBooleanBytes(bytes: Uint8Array, offset: number): void {
+  let bits = 0;
+  for (let i = 0; i < bytes.length; i++) bits |= bytes[i];
+  if (bits <= 1) return;
+  const wrong = bytes.findIndex((byte) => byte > 1);
+  throw new FileError("content", `has ${bytes[wrong]} in place of true or false at byte ${offset + wrong}`);
 }
 
 /** All bytes of a regular file of at most `most` bytes. Throws a {@link FileError}, before anything is read where it is larger. */

@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xb3664238;
+export const ABI_HASH = 0x8ed75dd4;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -15,6 +15,25 @@ typedef struct Row {
     uint32_t dtype;
 } Row;
 
+#define WIDEN(type, to) \
+    for (size_t i = 0; i < n; i++) run[i] = (uint32_t)(to)((const type *)at)[i]
+
+// Registers of n neighbours in memory: in place where they are that already, else in `run`.
+static const uint32_t *load_registers(const uint8_t *at, size_t n, uint32_t dtype, uint32_t *run) {
+    switch (dtype) {
+        case DTYPE_F32:
+        case DTYPE_U32:
+        case DTYPE_I32: return (const uint32_t *)at;
+        case DTYPE_F16:
+        case DTYPE_BF16: load_floats((float *)run, at, 0, n, dtype); break;
+        case DTYPE_U16: WIDEN(uint16_t, uint32_t); break;
+        case DTYPE_I16: WIDEN(int16_t, int32_t); break;
+        case DTYPE_I8: WIDEN(int8_t, int32_t); break;
+        default: WIDEN(uint8_t, uint32_t); break;
+    }
+    return run;
+}
+
 // Registers of elements first .. first + n - 1 of the row: in place where they lie so already, else in `run`.
 static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t *run) {
     const uint32_t *shape = row->p->inner_shape;
@@ -24,10 +43,8 @@ static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t
     if (shape[0] == 1 || shape[1] == 1) { // one dimension
         if (shape[1] == 1) inner = outer;
         const uint8_t *at = row->first + (ptrdiff_t)first * inner;
-        if (inner == bytes && bytes == 4) return (const uint32_t *)at;
-        if (inner == bytes && DTYPE_IS_FLOAT(row->dtype)) load_floats((float *)run, at, 0, n, row->dtype);
-        else
-            for (size_t i = 0; i < n; i++, at += inner) run[i] = load_bits(at, 0, row->dtype);
+        if (inner == bytes) return load_registers(at, n, row->dtype, run);
+        for (size_t i = 0; i < n; i++, at += inner) run[i] = load_bits(at, 0, row->dtype);
         return run;
     }
     size_t y = first / width, x = first % width;
@@ -80,6 +97,11 @@ INLINE uint32_t fold_op(uint32_t op, uint32_t dtype, uint32_t folded, const uint
     return fold_with(op, DTYPE_U32, folded, run, n);
 }
 
+INLINE uint32_t fold_truth(uint32_t op, uint32_t dtype, uint32_t folded, const uint32_t *run, size_t n) {
+    for (size_t i = 0; i < n; i++) folded = combine(op, DTYPE_BOOL, folded, truth(run[i], dtype));
+    return folded;
+}
+
 static uint32_t fold_run(uint32_t op, uint32_t dtype, uint32_t folded, const uint32_t *run, size_t n) {
     bool is_float = DTYPE_IS_FLOAT(dtype);
     switch (op) {
@@ -91,8 +113,8 @@ static uint32_t fold_run(uint32_t op, uint32_t dtype, uint32_t folded, const uin
         case OP_MAX:
             if (is_float) return float_bits(m_maximum(bits_float(folded), max_floats((const float *)run, n, 1.0f)));
             return fold_op(OP_MAX, dtype, folded, run, n);
-        case OP_ALL: return fold_with(OP_ALL, DTYPE_BOOL, folded, run, n);
-        default: return fold_with(OP_ANY, DTYPE_BOOL, folded, run, n);
+        case OP_ALL: return is_float ? fold_truth(OP_ALL, DTYPE_F32, folded, run, n) : fold_truth(OP_ALL, DTYPE_U32, folded, run, n);
+        default: return is_float ? fold_truth(OP_ANY, DTYPE_F32, folded, run, n) : fold_truth(OP_ANY, DTYPE_U32, folded, run, n);
     }
 }
 
@@ -104,10 +126,6 @@ static uint32_t fold_row(const Row *row, uint32_t op) {
     for (size_t first = 0; first < cols; first += RUN) {
         size_t n = min_u32(RUN, cols - (uint32_t)first);
         const uint32_t *run = read_run(row, first, n, buffer);
-        if (op == OP_ALL || op == OP_ANY) {
-            for (size_t i = 0; i < n; i++) buffer[i] = truth(run[i], row->dtype);
-            run = buffer;
-        }
         if (op == OP_SUM && DTYPE_IS_FLOAT(row->dtype)) sum += sum_floats((const float *)run, n);
         else folded = fold_run(op, row->dtype, folded, run, n);
     }
@@ -128,24 +146,65 @@ static uint32_t logsumexp_row(const Row *row) {
     return float_bits(most + m_log((float)sum));
 }
 
-// Position of the extreme: runs whose extreme does not beat the best so far are not looked into.
-static uint32_t arg_row(const Row *row, uint32_t op) {
+// Where the first of n floats is that equals `wanted`, which is among them; NaN equals NaN.
+static size_t find_float(const float *run, size_t n, float wanted) {
+    size_t i = 0;
+    f4 w = f4_splat(wanted);
+    bool nan = wanted != wanted;
+    for (; i + 16 <= n; i += 16) {
+        f4 a = f4_load(run + i), b = f4_load(run + i + 4), c = f4_load(run + i + 8), d = f4_load(run + i + 12);
+        i4 hit = nan ? (a != a) | (b != b) | (c != c) | (d != d) : (a == w) | (b == w) | (c == w) | (d == w);
+        if (hit[0] | hit[1] | hit[2] | hit[3]) break;
+    }
+    while (i + 1 < n && !(nan ? run[i] != run[i] : run[i] == wanted)) i++;
+    return i;
+}
+
+// The largest of n keys.
+INLINE uint32_t most_key(uint32_t op, uint32_t dtype, const uint32_t *run, size_t n) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t key = extreme_key(op, run[i], dtype);
+        most = key > most ? key : most;
+    }
+    return most;
+}
+
+// Position of the extreme: first that of each run, and where it beats the best so far, its place in the run.
+INLINE uint32_t arg_integers(const Row *row, uint32_t op, uint32_t dtype) {
     uint32_t buffer[RUN], cols = row->p->cols, best = 0, best_key = 0;
     for (size_t first = 0; first < cols; first += RUN) {
-        size_t n = min_u32(RUN, cols - (uint32_t)first);
+        size_t n = min_u32(RUN, cols - (uint32_t)first), i = 0;
         const uint32_t *run = read_run(row, first, n, buffer);
-        if (DTYPE_IS_FLOAT(row->dtype)) {
-            float sign = op == OP_ARGMIN ? -1.0f : 1.0f, most = max_floats((const float *)run, n, sign);
-            if (first && extreme_key(op, float_bits(most * sign), row->dtype) <= best_key) continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            uint32_t key = extreme_key(op, run[i], row->dtype);
-            if (first + i && key <= best_key) continue;
-            best_key = key;
-            best = (uint32_t)(first + i);
-        }
+        uint32_t key = most_key(op, dtype, run, n);
+        if (first && key <= best_key) continue;
+        while (extreme_key(op, run[i], dtype) != key) i++;
+        best_key = key;
+        best = (uint32_t)(first + i);
     }
     return best;
+}
+
+static uint32_t arg_floats(const Row *row, uint32_t op) {
+    uint32_t buffer[RUN], cols = row->p->cols, best = 0, best_key = 0;
+    float sign = op == OP_ARGMIN ? -1.0f : 1.0f;
+    for (size_t first = 0; first < cols; first += RUN) {
+        size_t n = min_u32(RUN, cols - (uint32_t)first);
+        const float *run = (const float *)read_run(row, first, n, buffer);
+        float most = max_floats(run, n, sign) * sign;
+        uint32_t key = extreme_key(op, float_bits(most), DTYPE_F32);
+        if (first && key <= best_key) continue;
+        best_key = key;
+        best = (uint32_t)(first + find_float(run, n, most));
+    }
+    return best;
+}
+
+static uint32_t arg_row(const Row *row, uint32_t op) {
+    if (DTYPE_IS_FLOAT(row->dtype)) return arg_floats(row, op);
+    if (DTYPE_IS_SIGNED(row->dtype))
+        return op == OP_ARGMIN ? arg_integers(row, OP_ARGMIN, DTYPE_I32) : arg_integers(row, OP_ARGMAX, DTYPE_I32);
+    return op == OP_ARGMIN ? arg_integers(row, OP_ARGMIN, DTYPE_U32) : arg_integers(row, OP_ARGMAX, DTYPE_U32);
 }
 
 // ---- folding columns ------------------------------------------------------------------------------------------------
@@ -182,8 +241,54 @@ static void store_column_sums(const Call *call, const uint8_t *first, uint32_t r
         case DTYPE_F16: sum_columns(first, p, DTYPE_F16, n, sums); break;
         default: sum_columns(first, p, DTYPE_BF16, n, sums); break;
     }
-    for (uint32_t c = 0; c < n; c++)
-        store_bits(call->buffer[1], r + c, call->spec[2], float_bits((float)sums[c]));
+    for (uint32_t c = 0; c < n; c++) store_bits(call->buffer[1], r + c, call->spec[2], float_bits((float)sums[c]));
+}
+
+// One row of n columns is folded into what stands in `folded`; of argmin and argmax that are keys, and row `y` is noted in
+// `places` where it has a better one.
+INLINE void fold_columns_with(uint32_t op, uint32_t dtype, uint32_t *folded, const uint32_t *run, size_t n) {
+    for (size_t c = 0; c < n; c++) folded[c] = combine(op, dtype, folded[c], run[c]);
+}
+
+INLINE void place_columns_with(uint32_t op, uint32_t dtype, uint32_t *keys, uint32_t *places, uint32_t y, const uint32_t *run, size_t n) {
+    for (size_t c = 0; c < n; c++) {
+        uint32_t key = extreme_key(op, run[c], dtype);
+        places[c] = key > keys[c] ? y : places[c];
+        keys[c] = key > keys[c] ? key : keys[c];
+    }
+}
+
+INLINE void fold_columns_as(uint32_t op, uint32_t dtype, uint32_t *folded, uint32_t *places, uint32_t y, const uint32_t *run, size_t n) {
+    switch (op) {
+        case OP_SUM: fold_columns_with(OP_SUM, dtype, folded, run, n); break;
+        case OP_PROD: fold_columns_with(OP_PROD, dtype, folded, run, n); break;
+        case OP_MIN: fold_columns_with(OP_MIN, dtype, folded, run, n); break;
+        case OP_MAX: fold_columns_with(OP_MAX, dtype, folded, run, n); break;
+        case OP_ARGMIN: place_columns_with(OP_ARGMIN, dtype, folded, places, y, run, n); break;
+        case OP_ARGMAX: place_columns_with(OP_ARGMAX, dtype, folded, places, y, run, n); break;
+        case OP_ALL:
+            for (size_t c = 0; c < n; c++) folded[c] &= truth(run[c], dtype);
+            break;
+        default:
+            for (size_t c = 0; c < n; c++) folded[c] |= truth(run[c], dtype);
+            break;
+    }
+}
+
+static void store_columns(const Call *call, const uint8_t *first, uint32_t r, uint32_t n) {
+    PUSH(ReducePush);
+    uint32_t dtype = call->spec[1], op = call->spec[3], width = p->inner_shape[1];
+    uint32_t buffer[COLUMNS], folded[COLUMNS], places[COLUMNS];
+    bool is_place = op == OP_ARGMIN || op == OP_ARGMAX;
+    for (uint32_t c = 0; c < n; c++) folded[c] = is_place ? 0 : identity(op, dtype), places[c] = 0;
+    for (uint32_t y = 0; y < p->cols; y++) {
+        ptrdiff_t offset = (ptrdiff_t)(y / width) * p->inner_strides[0] + (ptrdiff_t)(y % width) * p->inner_strides[1];
+        const uint32_t *run = load_registers(first + offset * (ptrdiff_t)DTYPE_BYTES(dtype), n, dtype, buffer);
+        if (DTYPE_IS_FLOAT(dtype)) fold_columns_as(op, DTYPE_F32, folded, places, y, run, n);
+        else if (DTYPE_IS_SIGNED(dtype)) fold_columns_as(op, DTYPE_I32, folded, places, y, run, n);
+        else fold_columns_as(op, DTYPE_U32, folded, places, y, run, n);
+    }
+    for (uint32_t c = 0; c < n; c++) store_bits(call->buffer[1], r + c, call->spec[2], is_place ? places[c] : folded[c]);
 }
 
 // The innermost outer dimension; those that a call does not use are 1 and come last.
@@ -197,7 +302,7 @@ static int inmost(const struct ReducePush *p) {
 static bool folds_columns(const Call *call) {
     PUSH(ReducePush);
     int d = inmost(p);
-    return call->spec[3] == OP_SUM && DTYPE_IS_FLOAT(call->spec[1]) && p->outer_strides[d] == 1 && p->outer_shape[d] >= 4;
+    return call->spec[3] != OP_LOGSUMEXP && p->outer_strides[d] == 1 && p->outer_shape[d] >= 4;
 }
 
 // ---- reduce ---------------------------------------------------------------------------------------------------------
@@ -229,7 +334,8 @@ void k_reduce(const Call *call, uint32_t chunk, uint32_t last) {
         row.first = call->buffer[0] + base * (ptrdiff_t)DTYPE_BYTES(dtype);
         if (columns) {
             n = min_u32(COLUMNS, min_u32(end - r, width - r % width));
-            store_column_sums(call, row.first, r, n);
+            if (op == OP_SUM && DTYPE_IS_FLOAT(dtype)) store_column_sums(call, row.first, r, n);
+            else store_columns(call, row.first, r, n);
             continue;
         }
         uint32_t result;
@@ -242,31 +348,89 @@ void k_reduce(const Call *call, uint32_t chunk, uint32_t last) {
 
 // ---- scan -----------------------------------------------------------------------------------------------------------
 
-// One element after the other; float sums run in double so that long rows keep float32's precision.
-INLINE void scan_row(const Call *call, uint32_t op, size_t base, size_t cols) {
-    uint32_t dtype = call->spec[1], dtype_out = call->spec[2];
-    bool reverse = call->spec[4], exclusive = call->spec[5], is_sum = op == OP_SUM && DTYPE_IS_FLOAT(dtype);
-    uint32_t folded = identity(op, dtype);
-    double sum = 0;
-    for (size_t i = 0; i < cols; i++) {
-        size_t at = base + (reverse ? cols - 1 - i : i);
-        uint32_t before = folded, bits = load_bits(call->buffer[0], at, dtype);
-        if (is_sum) folded = float_bits((float)(sum += bits_float(bits)));
-        else folded = combine(op, dtype, folded, bits);
-        store_bits(call->buffer[1], at, dtype_out, exclusive ? before : folded);
+// Running sums of n floats behind `sum`, in double so that long rows keep float32's precision; four elements add up among
+// themselves first, so that a sum waits for every fourth addition only. Returns the last one.
+static double scan_sums(const float *x, float *y, size_t n, double sum) {
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        double a = x[i], b = a + x[i + 1], c = b + x[i + 2], d = c + x[i + 3];
+        y[i] = (float)(sum + a), y[i + 1] = (float)(sum + b);
+        y[i + 2] = (float)(sum + c), y[i + 3] = (float)(sum += d);
+    }
+    for (; i < n; i++) y[i] = (float)(sum += x[i]);
+    return sum;
+}
+
+INLINE void scan_with(uint32_t op, uint32_t dtype, const uint32_t *x, uint32_t *y, size_t n, uint32_t folded) {
+    for (size_t i = 0; i < n; i++) y[i] = folded = combine(op, dtype, folded, x[i]);
+}
+
+INLINE void scan_op(uint32_t op, uint32_t dtype, const uint32_t *x, uint32_t *y, size_t n) {
+    if (DTYPE_IS_FLOAT(dtype)) scan_with(op, DTYPE_F32, x, y + 1, n, y[0]);
+    else if (DTYPE_IS_SIGNED(dtype)) scan_with(op, DTYPE_I32, x, y + 1, n, y[0]);
+    else scan_with(op, DTYPE_U32, x, y + 1, n, y[0]);
+}
+
+static void store_registers(uint8_t *out, size_t first, const uint32_t *y, size_t n, uint32_t dtype) {
+    if (DTYPE_IS_FLOAT(dtype)) store_floats(out, first, (const float *)y, n, dtype);
+    else if (DTYPE_BYTES(dtype) == 4) __builtin_memcpy((uint32_t *)out + first, y, n * 4);
+    else
+        for (size_t i = 0; i < n; i++) store_bits(out, first + i, dtype, y[i]);
+}
+
+static void turn(uint32_t *x, size_t n) {
+    for (size_t i = 0, j = n; i + 1 < j--; i++) {
+        uint32_t a = x[i];
+        x[i] = x[j];
+        x[j] = a;
     }
 }
 
-void k_scan(const Call *call) {
-    PUSH(RowsPush);
-    for (size_t r = 0; r < p->rows; r++) {
-        size_t base = r * p->cols;
-        switch (call->spec[3]) {
-            case OP_SUM: scan_row(call, OP_SUM, base, p->cols); break;
-            case OP_PROD: scan_row(call, OP_PROD, base, p->cols); break;
-            case OP_MIN: scan_row(call, OP_MIN, base, p->cols); break;
-            case OP_MAX: scan_row(call, OP_MAX, base, p->cols); break;
-            default: scan_row(call, OP_LOGSUMEXP, base, p->cols); break;
+// A row in runs of registers; y[0] is the result so far, so an exclusive scan stores y and another one y + 1.
+static void scan_row(const Call *call, size_t base, size_t cols) {
+    uint32_t dtype = call->spec[1], dtype_out = call->spec[2], op = call->spec[3];
+    bool reverse = call->spec[4], exclusive = call->spec[5];
+    uint32_t x[RUN], y[RUN + 1];
+    double sum = 0;
+    y[0] = identity(op, dtype);
+    for (size_t done = 0, n; done < cols; done += n) {
+        n = cols - done < RUN ? cols - done : RUN;
+        size_t at = base + (reverse ? cols - done - n : done);
+        const uint32_t *run = load_registers(call->buffer[0] + at * DTYPE_BYTES(dtype), n, dtype, x);
+        if (reverse) {
+            if (run != x) __builtin_memcpy(x, run, n * 4);
+            turn(x, n);
+            run = x;
         }
+        switch (op) {
+            case OP_SUM:
+                if (DTYPE_IS_FLOAT(dtype)) sum = scan_sums((const float *)run, (float *)y + 1, n, sum);
+                else scan_op(OP_SUM, dtype, run, y, n);
+                break;
+            case OP_PROD: scan_op(OP_PROD, dtype, run, y, n); break;
+            case OP_MIN: scan_op(OP_MIN, dtype, run, y, n); break;
+            case OP_MAX: scan_op(OP_MAX, dtype, run, y, n); break;
+            default: scan_op(OP_LOGSUMEXP, dtype, run, y, n); break;
+        }
+        uint32_t last = y[n], *from = exclusive ? y : y + 1;
+        if (reverse) turn(from, n);
+        store_registers(call->buffer[1], at, from, n, dtype_out);
+        y[0] = last;
     }
+}
+
+static uint32_t scan_grain(const Call *call) {
+    PUSH(RowsPush);
+    return chunk_grain(p->rows, p->cols, 1);
+}
+
+uint32_t chunks_scan(const Call *call) {
+    PUSH(RowsPush);
+    return chunk_count(p->rows, scan_grain(call));
+}
+
+void k_scan(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(RowsPush);
+    uint32_t grain = scan_grain(call), end = chunk_end(last, grain, p->rows);
+    for (size_t r = (size_t)chunk * grain; r < end; r++) scan_row(call, r * p->cols, p->cols);
 }

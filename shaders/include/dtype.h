@@ -21,6 +21,12 @@
 #define DTYPE_F64 12
 #define DTYPE_C64 13 // two floats: real and imaginary part
 
+// DOMAIN of kernels of wide types.
+#define DOMAIN_I64 0
+#define DOMAIN_U64 1
+#define DOMAIN_C64 2
+#define DOMAIN_F64 3
+
 #define DTYPE_IS_WIDE(d) ((d) >= DTYPE_I64)
 #define DTYPE_IS_FLOAT(d) ((d) >= DTYPE_F16 && (d) <= DTYPE_F32)
 #define DTYPE_IS_SIGNED(d) ((d) >= DTYPE_I8 && (d) <= DTYPE_I32)

@@ -123,6 +123,11 @@ F_U1(46, isposinf, UINT(BITS(a) == 0x7f800000u))
 F_U1(47, isneginf, UINT(BITS(a) == 0xff800000u))
 F_U1(48, isfinite, UINT((BITS(a) & 0x7fffffffu) < 0x7f800000u))
 
+FIU_S1(49, conjugate, a) // of complex numbers: elementwise_wide.h
+FIU_S1(50, real, a)
+F_S1(51, imag, FLOAT(BITS(a) & 0u)) // 0, of whatever
+IU_S1(51, imag, a ^ a)
+
 // ---- binary -------------------------------------------------------------------------------------------------------
 
 FU_S2(60, add, a + b)

@@ -26,6 +26,15 @@ struct ElementwisePush {
     uint imm1;
 };
 
+// The same of 8-byte dtypes, one row at a time.
+struct ElementwiseWidePush {
+    uint count;
+    uint shape[4];
+    int a_strides[4];
+    int b_strides[4];
+    int c_strides[4];
+};
+
 // Strided copy. start (optional, int32) shifts the output (DYNAMIC 1) or the input (DYNAMIC 2) by sum(start[i] * start_strides[i]),
 // each start[i] clamped to 0..start_limits[i] so that nothing outside the buffer is touched.
 struct CopyPush {

@@ -6,7 +6,7 @@
  * @module
  */
 
-import { bool, type Dtype, uint8 } from "../graph/dtype.ts";
+import { bool, type Dtype, float32, uint8 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { broadcastShapes, formatShape } from "../graph/shape.ts";
@@ -39,6 +39,21 @@ const FLOAT_TESTS: Readonly<Record<string, boolean>> = {
   isfinite: true,
 };
 
+/** Rows without a meaning for complex numbers. */
+const NOT_COMPLEX: ReadonlySet<string> = new Set([
+  "arctan2",
+  "ceil",
+  "erf",
+  "erfinv",
+  "floor",
+  "floor_divide",
+  "remainder",
+  "trunc",
+]);
+
+/** Rows that make floats of complex numbers. */
+const PARTS: ReadonlySet<string> = new Set(["abs", "real", "imag"]);
+
 /** The shape that nodes broadcast to; throws in the name of `op`. */
 export function broadcastOf(op: string, nodes: readonly Node[]): number[] {
   const shape = broadcastShapes(...nodes.map((n) => n.shape));
@@ -48,7 +63,7 @@ export function broadcastOf(op: string, nodes: readonly Node[]): number[] {
 
 function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
   if (rule === "float") return atLeastFloat(dtype);
-  if ((rule === "bits" || rule === "shift") && dtype.kind === "float") {
+  if ((rule === "bits" || rule === "shift") && (dtype.kind === "float" || dtype.kind === "complex")) {
     throw new DtypeError(`${op}() takes integers and bool only: found ${dtype.name}`);
   }
   if (rule === "shift" && dtype === bool) return uint8;
@@ -65,11 +80,14 @@ export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]
   const inputs = toOperands(op, operands, (dtype) => operandDtype(op, rule, dtype));
   const shape = broadcastOf(op, inputs);
   const dtype = inputs[0].dtype;
-  if (rule === "round" && dtype.kind !== "float") return wrap(inputs[0]);
+  const exact = dtype.kind !== "float" && dtype.kind !== "complex";
+  if (dtype.kind === "complex" && NOT_COMPLEX.has(row)) throw new DtypeError(`${op}() does not take ${dtype.name}`);
+  if (rule === "round" && exact) return wrap(inputs[0]);
   const known = FLOAT_TESTS[row];
-  if (known !== undefined && dtype.kind !== "float") return make("full", [], shape, bool, { value: Number(known) });
+  if (known !== undefined && exact) return make("full", [], shape, bool, { value: Number(known) });
   const fn = dtype === bool ? BOOL_ROWS[row] ?? row : row;
-  return make("elementwise", inputs, shape, rule === "bool" ? bool : dtype, { fn });
+  const result = dtype.kind === "complex" && PARTS.has(row) ? float32 : dtype;
+  return make("elementwise", inputs, shape, rule === "bool" ? bool : result, { fn });
 }
 
 /** The values as floats: integers and bool become float32. */

@@ -1,27 +1,30 @@
 /**
- * Arrays in safetensors files.
+ * Arrays in files: safetensors here, NumPy's formats and GGUF in `files/`, and the choice among them by a path's ending.
  *
- * Loading reads the header only (`safetensors.ts`); each array stays a range of the file until something needs its
- * values, which then go straight to the device. Saving writes under another name and renames.
+ * Loading reads headers only; each array stays a range of the file until something needs its values, which then go straight to
+ * the device. Saving writes under another name and renames.
  *
  * @module
  */
 
 import { quoted, ValueError } from "../graph/error.ts";
-import { MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./safetensors.ts";
-import { writeSafetensors } from "./safetensors_file.ts";
-import { storedBytes, storedTensors } from "./stored.ts";
+import { checkOptions } from "../graph/options.ts";
+import { type GgufMetadata, loadGguf, loadGgufWithMetadata, saveGguf } from "./files/gguf_file.ts";
+import { byName, namedList, type NamedTensors, type TensorTree } from "./files/named.ts";
+import { loadNpy, loadNpz, saveNpy, savez } from "./files/npz.ts";
+import { tensorPieces } from "./files/pieces.ts";
+import { MAX_NAME, MAX_STRING, MAX_TENSORS, readHeader } from "./files/safetensors.ts";
+import { writeSafetensors } from "./files/safetensors_file.ts";
+import { storedTensors } from "./files/stored.ts";
 import { make, Tensor } from "./tensor.ts";
 
-/** Arrays by name. */
-export type NamedTensors = Record<string, Tensor>;
-
-/** Arrays in nested objects and lists; names join with dots in files. */
-export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: string]: TensorTree };
+export { type GgufMetadata, loadGguf, saveGguf } from "./files/gguf_file.ts";
+export type { NamedTensors, TensorTree } from "./files/named.ts";
+export { loadNpy, loadNpz, savez, savezCompressed } from "./files/npz.ts";
 
 /**
  * The arrays of a safetensors file by name. Only the header is read; values are read when they are needed, and reading them is an
- * error where the file changed since. 64-bit dtypes are refused, 8-bit floats load as uint8.
+ * error where the file changed since. 8-bit floats load as uint8, see `mx.fromFp8`.
  *
  * Throws an {@link ArrayError} with code "file" for a file that is not exactly what the format says: tensors that overlap, leave a gap
  * or occur twice, more than 100,000 of them, names above 64 KB.
@@ -37,37 +40,14 @@ export type TensorTree = Tensor | readonly TensorTree[] | { readonly [name: stri
  * ```
  */
 export function loadSafetensors(path: string): NamedTensors {
-  const found: NamedTensors = {};
-  for (const { name, shape, dtype, place } of storedTensors(path)) {
-    // Assigned as an own property whatever the name, "__proto__" included.
-    Object.defineProperty(found, name, {
-      value: make("file", [], [...shape], dtype, place),
-      enumerable: true,
-      writable: true,
-      configurable: true,
-    });
-  }
-  return found;
+  return byName(
+    storedTensors(path).map(({ name, shape, dtype, place }) => [name, make("file", [], [...shape], dtype, place)]),
+  );
 }
 
 /** The metadata of a safetensors file: strings by name. */
 export function safetensorsMetadata(path: string): Record<string, string> {
   return readHeader(path).metadata;
-}
-
-/** Arrays of a tree with their names: keys and list indices joined by dots. */
-function* named(tree: TensorTree, prefix: string): Generator<[string, Tensor]> {
-  if (tree instanceof Tensor) {
-    if (prefix === "") {
-      throw new ValueError("saveSafetensors() expected arrays by name: found one array without a name");
-    }
-    yield [prefix, tree];
-    return;
-  }
-  if (typeof tree !== "object" || tree === null) {
-    throw new ValueError(`saveSafetensors() expected arrays only: found ${tree} at "${prefix}"`);
-  }
-  for (const [key, value] of Object.entries(tree)) yield* named(value, prefix === "" ? key : `${prefix}.${key}`);
 }
 
 /** Throws where the file would be one that {@link loadSafetensors} refuses. */
@@ -101,37 +81,121 @@ export function saveSafetensors(
       throw new ValueError(`saveSafetensors() expected strings in metadata: found ${value} at "${name}"`);
     }
   }
-  const list = [...named(arrays, "")];
+  const list = namedList("saveSafetensors", arrays);
   const texts = Object.entries(metadata).flat();
   checkSavable(list.map(([name]) => name), texts);
-  const names = new Set(["__metadata__"]);
-  for (const [name] of list) {
-    if (names.has(name)) throw new ValueError(`saveSafetensors() got the name "${name}" twice`);
-    names.add(name);
+  if (list.some(([name]) => name === "__metadata__")) {
+    throw new ValueError('saveSafetensors() got the name "__metadata__", which the format keeps for itself');
   }
   const saved = list.map(([name, tensor]) => ({
     name,
     dtype: tensor.dtype,
     shape: tensor.shape,
-    read: () => storedBytes(tensor),
+    pieces: () => tensorPieces(tensor),
   }));
   writeSafetensors(path, saved, { format: "mlx", ...metadata });
 }
 
-function needSafetensors(op: string, path: string): void {
-  if (!path.endsWith(".safetensors")) {
-    throw new ValueError(`${op}() knows files by their ending: expected .safetensors, found ${path}`);
+/** Formats by the ending of a path. */
+const FORMATS = {
+  safetensors: {
+    load: loadSafetensors,
+    withMetadata: (path: string) => [loadSafetensors(path), safetensorsMetadata(path)] as const,
+    save: saveSafetensors,
+  },
+  npz: {
+    load: loadNpz,
+    withMetadata: undefined,
+    save: (path: string, arrays: TensorTree, metadata: object) => {
+      refuseMetadata("npz", metadata);
+      savez(path, byName(namedList("save", arrays)));
+    },
+  },
+  npy: {
+    load: loadNpy,
+    withMetadata: undefined,
+    save: (path: string, array: TensorTree, metadata: object) => {
+      refuseMetadata("npy", metadata);
+      if (!(array instanceof Tensor)) {
+        throw new ValueError("save() expected one array for a .npy file: use .npz for several");
+      }
+      saveNpy(path, array);
+    },
+  },
+  gguf: { load: loadGguf, withMetadata: loadGgufWithMetadata, save: saveGguf },
+} as const;
+
+/** Names of the formats of files. */
+export type FileFormat = keyof typeof FORMATS;
+
+function refuseMetadata(format: FileFormat, metadata: object): void {
+  if (Object.keys(metadata).length > 0) {
+    throw new ValueError(`save() cannot store metadata in a .${format} file: use .safetensors`);
   }
 }
 
-/** Loads a file by its ending: `.safetensors`. */
-export function load(path: string): NamedTensors {
-  needSafetensors("load", path);
-  return loadSafetensors(path);
+/** The format of a file by its ending. */
+type FormatOf<P extends string> = P extends `${string}.${infer E}` ? E extends FileFormat ? E : FormatOf<E>
+  : FileFormat;
+
+/** What a file of a format holds. */
+export type Loaded<P extends string> = string extends P ? Tensor & NamedTensors
+  : FormatOf<P> extends "npy" ? Tensor
+  : FormatOf<P> extends "npz" | "safetensors" | "gguf" ? NamedTensors
+  : Tensor | NamedTensors;
+
+/** Options of {@link load}. */
+export interface LoadOptions {
+  /** The format, where the path does not end so. */
+  readonly format?: FileFormat;
+  /** Whether the metadata are wanted too. */
+  readonly returnMetadata?: boolean;
 }
 
-/** Saves arrays to a file by its ending: `.safetensors`. */
+const LOAD_OPTIONS = { format: true, returnMetadata: true } as const satisfies Record<keyof LoadOptions, true>;
+
+function formatOf(op: string, path: string, format?: string): FileFormat {
+  const name = format ?? /\.([^./\\]*)$/.exec(path)?.[1] ?? "";
+  if (Object.hasOwn(FORMATS, name)) return name as FileFormat;
+  const endings = Object.keys(FORMATS).map((known) => `.${known}`).join(", ");
+  throw new ValueError(`${op}() knows files by their ending: expected ${endings}, found ${quoted(format ?? path)}`);
+}
+
+/**
+ * Loads a file by its ending: an array of a `.npy` file, arrays by name of `.safetensors`, `.npz` and `.gguf` files. With
+ * `returnMetadata` a pair of the arrays and the metadata of a `.safetensors` or `.gguf` file. Where the type of the path does not
+ * tell its ending, {@link loadNpy} and its like say what they give.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const folder = await Deno.makeTempDir();
+ * mx.save(`${folder}/x.npy`, mx.arange(3));
+ * mx.load(`${folder}/x.npy`).tolist(); // [0, 1, 2]
+ * ```
+ */
+export function load(
+  path: string,
+  options: LoadOptions & { readonly returnMetadata: true },
+): [arrays: NamedTensors, metadata: GgufMetadata];
+export function load<F extends FileFormat>(path: string, options: { readonly format: F }): Loaded<`.${F}`>;
+export function load<const P extends string>(path: P, options?: LoadOptions): Loaded<P>;
+export function load(path: string, options: LoadOptions = {}): unknown {
+  checkOptions("load", options, LOAD_OPTIONS);
+  const format = formatOf("load", path, options.format);
+  const { load, withMetadata } = FORMATS[format];
+  if (!options.returnMetadata) return load(path);
+  if (!withMetadata) throw new ValueError(`load() finds no metadata in a .${format} file`);
+  return withMetadata(path);
+}
+
+/**
+ * Saves arrays to a file by its ending: one array to `.npy`, which is also added to a path without a known ending, arrays by name to
+ * `.safetensors`, `.npz` and `.gguf`. Metadata go into `.safetensors` and `.gguf` files. The file appears whole or not at all.
+ */
 export function save(path: string, arrays: TensorTree, metadata: Readonly<Record<string, string>> = {}): void {
-  needSafetensors("save", path);
-  saveSafetensors(path, arrays, metadata);
+  const known = Object.keys(FORMATS).some((name) => path.endsWith(`.${name}`));
+  const named = known || !(arrays instanceof Tensor) ? path : `${path}.npy`;
+  FORMATS[formatOf("save", named)].save(named, arrays, metadata);
 }

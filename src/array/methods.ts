@@ -4,6 +4,7 @@
  * @module
  */
 
+import * as complex from "./complex.ts";
 import * as binary from "./binary.ts";
 import * as indexing from "./indexing.ts";
 import * as join from "./join.ts";
@@ -13,5 +14,17 @@ import * as reduce from "./reduce.ts";
 import * as sort from "./sort.ts";
 import { installOperations } from "./tensor.ts";
 import * as unary from "./unary.ts";
+import { view } from "./view.ts";
 
-installOperations({ ...unary, ...binary, ...reduce, ...sort, ...products, ...movement, ...join, ...indexing });
+installOperations({
+  ...unary,
+  ...binary,
+  ...reduce,
+  ...sort,
+  ...products,
+  ...movement,
+  ...join,
+  ...indexing,
+  ...complex,
+  view,
+});

@@ -93,6 +93,9 @@ export {
 export * from "./unary.ts";
 export * from "./binary.ts";
 export * from "./comparison.ts";
+export * from "./complex.ts";
+export * from "./type_info.ts";
+export { view } from "./view.ts";
 export {
   asStrided,
   astype,
@@ -129,6 +132,7 @@ export * from "./sort.ts";
 export * from "./conv.ts";
 export * from "./matrix_products.ts";
 export * from "./products.ts";
+export * from "./fp8.ts";
 export { hadamardTransform } from "./hadamard.ts";
 export { einsum } from "./einsum.ts";
 export * from "./io.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { checkDtype, type Dtype, float32, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
+import { checkDtype, complex64, type Dtype, float32, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type Quantization } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -20,7 +20,7 @@ import type { FloatName, Promoted, RankOf } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
   checkDtype(dtype);
-  if (dtype.kind !== "float") {
+  if (dtype.kind !== "float" && dtype.kind !== "complex") {
     throw new DtypeError(`${op}() takes float arrays only: found ${dtype.name}, use astype(mx.float32)`);
   }
 }
@@ -46,7 +46,8 @@ export function matmul<A extends TensorLike, B extends TensorLike>(a: A, b: B): 
 /** The product of two nodes, integers among them cast to the float type `meet` first; its elements are of `dtype`. */
 function productNode(op: string, operands: readonly Node[], meet: Dtype, dtype: Dtype): Node {
   // Kernels read float operands of different dtypes as they are: a cast would copy a whole weight matrix.
-  const [x, y] = operands.map((node) => node.dtype.kind === "float" ? node : castNode(node, meet));
+  const kept = (node: Node): boolean => node.dtype.kind === "float" && meet.kind === "float";
+  const [x, y] = operands.map((node) => kept(node) ? node : castNode(node, meet));
   if (x.shape.length === 0 || y.shape.length === 0) {
     throw new ShapeError(`${op}() takes no 0-dimensional arrays: use multiply()`);
   }
@@ -63,9 +64,23 @@ function productNode(op: string, operands: readonly Node[], meet: Dtype, dtype: 
   const rank = lead.length + 2;
   const wide = (node: Node): Node =>
     reshapeNode(node, [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape]);
-  const product = makeNode("matmul", [wide(left), wide(right)], [...lead, m, n], dtype, {});
+  const product = dtype.kind === "complex"
+    ? complexProduct(wide(left), wide(right), [...lead, m, n])
+    : makeNode("matmul", [wide(left), wide(right)], [...lead, m, n], dtype, {});
   const shape = [...lead, ...(x.shape.length === 1 ? [] : [m]), ...(y.shape.length === 1 ? [] : [n])];
   return reshapeNode(product, shape);
+}
+
+/** The product of complex matrices, from four of their parts. */
+function complexProduct(a: Node, b: Node, shape: Shape): Node {
+  const part = (x: Node, fn: string): Node => makeNode("elementwise", [x], x.shape, float32, { fn });
+  const [[ar, ai], [br, bi]] = [a, b].map((x) => ["real", "imag"].map((fn) => part(x, fn)));
+  const product = (x: Node, y: Node): Node => makeNode("matmul", [x, y], shape, float32, {});
+  const real = makeNode("elementwise", [product(ar, br), product(ai, bi)], shape, float32, { fn: "subtract" });
+  const imaginary = makeNode("elementwise", [product(ar, bi), product(ai, br)], shape, float32, { fn: "add" });
+  const pairs = [real, imaginary].map((x) => reshapeNode(x, [...shape, 1]));
+  const joined = makeNode("concatenate", pairs, [...shape, 2], float32, { axis: shape.length });
+  return reshapeNode(makeNode("bitcast", [joined], [...shape, 1], complex64, {}), shape);
 }
 
 /**

@@ -6,7 +6,7 @@
  * @module
  */
 
-import { bool, type Dtype, float32, int32, uint32 } from "../graph/dtype.ts";
+import { bool, type Dtype, float32, int32, isWide, uint32 } from "../graph/dtype.ts";
 import { ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -18,6 +18,7 @@ import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } fr
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { sqrt, square } from "./unary.ts";
+import { reduceWide, scanWide } from "./wide_reduce.ts";
 import type { Floating } from "./results.ts";
 import type { FloatOf, NameOf, NumberName, RankOf, Reduced, SumOf } from "./types.ts";
 
@@ -36,12 +37,14 @@ function needElements(op: string, shape: Shape, axes: readonly number[]): void {
 
 function reduceNode(fn: ReduceFn, node: Node, axes: readonly number[], keepdims: boolean, dtype: Dtype): Node {
   if (axes.length === 0) return fn === "all" || fn === "any" ? castNode(node, bool) : castNode(node, dtype);
-  return makeNode("reduce", [node], reducedShape(node.shape, axes, keepdims), dtype, { fn, axes });
+  const shape = reducedShape(node.shape, axes, keepdims);
+  if (isWide(node.dtype) || isWide(dtype)) return reduceWide(fn, node, axes, shape, dtype);
+  return makeNode("reduce", [node], shape, dtype, { fn, axes });
 }
 
 /** Dtype of sums and products: small integers and bool widen to 32 bits. */
 function sumDtype(dtype: Dtype): Dtype {
-  if (dtype.kind === "float") return dtype;
+  if (dtype.kind === "float" || isWide(dtype)) return dtype;
   return dtype.kind === "uint" ? uint32 : int32;
 }
 
@@ -156,10 +159,7 @@ function argReduce(
   const at = all ? node.shape.map((_, i) => i) : [axisOf(fn, axis, node.shape)];
   needElements(fn, node.shape, at);
   const input = all ? reshapeNode(node, [sizeOf(node.shape)]) : node;
-  const result = makeNode("reduce", [input], reducedShape(input.shape, all ? [0] : at, false), uint32, {
-    fn,
-    axes: all ? [0] : at,
-  });
+  const result = reduceNode(fn, input, all ? [0] : at, false, uint32);
   return wrap(keepdims ? reshapeNode(result, reducedShape(node.shape, at, true)) : result);
 }
 
@@ -251,7 +251,13 @@ function scan(
   const node = all ? reshapeNode(a, [sizeOf(a.shape)]) : a;
   const at = all ? 0 : axisOf(op, axis, node.shape);
   const attrs = { fn, reverse: options.reverse ?? false, exclusive: !(options.inclusive ?? true) };
-  return wrap(onLastAxis(node, [at], (last) => makeNode("scan", [last], last.shape, last.dtype, attrs)));
+  return wrap(
+    onLastAxis(
+      node,
+      [at],
+      (last) => isWide(last.dtype) ? scanWide(last, attrs) : makeNode("scan", [last], last.shape, last.dtype, attrs),
+    ),
+  );
 }
 
 /**

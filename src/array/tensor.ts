@@ -72,6 +72,10 @@ export interface Operations
   readonly transpose: (a: Tensor, axes?: readonly number[] | null) => AnyTensor;
   readonly matrixTranspose: Unary;
   readonly diag: (a: Tensor, k?: number) => AnyTensor;
+  readonly view: (a: Tensor, dtype: Dtype) => AnyTensor;
+  readonly real: Unary;
+  readonly imag: Unary;
+  readonly conj: Unary;
   readonly swapaxes: (a: Tensor, axis1: number, axis2: number) => AnyTensor;
   readonly moveaxis: (a: Tensor, source: number, destination: number) => AnyTensor;
   readonly split: (a: Tensor, indicesOrSections: number | readonly number[], axis?: number) => AnyTensor[];
@@ -213,6 +217,26 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   /** The array with its last two axes exchanged. */
   get mT(): Tensor<N, R> {
     return ops.matrixTranspose(this);
+  }
+
+  /** The real parts: float32 of complex64, other dtypes as they are. */
+  get real(): AnyTensor {
+    return ops.real(this);
+  }
+
+  /** The imaginary parts: float32 of complex64, zeros of other dtypes. */
+  get imag(): AnyTensor {
+    return ops.imag(this);
+  }
+
+  /** The complex conjugates; other dtypes as they are. */
+  conj(): Tensor<N, R> {
+    return ops.conj(this);
+  }
+
+  /** The bytes as elements of another dtype. See `mx.view`. */
+  view<M extends DtypeName>(dtype: Dtype<M>): Tensor<M, R> {
+    return ops.view(this, dtype);
   }
 
   /** The value of an array of one element; evaluates it. */

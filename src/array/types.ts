@@ -167,10 +167,14 @@ export type Promoted<A, B> = A extends number ? Weak<NameOf<B>>
 /** Beside a number floats stay as they are; integers may become float32. */
 export type Weak<N extends DtypeName> = N extends InexactName ? N : NumberName;
 
-/** Two equal dtypes stay; float32 takes in every other. */
+/** Two equal dtypes stay; complex64 takes in every other, float32 all but that and float64. */
 export type PromotedNames<N extends DtypeName, M extends DtypeName> = DtypeName extends N | M
   ? "bool" extends N & M ? DtypeName : NumberName
   : [N, M] extends [M, N] ? N
+  : [N] extends ["complex64"] ? "complex64"
+  : [M] extends ["complex64"] ? "complex64"
+  : "float64" extends N | M ? NumberName
+  : "complex64" extends N | M ? NumberName
   : "float32" extends N | M ? [N] extends ["float32"] ? "float32" : [M] extends ["float32"] ? "float32" : NumberName
   : NumberName;
 

@@ -130,11 +130,11 @@ export function isWide(dtype: Dtype): boolean {
   return dtype.bytes === 8;
 }
 
-const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32 };
+const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32, 8: int64 };
 
 /**
  * The dtype that two arrays meet in: MLX's table, but that uint32 with a signed type of at most 32 bits gives int32 where MLX gives
- * int64: arithmetic does not take wide dtypes yet.
+ * int64: counters of both types meet on paths where 64 bits would cost.
  */
 export function promote(a: Dtype, b: Dtype): Dtype {
   if (a === b) return a;

@@ -63,8 +63,16 @@ export interface OpAttrs {
    * look into at any time when `visible`, or `within` memory that it shares. Without bytes its content is whatever that holds.
    */
   data: { readonly bytes?: Uint8Array; readonly visible?: boolean; readonly within?: Within };
-  /** A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian; `version` is that of its header. */
-  file: { readonly path: string; readonly byteOffset: number; readonly version: string };
+  /**
+   * A leaf in a file: `byteOffset` of its first byte, contiguous, little-endian; `version` is that of its header. `deflated`: so
+   * many bytes of a deflate stream lie there, and the values begin `skip` bytes into what it holds, whose CRC-32 is `crc`.
+   */
+  file: {
+    readonly path: string;
+    readonly byteOffset: number;
+    readonly version: string;
+    readonly deflated?: { readonly bytes: number; readonly skip: number; readonly crc: number };
+  };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
   parameter: { readonly index: number };
   /** One value everywhere. */
@@ -83,6 +91,8 @@ export interface OpAttrs {
   /** Element i of axis a is input element starts[a] + i * steps[a]; steps may be negative. */
   slice: { readonly starts: readonly number[]; readonly steps: readonly number[] };
   broadcast: Record<never, never>;
+  /** The bytes of the input as elements of the node's dtype: the last axis grows or shrinks. */
+  bitcast: Record<never, never>;
   /** Any view of a contiguous input. Offset and strides in elements; checked against the input's size by the caller. */
   asStrided: { readonly strides: readonly number[]; readonly offset: number };
   // Data movement.

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { FileError } from "../../ffi/file.ts";
 import { checkFree, OutputFolder } from "../../ffi/output_folder.ts";
-import { storedTensors } from "../array/stored.ts";
+import { storedTensors } from "../array/files/stored.ts";
 import * as mx from "../array/mod.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { sizeOf } from "../graph/shape.ts";

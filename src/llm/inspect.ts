@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { find } from "../../ffi/store.ts";
 import { ArrayError, quoted, shownPath } from "../graph/error.ts";
-import { type Entry, readHeader } from "../array/safetensors.ts";
+import { type Entry, readHeader } from "../array/files/safetensors.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";

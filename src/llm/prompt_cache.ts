@@ -11,8 +11,13 @@
  */
 
 import * as mx from "../array/mod.ts";
-import { openSafetensors, type SavedArray, type StoredArrays, writeSafetensors } from "../array/safetensors_file.ts";
-import { storedBytes } from "../array/stored.ts";
+import {
+  openSafetensors,
+  type SavedArray,
+  type StoredArrays,
+  writeSafetensors,
+} from "../array/files/safetensors_file.ts";
+import { storedBytes } from "../array/files/stored.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { checkIds, checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";
@@ -96,7 +101,7 @@ export async function savePromptCache(
     name,
     dtype: mx.int32,
     shape: axes,
-    read: () => new Uint8Array(Int32Array.from(values).buffer),
+    pieces: () => [new Uint8Array(Int32Array.from(values).buffer)],
   });
   const arrays: SavedArray[] = [];
   const states: [string, string][] = [];
@@ -105,9 +110,9 @@ export async function savePromptCache(
       name,
       dtype,
       shape,
-      read: () => {
+      pieces: () => {
         using rows = cache.rows(layer, which);
-        return storedBytes(rows);
+        return [storedBytes(rows)];
       },
     });
     arrays.push(part(`${layer}.0`, "keys"), part(`${layer}.1`, "values"), words(`${layer}.2`, [offset], []));

@@ -7,8 +7,8 @@
 
 import { join } from "node:path";
 import { FileError, InputFile } from "../../ffi/file.ts";
-import { JsonReader } from "../array/json_reader.ts";
-import { MAX_NAME, MAX_STRING, MAX_TENSORS } from "../array/safetensors.ts";
+import { JsonReader } from "../array/files/json_reader.ts";
+import { MAX_NAME, MAX_STRING, MAX_TENSORS } from "../array/files/safetensors.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { LlmError } from "./error.ts";
 

@@ -10,7 +10,7 @@
 import { join } from "node:path";
 import { FileError, fileNames, readFile } from "../../ffi/file.ts";
 import * as mx from "../array/mod.ts";
-import { MAX_TENSORS } from "../array/safetensors.ts";
+import { MAX_TENSORS } from "../array/files/safetensors.ts";
 import { untrack } from "../array/tracking.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";

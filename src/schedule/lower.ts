@@ -10,9 +10,10 @@ import type { Backend } from "../backend/backend.ts";
 import { attrsOf, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_chain.ts";
+import { emitWide, isWideElementwise } from "./ops/elementwise_wide.ts";
 import { explainFallback } from "../backend/explain.ts";
 import { FUSERS } from "./fusers.ts";
-import { loadLeaf } from "./leaves.ts";
+import { openLeaf } from "./leaves.ts";
 import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import { Donations } from "./plan/donation.ts";
 import type { Value } from "./plan/value.ts";
@@ -74,9 +75,10 @@ function upload(node: Node, backend: Backend): void {
     node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
     return;
   }
+  const load = bytes > 0 ? openLeaf(node) : undefined;
   const storage = new Storage(backend, bytes);
   try {
-    if (bytes > 0) loadLeaf(node, backend, storage.buffer, 0);
+    load?.(backend, storage.buffer, 0);
   } catch (error) {
     storage.release();
     throw error;
@@ -214,12 +216,16 @@ function walk(
     const composite = graph.replaced.get(node);
     if (composite) {
       values.set(node, value(composite));
+    } else if (isWideElementwise(node)) {
+      l.from(node.op);
+      setOwn(node, emitWide(l, node, node.inputs.map(value)));
     } else if (node.op === "elementwise") {
       const chain = buildChain(node, (input) => held.get(input), value);
       // Chains that were taken over are not dispatched by themselves.
       for (const input of node.inputs) held.delete(input);
       const [reader, ...others] = graph.readers.get(node) ?? [];
-      const joins = options.fuse && reader?.op === "elementwise" && others.length === 0 && !wanted.has(node) &&
+      const joins = options.fuse && reader?.op === "elementwise" && !isWideElementwise(reader) && others.length === 0 &&
+        !wanted.has(node) &&
         sameShape(reader.shape, node.shape) && canGrow(chain);
       if (joins) held.set(node, chain);
       else setOwn(node, dispatchChain(l, chain, donations));
@@ -293,7 +299,9 @@ function writeBack(l: Lowering, parameters: readonly Node[], values: readonly Va
 function onlyImmediate(graph: Graph, node: Node, wanted: ReadonlySet<Node>): boolean {
   if (wanted.has(node)) return false;
   const readers = graph.readers.get(node) ?? [];
-  return readers.every((r) => r.op === "elementwise" && r.inputs.filter((i) => i.op === "full").length <= 2);
+  return readers.every((r) =>
+    r.op === "elementwise" && !isWideElementwise(r) && r.inputs.filter((i) => i.op === "full").length <= 2
+  );
 }
 
 function leaf(l: Lowering, node: Node, backend: Backend): Value | undefined {

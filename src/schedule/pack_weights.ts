@@ -8,7 +8,7 @@ import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
 import type { Node, Quantization } from "../graph/node.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
-import { loadLeaf } from "./leaves.ts";
+import { openLeaf } from "./leaves.ts";
 import { Lowering } from "./plan/context.ts";
 import type { Value } from "./plan/value.ts";
 import { uploadLeaf } from "./lower.ts";
@@ -43,7 +43,7 @@ function pack(backend: Backend, leaves: readonly Node[], quantization: Quantizat
   const storage = new Storage(backend, leaves.reduce((sum, node) => sum + bytes(node), 0));
   try {
     // Kernels pack from the end of the matrix to its beginning's place.
-    loadLeaf(codes, backend, storage.buffer, storage.bytes - bytes(codes));
+    openLeaf(codes)(backend, storage.buffer, storage.bytes - bytes(codes));
     for (const node of [scales, biases]) uploadLeaf(node, backend);
   } catch (error) {
     storage.release();

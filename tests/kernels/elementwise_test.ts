@@ -44,8 +44,12 @@ const floored = (a: number, b: number): number => {
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
 };
 
+/** Parts of what is not complex. */
+const PARTS: Partial<Record<ElementwiseName, Fn>> = { conjugate: (a) => a, real: (a) => a, imag: () => 0 };
+
 /** Where special values need an oracle other than that of the op, or where there is no op. */
 const FLOAT: Partial<Record<ElementwiseName, Fn>> = {
+  ...PARTS,
   identity: (a) => a,
   select: (a, b, c) => truth(c) ? a : b,
   float_to_int: (a) => Number.isNaN(a) ? 0 : Math.min(2147483647, Math.max(-2147483648, Math.trunc(a))),
@@ -81,6 +85,7 @@ function modularPower(a: bigint, b: number): bigint {
 
 /** Of both integer domains; the array that takes the result wraps it. */
 const INTEGER: Partial<Record<ElementwiseName, Fn>> = {
+  ...PARTS,
   identity: (a) => a,
   select: (a, b, c) => truth(c) ? a : b,
   int_to_float: Math.fround,

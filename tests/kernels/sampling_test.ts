@@ -1,4 +1,4 @@
-/** Kernels random_bits, sort_init, sort_pass, sort_finish and sample on every device: exact words, orders and tokens. */
+/** Kernels random_bits, those of sorting and sample on every device: exact words, orders and tokens. */
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
@@ -11,10 +11,13 @@ import {
   float32,
   hostValue,
   hostView,
+  int16,
   int32,
   int8,
   setHostValue,
+  uint16,
   uint32,
+  uint8,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
@@ -129,6 +132,23 @@ function sort(
   const padded = 2 ** Math.ceil(Math.log2(cols));
   const input = hostView(dtype, new Uint8Array(values.length * dtype.bytes));
   for (let i = 0; i < values.length; i++) setHostValue(dtype, input, i, values[i]);
+  if (backend.has("radix_sort")) {
+    const run = (indices: boolean, out: typeof input): typeof input => {
+      const buffers = { in: input, work: new Uint32Array(4 * values.length), out };
+      runKernel(backend, "radix_sort", {
+        spec: { DTYPE_IN: dtype.code, INDICES: indices ? 1 : 0 },
+        push: { rows, cols },
+        buffers,
+        items: rows,
+      });
+      return out;
+    };
+    const sorted = run(false, input.slice());
+    return {
+      sorted: Array.from({ length: sorted.length }, (_, i) => Number(hostValue(dtype, sorted, i))),
+      order: [...run(true, new Uint32Array(values.length)) as Uint32Array],
+    };
+  }
   const keys = new Uint32Array(rows * padded);
   const indices = new Uint32Array(rows * padded);
   const shape = { rows, cols, padded };
@@ -190,6 +210,22 @@ kernelTest("sort orders rows of any length stably", (backend) => {
     checkSort(backend, uint32, values.map((v) => v + 30), cols);
   }
   checkSort(backend, float32, Array.from({ length: 5000 }, () => Math.fround(next())), 5000, 256);
+});
+
+kernelTest("sort orders elements of any bits", (backend) => {
+  const next = generator(12);
+  for (const dtype of [float32, float16, bfloat16, int8, uint8, int16, uint16, int32, uint32]) {
+    for (const [rows, cols] of [[3, 24], [3, 25], [1, 5000]]) {
+      const bits = Uint8Array.from({ length: rows * cols * dtype.bytes }, () => Math.floor(next() * 256));
+      const drawn = hostView(dtype, bits);
+      checkSort(
+        backend,
+        dtype,
+        Array.from({ length: rows * cols }, (_, i) => Number(hostValue(dtype, drawn, i))),
+        cols,
+      );
+    }
+  }
 });
 
 kernelTest("sort puts NaN last and both zeros in place", (backend) => {

@@ -9,7 +9,7 @@ const TABLE: Record<string, string[]> = JSON.parse(
   await Deno.readTextFile(new URL("../golden/promotion.json", import.meta.url)),
 );
 
-Deno.test("two dtypes meet in what MLX gives", () => {
+Deno.test("two dtypes meet in what MLX gives, but for uint32 with signed types", () => {
   for (const a of DTYPES) {
     DTYPES.forEach((b, i) => {
       const pair = [a, b];
@@ -35,7 +35,7 @@ for (const device of testDevices()) {
       assertEquals(z.dtype, mx.complex64);
       assertEquals(z.tolist(), [mx.complex(1, 2), mx.complex(0, -1.5)]);
       assertEquals(String(z), "array([1+2j, 0-1.5j], dtype=complex64)");
-      assertThrows(() => mx.add(x, x).tolist(), mx.DtypeError, "does not take int64");
+      assertThrows(() => mx.sort(x).tolist(), mx.DtypeError, "does not take int64");
     });
   });
 }

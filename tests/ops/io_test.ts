@@ -78,8 +78,7 @@ const DAMAGED: readonly (readonly [string, Uint8Array, string])[] = [
   ["no JSON", file("{]"), "not valid JSON"],
   ["metadata of numbers", file('{"__metadata__": {"a": 1}}'), "metadata"],
   ["no object", file('{"w": 1}'), 'tensor "w" is not described by an object'],
-  ["F64", file(entry("F64", [1], 0, 8), 8), 'tensor "w" has dtype F64, which is not supported'],
-  ["I64", file(entry("I64", [1], 0, 8), 8), 'tensor "w" has dtype I64'],
+  ["F4", file(entry("F4", [2], 0, 1), 1), 'tensor "w" has dtype F4, which is not supported'],
   ["unknown dtype", file(entry("Q4", [1], 0, 8), 8), 'unknown dtype "Q4"'],
   ["inherited name as dtype", file(entry("toString", [1], 0, 8), 8), "unknown dtype"],
   ["negative size", file(entry("F32", [-1], 0, 4), 4), "not a list of sizes"],
@@ -108,7 +107,7 @@ Deno.test("loadSafetensors() refuses damaged files with one line that names the 
       assert(error.message.startsWith(path) && !error.message.includes("\n"), error.message);
     }
     assertThrows(() => mx.loadSafetensors(`${folder}/none.safetensors`), mx.ArrayError, "does not exist");
-    assertThrows(() => mx.load(`${folder}/x.npz`), mx.ValueError, "expected .safetensors");
+    assertThrows(() => mx.load(`${folder}/x.txt`), mx.ValueError, "expected .safetensors");
   });
 });
 

@@ -6,7 +6,7 @@
 import { assertEquals } from "@std/assert";
 import { createHash } from "node:crypto";
 import * as mx from "../../mod.ts";
-import { storedBytes } from "../../src/array/stored.ts";
+import { storedBytes } from "../../src/array/files/stored.ts";
 import { testDevices } from "../support/devices.ts";
 import { COLUMNS, edgeRows } from "../support/quantize_rows.ts";
 

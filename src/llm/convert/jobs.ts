@@ -7,7 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Dtype, Tensor } from "../../array/mod.ts";
-import type { StoredTensor } from "../../array/stored.ts";
+import type { StoredTensor } from "../../array/files/stored.ts";
 import type { Quantization } from "../config/model.ts";
 import type { WeightModule } from "../layers/modules.ts";
 

@@ -6,7 +6,7 @@
  */
 
 import type { OutputFile, OutputFolder } from "../../../ffi/output_folder.ts";
-import { DTYPE_NAMES } from "../../array/safetensors.ts";
+import { DTYPE_NAMES } from "../../array/files/safetensors.ts";
 import { bytesOf, type Output } from "./jobs.ts";
 import { byCodePoints } from "./python_json.ts";
 import { unorderedMapOrder } from "./unordered_map.ts";

@@ -6,7 +6,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import { FileError, InputFile } from "../../../ffi/file.ts";
-import { storedBytes, storedRows, type StoredTensor } from "../../array/stored.ts";
+import { storedBytes, storedRows, type StoredTensor } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { shownPath } from "../../graph/error.ts";

@@ -130,6 +130,16 @@ function sortRule(wantIndices: boolean): Rule {
     const out = l.temporary(node.shape, node.dtype);
     const { rows, cols } = rowsOf(x.shape);
     if (rows * cols === 0) return out;
+    if (l.backend.has("radix_sort")) {
+      // Pairs of 8 bytes between its passes, of which there are 1, 2 and up to 4.
+      const pairs = Math.floor(x.dtype.bytes / 2);
+      l.emit("radix_sort", [l.contiguous(x), pairs ? l.temporary([rows, cols, 2 * pairs], uint32) : undefined, out], {
+        spec: { DTYPE_IN: x.dtype.code, INDICES: wantIndices ? 1 : 0 },
+        push: { rows, cols },
+        workgroups: rows,
+      });
+      return out;
+    }
     const { dense, indices, push } = sortedIndices(l, x);
     l.emit("sort_finish", [wantIndices ? undefined : dense, indices, out], {
       spec: { DTYPE_OUT: node.dtype.code },

@@ -74,6 +74,11 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     return view(dense, node.shape, strides, dense.offset + offset);
   },
   contiguous: (l, _node, [x]) => l.contiguous(x, true),
+  bitcast(l, node, [x]) {
+    const dense = l.contiguous(x, true);
+    const offset = dense.offset * x.dtype.bytes / node.dtype.bytes;
+    return { ...view(dense, node.shape, contiguousStrides(node.shape), offset), dtype: node.dtype };
+  },
   concatenate(l, node, inputs) {
     const { axis } = attrsOf(node, "concatenate");
     const out = l.temporary(node.shape, node.dtype);

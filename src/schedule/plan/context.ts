@@ -27,7 +27,12 @@ import { Storage } from "./storage.ts";
 import type { Blocks, Value } from "./value.ts";
 
 /** Kernels that take dtypes of 8 bytes, and in which buffers: indices and starts are 32 bits. */
-const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = { arange: [0], copy: [0, 2], gather: [0, 2] };
+const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
+  arange: [0],
+  copy: [0, 2],
+  gather: [0, 2],
+  elementwise_wide: [0, 1, 2, 3],
+};
 
 /**
  * The faster form that lowering again gives: with the same bits, so that a loop may change over "now", or with another rounding,

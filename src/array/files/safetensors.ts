@@ -8,10 +8,10 @@
  * @module
  */
 
-import { FileError, InputFile } from "../../ffi/file.ts";
-import * as dt from "../graph/dtype.ts";
-import type { Dtype } from "../graph/dtype.ts";
-import { ArrayError, quoted, shownPath } from "../graph/error.ts";
+import { FileError, InputFile } from "../../../ffi/file.ts";
+import * as dt from "../../graph/dtype.ts";
+import type { Dtype } from "../../graph/dtype.ts";
+import { ArrayError, quoted, shownPath } from "../../graph/error.ts";
 import { exceedsObjects, JsonReader } from "./json_reader.ts";
 
 const MAX_HEADER = 100_000_000;
@@ -42,6 +42,10 @@ const DTYPES: Readonly<Record<string, Dtype>> = {
   F16: dt.float16,
   BF16: dt.bfloat16,
   F32: dt.float32,
+  I64: dt.int64,
+  U64: dt.uint64,
+  F64: dt.float64,
+  C64: dt.complex64,
   F8_E4M3: dt.uint8,
   F8_E5M2: dt.uint8,
   F8_E8M0: dt.uint8,
@@ -51,10 +55,6 @@ const DTYPES: Readonly<Record<string, Dtype>> = {
 
 /** Dtypes of the format that are not loaded, and what to do about it. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
-  F64: "convert it to 32 bits",
-  I64: "convert it to 32 bits",
-  U64: "convert it to 32 bits",
-  C64: "store its parts as F32",
   F4: "convert it to U8 or F16",
   F6_E2M3: "convert it to U8 or F16",
   F6_E3M2: "convert it to U8 or F16",

@@ -4,13 +4,13 @@
  * @module
  */
 
-import { FileError, InputFile, writeWhole } from "../../ffi/file.ts";
-import type { Dtype } from "../graph/dtype.ts";
-import { ArrayError } from "../graph/error.ts";
-import type { Shape } from "../graph/shape.ts";
-import { sizeOf } from "../graph/shape.ts";
+import { FileError, InputFile } from "../../../ffi/file.ts";
+import type { Dtype } from "../../graph/dtype.ts";
+import type { Shape } from "../../graph/shape.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import { writeFile } from "./pieces.ts";
 import { DTYPE_NAMES, type Entry, failFile, readHeader } from "./safetensors.ts";
-import { make, type Tensor } from "./tensor.ts";
+import { make, type Tensor } from "../tensor.ts";
 
 /** A file whose header was read and checked. */
 export interface StoredArrays {
@@ -55,7 +55,7 @@ export interface SavedArray {
   readonly dtype: Dtype;
   readonly shape: Shape;
   /** Its bytes; asked for once, when those before it are written. */
-  readonly read: () => Uint8Array;
+  readonly pieces: () => Iterable<Uint8Array>;
 }
 
 /**
@@ -80,16 +80,10 @@ export function writeSafetensors(
   padded.set(text);
   const length = new Uint8Array(8);
   new DataView(length.buffer).setBigUint64(0, BigInt(padded.length), true);
-  const pieces = function* (): Generator<Uint8Array> {
+  const content = function* (): Generator<Uint8Array> {
     yield length;
     yield padded;
-    for (const { read } of arrays) yield read();
+    for (const { pieces } of arrays) yield* pieces();
   };
-  try {
-    writeWhole(path, pieces());
-  } catch (error) {
-    if (error instanceof ArrayError) throw error;
-    const reason = error instanceof Error ? error.message.split("\n")[0] : String(error);
-    failFile(path, `cannot be written: ${reason}`, error);
-  }
+  writeFile(path, content());
 }

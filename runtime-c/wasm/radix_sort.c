@@ -1,0 +1,137 @@
+// Kernel radix_sort: rows in ascending order, stable, NaN last; WASM only.
+//
+// Least significant digit first on keys of as many bits as an element has that compare as the values do. A pair of key
+// and payload (the element's bits, or its index) is one word of 64 bits. The first pass reads the input and the last one
+// writes the output; digits that all elements of a row share are passed over. A row is one thread's, whatever their number.
+
+#include "simd.h"
+
+enum {
+    FEW = 24,      // elements that insertion sorts faster
+    SHORT = 4096,  // up to here digits of 8 bits: fewer counters to clear
+    WIDEST = 2048, // counters of a digit
+    PASSES = 4,
+};
+
+// Key of an element of `dtype` from its bits; both zeros are one key, NaN is the largest.
+INLINE uint32_t key_of(uint32_t raw, uint32_t dtype) {
+    if (!DTYPE_IS_FLOAT(dtype)) return DTYPE_IS_SIGNED(dtype) ? raw ^ 1u << (8 * DTYPE_BYTES(dtype) - 1) : raw;
+    uint32_t sign = dtype == DTYPE_F32 ? 0x80000000u : 0x8000u, all = sign | (sign - 1);
+    uint32_t infinity = dtype == DTYPE_F32 ? 0x7f800000u : dtype == DTYPE_F16 ? 0x7c00u : 0x7f80u;
+    uint32_t key = raw & sign ? raw ^ all : raw | sign;
+    key = raw == sign ? sign : key;
+    return (raw & ~sign) > infinity ? all : key;
+}
+
+INLINE uint32_t raw_at(const uint8_t *a, size_t i, uint32_t dtype) {
+    switch (DTYPE_BYTES(dtype)) {
+        case 4: return ((const uint32_t *)a)[i];
+        case 2: return ((const uint16_t *)a)[i];
+        default: return a[i];
+    }
+}
+
+INLINE uint64_t pair_at(const uint8_t *in, size_t i, uint32_t dtype, bool indices) {
+    uint32_t raw = raw_at(in, i, dtype);
+    return (uint64_t)key_of(raw, dtype) << 32 | (indices ? (uint32_t)i : raw);
+}
+
+INLINE void put(uint8_t *out, size_t i, uint32_t dtype, bool indices, uint32_t payload) {
+    uint32_t bytes = indices ? 4 : DTYPE_BYTES(dtype);
+    if (bytes == 4) ((uint32_t *)out)[i] = payload;
+    else if (bytes == 2) ((uint16_t *)out)[i] = (uint16_t)payload;
+    else out[i] = (uint8_t)payload;
+}
+
+INLINE void sort_few(const uint8_t *in, uint8_t *out, uint32_t n, uint32_t dtype, bool indices) {
+    uint64_t pairs[FEW];
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t pair = pair_at(in, i, dtype, indices);
+        uint32_t at = i;
+        for (; at > 0 && pairs[at - 1] >> 32 > pair >> 32; at--) pairs[at] = pairs[at - 1];
+        pairs[at] = pair;
+    }
+    for (uint32_t i = 0; i < n; i++) put(out, i, dtype, indices, (uint32_t)pairs[i]);
+}
+
+// One pass: pairs of `from`, of the input where it is NULL, go to `to`, their payloads to `out` where that is NULL.
+INLINE void move(const uint64_t *from, uint64_t *to, const uint8_t *in, uint8_t *out, uint32_t n, uint32_t shift, uint32_t mask,
+                 uint32_t *starts, uint32_t dtype, bool indices) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t pair = from ? from[i] : pair_at(in, i, dtype, indices);
+        uint32_t at = starts[(uint32_t)(pair >> 32) >> shift & mask]++;
+        if (to) to[at] = pair;
+        else put(out, at, dtype, indices, (uint32_t)pair);
+    }
+}
+
+INLINE void sort_row(const uint8_t *in, uint64_t *work, uint8_t *out, uint32_t n, uint32_t dtype, bool indices) {
+    if (n <= FEW) return sort_few(in, out, n, dtype, indices);
+    uint32_t counts[PASSES * WIDEST];
+    uint32_t key_bits = 8 * DTYPE_BYTES(dtype), bits = key_bits < 32 || n <= SHORT ? 8 : 11, mask = (1u << bits) - 1;
+    uint32_t passes = (key_bits + bits - 1) / bits, shifts[PASSES], kept = 0;
+    __builtin_memset(counts, 0, (size_t)(passes << bits) * sizeof(uint32_t));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = key_of(raw_at(in, i, dtype), dtype);
+        for (uint32_t d = 0; d < passes; d++) counts[(d << bits) + (key >> d * bits & mask)]++;
+    }
+    uint32_t first = key_of(raw_at(in, 0, dtype), dtype);
+    for (uint32_t d = 0; d < passes; d++) {
+        uint32_t *digit = counts + (d << bits);
+        bool shared = digit[first >> d * bits & mask] == n;
+        if (!shared || (d + 1 == passes && kept == 0)) shifts[kept++] = d * bits;
+        for (uint32_t i = 0, start = 0; i <= mask; i++) {
+            uint32_t count = digit[i];
+            digit[i] = start;
+            start += count;
+        }
+    }
+    const uint64_t *from = NULL;
+    for (uint32_t pass = 0; pass < kept; pass++) {
+        uint64_t *to = pass + 1 == kept ? NULL : work + (pass & 1 ? n : 0);
+        uint32_t *starts = counts + ((shifts[pass] / bits) << bits);
+        if (!from && !to) move(NULL, NULL, in, out, n, shifts[pass], mask, starts, dtype, indices);
+        else if (!from) move(NULL, to, in, out, n, shifts[pass], mask, starts, dtype, indices);
+        else if (to) move(from, to, in, out, n, shifts[pass], mask, starts, dtype, indices);
+        else move(from, NULL, in, out, n, shifts[pass], mask, starts, dtype, indices);
+        from = to;
+    }
+}
+
+static uint32_t radix_grain(const Call *call) {
+    PUSH(RowsPush);
+    return chunk_grain(p->rows, p->cols > 4096 ? 65536 : 16 * p->cols, 1);
+}
+
+uint32_t chunks_radix_sort(const Call *call) {
+    PUSH(RowsPush);
+    return chunk_count(p->rows, radix_grain(call));
+}
+
+INLINE void sort_rows(const Call *call, uint32_t row, uint32_t end, uint32_t dtype, bool indices) {
+    PUSH(RowsPush);
+    size_t n = p->cols, bytes = DTYPE_BYTES(dtype), bytes_out = indices ? 4 : bytes;
+    for (; row < end; row++) {
+        uint64_t *work = (uint64_t *)call->buffer[1] + row * n * (bytes / 2); // pairs between passes: none, n or 2 n
+        sort_row(call->buffer[0] + row * n * bytes, work, call->buffer[2] + row * n * bytes_out, p->cols, dtype, indices);
+    }
+}
+
+#define SORT_ROWS(dtype) (indices ? sort_rows(call, row, end, dtype, true) : sort_rows(call, row, end, dtype, false))
+
+void k_radix_sort(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(RowsPush);
+    uint32_t grain = radix_grain(call), row = chunk * grain, end = chunk_end(last, grain, p->rows);
+    bool indices = call->spec[2];
+    switch (call->spec[1]) {
+        case DTYPE_F32: SORT_ROWS(DTYPE_F32); break;
+        case DTYPE_I32: SORT_ROWS(DTYPE_I32); break;
+        case DTYPE_U32: SORT_ROWS(DTYPE_U32); break;
+        case DTYPE_F16: SORT_ROWS(DTYPE_F16); break;
+        case DTYPE_BF16: SORT_ROWS(DTYPE_BF16); break;
+        case DTYPE_I16: SORT_ROWS(DTYPE_I16); break;
+        case DTYPE_U16: SORT_ROWS(DTYPE_U16); break;
+        case DTYPE_I8: SORT_ROWS(DTYPE_I8); break;
+        default: SORT_ROWS(DTYPE_U8); break;
+    }
+}

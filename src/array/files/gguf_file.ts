@@ -1,0 +1,172 @@
+/**
+ * Arrays in GGUF files: loading with the weights as MLX names them, and saving.
+ *
+ * @module
+ */
+
+import { DtypeError, quoted, ValueError } from "../../graph/error.ts";
+import { type Shape, sizeOf } from "../../graph/shape.ts";
+import * as dt from "../../graph/dtype.ts";
+import { array } from "../creation.ts";
+import { astype, reshape } from "../movement.ts";
+import { make, Tensor } from "../tensor.ts";
+import {
+  ALIGNMENT,
+  type GgufHeader,
+  type GgufTensor,
+  type GgufValue,
+  LIST,
+  MAGIC,
+  readGguf,
+  STRING,
+  VALUES,
+  VERSION,
+} from "./gguf.ts";
+import { GGUF_CODES } from "./gguf_types.ts";
+import { byName, namedList, type NamedTensors, type TensorTree } from "./named.ts";
+import { tensorPieces, writeFile } from "./pieces.ts";
+import { failFile } from "./safetensors.ts";
+import { storedBytes } from "./stored.ts";
+
+/** Metadata of a GGUF file: texts, lists of texts, numbers as arrays of no axes and lists of numbers as arrays of one. */
+export type GgufMetadata = Record<string, string | string[] | Tensor>;
+
+const WEIGHT = ".weight";
+/** Weights of a group of `mx.dequantize`. */
+const GROUP = 32;
+
+/** The arrays that a tensor becomes, by name. */
+function arraysOf(
+  { path, version }: GgufHeader,
+  { name, type, shape, byteOffset, bytes }: GgufTensor,
+): [string, Tensor][] {
+  const place = { path, version, byteOffset };
+  if (type.dtype) return [[name, make("file", [], [...shape], type.dtype, place)]];
+  const blocks = make("file", [], [bytes / type.bytes, type.bytes], dt.uint8, place);
+  if (type.values) return [[name, reshape(astype(type.values(blocks), dt.float16), [...shape])]];
+  const { codes, scales, biases } = type.affine!(blocks);
+  const prefix = name.endsWith(WEIGHT) ? name.slice(0, -WEIGHT.length) : name;
+  const rows = shape.slice(0, -1);
+  const columns = shape.at(-1)!;
+  const words = codes.shape.at(-1)! * columns / GROUP;
+  return [
+    [name, reshape(codes, [...rows, words])],
+    [`${prefix}.scales`, reshape(scales, [...rows, columns / GROUP])],
+    [`${prefix}.biases`, reshape(biases, [...rows, columns / GROUP])],
+  ];
+}
+
+function loadedValue(value: GgufValue): string | string[] | Tensor {
+  if (typeof value === "string") return value;
+  if (!("dtype" in value)) return [...value];
+  return make("data", [], [...value.shape], value.dtype, { bytes: value.bytes });
+}
+
+/** The arrays of a GGUF file by name, and its metadata. See {@link loadGguf}. */
+export function loadGgufWithMetadata(path: string): [arrays: NamedTensors, metadata: GgufMetadata] {
+  const header = readGguf(path);
+  const list = header.tensors.flatMap((tensor) => arraysOf(header, tensor));
+  const names = new Set<string>();
+  for (const [name] of list) {
+    if (names.has(name)) failFile(path, `has two arrays that would be called ${quoted(name)}`);
+    names.add(name);
+  }
+  return [byName(list), byName([...header.metadata].map(([key, value]) => [key, loadedValue(value)]))];
+}
+
+/**
+ * The arrays of a GGUF file by name. As in MLX, Q4_0, Q4_1 and Q8_0 weights become codes, scales and biases for
+ * `mx.dequantize` in groups of 32 ("x.weight", "x.scales", "x.biases"); other quantized types become float16 values. Nothing is read or
+ * computed before it is needed.
+ *
+ * Throws an {@link ArrayError} with code "file" where that is no such file, is damaged, or has tensors of another type.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const path = await Deno.makeTempFile({ suffix: ".gguf" });
+ * mx.saveGguf(path, { w: mx.ones([2, 2]) }, { "general.name": "ones" });
+ * mx.loadGguf(path).w.tolist(); // [[1, 1], [1, 1]]
+ * ```
+ */
+export function loadGguf(path: string): NamedTensors {
+  return loadGgufWithMetadata(path)[0];
+}
+
+/** Numbers as little-endian bytes. */
+function u32(...values: readonly number[]): Uint8Array {
+  return new Uint8Array(Uint32Array.from(values).buffer);
+}
+
+function u64(...values: readonly number[]): Uint8Array {
+  return new Uint8Array(BigUint64Array.from(values, BigInt).buffer);
+}
+
+function text(value: string): Uint8Array[] {
+  const bytes = new TextEncoder().encode(value);
+  return [u64(bytes.length), bytes];
+}
+
+function savedValue(key: string, value: unknown): Uint8Array[] {
+  if (typeof value === "string") return [u32(STRING), ...text(value)];
+  if (Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "string")) {
+    return [u32(LIST, STRING), u64(value.length), ...value.flatMap(text)];
+  }
+  const scalar = typeof value === "number" || typeof value === "boolean";
+  const x = value instanceof Tensor ? value : scalar || Array.isArray(value) ? array(value) : undefined;
+  if (!x) {
+    throw new ValueError(
+      `saveGguf() expected texts, lists of texts or arrays in metadata: found ${quoted(value)} at "${key}"`,
+    );
+  }
+  const type = VALUES.indexOf(x.dtype);
+  if (type < 0) throw new DtypeError(`saveGguf() cannot store ${x.dtype.name} in metadata, at "${key}": use float32`);
+  if (x.ndim > 1) throw new ValueError(`saveGguf() expected at most one axis in metadata: found ${x.ndim} at "${key}"`);
+  return x.ndim === 0 ? [u32(type), storedBytes(x)] : [u32(LIST, type), u64(x.size), storedBytes(x)];
+}
+
+function aligned(bytes: number): number {
+  return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+}
+
+/**
+ * Saves arrays by name as a GGUF file; those in nested objects and lists get names such as "layers.0.weight". Metadata are texts, lists of
+ * texts, and numbers or arrays of at most one axis. float32, float16, bfloat16, float64 and signed integers can be stored. The
+ * file appears whole or not at all.
+ */
+export function saveGguf(
+  path: string,
+  arrays: TensorTree,
+  metadata: Readonly<Record<string, string | readonly string[] | Tensor | number | boolean>> = {},
+): void {
+  const list = namedList("saveGguf", arrays);
+  const pairs = Object.entries(metadata);
+  const header: Uint8Array[] = [u32(MAGIC, VERSION), u64(list.length, pairs.length)];
+  for (const [key, value] of pairs) header.push(...text(key), ...savedValue(key, value));
+  let at = 0;
+  const size = ({ shape, dtype }: { shape: Shape; dtype: dt.Dtype }): number => sizeOf(shape) * dtype.bytes;
+  for (const [name, tensor] of list) {
+    const code = GGUF_CODES.get(tensor.dtype);
+    if (code === undefined) {
+      throw new DtypeError(
+        `saveGguf() cannot store ${tensor.dtype.name}, the dtype of "${name}": cast it with astype()`,
+      );
+    }
+    header.push(...text(name), u32(tensor.ndim), u64(...tensor.shape.toReversed()), u32(code), u64(at));
+    at += aligned(size(tensor));
+  }
+  const begin = header.reduce((sum, { length }) => sum + length, 0);
+  const named = path.endsWith(".gguf") ? path : `${path}.gguf`;
+  writeFile(
+    named,
+    function* () {
+      yield* header;
+      yield new Uint8Array(aligned(begin) - begin);
+      for (const [, tensor] of list) {
+        yield* tensorPieces(tensor);
+        yield new Uint8Array(aligned(size(tensor)) - size(tensor));
+      }
+    }(),
+  );
+}
