@@ -425,6 +425,12 @@ g("random categorical shape", lambda: mx.random.categorical(L, shape=(4,), key=K
 g("random categorical axis 0", lambda: mx.random.categorical(mx.array([[0.0, 1], [3, 2], [0, 0]]), axis=0, key=K))
 g("random key of 64 bits", lambda: mx.random.key(2**64 - 1))
 g("random normal loc scale arrays", lambda: mx.random.normal((3, 2), loc=mx.array([1.0, -1.0]), scale=mx.array([[1.0], [2.0], [3.0]]), key=K))
+g("random randint int64", lambda: mx.random.randint(-5, 2**40, (5,), mx.int64, K))
+g("random randint uint64", lambda: mx.random.randint(7, 2**50, (5,), mx.uint64, K))
+g("random randint int64 bounds", lambda: mx.random.randint(2**40, 2**40 + 1024, (5,), mx.int64, K))
+PARTS = lambda z: [mx.real(z), mx.imag(z)]
+g("random normal complex64", lambda: PARTS(mx.random.normal((2, 3), mx.complex64, key=K)))
+g("random normal complex64 loc scale", lambda: PARTS(mx.random.normal((3,), mx.complex64, 1 + 2j, 0.5, K)))
 g("random gumbel f16", lambda: mx.random.gumbel((5,), mx.float16, K))
 g("random truncatedNormal arrays", lambda: mx.random.truncated_normal(mx.array([-1.0, 0.0]), mx.array([[1.0], [2.0]]), key=K))
 MEAN, COV = mx.array([1.0, -2.0, 0.5]), mx.array([[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.7]])

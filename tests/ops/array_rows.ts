@@ -441,6 +441,7 @@ const FAST: Record<string, Row> = {
 };
 
 const { random } = mx;
+const parts = (z: mx.AnyTensor): mx.AnyTensor[] => [mx.real(z), mx.imag(z)];
 const MEAN = [1, -2, 0.5];
 const COV = [[2, 0.5, 0.1], [0.5, 1, -0.3], [0.1, -0.3, 0.7]];
 const RANDOM: Record<string, Row> = {
@@ -473,6 +474,11 @@ const RANDOM: Record<string, Row> = {
   "random categorical axis 0": ({ K }) => random.categorical([[0, 1], [3, 2], [0, 0]], 0, { key: K }),
   "random key of 64 bits": () => random.key(2n ** 64n - 1n),
   "random normal loc scale arrays": ({ K }) => random.normal([3, 2], mx.float32, [1, -1], [[1], [2], [3]], K),
+  "random randint int64": ({ K }) => random.randint(-5, 2 ** 40, [5], mx.int64, K),
+  "random randint uint64": ({ K }) => random.randint(7, 2 ** 50, [5], mx.uint64, K),
+  "random randint int64 bounds": ({ K }) => random.randint(2 ** 40, 2 ** 40 + 1024, [5], mx.int64, K),
+  "random normal complex64": ({ K }) => parts(random.normal([2, 3], mx.complex64, null, null, K)),
+  "random normal complex64 loc scale": ({ K }) => parts(random.normal([3], mx.complex64, mx.complex(1, 2), 0.5, K)),
   "random gumbel f16": ({ K }) => random.gumbel([5], mx.float16, K),
   "random truncatedNormal arrays": ({ K }) => random.truncatedNormal([-1, 0], [[1], [2]], null, null, K),
   "random multivariateNormal": ({ K }) => random.multivariateNormal(MEAN, COV, [], null, K),
