@@ -110,7 +110,7 @@ function transform(
   scaleOf(kind, norm, 1);
   const found = axesAndSizes(kind, given, s, axes);
   if (found.axes.length === 0) return wrap(given);
-  const { inverse, real } = kind;
+  const { inverse } = kind;
   return scoped((): AnyTensor => {
     let node = given.dtype === complex64 ? given : castNode(given, float32);
     const steps = found.axes.map((axis, i) => [axis, found.sizes[i]] as const);

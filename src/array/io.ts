@@ -96,17 +96,28 @@ export function saveSafetensors(
   writeSafetensors(path, saved, { format: "mlx", ...metadata });
 }
 
+/** Names of the formats of files. */
+export type FileFormat = "safetensors" | "npz" | "npy" | "gguf";
+
+/** What is done with files of a format. */
+interface Format {
+  readonly load: (path: string) => Tensor | NamedTensors;
+  /** Undefined where files have no metadata. */
+  readonly withMetadata: ((path: string) => readonly [NamedTensors, GgufMetadata]) | undefined;
+  readonly save: (path: string, arrays: TensorTree, metadata: Readonly<Record<string, string>>) => void;
+}
+
 /** Formats by the ending of a path. */
-const FORMATS = {
+const FORMATS: Readonly<Record<FileFormat, Format>> = {
   safetensors: {
     load: loadSafetensors,
-    withMetadata: (path: string) => [loadSafetensors(path), safetensorsMetadata(path)] as const,
+    withMetadata: (path) => [loadSafetensors(path), safetensorsMetadata(path)],
     save: saveSafetensors,
   },
   npz: {
     load: loadNpz,
     withMetadata: undefined,
-    save: (path: string, arrays: TensorTree, metadata: object) => {
+    save: (path, arrays, metadata) => {
       refuseMetadata("npz", metadata);
       savez(path, byName(namedList("save", arrays)));
     },
@@ -114,7 +125,7 @@ const FORMATS = {
   npy: {
     load: loadNpy,
     withMetadata: undefined,
-    save: (path: string, array: TensorTree, metadata: object) => {
+    save: (path, array, metadata) => {
       refuseMetadata("npy", metadata);
       if (!(array instanceof Tensor)) {
         throw new ValueError("save() expected one array for a .npy file: use .npz for several");
@@ -123,10 +134,7 @@ const FORMATS = {
     },
   },
   gguf: { load: loadGguf, withMetadata: loadGgufWithMetadata, save: saveGguf },
-} as const;
-
-/** Names of the formats of files. */
-export type FileFormat = keyof typeof FORMATS;
+};
 
 function refuseMetadata(format: FileFormat, metadata: object): void {
   if (Object.keys(metadata).length > 0) {
@@ -135,7 +143,7 @@ function refuseMetadata(format: FileFormat, metadata: object): void {
 }
 
 /** The format of a file by its ending. */
-type FormatOf<P extends string> = P extends `${string}.${infer E}` ? E extends FileFormat ? E : FormatOf<E>
+export type FormatOf<P extends string> = P extends `${string}.${infer E}` ? E extends FileFormat ? E : FormatOf<E>
   : FileFormat;
 
 /** What a file of a format holds. */
@@ -179,7 +187,9 @@ export function load(
   path: string,
   options: LoadOptions & { readonly returnMetadata: true },
 ): [arrays: NamedTensors, metadata: GgufMetadata];
+/** Loads a file of a format that its path does not tell. */
 export function load<F extends FileFormat>(path: string, options: { readonly format: F }): Loaded<`.${F}`>;
+/** Loads a file by its ending. */
 export function load<const P extends string>(path: P, options?: LoadOptions): Loaded<P>;
 export function load(path: string, options: LoadOptions = {}): unknown {
   checkOptions("load", options, LOAD_OPTIONS);

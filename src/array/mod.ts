@@ -128,6 +128,7 @@ export * from "./pad.ts";
 export * from "./windows.ts";
 export * from "./aliases.ts";
 export * from "./reduce.ts";
+export * from "./sequences.ts";
 export * from "./sort.ts";
 export * from "./conv.ts";
 export * from "./matrix_products.ts";

@@ -11,6 +11,17 @@ import { fullNode, type TensorLike, toOperands } from "./convert.ts";
 import { scoped } from "./scope.ts";
 import { wrap } from "./tensor.ts";
 
+/** Names of categories of dtypes. */
+export type CategoryName =
+  | "generic"
+  | "number"
+  | "integer"
+  | "signedinteger"
+  | "unsignedinteger"
+  | "inexact"
+  | "floating"
+  | "complexfloating";
+
 /** Kinds of dtypes, each with the one that it belongs to: MLX's tree. */
 const PARENTS = {
   generic: undefined,
@@ -21,10 +32,7 @@ const PARENTS = {
   inexact: "number",
   floating: "inexact",
   complexfloating: "inexact",
-} as const;
-
-/** Names of categories of dtypes. */
-export type CategoryName = keyof typeof PARENTS;
+} as const satisfies Record<CategoryName, CategoryName | undefined>;
 
 /** A category of dtypes, for {@link issubdtype}. */
 export interface DtypeCategory {

@@ -38,6 +38,11 @@ export function sign<A extends TensorLike>(a: A): Same<A> {
   return apply("sign", "same", a);
 }
 
+/** Elementwise +a: the values as they are. */
+export function positive<A extends TensorLike>(a: A): Same<A> {
+  return wrap(toNode("positive", a));
+}
+
 /** Elementwise a * a. */
 export function square<A extends TensorLike>(a: A): Same<A> {
   return apply("square", "same", a);

@@ -9,14 +9,17 @@ import {
   bfloat16,
   float16,
   float32,
+  float64,
   hostValue,
   hostView,
   int16,
   int32,
+  int64,
   int8,
   setHostValue,
   uint16,
   uint32,
+  uint64,
   uint8,
 } from "../../src/graph/dtype.ts";
 import { makeNode } from "../../src/graph/node.ts";
@@ -227,6 +230,36 @@ kernelTest("sort orders elements of any bits", (backend) => {
     }
   }
 });
+
+kernelTest("sort orders elements of 8 bytes", (backend) => {
+  const next = generator(13);
+  const count = 500;
+  const words = Uint32Array.from({ length: 2 * count }, (_, i) => i % 7 === 1 ? 0 : Math.floor(next() * 2 ** 32));
+  const inputs: readonly (readonly [Dtype, BigInt64Array | BigUint64Array | Float64Array])[] = [
+    [int64, new BigInt64Array(words.buffer)],
+    [uint64, new BigUint64Array(words.buffer)],
+    [float64, new Float64Array(words.buffer)],
+    [float64, Float64Array.of(3, NaN, -0, 0, -Infinity, Infinity, NaN, 1, -0, -2, 0)],
+    [int64, BigInt64Array.of(7n, 7n, -7n)],
+    [uint64, BigUint64Array.of(9n)],
+  ];
+  for (const [dtype, input] of inputs) {
+    const nan = (i: number): number => Number(Number.isNaN(Number(input[i])));
+    const rank = (a: number, b: number): number => input[a] < input[b] ? -1 : input[a] > input[b] ? 1 : 0;
+    const order = Array.from({ length: input.length }, (_, i) => i).sort((a, b) =>
+      nan(a) - nan(b) || rank(a, b) || a - b
+    );
+    for (const out of [input.slice(), new Uint32Array(input.length)]) {
+      const indices = out instanceof Uint32Array;
+      runKernel(backend, "radix_sort", {
+        spec: { DTYPE_IN: dtype.code, INDICES: indices ? 1 : 0 },
+        push: { rows: 1, cols: input.length },
+        buffers: { in: input, work: new Uint32Array(8 * input.length), out },
+      });
+      assertEquals(Array.from<unknown>(out), order.map((i) => indices ? i : input[i]));
+    }
+  }
+}, ["radix_sort"]);
 
 kernelTest("sort puts NaN last and both zeros in place", (backend) => {
   const [nan, inf] = [NaN, Infinity];

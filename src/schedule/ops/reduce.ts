@@ -5,7 +5,7 @@
  */
 
 import * as k from "../../backend/kernels.ts";
-import { float32, uint32 } from "../../graph/dtype.ts";
+import { complex64, float32, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type ReduceFn } from "../../graph/node.ts";
 import { collapse, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -130,8 +130,8 @@ function sortRule(wantIndices: boolean): Rule {
     const out = l.temporary(node.shape, node.dtype);
     const { rows, cols } = rowsOf(x.shape);
     if (rows * cols === 0) return out;
-    if (l.backend.has("radix_sort")) {
-      // Pairs of 8 bytes between its passes, of which there are 1, 2 and up to 4.
+    if (l.backend.has("radix_sort") && x.dtype !== complex64) {
+      // Pairs between its passes, in units of 8 bytes: none behind the one pass of bytes, two lists of 16 for wide elements.
       const pairs = Math.floor(x.dtype.bytes / 2);
       l.emit("radix_sort", [l.contiguous(x), pairs ? l.temporary([rows, cols, 2 * pairs], uint32) : undefined, out], {
         spec: { DTYPE_IN: x.dtype.code, INDICES: wantIndices ? 1 : 0 },

@@ -32,6 +32,7 @@ const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
   copy: [0, 2],
   gather: [0, 2],
   elementwise_wide: [0, 1, 2, 3],
+  radix_sort: [0, 2],
 };
 
 /**

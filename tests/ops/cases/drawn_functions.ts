@@ -135,6 +135,17 @@ export function drawnFunctions(): Families {
       };
     };
   }
+  families.positive = (d) => {
+    const dtype = d.dtype(ALL_TYPES);
+    return {
+      inputs: [d.input(d.shape(), dtype, isFloat(dtype) ? d.class([-9, 9], EVERY) : "special")],
+      run: (mx, [x]) => mx.positive(x),
+      oracle: ([x]) => x,
+      tolerance: 0,
+      dtype,
+      classes: "zeros",
+    };
+  };
   families.square = (d) => {
     const dtype = d.dtype(ALL_TYPES);
     return {

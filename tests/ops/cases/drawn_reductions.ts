@@ -310,6 +310,78 @@ export function drawnReductions(): Families {
       dtype: "uint32",
     };
   };
+  families.searchsorted = (d) => {
+    const dtype = d.dtype(ALL_TYPES);
+    const side = d.pick(["left", "right"] as const);
+    const kinds: readonly Values[] = isFloat(dtype) ? [[-4, 4], "special", "zeros"] : ["special", [0, 9]];
+    const kind = d.pick(kinds);
+    const before = (a: number, b: number): boolean => Number.isNaN(b) ? !Number.isNaN(a) : a < b;
+    return {
+      what: side,
+      inputs: [d.input([d.pick([0, 1, 2, 7, 8, 33, 1000])], dtype, kind), d.input(d.shape(), dtype, kind)],
+      run: (mx, [x, v]) => mx.searchsorted(mx.sort(x), v, side),
+      oracle: ([x, v]) => ({
+        shape: v.shape,
+        data: v.data.map((b) => x.data.filter((a) => side === "left" ? before(a, b) : !before(b, a)).length),
+      }),
+      tolerance: 0,
+      dtype: "uint32",
+    };
+  };
+  families.diff = (d) => {
+    const dtype = d.dtype(ALL_TYPES);
+    const shape = d.shape(1);
+    const axis = d.axis(shape.length);
+    const at = (axis + shape.length) % shape.length;
+    const n = d.int(0, 3);
+    const [front, back] = [d.chance(0.3), d.chance(0.3)];
+    const around = shape.map((size, i) => i === at ? d.int(1, 2) : size);
+    const range: Values = isFloat(dtype) ? [-4, 4] : "special";
+    const step = (v: number[]): number[] =>
+      v.slice(1).map((b, i) => dtype === "bool" ? Number(b !== v[i]) : stored(dtype, b - v[i]));
+    return {
+      what: `${n} along ${axis}${front ? " prepend" : ""}${back ? " append" : ""}`,
+      inputs: [d.input(shape, dtype, range), d.input(around, dtype, range)],
+      run: (mx, [x, more]) =>
+        mx.diff(x, n, axis, { prepend: front ? more : undefined, append: back ? mx.astype(1, x.dtype) : undefined }),
+      oracle: ([x, more]) => {
+        const sizes = x.shape.map((size, i) => i === at ? 0 : size);
+        const axisOf = (dense: Dense, outer: number, inner: number): number[] => {
+          const width = dense.shape.slice(at + 1).reduce((a, b) => a * b, 1);
+          return Array.from(
+            { length: dense.shape[at] },
+            (_, i) => dense.data[(outer * dense.shape[at] + i) * width + inner],
+          );
+        };
+        const [outers, inners] = [sizes.slice(0, at), sizes.slice(at + 1)].map((s) => s.reduce((a, b) => a * b, 1));
+        let length = 0;
+        const lines: number[][] = [];
+        for (let o = 0; o < outers; o++) {
+          for (let i = 0; i < inners; i++) {
+            let line = axisOf(x, o, i);
+            if (n > 0) line = [...front ? axisOf(more, o, i) : [], ...line, ...back ? [1] : []];
+            for (let k = 0; k < n; k++) line = step(line);
+            lines.push(line);
+            length = line.length;
+          }
+        }
+        if (lines.length === 0) {
+          length = Math.max(0, x.shape[at] + (n && front ? more.shape[at] : 0) + (n && back ? 1 : 0) - n);
+        }
+        const out = {
+          shape: sizes.map((size, i) => i === at ? length : size),
+          data: new Float64Array(outers * length * inners),
+        };
+        lines.forEach((line, l) =>
+          line.forEach((v, k) => out.data[(Math.floor(l / inners) * length + k) * inners + l % inners] = v)
+        );
+        return out;
+      },
+      tolerance: tolerance(dtype),
+      dtype,
+      classes: "values",
+    };
+  };
   for (const name of ["partition", "argpartition"] as const) {
     families[name] = (d) => {
       const { input, axis, at, seen } = sorted(d);
