@@ -7,7 +7,7 @@
  * @module
  */
 
-import { checkDtype, type Dtype, type DtypeName, float32, int32, uint32 } from "../graph/dtype.ts";
+import { checkDtype, complex64, type Dtype, type DtypeName, float32, int32, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -26,6 +26,7 @@ import { scoped } from "./scope.ts";
 import { argsort } from "./sort.ts";
 import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import { abs, erf, erfinv, floor, log, log1p, negative, sign, sqrt } from "./unary.ts";
+import { view } from "./view.ts";
 import type { Same } from "./results.ts";
 import type { RankOf, RankOfShape, Up } from "./types.ts";
 
@@ -184,7 +185,9 @@ function wrapKey(name: string, key: TensorLike | undefined): Tensor {
   return wrap(keyArgument(name, key));
 }
 
-/** Normal numbers of mean `loc` and standard deviation `scale`. */
+/**
+ * Normal numbers of mean `loc` and standard deviation `scale`; complex64 ones have real and imaginary parts of half the variance.
+ */
 export function normal<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
   shape: S = [] as unknown as S,
   dtype: Dtype<N> | null = null,
@@ -192,17 +195,26 @@ export function normal<const S extends number | Shape = readonly [], N extends D
   scale: TensorLike | null = null,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  const to = floatDtype("normal", dtype);
+  const complex = (dtype as Dtype | null) === complex64;
+  const to = complex ? complex64 : floatDtype("normal", dtype);
   return scoped((): AnyTensor => {
     // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
-    const samples = standardNormal(toShape("normal", shape), key);
-    const spread = scale === null ? samples : op.multiply(samples, array(scale, float32));
-    const moved = loc === null ? spread : op.add(spread, array(loc, float32));
+    const wide = complex ? complex64 : float32;
+    const size = toShape("normal", shape);
+    const samples = complex ? standardComplex(size, key) : standardNormal(size, key);
+    const spread = scale === null ? samples : op.multiply(samples, array(scale, wide));
+    const moved = loc === null ? spread : op.add(spread, array(loc, wide));
     if (!sameShape(moved.shape, samples.shape)) {
       throw new ShapeError(`normal() cannot broadcast loc and scale to ${formatShape(samples.shape)}`);
     }
     return astype(moved, to);
   });
+}
+
+/** complex64 numbers of mean 0 and variance 1. */
+function standardComplex(shape: Shape, key?: TensorLike): AnyTensor {
+  const parts = op.multiply(standardNormal([...shape, 2], key), Math.SQRT1_2);
+  return squeeze(view(parts, complex64), -1);
 }
 
 /** float32 numbers of mean 0 and standard deviation 1. */

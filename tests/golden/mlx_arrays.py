@@ -423,6 +423,29 @@ g("random categorical samples", lambda: mx.random.categorical(L, num_samples=7, 
 g("random categorical rows samples", lambda: mx.random.categorical(L2, num_samples=3, key=K))
 g("random categorical shape", lambda: mx.random.categorical(L, shape=(4,), key=K))
 g("random categorical axis 0", lambda: mx.random.categorical(mx.array([[0.0, 1], [3, 2], [0, 0]]), axis=0, key=K))
+g("random key of 64 bits", lambda: mx.random.key(2**64 - 1))
+g("random normal loc scale arrays", lambda: mx.random.normal((3, 2), loc=mx.array([1.0, -1.0]), scale=mx.array([[1.0], [2.0], [3.0]]), key=K))
+g("random randint int64", lambda: mx.random.randint(-5, 2**40, (5,), mx.int64, K))
+g("random randint uint64", lambda: mx.random.randint(7, 2**50, (5,), mx.uint64, K))
+g("random randint int64 bounds", lambda: mx.random.randint(2**40, 2**40 + 1024, (5,), mx.int64, K))
+PARTS = lambda z: [mx.real(z), mx.imag(z)]
+g("random normal complex64", lambda: PARTS(mx.random.normal((2, 3), mx.complex64, key=K)))
+g("random normal complex64 loc scale", lambda: PARTS(mx.random.normal((3,), mx.complex64, 1 + 2j, 0.5, K)))
+g("random gumbel f16", lambda: mx.random.gumbel((5,), mx.float16, K))
+g("random truncatedNormal arrays", lambda: mx.random.truncated_normal(mx.array([-1.0, 0.0]), mx.array([[1.0], [2.0]]), key=K))
+MEAN, COV = mx.array([1.0, -2.0, 0.5]), mx.array([[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.7]])
+g("random multivariateNormal", lambda: mx.random.multivariate_normal(MEAN, COV, key=K, stream=mx.cpu))
+g("random multivariateNormal shape", lambda: mx.random.multivariate_normal(MEAN, COV, (4, 2), key=K, stream=mx.cpu))
+g("random multivariateNormal batch", lambda: mx.random.multivariate_normal(mx.stack([MEAN, -MEAN]), mx.stack([COV, 2 * COV])[:, None], key=K, stream=mx.cpu))
+
+# transforms
+LINE = lambda n: mx.arange(n).astype(mx.float32)
+for n in (1, 2, 12, 20, 24, 28, 160):
+    g(f"hadamard {n}", lambda: mx.hadamard_transform(LINE(2 * n).reshape(2, n)))
+g("hadamard scale", lambda: mx.hadamard_transform(LINE(56).reshape(1, 56), 0.5))
+g("hadamard f16", lambda: mx.hadamard_transform(LINE(128).astype(mx.float16)))
+g("hadamard ints", lambda: mx.hadamard_transform(mx.array([3, 4, 5, 6]), 1.0))
+g("hadamard number", lambda: mx.hadamard_transform(mx.array(5)))
 mx.random.seed(7)
 g("random state", lambda: [mx.random.uniform(shape=(2,)), mx.random.normal((2,)), mx.random.randint(0, 100, (3,))])
 

@@ -441,6 +441,9 @@ const FAST: Record<string, Row> = {
 };
 
 const { random } = mx;
+const parts = (z: mx.AnyTensor): mx.AnyTensor[] => [mx.real(z), mx.imag(z)];
+const MEAN = [1, -2, 0.5];
+const COV = [[2, 0.5, 0.1], [0.5, 1, -0.3], [0.1, -0.3, 0.7]];
 const RANDOM: Record<string, Row> = {
   "random uniform": ({ K }) => random.uniform(0, 1, [3], mx.float32, K),
   "random uniform 5": ({ K }) => random.uniform(0, 1, 5, mx.float32, K),
@@ -469,10 +472,40 @@ const RANDOM: Record<string, Row> = {
   "random categorical rows samples": ({ L2, K }) => random.categorical(L2, -1, { numSamples: 3, key: K }),
   "random categorical shape": ({ L, K }) => random.categorical(L, -1, { shape: [4], key: K }),
   "random categorical axis 0": ({ K }) => random.categorical([[0, 1], [3, 2], [0, 0]], 0, { key: K }),
+  "random key of 64 bits": () => random.key(2n ** 64n - 1n),
+  "random normal loc scale arrays": ({ K }) => random.normal([3, 2], mx.float32, [1, -1], [[1], [2], [3]], K),
+  "random randint int64": ({ K }) => random.randint(-5, 2 ** 40, [5], mx.int64, K),
+  "random randint uint64": ({ K }) => random.randint(7, 2 ** 50, [5], mx.uint64, K),
+  "random randint int64 bounds": ({ K }) => random.randint(2 ** 40, 2 ** 40 + 1024, [5], mx.int64, K),
+  "random normal complex64": ({ K }) => parts(random.normal([2, 3], mx.complex64, null, null, K)),
+  "random normal complex64 loc scale": ({ K }) => parts(random.normal([3], mx.complex64, mx.complex(1, 2), 0.5, K)),
+  "random gumbel f16": ({ K }) => random.gumbel([5], mx.float16, K),
+  "random truncatedNormal arrays": ({ K }) => random.truncatedNormal([-1, 0], [[1], [2]], null, null, K),
+  "random multivariateNormal": ({ K }) => random.multivariateNormal(MEAN, COV, [], null, K),
+  "random multivariateNormal shape": ({ K }) => random.multivariateNormal(MEAN, COV, [4, 2], mx.float32, K),
+  "random multivariateNormal batch": ({ K }) =>
+    random.multivariateNormal(
+      [MEAN, MEAN.map((x) => -x)],
+      mx.stack([mx.array(COV), mx.multiply(COV, 2)]).reshape(2, 1, 3, 3),
+      [],
+      null,
+      K,
+    ),
   "random state": () => {
     random.seed(7);
     return [random.uniform(0, 1, [2]), random.normal([2]), random.randint(0, 100, [3])];
   },
+};
+
+const TRANSFORMS: Record<string, Row> = {
+  ...Object.fromEntries([1, 2, 12, 20, 24, 28, 160].map((n): [string, Row] => [
+    `hadamard ${n}`,
+    ({ line }) => mx.hadamardTransform(line(2 * n).reshape(2, n)),
+  ])),
+  "hadamard scale": ({ line }) => mx.hadamardTransform(line(56).reshape(1, 56), 0.5),
+  "hadamard f16": ({ line }) => mx.hadamardTransform(line(128).astype(mx.float16)),
+  "hadamard ints": ({ ints }) => mx.hadamardTransform(ints(3, 4, 5, 6), 1),
+  "hadamard number": () => mx.hadamardTransform(mx.array(5, mx.int32)),
 };
 
 const ROWS: Record<string, Row> = {
@@ -484,6 +517,7 @@ const ROWS: Record<string, Row> = {
   ...PRODUCTS,
   ...FAST,
   ...RANDOM,
+  ...TRANSFORMS,
   ...LIMITS,
 };
 

@@ -175,7 +175,7 @@ for (const device of testDevices()) {
 Deno.test("every exported function has generated rows, or a reason why it has none", () => {
   const { distributed, metal, cuda } = mx;
   const spaces = {
-    ...{ "": mx, "fast.": mx.fast, "random.": mx.random, "linalg.": mx.linalg, "nn.": mx.nn },
+    ...{ "": mx, "fast.": mx.fast, "random.": mx.random, "linalg.": mx.linalg, "nn.": mx.nn, "fft.": mx.fft },
     ...{ "distributed.": distributed, "metal.": metal, "cuda.": cuda },
   };
   const names = Object.entries(spaces).flatMap(([space, object]) =>

@@ -151,6 +151,30 @@ function norm(v: number[], ord: number | null): number {
 /** Products. */
 export function drawnProducts(): Families {
   const families: Families = {};
+  families.hadamardTransform = (d) => {
+    const n = 2 ** d.pick([0, 1, 2, 3, 6, 7]);
+    const dtype = d.dtype([...FLOATS, "int32"]);
+    const scale = d.pick([null, 1, 0.25]);
+    const shape = [d.int(1, 4), n];
+    const sign = (i: number, j: number): number => {
+      let ones = 0;
+      for (let both = i & j; both; both >>= 1) ones += both & 1;
+      return ones % 2 ? -1 : 1;
+    };
+    return {
+      inputs: [d.input(shape, dtype, RANGE)],
+      run: (mx, [x]) => mx.hadamardTransform(x, scale),
+      oracle: ([x]) =>
+        build(shape, (at) => {
+          let total = 0;
+          for (let j = 0; j < n; j++) total += sign(at[1], j) * x.data[at[0] * n + j];
+          return total * (scale ?? 1 / Math.sqrt(n));
+        }),
+      tolerance: elementTolerance(dtype === "int32" ? "float32" : dtype),
+      dtype: dtype === "int32" ? "float32" : dtype,
+      what: `scale ${scale}`,
+    };
+  };
   families.matmul = (d) => {
     const dtype = d.dtype(FLOATS);
     const other = d.chance(0.15) ? d.dtype(FLOATS) : dtype;

@@ -126,6 +126,26 @@ export function drawnRandom(): Families {
         dtype,
       }));
     },
+    "random.multivariateNormal": (d) => {
+      const n = d.int(1, 5);
+      const shape = d.shape(0, 2);
+      const spread = Array.from({ length: n }, () => 0.5 + 2 * d.next());
+      const mean = d.input([n], "float32", [-2, 2]);
+      return drawn(d, [...shape, n], `${spread}`, (key, count) => ({
+        inputs: [mean],
+        run: (mx, [m]) =>
+          mx.random.multivariateNormal(m, mx.diag(spread.map((s) => s * s)), shape, null, mx.random.key(seedOf(key))),
+        oracle: ([m]) => ({
+          shape: [...shape, n],
+          data: Float64Array.from(
+            uniforms(key, count),
+            (u, i) => Math.SQRT2 * erfinv(between(u, LOW, 1)) * spread[i % n] + m.data[i % n],
+          ),
+        }),
+        tolerance: 1e-7,
+        dtype: "float32",
+      } as Drawn));
+    },
     "random.truncatedNormal": (d) => {
       const shape = d.shape();
       const [low, high] = d.pick([[-1, 1], [-2, 0.5], [0.5, 2]]);
