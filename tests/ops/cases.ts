@@ -120,16 +120,11 @@ export const UNTESTED: ReadonlyMap<string, string> = new Map(
         .map((name) => `distributed.${name}`),
       ...["metal.isAvailable", "cuda.isAvailable"],
     ]],
-<<<<<<< HEAD
-    ["files of NumPy and GGUF: array_files_test.ts", [
-      ...["loadGguf", "loadNpy", "loadNpz", "saveGguf", "savez", "savezCompressed"],
-=======
     ["transforms: fft_test.ts", [
       ...["fft", "rfft"].flatMap((name) =>
         ["", "2", "n"].flatMap((axes) => [`fft.${name}${axes}`, `fft.i${name}${axes}`])
       ),
       ...["fft.fftfreq", "fft.rfftfreq", "fft.fftshift", "fft.ifftshift"],
->>>>>>> fft
     ]],
     ["files: io_test.ts", ["load", "loadSafetensors", "safetensorsMetadata", "save", "saveSafetensors"]],
     ["files: array_files_test.ts", ["loadGguf", "loadNpy", "loadNpz", "saveGguf", "savez", "savezCompressed"]],
