@@ -37,6 +37,7 @@ export const VARIABLES: readonly string[] = [
   "VKMX_CASES_SEED",
   "VKMX_CASES_OP",
   "VKMX_FUZZ_TEXTS",
+  "VKMX_PYTHON",
   "VKMX_STAGING",
   "VKMX_QUEUE_IDLE",
   "VKMX_VALIDATION_LOG",
