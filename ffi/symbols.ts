@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x8ed75dd4;
+export const ABI_HASH = 0x877e708c;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

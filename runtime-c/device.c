@@ -63,8 +63,7 @@ static int32_t create_device(Device *d) {
         d->device = VK_NULL_HANDLE;
         return fail(NULL, VKRT_ERROR_UNAVAILABLE, "the driver of %s lacks functions of Vulkan 1.3", d->facts.core.deviceName);
     }
-    for (uint32_t i = 0; i < VKRT_STREAMS; i++)
-        d->vk.GetDeviceQueue(d->device, d->facts.family, i % d->facts.queues, &d->streams[i].queue);
+    for (uint32_t i = 0; i < VKRT_STREAMS; i++) d->vk.GetDeviceQueue(d->device, d->facts.family, i % d->facts.queues, &d->streams[i].queue);
     return VKRT_OK;
 }
 

@@ -249,8 +249,7 @@ static void split(Pool *pool, Range *r, uint64_t size) {
     if (r->size - size < ALIGNMENT) return;
     Range *rest = calloc(1, sizeof *rest);
     if (!rest) return; // the range stays larger than it must be
-    *rest = (Range){
-        .chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .uses = r->uses, .before = r, .after = r->after};
+    *rest = (Range){.chunk = r->chunk, .offset = r->offset + size, .size = r->size - size, .uses = r->uses, .before = r, .after = r->after};
     if (r->after) r->after->before = rest;
     r->after = rest;
     r->size = size;

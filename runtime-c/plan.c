@@ -128,10 +128,10 @@ static int32_t read_plan(Reader *r, Plan *plan) {
         note_reach(plan, dispatch->buffers, dispatch->kernel->buffers);
         note_reach(plan, dispatch->table, entries);
         const KernelRow *row = dispatch->kernel;
-        for (uint32_t b = 0; b < row->buffers; b++)
-            note_access(plan, dispatch->buffers + 2 * b, row->reads >> b & 1, row->writes >> b & 1);
+        for (uint32_t b = 0; b < row->buffers; b++) note_access(plan, dispatch->buffers + 2 * b, row->reads >> b & 1, row->writes >> b & 1);
         for (uint32_t e = 0; e < entries; e++)
-            note_access(plan, dispatch->table + 2 * e, row->column_reads >> e % row->columns & 1, row->column_writes >> e % row->columns & 1);
+            note_access(plan, dispatch->table + 2 * e, row->column_reads >> e % row->columns & 1,
+                        row->column_writes >> e % row->columns & 1);
         plan->table_entries += entries;
     }
     if (r->at != r->count) return fail(r->d, VKRT_ERROR_PLAN, "%u words stand behind the last dispatch", r->count - r->at);

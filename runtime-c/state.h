@@ -113,7 +113,7 @@ typedef struct Range {
     Chunk *chunk;
     uint64_t offset, size;
     Uses uses;
-    uint64_t written; // ticket of the last work that writes it, since it was taken
+    uint64_t written;             // ticket of the last work that writes it, since it was taken
     struct Range *before, *after; // neighbours in the chunk
     struct Range *next, *prev;    // free list of its size
     bool taken;

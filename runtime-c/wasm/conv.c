@@ -133,8 +133,7 @@ enum { BESIDE = 32 };
 
 static uint32_t direct_grain(const struct ConvPush *p) {
     uint32_t taps = p->kernel[0] * p->kernel[1] * p->kernel[2];
-    return chunk_grain(p->images * p->out_shape[0] * p->out_shape[1] * p->out_shape[2],
-                       2 * taps * p->channels * p->groups * p->filters, 1);
+    return chunk_grain(p->images * p->out_shape[0] * p->out_shape[1] * p->out_shape[2], 2 * taps * p->channels * p->groups * p->filters, 1);
 }
 
 uint32_t chunks_conv_direct(const Call *call) {

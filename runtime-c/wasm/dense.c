@@ -14,7 +14,7 @@ double normalise(double *a, size_t n) {
     if (most == 0) return 1;
     // Subnormal numbers are brought up first.
     double lift = most < 0x1p-1000 ? 0x1p100 : 1;
-    double power = __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, most * lift) & 0x7ff0000000000000u);
+    double power = __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, most *lift) & 0x7ff0000000000000u);
     for (size_t i = 0; i < n; i++) a[i] = a[i] * lift / power;
     return power / lift;
 }
@@ -55,8 +55,7 @@ void subtract_product(size_t m, size_t n, size_t k, const double *a, size_t row,
         size_t depth = smaller(DEPTH, k - p);
         const double *a_part = a + p * column, *b_part = b + p * b_row;
         for (size_t j = 0; j < wide; j += 4)
-            for (size_t i = 0; i < whole; i += 4)
-                tile(depth, a_part + i * row, row, column, b_part + j, b_row, c + i * c_row + j, c_row);
+            for (size_t i = 0; i < whole; i += 4) tile(depth, a_part + i * row, row, column, b_part + j, b_row, c + i * c_row + j, c_row);
         edge(whole, n - wide, depth, a_part, row, column, b_part + wide, b_row, c + wide, c_row);
         edge(m - whole, n, depth, a_part + whole * row, row, column, b_part, b_row, c + whole * c_row, c_row);
     }

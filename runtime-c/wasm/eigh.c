@@ -101,8 +101,7 @@ void k_eigh(const Call *call, uint32_t from, uint32_t to) {
             tridiagonalise(a, n, d, e, taus, w);
             if (vectors) {
                 set_identity(z, n);
-                for (size_t k = n - 1; k-- > 0;)
-                    reflect_rows(z + (k + 1) * n + k + 1, n, n - k - 1, a + k * n + k + 1, n - k - 1, taus[k]);
+                for (size_t k = n - 1; k-- > 0;) reflect_rows(z + (k + 1) * n + k + 1, n, n - k - 1, a + k * n + k + 1, n - k - 1, taus[k]);
             }
             right = diagonalise(d, e, n, vectors ? z : NULL);
         }

@@ -72,9 +72,7 @@ static inline void gemm_block(const Gemm *g, uint32_t block) {
         }
         for (uint32_t j = 0; j < columns; j += TILE_N) {
             g->pack_b(g->b, n0 + j, min_u32(TILE_N, columns - j), k0, depth, b_panel);
-            for (uint32_t i = 0; i < rows; i += TILE_M) {
-                multiply_tile(a_block + i * BLOCK_K, b_panel, depth, sums + i * BLOCK_N + j);
-            }
+            for (uint32_t i = 0; i < rows; i += TILE_M) { multiply_tile(a_block + i * BLOCK_K, b_panel, depth, sums + i * BLOCK_N + j); }
         }
     }
     for (uint32_t i = 0; i < rows; i++) {

@@ -35,7 +35,7 @@ static void reflect_block(double *c, size_t c_row, size_t rows, size_t cols, con
                           double *u, double *w) {
     fill(u, width * cols, 0);
     fill(w, width * cols, 0);
-    subtract_product(width, cols, rows, v, 1, width, c, c_row, u, cols); // u = -vᵀ c
+    subtract_product(width, cols, rows, v, 1, width, c, c_row, u, cols);                               // u = -vᵀ c
     subtract_product(width, cols, width, t, across ? 1 : BLOCK, across ? BLOCK : 1, u, cols, w, cols); // w = op(T) vᵀ c
     subtract_product(rows, cols, width, v, width, 1, w, cols, c, c_row);
 }
@@ -43,7 +43,8 @@ static void reflect_block(double *c, size_t c_row, size_t rows, size_t cols, con
 // a (m, n) becomes R; q (m, k) with orthonormal columns. `room` as chunks of vectors, triangular factors and two strips.
 static void factor(double *a, double *q, size_t m, size_t n, double *room) {
     size_t k = smaller(m, n), wide = larger((double)k, (double)n);
-    double *vectors = room, *triangles = vectors + m * k, *u = triangles + (k + BLOCK) * BLOCK, *w = u + BLOCK * wide, *column = w + BLOCK * wide;
+    double *vectors = room, *triangles = vectors + m * k, *u = triangles + (k + BLOCK) * BLOCK, *w = u + BLOCK * wide,
+           *column = w + BLOCK * wide;
     for (size_t first = 0; first < k; first += BLOCK) {
         size_t end = smaller(first + BLOCK, k);
         double *v = vectors + m * first, *t = triangles + first * BLOCK;

@@ -47,7 +47,8 @@ static void accumulate(const double *a, size_t m, size_t n, const double *taus, 
 
 // One implicit step with a shift on the block k..last.
 static void chase(double *d, double *e, size_t k, size_t last, double *u, size_t m, double *v, size_t n) {
-    double scale = larger(larger(larger(absolute(d[last]), absolute(d[last - 1])), larger(absolute(e[last - 1]), absolute(d[k]))), absolute(e[k]));
+    double scale =
+        larger(larger(larger(absolute(d[last]), absolute(d[last - 1])), larger(absolute(e[last - 1]), absolute(d[k]))), absolute(e[k]));
     double sp = d[last] / scale, spm1 = d[last - 1] / scale, epm1 = e[last - 1] / scale, sk = d[k] / scale, ek = e[k] / scale;
     double b = ((spm1 + sp) * (spm1 - sp) + epm1 * epm1) / 2, c0 = (sp * epm1) * (sp * epm1), shift = 0;
     if (b != 0 || c0 != 0) {
@@ -145,7 +146,8 @@ void k_svd(const Call *call, uint32_t from, uint32_t to) {
     const bool wide = p->rows < p->cols, vectors = !p->flag;
     size_t m = wide ? p->cols : p->rows, n = wide ? p->rows : p->cols;
     for (size_t at = from; at < to; at++) {
-        double *a = (double *)call->buffer[2] + at * p->work, *d = a + m * n, *e = d + n, *taus = e + n, *column = taus + 2 * n, *sums = column + m;
+        double *a = (double *)call->buffer[2] + at * p->work, *d = a + m * n, *e = d + n, *taus = e + n, *column = taus + 2 * n,
+               *sums = column + m;
         double *v = sums + n, *u = v + n * n, *turned = u + m * m;
         load_doubles(wide ? d : a, call->buffer[0], at * m * n, m * n, call->spec[1]);
         if (wide) transpose(a, d, n, m);

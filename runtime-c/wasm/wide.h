@@ -26,7 +26,8 @@ static inline double d_remainder(double a, double b) {
 static inline double d_logaddexp(double a, double b) {
     if (a != a || b != b) return a + b;
     const double most = a > b ? a : b, least = a > b ? b : a;
-    return most - least == d_inf() || most == least - 0 * most ? most + (most == least ? 0.69314718055994531 : 0) : most + d_log1p(d_exp(least - most));
+    return most - least == d_inf() || most == least - 0 * most ? most + (most == least ? 0.69314718055994531 : 0)
+                                                               : most + d_log1p(d_exp(least - most));
 }
 
 static inline int64_t double_to_long(double x) { return __builtin_wasm_trunc_saturate_s_i64_f64(x); }
@@ -68,7 +69,10 @@ static inline void store_double(uint8_t *a, size_t i, uint32_t dtype, double x) 
         case DTYPE_BOOL: a[i] = x != 0; return;
     }
     if (DTYPE_IS_FLOAT(dtype)) store_float(a, i, dtype, (float)x);
-    else store_bits(a, i, dtype, DTYPE_IS_SIGNED(dtype) ? (uint32_t)__builtin_wasm_trunc_saturate_s_i32_f64(x) : __builtin_wasm_trunc_saturate_u_i32_f64(x));
+    else
+        store_bits(a, i, dtype,
+                   DTYPE_IS_SIGNED(dtype) ? (uint32_t)__builtin_wasm_trunc_saturate_s_i32_f64(x)
+                                          : __builtin_wasm_trunc_saturate_u_i32_f64(x));
 }
 
 static inline void store_complex(uint8_t *a, size_t i, uint32_t dtype, Complex x) {

@@ -30,7 +30,8 @@
 #define DTYPE_IS_WIDE(d) ((d) >= DTYPE_I64)
 #define DTYPE_IS_FLOAT(d) ((d) >= DTYPE_F16 && (d) <= DTYPE_F32)
 #define DTYPE_IS_SIGNED(d) ((d) >= DTYPE_I8 && (d) <= DTYPE_I32)
-#define DTYPE_BYTES(d) (DTYPE_IS_WIDE(d) ? 8u : (d) == DTYPE_F32 || (d) == DTYPE_I32 || (d) == DTYPE_U32 ? 4u : (d) <= DTYPE_U8 || (d) == DTYPE_I8 ? 1u : 2u)
+#define DTYPE_BYTES(d) \
+    (DTYPE_IS_WIDE(d) ? 8u : (d) == DTYPE_F32 || (d) == DTYPE_I32 || (d) == DTYPE_U32 ? 4u : (d) <= DTYPE_U8 || (d) == DTYPE_I8 ? 1u : 2u)
 
 // Reduction and scan operators (OP of reduce, scan, scatter).
 #define OP_SUM 0

@@ -11,9 +11,9 @@
 
 // cos(2 pi e / order), accurate to a rounding: the angle is reduced to an octant in whole numbers.
 FN float fft_octant(uint octant, float r, float mirrored) {
-    float y = (octant & 1u) != 0u ? ((octant + 1u) & 2u) != 0u ? m_sin_unit(mirrored) : m_cos_unit(mirrored)
-        : (octant & 2u) != 0u     ? m_sin_unit(r)
-                                  : m_cos_unit(r);
+    float y = (octant & 1u) != 0u   ? ((octant + 1u) & 2u) != 0u ? m_sin_unit(mirrored) : m_cos_unit(mirrored)
+              : (octant & 2u) != 0u ? m_sin_unit(r)
+                                    : m_cos_unit(r);
     return octant >= 2u && octant <= 5u ? -y : y;
 }
 
@@ -49,28 +49,27 @@ FN uint fft_chirp(uint k, uint n) { return UINT(U64(k) * U64(k) % (U64(n) * U64(
 #ifdef GL_core_profile
 const float FFT_COS[39] =
 #else
-static const float FFT_COS[39] =
+static const float
+    FFT_COS[39] =
 #endif
-    FFT_LIST(39)
-    1.0f, -0.5f, -0.5f, 1.0f, 0.309016994f, -0.809016994f, -0.809016994f, 0.309016994f, 1.0f, 0.623489802f,
-    -0.222520934f, -0.900968868f, -0.900968868f, -0.222520934f, 0.623489802f, 1.0f, 0.841253533f,
-    0.415415013f, -0.142314838f, -0.654860734f, -0.959492974f, -0.959492974f, -0.654860734f, -0.142314838f,
-    0.415415013f, 0.841253533f, 1.0f, 0.885456026f, 0.568064747f, 0.12053668f, -0.354604887f, -0.748510748f,
-    -0.970941817f, -0.970941817f, -0.748510748f, -0.354604887f, 0.12053668f, 0.568064747f, 0.885456026f
-    FFT_END;
+    FFT_LIST(39) 1.0f,
+            -0.5f, -0.5f, 1.0f, 0.309016994f, -0.809016994f, -0.809016994f, 0.309016994f, 1.0f, 0.623489802f, -0.222520934f, -0.900968868f,
+            -0.900968868f, -0.222520934f, 0.623489802f, 1.0f, 0.841253533f, 0.415415013f, -0.142314838f, -0.654860734f, -0.959492974f,
+            -0.959492974f, -0.654860734f, -0.142314838f, 0.415415013f, 0.841253533f, 1.0f, 0.885456026f, 0.568064747f, 0.12053668f,
+            -0.354604887f, -0.748510748f, -0.970941817f, -0.970941817f, -0.748510748f, -0.354604887f, 0.12053668f, 0.568064747f,
+            0.885456026f FFT_END;
 #ifdef GL_core_profile
 const float FFT_SIN[39] =
 #else
-static const float FFT_SIN[39] =
+static const float
+    FFT_SIN[39] =
 #endif
-    FFT_LIST(39)
-    0.0f, 0.866025404f, -0.866025404f, 0.0f, 0.951056516f, 0.587785252f, -0.587785252f, -0.951056516f, 0.0f,
-    0.781831482f, 0.974927912f, 0.433883739f, -0.433883739f, -0.974927912f, -0.781831482f, 0.0f,
-    0.540640817f, 0.909631995f, 0.989821442f, 0.755749574f, 0.281732557f, -0.281732557f, -0.755749574f,
-    -0.989821442f, -0.909631995f, -0.540640817f, 0.0f, 0.464723172f, 0.822983866f, 0.992708874f,
-    0.935016243f, 0.663122658f, 0.239315664f, -0.239315664f, -0.663122658f, -0.935016243f, -0.992708874f,
-    -0.822983866f, -0.464723172f
-    FFT_END;
+    FFT_LIST(39) 0.0f,
+            0.866025404f, -0.866025404f, 0.0f, 0.951056516f, 0.587785252f, -0.587785252f, -0.951056516f, 0.0f, 0.781831482f, 0.974927912f,
+            0.433883739f, -0.433883739f, -0.974927912f, -0.781831482f, 0.0f, 0.540640817f, 0.909631995f, 0.989821442f, 0.755749574f,
+            0.281732557f, -0.281732557f, -0.755749574f, -0.989821442f, -0.909631995f, -0.540640817f, 0.0f, 0.464723172f, 0.822983866f,
+            0.992708874f, 0.935016243f, 0.663122658f, 0.239315664f, -0.239315664f, -0.663122658f, -0.935016243f, -0.992708874f,
+            -0.822983866f, -0.464723172f FFT_END;
 
 // Four elements in place, y0…y3 where a…d were.
 #define FFT_4(a, b, c, d) \
@@ -111,7 +110,7 @@ FFT_FN void fft_2(FFT_ARRAYS) {
     im[0] = im[0] + u;
 }
 
-FFT_FN void fft_4(FFT_ARRAYS) { FFT_4(0, 1, 2, 3) }
+FFT_FN void fft_4(FFT_ARRAYS){FFT_4(0, 1, 2, 3)}
 
 FFT_FN void fft_8(FFT_ARRAYS) {
     FFT_REAL yr[8], yi[8];
@@ -132,32 +131,13 @@ FFT_FN void fft_8(FFT_ARRAYS) {
     }
 }
 
-FFT_FN void fft_16(FFT_ARRAYS) {
-    FFT_4(0, 4, 8, 12)
-    FFT_4(1, 5, 9, 13)
-    FFT_4(2, 6, 10, 14)
-    FFT_4(3, 7, 11, 15)
-    FFT_TURN(5, 0.923879533f, 0.382683432f)
-    FFT_TURN(6, 0.707106781f, 0.707106781f)
-    FFT_TURN(7, 0.382683432f, 0.923879533f)
-    FFT_TURN(9, 0.707106781f, 0.707106781f)
-    FFT_TURN(10, 0.0f, 1.0f)
-    FFT_TURN(11, -0.707106781f, 0.707106781f)
-    FFT_TURN(13, 0.382683432f, 0.923879533f)
-    FFT_TURN(14, -0.707106781f, 0.707106781f)
-    FFT_TURN(15, -0.923879533f, -0.382683432f)
-    FFT_4(0, 1, 2, 3)
-    FFT_4(4, 5, 6, 7)
-    FFT_4(8, 9, 10, 11)
-    FFT_4(12, 13, 14, 15)
-    FFT_SWAP(1, 4)
-    FFT_SWAP(2, 8)
-    FFT_SWAP(3, 12)
-    FFT_SWAP(6, 9)
-    FFT_SWAP(7, 13)
-    FFT_SWAP(11, 14)
-}
-
+FFT_FN void fft_16(FFT_ARRAYS){
+    FFT_4(0, 4, 8, 12) FFT_4(1, 5, 9, 13) FFT_4(2, 6, 10, 14) FFT_4(3, 7, 11, 15) FFT_TURN(5, 0.923879533f, 0.382683432f)
+        FFT_TURN(6, 0.707106781f, 0.707106781f) FFT_TURN(7, 0.382683432f, 0.923879533f) FFT_TURN(9, 0.707106781f, 0.707106781f)
+            FFT_TURN(10, 0.0f, 1.0f) FFT_TURN(11, -0.707106781f, 0.707106781f) FFT_TURN(13, 0.382683432f, 0.923879533f)
+                FFT_TURN(14, -0.707106781f, 0.707106781f) FFT_TURN(15, -0.923879533f, -0.382683432f) FFT_4(0, 1, 2, 3) FFT_4(4, 5, 6, 7)
+                    FFT_4(8, 9, 10, 11) FFT_4(12, 13, 14, 15) FFT_SWAP(1, 4) FFT_SWAP(2, 8) FFT_SWAP(3, 12) FFT_SWAP(6, 9) FFT_SWAP(7, 13)
+                        FFT_SWAP(11, 14)}
 // An odd prime: sums and differences of the elements j and r - j; `at` is where its row of FFT_COS begins.
 #define FFT_ODD(name, r, at) \
     FFT_FN void name(FFT_ARRAYS) { \
@@ -189,13 +169,9 @@ FFT_FN void fft_16(FFT_ARRAYS) {
             im[k] = yi[k]; \
         } \
     }
-FFT_ODD(fft_3, 3, 0)
-FFT_ODD(fft_5, 5, 3)
-FFT_ODD(fft_7, 7, 8)
-FFT_ODD(fft_11, 11, 15)
-FFT_ODD(fft_13, 13, 26)
+FFT_ODD(fft_3, 3, 0) FFT_ODD(fft_5, 5, 3) FFT_ODD(fft_7, 7, 8) FFT_ODD(fft_11, 11, 15) FFT_ODD(fft_13, 13, 26)
 
-FFT_FN void fft_butterfly(uint radix, FFT_ARRAYS) {
+    FFT_FN void fft_butterfly(uint radix, FFT_ARRAYS) {
     if (radix == 2u) fft_2(re, im);
     else if (radix == 3u) fft_3(re, im);
     else if (radix == 4u) fft_4(re, im);

@@ -44,8 +44,8 @@ void stage(uint index, uint stride, uint column0, uint columns) {
         float re[FFT_MOST], im[FFT_MOST];
         [[unroll]] for (uint j = 0; j < radix; j++) {
             uint element = t + count * j;
-            vec2 x = first ? turned(F32x2s(pc.address[0]).v[row * pc.p.size + i + per_row * element])
-                           : tile[from + tile_at(element, local)];
+            vec2 x =
+                first ? turned(F32x2s(pc.address[0]).v[row * pc.p.size + i + per_row * element]) : tile[from + tile_at(element, local)];
             re[j] = x.x;
             im[j] = x.y;
         }

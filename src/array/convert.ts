@@ -96,7 +96,7 @@ export function toIndexNode(op: string, value: TensorLike): Node {
   if (node.dtype.kind !== "int" && node.dtype.kind !== "uint") {
     throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}, use a list or astype(mx.int32)`);
   }
-  return node;
+  return dt.isWide(node.dtype) ? castNode(node, dt.int32) : node;
 }
 
 /** Whether a number, or one in lists, is not whole; int32 would cut it. */
