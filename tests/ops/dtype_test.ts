@@ -1,6 +1,6 @@
 /** Dtypes: promotion against MLX's table, and wide values through host memory, copies and gathers on every device. */
 
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { DTYPES, promote } from "../../src/graph/dtype.ts";
 import { testDevices } from "../support/devices.ts";
