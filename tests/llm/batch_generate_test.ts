@@ -220,7 +220,8 @@ Deno.test("KvCache.stack() copies nothing where caches lie side by side, and cop
     mx.resetPeakMemory();
     const together = KvCache.stack(caches);
     assertEquals(together.capacity, grows ? 2 * capacity : capacity);
-    if (!grows) assertEquals([mx.getActiveMemory(), mx.getPeakMemory()], [memory, memory]);
+    // The peak is 0 until something is allocated, and a copy would lift it above what was there.
+    if (!grows) assertEquals([mx.getActiveMemory(), mx.getPeakMemory() <= memory], [memory, true]);
     lengths.forEach((count, i) => assertEquals(rowsIn(together, i, count), keys[i]));
     assertEquals(caches.map((cache) => cache.capacity), [0, 0, 0]);
     together.dispose();
