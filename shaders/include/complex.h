@@ -89,10 +89,6 @@ FN Complex c_sqrt(Complex a) {
     float t = m_sqrt(half_sum), u = 0.5f * a.im / t;
     return a.re >= 0.0f ? CX(t, u) : CX(m_abs(u), m_copysign(t, a.im));
 }
-FN Complex c_expm1(Complex a) {
-    float s = m_sin(0.5f * a.im);
-    return CX(m_expm1(a.re) * m_cos(a.im) - 2.0f * s * s, m_exp(a.re) * m_sin(a.im));
-}
 FN Complex c_log1p(Complex a) {
     float re = 0.5f * m_log1p(a.re * (2.0f + a.re) + a.im * a.im);
     return CX(m_abs(a.re) < 0.5f && m_abs(a.im) < 0.5f ? re : c_log(CX(1.0f + a.re, a.im)).re, m_atan2(a.im, 1.0f + a.re));
@@ -136,7 +132,6 @@ FN Complex c_sign(Complex a) {
     float r = c_abs(a);
     return r == 0.0f ? CX(0.0f, 0.0f) : CX(a.re / r, a.im / r);
 }
-FN Complex c_sigmoid(Complex a) { return c_divide(CX(1.0f, 0.0f), c_add(CX(1.0f, 0.0f), c_exp(c_negative(a)))); }
 FN Complex c_logaddexp(Complex a, Complex b) {
     Complex most = c_less(a, b) ? b : a, least = c_less(a, b) ? a : b;
     return c_add(most, c_log1p(c_exp(c_subtract(least, most))));

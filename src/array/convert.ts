@@ -96,7 +96,15 @@ export function toIndexNode(op: string, value: TensorLike): Node {
   if (node.dtype.kind !== "int" && node.dtype.kind !== "uint") {
     throw new DtypeError(`${op}() expected integer indices: found ${node.dtype.name}, use a list or astype(mx.int32)`);
   }
-  return dt.isWide(node.dtype) ? castNode(node, dt.int32) : node;
+  return dt.isWide(node.dtype) ? narrowIndices(node) : node;
+}
+
+/** Indices of 64 bits as int32, those beyond at its ends: a cast alone would drop their high halves. */
+function narrowIndices(node: Node): Node {
+  const at = (fn: string, x: Node, bound: number): Node =>
+    makeNode("elementwise", [x, fullNode(bound, x.shape, x.dtype)], x.shape, x.dtype, { fn });
+  const below = at("minimum", node, 2 ** 31 - 1);
+  return castNode(node.dtype.kind === "int" ? at("maximum", below, -(2 ** 31)) : below, dt.int32);
 }
 
 /** Whether a number, or one in lists, is not whole; int32 would cut it. */
@@ -178,9 +186,10 @@ function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: numb
       throw new DtypeError(`${op}() cannot take arrays inside a list: use mx.stack(list)`);
     } else if (isList(value) || isScalar(value)) {
       throw new ShapeError(`${op}() cannot mix scalars and lists at depth ${depth}`);
-    } else {throw new DtypeError(
-        `${op}() expected numbers, booleans, bigints or complex numbers in a list: found ${describe(value)}`,
-      );}
+    } else {
+      const expected = "numbers, booleans, bigints or complex numbers";
+      throw new DtypeError(`${op}() expected ${expected} in a list: found ${describe(value)}`);
+    }
   }
 }
 

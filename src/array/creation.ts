@@ -4,7 +4,7 @@
  * @module
  */
 
-import { complex64, type Dtype, type DtypeName, float32, int32, int64, isComplex } from "../graph/dtype.ts";
+import { complex64, type Dtype, type DtypeName, float32, float64, int32, int64, isComplex } from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -199,7 +199,8 @@ export function linspace(
   if (num <= 1) return full([num], start, dtype) as AnyTensor;
   return scoped((): AnyTensor => {
     // Both ends exact: (1 - t) * start + t * stop.
-    const t = multiply(wrap(makeNode("arange", [], [num], float32, { start: 0, step: 1 })), 1 / steps);
+    const exact = dtype === float64 ? float64 : float32;
+    const t = multiply(wrap(makeNode("arange", [], [num], exact, { start: 0, step: 1 })), 1 / steps);
     const reverse = add(multiply(t, -1), 1);
     const line = add(multiply(reverse, start), multiply(t, stop));
     if (!endpoint) return astype(line, dtype);

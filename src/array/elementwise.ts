@@ -45,9 +45,11 @@ const NOT_COMPLEX: ReadonlySet<string> = new Set([
   "ceil",
   "erf",
   "erfinv",
+  "expm1",
   "floor",
   "floor_divide",
   "remainder",
+  "sigmoid",
   "trunc",
 ]);
 

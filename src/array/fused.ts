@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Dtype } from "../graph/dtype.ts";
+import { type Dtype, isFloat } from "../graph/dtype.ts";
 import { DtypeError } from "../graph/error.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../graph/node.ts";
 import type { FusedName } from "../schedule/ops/fused_ops.ts";
@@ -29,9 +29,11 @@ export function fused<K extends FusedName>(
   return wrap(makeNode(name, inputs, shape, dtype, attrs, composite));
 }
 
-/** The node of a float array; throws for another dtype, with the name of the function that was called. */
+/** The node of an array of float16, bfloat16 or float32; throws for another dtype, with the name of the function that was called. */
 export function floatNode(name: string, value: TensorLike): Node {
   const node = toNode(name, value);
-  if (node.dtype.kind !== "float") throw new DtypeError(`${name}() takes float arrays only: found ${node.dtype.name}`);
-  return node;
+  if (isFloat(node.dtype)) return node;
+  throw new DtypeError(
+    `${name}() takes float16, bfloat16 and float32: found ${node.dtype.name}, use astype(mx.float32)`,
+  );
 }

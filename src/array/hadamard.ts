@@ -5,7 +5,7 @@
  */
 
 import { float32 } from "../graph/dtype.ts";
-import { ShapeError, ValueError } from "../graph/error.ts";
+import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape, sizeOf } from "../graph/shape.ts";
 import { multiply } from "./binary.ts";
 import { dataNode, type TensorLike, toNode, toNumber } from "./convert.ts";
@@ -114,6 +114,9 @@ function factorsOf(n: number): number[] {
  */
 export function hadamardTransform<A extends TensorLike>(a: A, scale: number | null = null): Floating<A> {
   const node = toNode("hadamardTransform", a);
+  if (node.dtype.bytes === 8 && node.dtype.kind !== "int" && node.dtype.kind !== "uint") {
+    throw new DtypeError(`hadamardTransform() does not take ${node.dtype.name}: use astype(mx.float32)`);
+  }
   const by = scale === null ? null : toNumber("hadamardTransform", "scale", scale);
   if (sizeOf(node.shape) === 0) {
     throw new ShapeError(`hadamardTransform() takes no empty arrays: found ${formatShape(node.shape)}`);

@@ -147,7 +147,7 @@ export type FormatOf<P extends string> = P extends `${string}.${infer E}` ? E ex
   : FileFormat;
 
 /** What a file of a format holds. */
-export type Loaded<P extends string> = string extends P ? Tensor & NamedTensors
+export type Loaded<P extends string> = string extends P ? Tensor | NamedTensors
   : FormatOf<P> extends "npy" ? Tensor
   : FormatOf<P> extends "npz" | "safetensors" | "gguf" ? NamedTensors
   : Tensor | NamedTensors;

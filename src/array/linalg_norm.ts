@@ -18,7 +18,7 @@ import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { abs, sqrt, square } from "./unary.ts";
 import type { Arithmetic } from "./results.ts";
-import type { FloatOf, NameOf, RankOf, Reduced } from "./types.ts";
+import type { FloatOf, NameOf, RankOf, RealOf, Reduced } from "./types.ts";
 
 /**
  * Kinds of norms: p of a vector's p-norm (infinities and 0 included); of a matrix 1, 2, the infinities and their negatives, "fro" for
@@ -28,7 +28,7 @@ export type NormOrder = number | "fro" | "nuc" | null;
 
 /**
  * Norm of vectors along one axis, or of matrices along two. Without `ord` the root of the sum of squares, over any axes;
- * without `axis` over the whole array. 2, -2 and "nuc" of a matrix are of its singular values, which take float32.
+ * without `axis` over the whole array. Of complex numbers it is float32. 2, -2 and "nuc" of a matrix are of its singular values, which take float32.
  *
  * @example
  * ```ts
@@ -43,13 +43,15 @@ export function norm<A extends TensorLike, const X extends Axis = null, K extend
   ord: NormOrder = null,
   axis: X = null as X,
   keepdims: K = false as K,
-): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
+): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
   return scoped((): AnyTensor => {
-    const x = toFloat("norm", a);
+    const given = toFloat("norm", a);
+    // Norms of complex numbers are those of their magnitudes, but for those of singular values.
+    const x = given.dtype.kind === "complex" ? abs(given) : given;
     if (ord === null) return sqrt(sum(square(x), axis, keepdims));
     const axes = axis === null ? x.shape.map((_, i) => i) : [axis].flat().map((i) => axisOf("norm", i, x.shape));
     if (axes.length === 1 && typeof ord === "number") return vectorNorm(x, ord, axes[0], keepdims);
-    if (axes.length === 2 && axes[0] !== axes[1]) return matrixNorm(x, ord, axes[0], axes[1], keepdims);
+    if (axes.length === 2 && axes[0] !== axes[1]) return matrixNorm(given, x, ord, axes[0], axes[1], keepdims);
     throw new ValueError(
       `norm() with ord ${ord} is over ${
         typeof ord === "number" ? "one axis or " : ""
@@ -67,9 +69,17 @@ function vectorNorm(x: Tensor, ord: number, axis: number, keepdims: boolean): Te
   return power(sum(power(abs(x), ord), axis, keepdims), 1 / ord);
 }
 
-function matrixNorm(x: Tensor, ord: number | "fro" | "nuc", row: number, column: number, keepdims: boolean): Tensor {
+/** `x` are the elements or, of complex ones, their magnitudes. */
+function matrixNorm(
+  given: Tensor,
+  x: Tensor,
+  ord: number | "fro" | "nuc",
+  row: number,
+  column: number,
+  keepdims: boolean,
+): Tensor {
   if (ord === "fro") return sqrt(sum(square(x), [row, column], keepdims));
-  if (ord === "nuc" || Math.abs(ord) === 2) return spectralNorm(x, ord, row, column, keepdims);
+  if (ord === "nuc" || Math.abs(ord) === 2) return spectralNorm(given, ord, row, column, keepdims);
   const [inside, outside] = Math.abs(ord) === 1 ? [row, column] : [column, row];
   const extreme = ord > 0 ? max : min;
   if (Math.abs(ord) !== 1 && Math.abs(ord) !== Infinity) {

@@ -53,6 +53,7 @@ export type {
   PromotedNames,
   RankOf,
   RankOfShape,
+  RealOf,
   Reduced,
   Shift,
   ShiftOf,

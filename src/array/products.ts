@@ -4,7 +4,8 @@
  * @module
  */
 
-import { checkDtype, complex64, type Dtype, float32, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
+import { conjugate } from "./complex.ts";
+import { checkDtype, complex64, type Dtype, float32, isWide, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type Quantization } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -84,7 +85,7 @@ function complexProduct(a: Node, b: Node, shape: Shape): Node {
 }
 
 /**
- * beta * c + alpha * (a @ b), added up in float32 and rounded once. c broadcasts to the shape of the product. What is multiplied
+ * beta * c + alpha * (a @ b), added up in float32, or in complex64, and rounded once. c broadcasts to the shape of the product. What is multiplied
  * by 0 is not read.
  */
 export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number = 1, beta: number = 1): Tensor {
@@ -95,7 +96,8 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
   const dtype = weak ? promoteScalar(both, c) : promote(both, toNode("addmm", c).dtype);
   needFloat("addmm", dtype);
   const base = castNode(toNode("addmm", c, weak ? dtype : undefined), dtype);
-  const product = productNode("addmm", operands, dtype, float32);
+  const accumulator = isWide(dtype) ? dtype : float32;
+  const product = productNode("addmm", operands, dtype, accumulator);
   const common = broadcastShapes(base.shape, product.shape);
   if (!common || !sameShape(common, product.shape)) {
     throw new ShapeError(
@@ -105,7 +107,7 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
     );
   }
   return scoped((): AnyTensor => {
-    const wide = wrap(castNode(broadcastNode(base, product.shape), float32));
+    const wide = wrap(castNode(broadcastNode(base, product.shape), accumulator));
     const [left, right] = [multiply(wide, beta), multiply(wrap(product), alpha)];
     const sum = beta === 0 ? right : alpha === 0 ? left : add(left, right);
     return astype(alpha === 0 && beta === 0 ? wrap(fullNode(0, product.shape, dtype)) : sum, dtype);
@@ -129,7 +131,7 @@ export function outer<A extends TensorLike, B extends TensorLike>(a: A, b: B): T
 
 /**
  * Sum of products along an axis, which has one size in both arrays; the other axes broadcast. An axis that counts from the end
- * must be the same axis of both.
+ * must be the same axis of both. Complex numbers of `a` are conjugated.
  */
 export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
   const [x, y] = toOperands("vecdot", [a, b]);
@@ -144,12 +146,21 @@ export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor 
   if (x.shape[at] !== y.shape[at]) {
     throw new ShapeError(`vecdot() expected one size along axis ${axis}: found shapes ${shapes}`);
   }
-  return scoped((): AnyTensor => sum(multiply(wrap(x), wrap(y)), at));
+  return scoped((): AnyTensor => sum(multiply(x.dtype.kind === "complex" ? conjugate(wrap(x)) : wrap(x), wrap(y)), at));
 }
 
-/** Sum of a diagonal: of the matrices of two axes. */
-export function trace(a: TensorLike, offset: number = 0, axis1: number = 0, axis2: number = 1): Tensor {
-  return scoped((): AnyTensor => sum(diagonal(a, offset, axis1, axis2), -1));
+/** Sum of a diagonal, of the matrices of two axes, in the dtype of {@link sum} unless another is given. */
+export function trace(
+  a: TensorLike,
+  offset: number = 0,
+  axis1: number = 0,
+  axis2: number = 1,
+  dtype?: Dtype | null,
+): Tensor {
+  return scoped((): AnyTensor => {
+    const entries = diagonal(a, offset, axis1, axis2);
+    return sum(dtype ? astype(entries, dtype) : entries, -1);
+  });
 }
 
 /** Kronecker product: every element of `a` times the whole of `b`. Arrays without elements are refused. */

@@ -17,10 +17,10 @@ import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.t
 import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } from "./scan_options.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
-import { sqrt, square } from "./unary.ts";
-import { reduceWide, scanWide } from "./wide_reduce.ts";
+import { abs, sqrt, square } from "./unary.ts";
+import { reduceWide, scanWide, softmaxWide } from "./wide_reduce.ts";
 import type { Floating } from "./results.ts";
-import type { FloatOf, NameOf, NumberName, RankOf, Reduced, SumOf } from "./types.ts";
+import type { FloatOf, NameOf, NumberName, RankOf, RealOf, Reduced, SumOf } from "./types.ts";
 
 export type { CumsumOptions, ScanOptions };
 
@@ -176,13 +176,20 @@ export function logsumexp<A extends TensorLike, const X extends Axis = null, K e
   return wrap(reduceNode("logsumexp", node, axes, keepdims, node.dtype));
 }
 
-/** Sum in float32 divided by a count, in the dtype given. */
+/** What means are summed in: float32, or the dtype itself where that is complex64 or float64. */
+function accumulatorOf(dtype: Dtype): Dtype {
+  const float = atLeastFloat(dtype);
+  return isWide(float) ? float : float32;
+}
+
+/** Sum in the dtype of {@link accumulatorOf} divided by a count, in the dtype given. */
 function meanOf(x: Tensor, axes: readonly number[], keepdims: boolean, count: number, dtype: Dtype): Tensor {
-  const total = wrap(reduceNode("sum", castNode(toNode("mean", x), atLeastFloat(x.dtype)), axes, keepdims, float32));
+  const node = castNode(toNode("mean", x), atLeastFloat(x.dtype));
+  const total = wrap(reduceNode("sum", node, axes, keepdims, accumulatorOf(node.dtype)));
   return astype(divide(total, count), dtype);
 }
 
-/** Mean of elements, summed in float32. Integers give float32. */
+/** Mean of elements, summed in float32, or in complex64 and float64. Integers give float32. */
 export function mean<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
   a: A,
   axis?: X,
@@ -194,20 +201,22 @@ export function mean<A extends TensorLike, const X extends Axis = null, K extend
   return scoped((): AnyTensor => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
 }
 
-/** Mean squared distance from the mean; the divisor is the count less `ddof`. MLX's `var`. */
+/** Mean squared distance from the mean, float32 of complex64; the divisor is the count less `ddof`. MLX's `var`. */
 export function variance<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
   a: A,
   axis?: X,
   keepdims: K = false as K,
   ddof: number = 0,
-): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
+): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("variance", a);
   const axes = axesOf("variance", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));
   return scoped((): AnyTensor => {
-    const x = wrap(castNode(node, float32));
-    const centered = subtract(x, meanOf(x, axes, true, count, float32));
-    return meanOf(square(centered), axes, keepdims, Math.max(count - ddof, 0), atLeastFloat(node.dtype));
+    const x = wrap(castNode(node, accumulatorOf(node.dtype)));
+    const centered = subtract(x, meanOf(x, axes, true, count, x.dtype));
+    const distance = x.dtype.kind === "complex" ? abs(centered) : centered;
+    const result = x.dtype.kind === "complex" ? float32 : atLeastFloat(node.dtype);
+    return meanOf(square(distance), axes, keepdims, Math.max(count - ddof, 0), result);
   });
 }
 
@@ -217,7 +226,7 @@ export function std<A extends TensorLike, const X extends Axis = null, K extends
   axis?: X,
   keepdims: K = false as K,
   ddof: number = 0,
-): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
+): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
   return scoped((): AnyTensor => sqrt(variance(a, axis, keepdims, ddof)));
 }
 
@@ -312,7 +321,7 @@ export function logcumsumexp<A extends TensorLike>(
 }
 
 /**
- * exp(a) / sum(exp(a)) over an axis, several, or all, in float32 inside. Integers give float32.
+ * exp(a) / sum(exp(a)) over an axis, several, or all, in float32 inside, or in complex64 and float64. Integers give float32.
  *
  * @example
  * ```ts
@@ -325,5 +334,7 @@ export function softmax<A extends TensorLike>(a: A, axis?: Axis): Floating<A> {
   const given = toNode("softmax", a);
   const node = castNode(given, atLeastFloat(given.dtype));
   const axes = axesOf("softmax", axis, node.shape);
-  return wrap(onLastAxis(node, axes, (last) => makeNode("softmax", [last], last.shape, last.dtype, {})));
+  const row = (last: Node): Node =>
+    isWide(last.dtype) ? softmaxWide(last) : makeNode("softmax", [last], last.shape, last.dtype, {});
+  return wrap(onLastAxis(node, axes, row));
 }

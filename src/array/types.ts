@@ -147,6 +147,9 @@ export type RankOfShape<S> = S extends number ? 1 : S extends readonly number[] 
 /** A dtype of floats or complex numbers stays; the others become float32. */
 export type FloatOf<N extends DtypeName> = N extends InexactName ? N : "float32";
 
+/** The dtype of magnitudes: float32 of complex64. */
+export type RealOf<N extends DtypeName> = N extends "complex64" ? "float32" : N;
+
 /** The dtype of sums: small integers and bool widen to 32 bits. */
 export type SumOf<N extends DtypeName> = N extends InexactName ? N
   : N extends "int64" | "uint64" ? N

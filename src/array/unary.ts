@@ -5,6 +5,7 @@
  */
 
 import { isFloating } from "../graph/dtype.ts";
+import { DtypeError } from "../graph/error.ts";
 import { divide, multiply, where } from "./binary.ts";
 import { type TensorLike, toInteger, toNode } from "./convert.ts";
 import { apply, toFloat } from "./elementwise.ts";
@@ -240,7 +241,7 @@ export function radians<A extends TensorLike>(a: A): Floating<A> {
  */
 export function round<A extends TensorLike>(a: A, decimals: number = 0): Same<A> {
   const node = toNode("round", a);
-  const whole = !isFloating(node.dtype);
+  const whole = !isFloating(node.dtype) && node.dtype.kind !== "complex";
   if (toInteger("round", "decimals", decimals) === 0 || (whole && decimals > 0)) {
     return apply("round", "round", wrap(node));
   }
@@ -257,6 +258,7 @@ export function round<A extends TensorLike>(a: A, decimals: number = 0): Same<A>
 export function nanToNum<A extends TensorLike>(a: A, nan: number = 0, posinf?: number, neginf?: number): Same<A> {
   return scoped((): AnyTensor => {
     const x = wrap(toNode("nanToNum", a));
+    if (x.dtype.kind === "complex") throw new DtypeError("nanToNum() does not take complex64: use its real and imag");
     if (!isFloating(x.dtype)) return wrap(nodeOf(x));
     const most = LARGEST[x.dtype.name as keyof typeof LARGEST];
     const finite = where(isposinf(x), posinf ?? most, where(isneginf(x), neginf ?? -most, x));
@@ -265,4 +267,9 @@ export function nanToNum<A extends TensorLike>(a: A, nan: number = 0, posinf?: n
 }
 
 /** Largest finite value of each float type. */
-const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38 } as const;
+const LARGEST = {
+  float16: 65504,
+  bfloat16: 3.3895313892515355e38,
+  float32: 3.4028234663852886e38,
+  float64: Number.MAX_VALUE,
+} as const;

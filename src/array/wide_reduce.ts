@@ -5,11 +5,12 @@
  * @module
  */
 
-import { bool, type Dtype, int32, type Scalar, uint32 } from "../graph/dtype.ts";
+import { bool, type Dtype, int32, uint32 } from "../graph/dtype.ts";
 import { DtypeError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
 import { castNode, fullNode, scalarNode } from "./convert.ts";
 import { broadcastNode, reshapeNode } from "./movement.ts";
+import { iinfo } from "./type_info.ts";
 
 /** The elementwise row that combines two, and what leaves a number as it is. */
 const FOLDS = {
@@ -38,8 +39,8 @@ function joined(axis: number, parts: readonly Node[]): Node {
 }
 
 /** One value along an axis, in the shape of `x` elsewhere. */
-function filled(x: Node, axis: number, size: number, value: Scalar): Node {
-  return fullNode(Number(value), x.shape.map((d, i) => i === axis ? size : d), x.dtype);
+function filled(x: Node, axis: number, size: number, value: number | bigint): Node {
+  return fullNode(value, x.shape.map((d, i) => i === axis ? size : d), x.dtype);
 }
 
 function foldAxis(fn: Fold, x: Node, axis: number): Node {
@@ -79,13 +80,30 @@ export function reduceWide(fn: ReduceFn, node: Node, axes: readonly number[], sh
   }
   const x = castNode(node, dtype);
   if (fn !== "logsumexp") return reshapeNode(foldAxes(fn, x, axes), shape);
-  const most = foldAxes("max", x, axes);
-  const zero = broadcastNode(scalarNode(fn, 0, dtype), most.shape);
-  const shift = makeNode("elementwise", [apply("isfinite", [most], bool), most, zero], most.shape, dtype, {
-    fn: "select",
-  });
+  const shift = shiftOf(x, axes);
   const terms = apply("exp", [apply("subtract", [x, broadcastNode(shift, x.shape)])]);
   return reshapeNode(apply("add", [apply("log", [foldAxes("sum", terms, axes)]), shift]), shape);
+}
+
+/** What is taken from exponents before exp(): the largest along axes, or 0 where that is not finite. */
+function shiftOf(x: Node, axes: readonly number[]): Node {
+  const most = foldAxes("max", x, axes);
+  const zero = broadcastNode(scalarNode("max", 0, x.dtype), most.shape);
+  return makeNode("elementwise", [apply("isfinite", [most], bool), most, zero], most.shape, x.dtype, { fn: "select" });
+}
+
+/** softmax along the last axis of a node of complex64 or float64. */
+export function softmaxWide(x: Node): Node {
+  const axes = [x.shape.length - 1];
+  const terms = apply("exp", [apply("subtract", [x, broadcastNode(shiftOf(x, axes), x.shape)])]);
+  return apply("divide", [terms, broadcastNode(foldAxes("sum", terms, axes), x.shape)]);
+}
+
+/** The largest or least value of a dtype, with which a running minimum or maximum begins. */
+function extremeOf(dtype: Dtype, largest: boolean): number | bigint {
+  if (dtype.kind !== "int" && dtype.kind !== "uint") return largest ? Infinity : -Infinity;
+  const { min, max } = iinfo(dtype);
+  return largest ? max : min;
 }
 
 /** A scan along the last axis of a node of an 8-byte dtype: sums over 1, 2, 4 … neighbours. */
@@ -101,10 +119,10 @@ export function scanWide(node: Node, { fn, reverse, exclusive }: OpAttrs["scan"]
     });
   if (size === 0) return node;
   let x = reverse ? turned(node) : node;
-  if (exclusive && identity === undefined) {
-    throw new DtypeError(`an exclusive ${fn} has no first value in ${x.dtype.name}`);
+  if (exclusive) {
+    const first = filled(x, axis, 1, identity ?? extremeOf(x.dtype, fn === "min"));
+    x = joined(axis, [first, part(x, axis, 0, size - 1)]);
   }
-  if (exclusive) x = joined(axis, [filled(x, axis, 1, identity!), part(x, axis, 0, size - 1)]);
   for (let step = 1; step < size; step *= 2) {
     const sums = apply(row, [part(x, axis, step, size), part(x, axis, 0, size - step)]);
     x = joined(axis, [part(x, axis, 0, step), sums]);

@@ -28,7 +28,9 @@ async function loadDamaged(device: string, ...damage: readonly Damage[]): Promis
     await Deno.writeTextFile(`${dir}/config.json`, JSON.stringify({ ...config, tie_word_embeddings: false }));
     mx.withDevice(device, () =>
       mx.tidy(() => {
-        const weights: Record<string, mx.Tensor> = { ...mx.load(new URL("model.safetensors", TINY_DIR).pathname) };
+        const weights: Record<string, mx.Tensor> = {
+          ...mx.loadSafetensors(new URL("model.safetensors", TINY_DIR).pathname),
+        };
         for (const part of ["weight", "scales", "biases"]) {
           weights[`lm_head.${part}`] = weights[`model.embed_tokens.${part}`];
         }

@@ -118,6 +118,81 @@ for (const device of testDevices()) {
   });
 }
 
+/** Whether two are as close as their dtype allows; complex ones as pairs. */
+function near(found: mx.Tensor, expected: readonly number[], limit: number): void {
+  const values = [...found.toTypedArray() as Float64Array];
+  assertEquals(values.length, expected.length);
+  values.forEach((value, i) =>
+    assert(value === expected[i] || Math.abs(value - expected[i]) <= limit, `${i}: ${value} is not ${expected[i]}`)
+  );
+}
+
+for (const device of testDevices()) {
+  Deno.test(`functions of complex64 lose no part on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const z = mx.array([mx.complex(1, 2), mx.complex(3, -1)]);
+      near(mx.mean(z), [2, 0.5], 1e-6);
+      near(mx.variance(z), [3.25], 1e-6);
+      assertEquals([mx.variance(z).dtype, mx.std(z).dtype, mx.linalg.norm(z).dtype], [
+        mx.float32,
+        mx.float32,
+        mx.float32,
+      ]);
+      near(mx.std(z), [Math.sqrt(3.25)], 1e-6);
+      near(mx.linalg.norm(z), [Math.sqrt(15)], 1e-6);
+      near(mx.linalg.norm(z, 1), [Math.sqrt(5) + Math.sqrt(10)], 1e-6);
+      near(mx.linalg.norm(z.reshape(1, 2), "fro"), [Math.sqrt(15)], 1e-6);
+      near(mx.vecdot(z, mx.array([mx.complex(0, 1), mx.complex(2, 0)])), [8, 3], 1e-6);
+      near(mx.addmm(1, z.reshape(1, 2), z.reshape(2, 1)), [6, -2], 1e-5);
+      near(mx.softmax(z), [-0.154148, 0.0254527, 1.154148, -0.0254527], 1e-6);
+      near(mx.logsumexp(z), [2.85639, -0.97795], 1e-5);
+      near(mx.round(mx.multiply(z, 1.234), 1), [1.2, 2.5, 3.7, -1.2], 1e-6);
+      assertThrows(() => mx.nanToNum(z), mx.DtypeError, "does not take complex64");
+      assertThrows(() => mx.hadamardTransform(z), mx.DtypeError, "does not take complex64");
+      assertThrows(() => mx.linalg.norm(z.reshape(1, 2), "nuc"), mx.DtypeError, "found complex64");
+      assertThrows(() => mx.fast.rmsNorm(z, mx.ones([2]), 1e-6), mx.DtypeError, "found complex64");
+    });
+  });
+
+  Deno.test(`indices of 64 bits are those of 32, clamped beyond, on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const x = mx.array([1, 2, 3]);
+      assertEquals(mx.take(x, mx.array([1n, -1n, 2n ** 40n])).tolist(), [2, 3, 3]);
+      assertEquals(x.index(mx.array(BigUint64Array.of(2n, 2n ** 63n))).tolist(), [3, 3]);
+      assertEquals(mx.takeAlongAxis(x, mx.array([2n, 0n]), 0).tolist(), [3, 1]);
+      assertEquals(mx.putAlongAxis(x, mx.array([2n]), mx.array([9]), 0).tolist(), [1, 2, 9]);
+    });
+  });
+}
+
+Deno.test("functions of float64 keep its digits", () => {
+  mx.setDefaultDevice("wasm");
+  mx.tidy(() => {
+    const x = mx.array([1, 1 + 2 ** -40, 3], mx.float64);
+    near(mx.mean(x), [(5 + 2 ** -40) / 3], 1e-15);
+    near(mx.variance(mx.array([1, 1 + 2 ** -20], mx.float64)), [2 ** -42], 1e-25);
+    near(
+      mx.softmax(x),
+      [1, Math.exp(2 ** -40), Math.exp(2)].map((e) => e / (1 + Math.exp(2 ** -40) + Math.exp(2))),
+      1e-15,
+    );
+    near(mx.linspace(0, 1, 4, true, mx.float64), [0, 1 / 3, 2 / 3, 1], 1e-15);
+    near(mx.nanToNum(mx.array([NaN, Infinity, 1], mx.float64)), [0, Number.MAX_VALUE, 1], 0);
+    near(mx.linalg.norm(x), [Math.hypot(1, 1 + 2 ** -40, 3)], 1e-15);
+    near(mx.cummax(x, 0, { inclusive: false }), [-Infinity, 1, 1 + 2 ** -40], 1e-16);
+    assertThrows(() => mx.fast.rmsNorm(x, mx.ones([3]), 1e-6), mx.DtypeError, "found float64");
+    const a = mx.array([[4, 1], [2, 3]], mx.float64);
+    near(mx.linalg.inv(a).reshape(4), [0.3, -0.1, -0.2, 0.4], 1e-15);
+    near(mx.linalg.solve(a, mx.array([1, 2], mx.float64)), [0.1, 0.6], 1e-15);
+    near(mx.linalg.eigvalsh(mx.array([[2, 1], [1, 2]], mx.float64)), [1, 3], 1e-14);
+    near(mx.linalg.svd(a, false), [5.116672736016927, 1.9543950758485487], 1e-14);
+    near(mx.abs(mx.linalg.qr(a)[1]).reshape(4), [Math.sqrt(20), Math.sqrt(5), 0, Math.sqrt(5)], 1e-14);
+    near(mx.linalg.cholesky(mx.array([[4, 2], [2, 3]], mx.float64)).reshape(4), [2, 0, 1, Math.SQRT2], 1e-15);
+  });
+});
+
 Deno.test("questions about dtypes have MLX's answers", () => {
   assert(
     mx.issubdtype(mx.int8, mx.integer) && mx.issubdtype(mx.floating, mx.inexact) && !mx.issubdtype(mx.bool, mx.number),

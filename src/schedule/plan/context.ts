@@ -32,6 +32,13 @@ const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
   copy: [0, 2],
   gather: [0, 2],
   elementwise_wide: [0, 1, 2, 3],
+  lu: [0, 3],
+  solve: [0, 1, 3],
+  solve_triangular: [0, 1, 3],
+  cholesky: [0, 3],
+  qr: [0, 3],
+  eigh: [0, 3],
+  svd: [0, 3],
   radix_sort: [0, 2],
 };
 
