@@ -37,6 +37,9 @@ export interface VulkanDeviceInfo {
   readonly heapBytes: number;
   readonly maxAllocation: number;
   readonly maxGrid: readonly [number, number, number];
+  readonly maxWorkgroup: readonly [number, number, number];
+  /** VkSubgroupFeatureFlagBits. */
+  readonly subgroupOperations: number;
   readonly maxThreads: number;
   readonly sharedBytes: number;
   readonly pushBytes: number;
@@ -130,11 +133,11 @@ export function validationMessages(): { readonly count: number; readonly text: s
 }
 
 /** Native objects alive in the whole library. */
-export function liveObjects(): { readonly devices: number; readonly buffers: number; readonly plans: number } {
+export function liveObjects(): Record<"devices" | "buffers" | "plans" | "kernels", number> {
   const library = openLibrary();
-  const out = new Uint32Array(3);
+  const out = new Uint32Array(4);
   check(library.symbols.vkrt_live_objects(out), "vkrt_live_objects", () => lastError(library, 0));
-  return { devices: out[0], buffers: out[1], plans: out[2] };
+  return { devices: out[0], buffers: out[1], plans: out[2], kernels: out[3] };
 }
 
 /** An open device of the library. Every method throws a {@link RuntimeError} when the native call fails. */
@@ -253,6 +256,24 @@ export class VulkanDevice implements Disposable {
     );
   }
 
+  /** The id in Plans of a kernel of SPIR-V; see vkrt_kernel_new. */
+  kernelNew(
+    { name, spirv, buffers, writes, optional }: {
+      readonly name: string;
+      readonly spirv: Uint32Array<ArrayBuffer>;
+      readonly buffers: number;
+      readonly writes: number;
+      readonly optional: number;
+    },
+  ): number {
+    const call = "vkrt_kernel_new";
+    const text = cString(name, call);
+    const { vkrt_kernel_new } = this.#symbols;
+    const status = vkrt_kernel_new(this.#handle, text, spirv, spirv.length, buffers, writes, optional, this.#out);
+    this.#check(status, call);
+    return this.#out[0];
+  }
+
   /** A Plan's handle. */
   planNew(words: Uint32Array<ArrayBuffer>): number {
     this.#check(this.#symbols.vkrt_plan_new(this.#handle, words, words.length, this.#out), "vkrt_plan_new");
@@ -319,6 +340,19 @@ export class VulkanDevice implements Disposable {
   planBarriers(plan: number): number {
     this.#check(this.#symbols.vkrt_plan_barriers(this.#handle, plan, this.#out), "vkrt_plan_barriers");
     return this.#out[0];
+  }
+
+  /**
+   * What the driver tells of the pipeline of a Plan's dispatch, which is compiled once more for this: "name<TAB>value" a line. Fails with
+   * code "unavailable" where the device lacks "pipelineStatistics".
+   */
+  planStatistics(plan: number, dispatch: number): string {
+    const bytes = new Uint8Array(INFO_BYTES);
+    this.#check(
+      this.#symbols.vkrt_plan_statistics(this.#handle, plan, dispatch, bytes, bytes.length),
+      "vkrt_plan_statistics",
+    );
+    return text(bytes);
   }
 
   /**

@@ -17,6 +17,7 @@
 #include "profile.h"
 #include "queue.h"
 #include "recording.h"
+#include "statistics.h"
 #include "transfer.h"
 
 uint32_t vkrt_abi(void) { return kernel_abi_hash; }
@@ -247,6 +248,37 @@ int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, cons
     return transfer_load(d, b, offset, path, file_offset, bytes);
 }
 
+// ---- kernels --------------------------------------------------------------------------------------------------------
+
+#define SPIRV_MAGIC 0x07230203u
+#define SPIRV_HEADER_WORDS 5
+
+int32_t vkrt_kernel_new(uint32_t device, const char *name, const uint32_t *spirv, uint32_t count, uint32_t buffers, uint32_t writes,
+                        uint32_t optional, uint32_t *kernel) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, kernel, "kernel"));
+    *kernel = 0;
+    TRY(need(d, name, "name"));
+    TRY(need(d, spirv, "spirv"));
+    if (count <= SPIRV_HEADER_WORDS || spirv[0] != SPIRV_MAGIC) return fail(d, VKRT_ERROR_ARGUMENT, "these %u words are no SPIR-V", count);
+    if (buffers == 0 || buffers > PLAN_MAX_BUFFERS)
+        return fail(d, VKRT_ERROR_ARGUMENT, "a kernel has 1 to %d buffers: found %u", PLAN_MAX_BUFFERS, buffers);
+    if ((writes | optional) >> buffers)
+        return fail(d, VKRT_ERROR_ARGUMENT, "writes %x and optional %x name more than %u buffers", writes, optional, buffers);
+    uint32_t all = (1u << buffers) - 1;
+    KernelRow row = {
+        .buffers = (uint8_t)buffers,
+        .reads = (uint16_t)all,
+        .writes = (uint16_t)writes,
+        .optional = (uint16_t)optional,
+        .spec = KERNEL_SPEC_WORDS,
+        .push_words = KERNEL_PUSH_WORDS,
+        .axes = 3,
+    };
+    return kernel_make(d, name, spirv, count, row, kernel);
+}
+
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
 int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan) {
@@ -357,6 +389,19 @@ int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count) {
     return VKRT_OK;
 }
 
+int32_t vkrt_plan_statistics(uint32_t device, uint32_t plan, uint32_t dispatch, char *text, uint32_t capacity) {
+    Device *d;
+    TRY(enter(__func__, device, &d));
+    TRY(need(d, text, "text"));
+    if (capacity == 0) return fail(d, VKRT_ERROR_ARGUMENT, "capacity is 0");
+    text[0] = 0;
+    Plan *p;
+    TRY(plan_find(d, plan, &p));
+    if (dispatch >= p->dispatches)
+        return fail(d, VKRT_ERROR_ARGUMENT, "the plan has %u dispatches: there is no dispatch %u", p->dispatches, dispatch);
+    return statistics_read(d, &p->dispatch[dispatch], text, capacity);
+}
+
 // ---- counters -------------------------------------------------------------------------------------------------------
 
 int32_t vkrt_validation_messages(uint32_t *count) {
@@ -371,12 +416,13 @@ int32_t vkrt_live_objects(uint32_t *out) {
     TRY(need(NULL, out, "out"));
     lock_acquire(&runtime.lock);
     out[0] = runtime.devices.live;
-    out[1] = out[2] = 0;
+    out[1] = out[2] = out[3] = 0;
     for (uint32_t i = 0; i < runtime.devices.count; i++) {
         const Device *d = runtime.devices.entries[i].object;
         if (!d) continue;
         out[1] += d->buffers.live;
         out[2] += d->plans.live;
+        out[3] += atomic_load(&d->pipelines.made_count);
     }
     lock_release(&runtime.lock);
     return VKRT_OK;

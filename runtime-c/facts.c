@@ -47,6 +47,8 @@ static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_INTEGER_DOT_FAST] = {"integerDotProductAccelerated", 0},
     [FEATURE_COOPMAT_KERNELS] = {"coopmatKernels", 0},
     [FEATURE_SHUFFLE] = {"shuffle", 0},
+    [FEATURE_FLOAT_ATOMICS] = {"floatAtomics", AT(atomic_float.shaderBufferFloat32AtomicAdd)},
+    [FEATURE_STATISTICS] = {"pipelineStatistics", AT(executable.pipelineExecutableInfo)},
 };
 
 // Features that mean nothing without another one.
@@ -95,6 +97,10 @@ static const struct {
     {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, AT(coopmat2), FEATURE_COOPMAT2,
      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV},
     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, AT(bfloat16), FEATURE_BFLOAT16, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR},
+    {VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME, AT(atomic_float), FEATURE_FLOAT_ATOMICS,
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT},
+    {VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME, AT(executable), FEATURE_STATISTICS,
+     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR},
 };
 #define EXTENSION_COUNT (sizeof EXTENSIONS / sizeof *EXTENSIONS)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -419,6 +425,8 @@ void facts_json(const Facts *f, char *text, uint32_t capacity) {
     put(&t, "\"heapBytes\":%llu,\"maxAllocation\":%llu,", (unsigned long long)f->heap_bytes, (unsigned long long)f->largest_alloc);
     put(&t, "\"maxGrid\":[%u,%u,%u],", limits->maxComputeWorkGroupCount[0], limits->maxComputeWorkGroupCount[1],
         limits->maxComputeWorkGroupCount[2]);
+    put(&t, "\"maxWorkgroup\":[%u,%u,%u],\"subgroupOperations\":%u,", limits->maxComputeWorkGroupSize[0],
+        limits->maxComputeWorkGroupSize[1], limits->maxComputeWorkGroupSize[2], f->v11.subgroupSupportedOperations);
     put(&t, "\"maxThreads\":%u,\"sharedBytes\":%u,", limits->maxComputeWorkGroupInvocations, limits->maxComputeSharedMemorySize);
     put(&t, "\"pushBytes\":%u,\"timestampPeriod\":%g,", limits->maxPushConstantsSize,
         f->timestamp_bits ? (double)limits->timestampPeriod : 0.0);

@@ -16,6 +16,8 @@ typedef struct FeatureChain {
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR coopmat;
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV coopmat2;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
+    VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float;
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executable;
 } FeatureChain;
 
 // `mask` hides what the device has, so that it looks like a lesser one: features as facts_json names them and limits as

@@ -22,6 +22,7 @@ typedef struct KernelRow {
     uint8_t spec;       // specialisation constants, ids 0..spec-1, 4 bytes each; 0 is the workgroup size
     uint8_t push_words; // 4-byte words of the push block
     uint8_t needs;      // NEEDS_* bits
+    uint8_t axes;       // of the workgroup that the first specialisation constants say: 1, or 3 of kernels made at run time
 } KernelRow;
 
 extern const KernelRow kernel_table[];

@@ -1,4 +1,4 @@
-// Pipelines: a kernel of the table with its specialisation constants, made once and kept. A driver takes tens of milliseconds for
+// Pipelines: a kernel of the table, or one made at run time, with its specialisation constants, made once and kept. A driver takes tens of milliseconds for
 // one, so those that a Plan lacks are made by several threads. What the driver compiled is saved in a file for the next run, named
 // by the device's cache UUID and the ABI hash; a damaged file is ignored.
 
@@ -117,14 +117,52 @@ void pipelines_deinit(Device *d) {
     for (uint32_t i = 0; p->modules && i < kernel_count; i++)
         if (p->modules[i]) d->vk.DestroyShaderModule(d->device, p->modules[i], NULL);
     free(p->modules);
+    for (uint32_t i = 0; i < atomic_load(&p->made_count); i++) {
+        d->vk.DestroyShaderModule(d->device, p->made[i]->module, NULL);
+        free(p->made[i]);
+    }
+    atomic_store(&p->made_count, 0);
     if (p->cache) d->vk.DestroyPipelineCache(d->device, p->cache, NULL);
     if (p->layout) d->vk.DestroyPipelineLayout(d->device, p->layout, NULL);
     free(p->path);
 }
 
+// ---- kernels made at run time -----------------------------------------------------------------------------------------
+
+const KernelRow *kernel_find(const Device *d, uint32_t id) {
+    if (id < kernel_count) return &kernel_table[id];
+    return id - kernel_count < atomic_load(&d->pipelines.made_count) ? &d->pipelines.made[id - kernel_count]->row : NULL;
+}
+
+int32_t kernel_make(Device *d, const char *name, const uint32_t *spirv, uint32_t count, KernelRow row, uint32_t *id) {
+    Pipelines *p = &d->pipelines;
+    uint32_t at = atomic_load(&p->made_count);
+    if (at == VKRT_MAX_KERNELS)
+        return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "%d kernels were made at run time, and a device holds no more", VKRT_MAX_KERNELS);
+    MadeKernel *made = calloc(1, sizeof *made);
+    if (!made) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
+    made->row = row;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->row.name = made->name;
+    VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = 4 * (size_t)count, .pCode = spirv};
+    int32_t status = VK(d, CreateShaderModule, d->device, &info, NULL, &made->module);
+    if (status != VKRT_OK) {
+        free(made);
+        return status;
+    }
+    p->made[at] = made;
+    atomic_store(&p->made_count, at + 1);
+    *id = kernel_count + at;
+    return VKRT_OK;
+}
+
 // ---- pipelines ------------------------------------------------------------------------------------------------------
 
 static int32_t module_get(Device *d, uint32_t kernel, VkShaderModule *out) {
+    if (kernel >= kernel_count) {
+        *out = d->pipelines.made[kernel - kernel_count]->module;
+        return VKRT_OK;
+    }
     VkShaderModule *module = &d->pipelines.modules[kernel];
     if (!*module) {
         VkShaderModuleCreateInfo info = {
@@ -138,8 +176,9 @@ static int32_t module_get(Device *d, uint32_t kernel, VkShaderModule *out) {
     return VKRT_OK;
 }
 
-static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, VkPipeline *out) {
-    const KernelRow *row = &kernel_table[entry->kernel];
+static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, VkPipelineCreateFlags flags, VkPipelineCache cache,
+                      VkPipeline *out) {
+    const KernelRow *row = kernel_find(d, entry->kernel);
     VkSpecializationMapEntry map[PLAN_MAX_SPEC];
     for (uint32_t i = 0; i < row->spec; i++) map[i] = (VkSpecializationMapEntry){.constantID = i, .offset = 4 * i, .size = 4};
     VkSpecializationInfo spec = {.mapEntryCount = row->spec, .pMapEntries = map, .dataSize = 4u * row->spec, .pData = entry->spec};
@@ -152,6 +191,7 @@ static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, V
     bool full = entry->spec[0] % (chosen ? chosen : d->facts.v13.maxSubgroupSize) == 0;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .flags = flags,
         .stage =
             {
                 .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
@@ -165,12 +205,12 @@ static int32_t create(Device *d, const Pipeline *entry, VkShaderModule module, V
         .layout = d->pipelines.layout,
         .basePipelineIndex = -1,
     };
-    return VK(d, CreateComputePipelines, d->device, d->pipelines.cache, 1, &info, NULL, out);
+    return VK(d, CreateComputePipelines, d->device, cache, 1, &info, NULL, out);
 }
 
 // The entry of a dispatch, which may have no pipeline yet.
 static int32_t find_entry(Device *d, const Dispatch *dispatch, Pipeline **out) {
-    uint32_t kernel = (uint32_t)(dispatch->kernel - kernel_table);
+    uint32_t kernel = dispatch->id;
     size_t bytes = 4u * dispatch->kernel->spec;
     Pipeline **bucket = &d->pipelines.buckets[(fnv1a(dispatch->spec, bytes) ^ kernel * 31) % PIPELINE_BUCKETS];
     for (Pipeline *entry = *bucket; entry; entry = entry->next) {
@@ -198,15 +238,18 @@ typedef struct Missing {
     char text[MESSAGE_BYTES]; // its message
 } Missing;
 
+static int32_t compile(Device *d, const Pipeline *entry, VkPipelineCreateFlags flags, VkPipelineCache cache, VkPipeline *out) {
+    VkShaderModule module = VK_NULL_HANDLE;
+    lock_acquire(&d->pipelines.lock);
+    int32_t status = module_get(d, entry->kernel, &module);
+    lock_release(&d->pipelines.lock);
+    return status == VKRT_OK ? create(d, entry, module, flags, cache, out) : status;
+}
+
 static int32_t make_one(Device *d, Pipeline *entry) {
     Pipelines *p = &d->pipelines;
-    VkShaderModule module = VK_NULL_HANDLE;
-    lock_acquire(&p->lock);
-    int32_t status = module_get(d, entry->kernel, &module);
-    lock_release(&p->lock);
     VkPipeline made = VK_NULL_HANDLE;
-    if (status == VKRT_OK) status = create(d, entry, module, &made);
-    if (status != VKRT_OK) return status;
+    TRY(compile(d, entry, 0, p->cache, &made));
     lock_acquire(&p->lock);
     if (!entry->pipeline) {
         entry->pipeline = made;
@@ -266,4 +309,10 @@ int32_t pipelines_make(Device *d, Dispatch *dispatches, uint32_t count) {
     lock_release(&d->pipelines.lock);
     free(entries);
     return status;
+}
+
+int32_t pipeline_capture(Device *d, const Dispatch *dispatch, VkPipeline *out) {
+    Pipeline entry = {.kernel = dispatch->id};
+    memcpy(entry.spec, dispatch->spec, 4u * dispatch->kernel->spec);
+    return compile(d, &entry, VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR, VK_NULL_HANDLE, out);
 }

@@ -43,10 +43,16 @@ static int32_t check_threads(const Reader *r, uint32_t number, const KernelRow *
     const VkPhysicalDeviceLimits *limits = &r->d->facts.core.limits;
     if (row->spec == 0) return VKRT_OK;
     uint32_t most = limits->maxComputeWorkGroupInvocations;
-    if (limits->maxComputeWorkGroupSize[0] < most) most = limits->maxComputeWorkGroupSize[0];
-    if (spec[0] == 0 || spec[0] > most)
-        return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup, the device allows 1 to %u", number, row->name,
-                    spec[0], most);
+    for (uint32_t axis = 0, threads = 1; axis < row->axes; axis++) {
+        uint32_t longest = limits->maxComputeWorkGroupSize[axis] < most ? limits->maxComputeWorkGroupSize[axis] : most;
+        if (spec[axis] == 0 || spec[axis] > longest)
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup along %c, the device allows 1 to %u", number,
+                        row->name, spec[axis], "xyz"[axis], longest);
+        threads *= spec[axis]; // of at most 32 bits: the product before is at most `most`
+        if (threads > most)
+            return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): %u threads in a workgroup, the device allows %u", number, row->name,
+                        threads, most);
+    }
     return VKRT_OK;
 }
 
@@ -84,16 +90,19 @@ static int32_t read_dispatch(Reader *r, uint32_t number, Dispatch *out) {
     if (r->count - r->at < PLAN_DISPATCH_WORDS) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u runs past the end of the Plan", number);
     const uint32_t *w = r->words + r->at;
     uint32_t id = w[0] & 0xffff, flags = w[0] >> 16;
-    if (id >= kernel_count) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: there is no kernel %u", number, id);
-    const KernelRow *row = &kernel_table[id];
-    const char *missing = kernel_missing(row, &r->d->facts);
+    const KernelRow *row = kernel_find(r->d, id);
+    if (!row) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: there is no kernel %u", number, id);
+    const char *missing = id < kernel_count ? kernel_missing(row, &r->d->facts) : NULL;
     if (missing) return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u: kernel %s cannot run here: %s", number, row->name, missing);
     if (flags & ~(PLAN_DISJOINT | PLAN_OPENING))
         return fail(r->d, VKRT_ERROR_PLAN, "dispatch %u (%s): unknown flags %x", number, row->name, flags);
     TRY(check_counts(r, number, row, w[1]));
     TRY(check_grid(r, number, row, w + 2));
-    *out = (Dispatch){
-        .kernel = row, .grid = {w[2], w[3], w[4]}, .disjoint = (flags & PLAN_DISJOINT) != 0, .opening = (flags & PLAN_OPENING) != 0};
+    *out = (Dispatch){.kernel = row,
+                      .id = id,
+                      .grid = {w[2], w[3], w[4]},
+                      .disjoint = (flags & PLAN_DISJOINT) != 0,
+                      .opening = (flags & PLAN_OPENING) != 0};
     out->buffers = w + PLAN_DISPATCH_WORDS;
     out->spec = out->buffers + 2 * row->buffers;
     out->push = out->spec + row->spec;

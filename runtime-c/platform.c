@@ -41,7 +41,13 @@ uint32_t processor_count(void) {
     return (uint32_t)info.dwNumberOfProcessors;
 }
 
-uint64_t clock_milliseconds(void) { return GetTickCount64(); }
+uint64_t clock_microseconds(void) {
+    LARGE_INTEGER count, frequency;
+    QueryPerformanceCounter(&count);
+    QueryPerformanceFrequency(&frequency);
+    return (uint64_t)count.QuadPart / (uint64_t)frequency.QuadPart * 1000000 +
+           (uint64_t)count.QuadPart % (uint64_t)frequency.QuadPart * 1000000 / (uint64_t)frequency.QuadPart;
+}
 void sleep_milliseconds(uint32_t milliseconds) { Sleep(milliseconds); }
 
 void *library_open(const char *name) { return (void *)LoadLibraryA(name); }
@@ -136,10 +142,10 @@ uint32_t processor_count(void) {
     return count > 0 ? (uint32_t)count : 1;
 }
 
-uint64_t clock_milliseconds(void) {
+uint64_t clock_microseconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 void sleep_milliseconds(uint32_t milliseconds) {

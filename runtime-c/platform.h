@@ -39,7 +39,7 @@ bool thread_start(Thread *thread, void (*work)(void *), void *argument);
 void thread_join(Thread *thread);
 uint32_t processor_count(void);
 
-uint64_t clock_milliseconds(void);
+uint64_t clock_microseconds(void);
 void sleep_milliseconds(uint32_t milliseconds);
 
 void *library_open(const char *name);

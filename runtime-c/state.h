@@ -5,6 +5,7 @@
 //   device.c      open, close
 //   plan.c        Plan words to dispatches
 //   recording.c   recording and replay of Plans, with hazards.c (where barriers stand) and profile.c (timestamps)
+//   statistics.c  what the driver tells of compiled pipelines
 //   transfer.c    bytes in and out           pipelines.c  kernels to pipelines, the cache on disk
 //   memory.c      chunks of device memory and the ranges in them
 //   queue.c       submissions, the timeline that orders them, waits       commands.c   command buffers
@@ -77,6 +78,8 @@ enum {
     FEATURE_INTEGER_DOT_FAST,
     FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
     FEATURE_SHUFFLE,         // in subgroups
+    FEATURE_FLOAT_ATOMICS,   // sums of float32 in buffers
+    FEATURE_STATISTICS,      // of compiled pipelines: bytes of code, registers
     FEATURE_COUNT,
 };
 
@@ -199,7 +202,16 @@ typedef struct Pipeline {
 
 #define PIPELINE_BUCKETS 256
 
+// A kernel that was made at run time.
+typedef struct MadeKernel {
+    KernelRow row; // without SPIR-V
+    VkShaderModule module;
+    char name[64];
+} MadeKernel;
+
 typedef struct Pipelines {
+    MadeKernel *made[VKRT_MAX_KERNELS]; // in the order of their ids, behind those of the table; they stay
+    _Atomic uint32_t made_count;
     Lock lock; // of what follows: vkrt_plan_prepare runs beside other calls
     VkPipelineLayout layout;
     VkPipelineCache cache;
@@ -213,6 +225,7 @@ typedef struct Pipelines {
 
 typedef struct Dispatch {
     const KernelRow *kernel;
+    uint32_t id;             // of the kernel
     const uint32_t *buffers; // pairs {slot, byte offset}, inside the Plan's words
     const uint32_t *spec, *push;
     VkPipeline pipeline;

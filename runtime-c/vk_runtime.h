@@ -52,6 +52,9 @@ enum {
 // Most runs of a plan in one submission.
 enum { VKRT_MAX_TIMES = 64 };
 
+// Most kernels that are made at run time, of one device.
+enum { VKRT_MAX_KERNELS = 4096 };
+
 // Streams of a device: each has a timeline of its own, and queues as far as the device has them.
 enum { VKRT_STREAMS = 4 };
 
@@ -113,6 +116,12 @@ VKRT_API int32_t vkrt_buffer_read(uint32_t device, uint32_t buffer, uint64_t off
 // File range to buffer, through staging memory only. A file shorter than the range is VKRT_ERROR_IO.
 VKRT_API int32_t vkrt_buffer_load(uint32_t device, uint32_t buffer, uint64_t offset, const char *path, uint64_t file_offset, uint64_t bytes);
 
+// A kernel made at run time of `count` words of SPIR-V (Vulkan 1.3, entry point "main"), in addition to those of the table: `kernel` is
+// its id in Plans, for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and
+// KERNEL_PUSH_WORDS words behind them, its specialization constants 0 to 2 the size of a workgroup. Bit i of `writes`: it writes buffer i; of
+// `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have been validated. Holds VKRT_MAX_KERNELS.
+VKRT_API int32_t vkrt_kernel_new(uint32_t device, const char *name, const uint32_t *spirv, uint32_t count, uint32_t buffers, uint32_t writes, uint32_t optional, uint32_t *kernel);
+
 // Checks a Plan, creates its pipelines and keeps it. The words may go away after the call.
 VKRT_API int32_t vkrt_plan_new(uint32_t device, const uint32_t *words, uint32_t count, uint32_t *plan);
 
@@ -141,10 +150,15 @@ VKRT_API int32_t vkrt_profile_read(uint32_t device, uint32_t plan, double *nanos
 // apart do not count.
 VKRT_API int32_t vkrt_plan_barriers(uint32_t device, uint32_t plan, uint32_t *count);
 
+// What the driver tells of the pipeline of a dispatch of `plan`: "name<TAB>value" a line in `text` (NUL-terminated, lines that pass
+// `capacity` left out), with the driver's names: bytes of code, registers. It is compiled once more for this, so that those which run
+// are as they are without asking. VKRT_ERROR_UNAVAILABLE where the device lacks "pipelineStatistics".
+VKRT_API int32_t vkrt_plan_statistics(uint32_t device, uint32_t plan, uint32_t dispatch, char *text, uint32_t capacity);
+
 // Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active.
 VKRT_API int32_t vkrt_validation_messages(uint32_t *count);
 
-// Handles alive: out[0] devices, out[1] buffers, out[2] plans.
+// Objects alive: out[0] devices, out[1] buffers, out[2] plans, out[3] kernels made at run time.
 VKRT_API int32_t vkrt_live_objects(uint32_t *out);
 // clang-format on
 
