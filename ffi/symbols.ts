@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x877e708c;
+export const ABI_HASH = 0x018bc9eb;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
@@ -51,6 +51,8 @@ export const VKRT_MEMORY_CACHE_LIMIT = 6;
 export const VKRT_MEMORY_COUNT = 7;
 /** VKRT_MAX_TIMES of vk_runtime.h. */
 export const VKRT_MAX_TIMES = 64;
+/** VKRT_MAX_KERNELS of vk_runtime.h. */
+export const VKRT_MAX_KERNELS = 4096;
 /** VKRT_STREAMS of vk_runtime.h. */
 export const VKRT_STREAMS = 4;
 /** VKRT_STREAM_SHIFT of vk_runtime.h. */
@@ -217,6 +219,23 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
+  /** A kernel made at run time of `count` words of SPIR-V (Vulkan 1.3, entry point "main"), in addition to those of the table: `kernel` is
+   * its id in Plans, for as long as the device is open. Its push constants are `buffers` addresses (1 to PLAN_MAX_BUFFERS) and
+   * KERNEL_PUSH_WORDS words behind them, its specialization constants 0 to 2 the size of a workgroup. Bit i of `writes`: it writes buffer i; of
+   * `optional`: buffer i may be absent. The driver trusts SPIR-V: what comes from outside must have been validated. Holds VKRT_MAX_KERNELS. */
+  vkrt_kernel_new: {
+    parameters: [
+      "u32", // device
+      "buffer", // name
+      "buffer", // spirv
+      "u32", // count
+      "u32", // buffers
+      "u32", // writes
+      "u32", // optional
+      "buffer", // kernel
+    ],
+    result: "i32",
+  },
   /** Checks a Plan, creates its pipelines and keeps it. The words may go away after the call. */
   vkrt_plan_new: {
     parameters: [
@@ -307,6 +326,19 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
+  /** What the driver tells of the pipeline of a dispatch of `plan`: "name<TAB>value" a line in `text` (NUL-terminated, lines that pass
+   * `capacity` left out), with the driver's names: bytes of code, registers. It is compiled once more for this, so that those which run
+   * are as they are without asking. VKRT_ERROR_UNAVAILABLE where the device lacks "pipelineStatistics". */
+  vkrt_plan_statistics: {
+    parameters: [
+      "u32", // device
+      "u32", // plan
+      "u32", // dispatch
+      "buffer", // text
+      "u32", // capacity
+    ],
+    result: "i32",
+  },
   /** Validation messages (errors and warnings) since the library was loaded; 0 where no layer is active. */
   vkrt_validation_messages: {
     parameters: [
@@ -314,7 +346,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** Handles alive: out[0] devices, out[1] buffers, out[2] plans. */
+  /** Objects alive: out[0] devices, out[1] buffers, out[2] plans, out[3] kernels made at run time. */
   vkrt_live_objects: {
     parameters: [
       "buffer", // out

@@ -297,7 +297,7 @@ fn spirvTable(arena: std.mem.Allocator, io: std.Io, t: Tables, files: []const []
     for (t.kernels, 0..) |k, i| {
         try w.print("    {{\"{s}\", ", .{k.name});
         if (std.mem.eql(u8, files[3 * i + 1], "-")) try w.writeAll("NULL, 0") else try w.print("(const uint32_t *)(const void *)spirv_{s}, sizeof spirv_{s}", .{ k.name, k.name });
-        try w.print(", {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}}},\n", .{
+        try w.print(", {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, {d}, 1}},\n", .{
             k.buffers.len,           mask(k.buffers, "read"), mask(k.buffers, "write"), mask(k.buffers, "optional"),
             k.columns.len,           mask(k.columns, "read"), mask(k.columns, "write"), k.spec.len,
             t.block(k.push).words(), tables.needBits(k),

@@ -7,11 +7,9 @@
 // with no key left gives 0.
 
 #include "attention_half.h"
+#include "attention_tiles.h"
 
-// STRIDE: floats between rows, one cache line more than a power of two, so that they do not all fall into the same sets.
-enum { ROWS = 16, KEYS = 32, MAX_DIM = 256, STRIDE = MAX_DIM + 16, FEW_ROWS = 4 };
-#define NEGATIVE_INFINITY (-__builtin_inff())
-#define LOWEST (-0x1.fffffep127f)
+enum { FEW_ROWS = 4 };
 
 typedef struct Block {
     const Call *call;
@@ -27,16 +25,6 @@ typedef struct Block {
     float most[ROWS], sum[ROWS];
     float scratch[KEYS][STRIDE];
 } Block;
-
-// Rows of a piece of k or v, `stride` floats apart, a multiple of 4 of them: in place where they are float32 and need no
-// padding, else in scratch.
-typedef struct Piece {
-    const float *rows;
-    ptrdiff_t stride;
-    uint32_t keys;
-} Piece;
-
-INLINE uint32_t padded(uint32_t dim) { return (dim + 3) & ~3u; }
 
 // Row `first` of k or v of this kv head.
 static const uint8_t *row_of(const Block *b, const uint8_t *data, const int32_t *strides, uint32_t first) {
@@ -58,51 +46,6 @@ static Piece load_piece(Block *b, const uint8_t *from, const int32_t *strides, u
         for (uint32_t d = j < count ? dim : 0; d < padded(dim); d++) scratch[j][d] = 0;
     }
     return (Piece){scratch[0], STRIDE, keys};
-}
-
-// Two rows against four keys: eight sums in registers. Rows beyond the block compute on stale values that nothing
-// reads.
-static void score_piece(Block *b, Piece k, uint32_t dim) {
-    for (uint32_t i = 0; i < b->rows; i += 2) {
-        const float *q = b->q[i];
-        for (uint32_t j = 0; j < k.keys; j += 4) {
-            f4 s[2][4] = {{{0}}};
-            const float *row = k.rows + j * k.stride;
-            for (uint32_t d = 0; d < dim; d += 4) {
-                f4 q0 = f4_load(q + d), q1 = f4_load(q + STRIDE + d);
-#pragma clang loop unroll(full)
-                for (uint32_t n = 0; n < 4; n++) {
-                    f4 x = f4_load(row + n * k.stride + d);
-                    s[0][n] = f4_fma(q0, x, s[0][n]);
-                    s[1][n] = f4_fma(q1, x, s[1][n]);
-                    keep_order(&s[0][n], &s[1][n]);
-                }
-            }
-            f4_store(b->scores[i] + j, f4_sum4(s[0][0], s[0][1], s[0][2], s[0][3]) * b->factor);
-            f4_store(b->scores[i + 1] + j, f4_sum4(s[1][0], s[1][1], s[1][2], s[1][3]) * b->factor);
-        }
-    }
-}
-
-static void mask_row(Block *b, uint32_t i, uint32_t first, uint32_t count) {
-    const struct AttentionPush *p = b->p;
-    uint32_t mode = b->call->spec[6], dtype = b->call->spec[7];
-    float *scores = b->scores[i];
-    for (uint32_t j = count; j < KEYS; j++) scores[j] = NEGATIVE_INFINITY;
-    if (mode == MASK_CAUSAL) {
-        // Query i sees keys j <= i + length - q_len.
-        int64_t seen = (int64_t)b->query[i] + b->length - p->q_len + 1 - first;
-        for (int64_t j = seen < 0 ? 0 : seen; j < count; j++) scores[j] = NEGATIVE_INFINITY;
-    } else if (mode == MASK_BOOL || mode == MASK_ADD) {
-        ptrdiff_t row = (ptrdiff_t)b->batch * p->mask_strides[0] + (ptrdiff_t)b->head[i] * p->mask_strides[1] +
-                        (ptrdiff_t)b->query[i] * p->mask_strides[2];
-        for (uint32_t j = 0; j < count; j++) {
-            ptrdiff_t element = row + (ptrdiff_t)(first + j) * p->mask_strides[3];
-            const uint8_t *mask = b->call->buffer[3] + element * (ptrdiff_t)DTYPE_BYTES(dtype);
-            if (mode == MASK_ADD) scores[j] += load_float(mask, 0, dtype);
-            if (mode == MASK_BOOL ? !*mask : scores[j] <= LOWEST) scores[j] = NEGATIVE_INFINITY;
-        }
-    }
 }
 
 // Scores become weights relative to the running maximum; sums and outputs so far shrink to the new one.
@@ -133,47 +76,6 @@ static void softmax_row(Block *b, uint32_t i, uint32_t v_dim) {
         b->most[i] = most;
     }
     b->sum[i] += f4_sum(sum);
-}
-
-// Lane n of x in all lanes.
-INLINE f4 lane(f4 x, uint32_t n) {
-    switch (n) {
-        case 0: return __builtin_shufflevector(x, x, 0, 0, 0, 0);
-        case 1: return __builtin_shufflevector(x, x, 1, 1, 1, 1);
-        case 2: return __builtin_shufflevector(x, x, 2, 2, 2, 2);
-        default: return __builtin_shufflevector(x, x, 3, 3, 3, 3);
-    }
-}
-
-// `vectors` times four dims, from d on, of out += weights . v for two rows.
-INLINE void add_dims(float *out, const float *weights, Piece v, uint32_t d, uint32_t vectors) {
-    f4 o[2][4];
-    for (uint32_t c = 0; c < vectors; c++) { o[0][c] = f4_load(out + d + 4 * c), o[1][c] = f4_load(out + STRIDE + d + 4 * c); }
-    const float *row = v.rows + d;
-    for (uint32_t j = 0; j < v.keys; j += 4) {
-        f4 w0 = f4_load(weights + j), w1 = f4_load(weights + KEYS + j);
-#pragma clang loop unroll(full)
-        for (uint32_t n = 0; n < 4; n++, row += v.stride) {
-            f4 x0 = lane(w0, n), x1 = lane(w1, n);
-#pragma clang loop unroll(full)
-            for (uint32_t c = 0; c < vectors; c++) {
-                f4 x = f4_load(row + 4 * c);
-                o[0][c] = f4_fma(x0, x, o[0][c]);
-                o[1][c] = f4_fma(x1, x, o[1][c]);
-                keep_order(&o[0][c], &o[1][c]);
-            }
-        }
-    }
-    for (uint32_t c = 0; c < vectors; c++) { f4_store(out + d + 4 * c, o[0][c]), f4_store(out + STRIDE + d + 4 * c, o[1][c]); }
-}
-
-// out += weights . v, two rows and sixteen dims at a time.
-static void add_values(Block *b, Piece v, uint32_t v_dim) {
-    for (uint32_t i = 0; i < b->rows; i += 2) {
-        uint32_t d = 0;
-        for (; d + 16 <= v_dim; d += 16) add_dims(b->out[i], b->scores[i], v, d, 4);
-        for (; d < v_dim; d += 4) add_dims(b->out[i], b->scores[i], v, d, 1);
-    }
 }
 
 // Computes a block; `split` where its dims and dtype fit. False, and nothing done, where that cannot serve the values.
@@ -209,10 +111,12 @@ static bool run_block(Block *b, bool split) {
                 b->magnitudes = score_halves(b->q[i], STRIDE, k, p->k_strides[2], dim, KEYS, b->scores[i], KEYS, b->magnitudes);
             }
         } else {
-            score_piece(b, load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch), dim);
+            Piece k = load_piece(b, b->call->buffer[1], p->k_strides, dim, first, count, b->scratch);
+            score_rows(b->q, b->rows, k, dim, b->scores, b->factor);
         }
         for (uint32_t i = 0; i < b->rows; i++) {
-            mask_row(b, i, first, count);
+            mask_keys(b->call, p->mask_strides, (Place){b->batch, b->head[i], b->query[i]}, (int64_t)b->length - p->q_len, first, count,
+                      b->scores[i]);
             softmax_row(b, i, v_dim);
         }
         if (here) {
@@ -221,7 +125,7 @@ static bool run_block(Block *b, bool split) {
                 b->magnitudes = add_halves(b->out[i], STRIDE, v, p->v_strides[2], v_dim, KEYS, b->scores[i], KEYS, b->magnitudes);
             }
         } else {
-            add_values(b, load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch), v_dim);
+            add_rows(b->out, b->rows, b->scores, load_piece(b, b->call->buffer[2], p->v_strides, v_dim, first, count, b->scratch), v_dim);
         }
     }
     if (any_special(b->magnitudes)) return false;

@@ -2,6 +2,7 @@
 // at a time; where groups are small every output is a sum of its own. See ConvPush.
 
 #include "gemm.h"
+#include "wide.h"
 
 // Images, axes and strides of a call for one group.
 typedef struct Patches {
@@ -141,8 +142,37 @@ uint32_t chunks_conv_direct(const Call *call) {
     return chunk_count(p->images * p->out_shape[0] * p->out_shape[1] * p->out_shape[2], direct_grain(p));
 }
 
+// Outputs of float64: sums by themselves whatever the size of groups.
+static void direct_doubles(const Call *call, uint32_t from, uint32_t end) {
+    PUSH(ConvPush);
+    const uint32_t taps = p->kernel[0] * p->kernel[1] * p->kernel[2], all = p->groups * p->filters;
+    const double *in = (const double *)call->buffer[0], *w = (const double *)call->buffer[1];
+    double *out = (double *)call->buffer[2] + (size_t)from * all;
+    for (uint32_t row = from; row < end; row++, out += all) {
+        Place place = place_of(p, row);
+        for (uint32_t f = 0; f < all; f++) out[f] = 0;
+        for (uint32_t tap = 0; tap < taps; tap++) {
+            ptrdiff_t position = tap_position(p, &place, tap);
+            if (position < 0) continue;
+            const double *pixel = in + (size_t)position * p->groups * p->channels;
+            const double *weight = w + (size_t)(call->spec[4] ? taps - 1 - tap : tap) * p->channels;
+            for (uint32_t f = 0; f < all; f++, weight += (size_t)taps * p->channels) {
+                const double *x = pixel + (size_t)(f / p->filters) * p->channels;
+                double sum = 0;
+                for (uint32_t c = 0; c < p->channels; c++) sum += x[c] * weight[c];
+                out[f] += sum;
+            }
+        }
+    }
+}
+
 void k_conv_direct(const Call *call, uint32_t first, uint32_t last) {
     PUSH(ConvPush);
+    if (call->spec[3] == DTYPE_F64) {
+        const uint32_t rows = p->images * p->out_shape[0] * p->out_shape[1] * p->out_shape[2], grain = direct_grain(p);
+        direct_doubles(call, first * grain, chunk_end(last, grain, rows));
+        return;
+    }
     const uint32_t dtype_in = call->spec[1], dtype_w = call->spec[2], flip = call->spec[4];
     const uint32_t taps = p->kernel[0] * p->kernel[1] * p->kernel[2], k = taps * p->channels, all = p->groups * p->filters;
     const uint32_t rows = p->images * p->out_shape[0] * p->out_shape[1] * p->out_shape[2], grain = direct_grain(p);

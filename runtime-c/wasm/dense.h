@@ -10,12 +10,20 @@
 #include "kernel.h"
 
 #define EPSILON 2.220446049250313e-16
+// Vectors whose squares add up to less count as 0 beside a matrix of size 1: the squares would lose digits.
+#define LEAST_SQUARE 1e-280
 #define NOT_A_NUMBER __builtin_nan("")
 
 static inline double absolute(double x) { return __builtin_fabs(x); }
 static inline double root(double x) { return __builtin_sqrt(x); }
 static inline double larger(double a, double b) { return a > b ? a : b; }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+// The root of a² + b², which neither overflows nor loses small numbers.
+static inline double hypotenuse(double a, double b) {
+    double x = absolute(a), y = absolute(b), most = larger(x, y), ratio = x < y ? x / y : y / x;
+    return most == 0 ? 0 : most * root(1 + ratio * ratio);
+}
 
 // The rounding of a dtype.
 static inline double dtype_epsilon(uint32_t dtype) { return dtype == DTYPE_F32 ? 1.1920928955078125e-7 : EPSILON; }
@@ -98,7 +106,7 @@ void solve_lower(const double *t, size_t row, bool unit, double *x, size_t n, si
 void solve_upper(const double *t, size_t row, double *x, size_t n, size_t cols);
 
 // A Householder reflector I - tau v vᵀ with v[0] = 1 that turns x into (beta, 0, …): v replaces x, beta is returned. As LAPACK does,
-// beta has the other sign than x[0], and a vector that has that form already is left alone (tau 0).
+// beta has the other sign than x[0], and a vector that has that form already, or is 0 beside the matrix, is left alone (tau 0).
 double reflector(double *x, size_t n, double *tau);
 
 // a (rows, n) (I - tau v vᵀ), row by row.

@@ -1,8 +1,9 @@
-// Kernel eigh: eigenvalues and eigenvectors of symmetric matrices, by reflectors to a tridiagonal one and the implicit QL method.
+// Kernel eigh: eigenvalues and eigenvectors of symmetric and Hermitian matrices, by reflectors to a tridiagonal one, which is real, and
+// the implicit QL method.
 //
 // Vectors are kept as rows, so that every rotation walks two contiguous rows.
 
-#include "dense.h"
+#include "dense_complex.h"
 
 enum { MOST_STEPS = 60 };
 
@@ -31,16 +32,16 @@ static bool diagonalise(double *d, double *e, size_t n, double *z) {
     for (size_t l = 0; l < n; l++) {
         for (int step = 0;; step++) {
             size_t m = l;
-            while (m + 1 < n && absolute(e[m]) > EPSILON * (absolute(d[m]) + absolute(d[m + 1]))) m++;
+            while (m + 1 < n && absolute(e[m]) > EPSILON * (absolute(d[m]) + absolute(d[m + 1])) + 1e-290) m++;
             if (m == l) break;
             if (step == MOST_STEPS) return false;
-            double g = (d[l + 1] - d[l]) / (2 * e[l]), r = root(g * g + 1);
+            double g = (d[l + 1] - d[l]) / (2 * e[l]), r = hypotenuse(g, 1);
             g = d[m] - d[l] + e[l] / (g + __builtin_copysign(r, g));
             double s = 1, c = 1, p = 0;
             bool split = false;
             for (size_t i = m; i-- > l;) {
                 double f = s * e[i], b = c * e[i];
-                r = root(f * f + g * g);
+                r = hypotenuse(f, g);
                 e[i + 1] = r;
                 if (r == 0) {
                     d[i + 1] -= p;
@@ -82,8 +83,67 @@ uint32_t chunks_eigh(const Call *call) {
     return p->batch;
 }
 
+// A Hermitian matrix becomes tridiagonal, as in tridiagonalise. Row k of a keeps the vector of reflector k: its column conjugated.
+static void tridiagonalise_complex(Z *a, size_t n, double *d, double *e, Z *taus, Z *w) {
+    for (size_t k = 0; k + 1 < n; k++) {
+        Z *v = a + k * n + k + 1, *rest = a + (k + 1) * n + k + 1, tau;
+        size_t left = n - k - 1;
+        d[k] = a[k * n + k].re;
+        for (size_t i = 0; i < left; i++) v[i] = z_conj(v[i]);
+        e[k] = z_reflector(v, left, &tau);
+        taus[k] = tau;
+        if (tau.re == 0 && tau.im == 0) continue;
+        // rest -= v wᴴ + w vᴴ with w = p - (conj(tau) vᴴ p / 2) v and p = tau rest v
+        for (size_t i = 0; i < left; i++) w[i] = z_mul(tau, z_dot(rest + i * n, v, left));
+        z_axpy(w, z_scale(z_mul(z_conj(tau), z_inner(v, w, left)), -0.5), v, left);
+        for (size_t i = 0; i < left; i++) {
+            z_axpy_conj(rest + i * n, z_scale(v[i], -1), w, left);
+            z_axpy_conj(rest + i * n, z_scale(w[i], -1), v, left);
+        }
+    }
+    d[n - 1] = a[n * n - 1].re;
+    e[n - 1] = 0;
+}
+
+// As k_eigh for complex64: all results are complex64, the values as well.
+static void eigh_complex(const Call *call, uint32_t from, uint32_t to) {
+    PUSH(FactorPush);
+    size_t n = p->rows, size = n * n;
+    bool vectors = !p->flag;
+    for (size_t at = from; at < to; at++) {
+        Z *a = (Z *)((double *)call->buffer[2] + at * p->work), *taus = a + size, *w = taus + n, *y = w + n;
+        double *d = (double *)(vectors ? y + size : y), *e = d + n, *z = e + n;
+        z_load(a, call->buffer[0], at * size, size);
+        for (size_t i = 0; i < n; i++) {
+            a[i * n + i].im = 0;
+            for (size_t j = 0; j < i; j++) {
+                if (p->upper) a[i * n + j] = z_conj(a[j * n + i]);
+                else a[j * n + i] = z_conj(a[i * n + j]);
+            }
+        }
+        double scale = normalise((double *)a, 2 * size);
+        bool right = scale == scale;
+        if (right) {
+            tridiagonalise_complex(a, n, d, e, taus, w);
+            if (vectors) set_identity(z, n);
+            right = diagonalise(d, e, n, vectors ? z : NULL);
+        }
+        if (right) sort_ascending(d, n, vectors ? z : NULL);
+        for (size_t i = 0; i < n; i++) w[i] = z_of(right ? d[i] * scale : NOT_A_NUMBER, 0);
+        z_store(call->buffer[3], at * p->results, w, n);
+        if (!vectors) continue;
+        if (right) {
+            z_from_real(y, z, size);
+            for (size_t k = n - 1; k-- > 0;) z_reflect_rows(y + k + 1, n, n, a + k * n + k + 1, n - k - 1, taus[k]);
+            z_transpose(a, y, n, n, false);
+        } else z_fill(a, size, NOT_A_NUMBER);
+        z_store(call->buffer[3], at * p->results + n, a, size);
+    }
+}
+
 // out: the values (n), ascending, and unless `flag` the vectors as columns (n, n). The lower triangle is read, or with `upper` the other.
 void k_eigh(const Call *call, uint32_t from, uint32_t to) {
+    if (call->spec[1] == DTYPE_C64) return eigh_complex(call, from, to);
     PUSH(FactorPush);
     size_t n = p->rows, size = n * n;
     bool vectors = !p->flag;

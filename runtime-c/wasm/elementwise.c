@@ -1,6 +1,6 @@
-// elementwise: a chain of up to four rows of shaders/include/elementwise.h, block by block.
+// elementwise: a chain of up to five rows of shaders/include/elementwise.h, block by block.
 //
-// A row is a loop over a block of 512 registers that the compiler vectorises. Blocks stay in the L1 cache between the
+// A row is a loop over a block of 1024 registers that the compiler vectorises. Blocks stay in the L1 cache between the
 // steps of a chain; 4-byte operands that lie contiguously are read in place and 4-byte results are written in place.
 // Indices are 32 bits: up to 2^31 elements.
 
@@ -8,7 +8,7 @@
 #include "simd.h"
 #include "strided.h"
 
-#define BLOCK 512u
+#define BLOCK 1024u
 
 // Registers hold the bits of a float, int or uint, whichever the row reads.
 typedef float __attribute__((may_alias)) Float;
@@ -33,12 +33,25 @@ typedef void (*Row)(Uint *restrict out, const Uint *a, const Uint *b, const Uint
 #define INT_ROW(id, name, arity, result, body) LOOP(int_##name, Int, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body) LOOP(uint_##name, Uint, arity, result, body)
 // Few blocks hold numbers so large: those that do are gone through once more, one number at a time.
+static bool any_far(const Uint *pa, uint32_t n) {
+    Uint any = 0;
+    for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]);
+    return any != 0;
+}
 #define FAR_ROW(id, name, body) \
     static void far_##name(Uint *restrict out, const Uint *pa, uint32_t n) { \
-        Uint any = 0; \
-        for (uint32_t i = 0; i < n; i++) any |= m_is_far(((const Float *)pa)[i]); \
-        for (uint32_t i = 0; i < n && any; i++) { OPERANDS_1(Float) if (m_is_far(a)) float_result = body; } \
+        for (uint32_t i = 0; i < n; i++) { OPERANDS_1(Float) if (m_is_far(a)) float_result = body; } \
     }
+// A block of numbers that are near takes the short body: most are.
+#define NEAR_ROW(id, name, arity, test, body) \
+    static bool is_near_##name(const Uint *pa, const Uint *pb, uint32_t n) { \
+        const Uint *pc = pb; \
+        Uint other = 0; \
+        (void)pb, (void)pc; \
+        for (uint32_t i = 0; i < n; i++) { OPERANDS_##arity(Float) other |= !(test); } \
+        return !other; \
+    } \
+    LOOP(near_##name, Float, arity, float_result, body)
 #include "../../shaders/include/elementwise.h"
 
 enum { KIND_FLOAT, KIND_INT, KIND_UINT }; // domains and kinds of results
@@ -61,6 +74,17 @@ static void (*const FAR[128])(Uint *restrict out, const Uint *a, uint32_t n) = {
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
 #define FAR_ROW(id, name, body) [id] = far_##name,
+#include "../../shaders/include/elementwise.h"
+};
+
+static const struct {
+    bool (*test)(const Uint *a, const Uint *b, uint32_t n);
+    Row run;
+} NEAR[128] = {
+#define FLOAT_ROW(id, name, arity, result, body)
+#define INT_ROW(id, name, arity, result, body)
+#define UINT_ROW(id, name, arity, result, body)
+#define NEAR_ROW(id, name, arity, test, body) [id] = {is_near_##name, near_##name},
 #include "../../shaders/include/elementwise.h"
 };
 
@@ -182,16 +206,17 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     const uint32_t *words = call->spec + 7;
     const uint32_t grain = grain_of(call), begin = chunk * grain, end = chunk_end(last_chunk, grain, p->count);
 
-    Uint blocks[9][BLOCK] __attribute__((aligned(64)));
-    const Uint *registers[9];
-    for (int r = 0; r < 9; r++) registers[r] = blocks[r];
-    for (uint32_t i = 0; i < BLOCK; i++) blocks[3][i] = p->imm0, blocks[4][i] = p->imm1;
+    Uint blocks[10][BLOCK] __attribute__((aligned(64))), kept[BLOCK];
+    const Uint *registers[10];
+    for (int r = 0; r < 10; r++) registers[r] = blocks[r];
+    const uint32_t most = end - begin < BLOCK ? end - begin : BLOCK;
+    for (uint32_t i = 0; i < most; i++) blocks[3][i] = p->imm0, blocks[4][i] = p->imm1;
     const int32_t *strides[3] = {p->a_strides, p->b_strides, p->c_strides};
     const int dims = used_dims(p->shape, 4);
     Input inputs[3];
     for (int k = 0; k < 3; k++) {
         inputs[k] = (Input){call->buffer[k], call->spec[1 + k], contiguous ? NULL : strides[k], {{0}, 0}};
-        if (!inputs[k].data) __builtin_memset(blocks[k], 0, sizeof blocks[k]);
+        if (!inputs[k].data) __builtin_memset(blocks[k], 0, most * sizeof(Uint));
         else if (!contiguous) inputs[k].place = place_of(begin, dims, p->shape, strides[k]);
     }
 
@@ -205,8 +230,11 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             const Uint *a = registers[word >> 12 & 15u], *b = registers[word >> 16 & 15u];
             const Uint *c = registers[word >> 20 & 15u];
             Uint *to = in_place && s == steps - 1 ? (Uint *)(out + (size_t)first * 4) : blocks[5 + s];
-            ROWS[domain][id].run(to, a, b, c, n);
-            if (domain == KIND_FLOAT && FAR[id]) FAR[id](to, a, n);
+            const bool near = domain == KIND_FLOAT && NEAR[id].test && NEAR[id].test(a, b, n);
+            const bool far = domain == KIND_FLOAT && !near && FAR[id] && any_far(a, n);
+            if (far) a = __builtin_memcpy(kept, a, n * sizeof(Uint)); // the result may lie where the operand does
+            (near ? NEAR[id].run : ROWS[domain][id].run)(to, a, b, c, n);
+            if (far) FAR[id](to, a, n);
             // What is stored as the dtype that it rounds to is rounded then.
             const bool stored_so = s == steps - 1 && dtype_out == (rounding == 1 ? DTYPE_F16 : DTYPE_BF16);
             if (rounding && !stored_so) ROUND[ROWS[domain][id].kind][rounding - 1](to, n);

@@ -105,3 +105,9 @@ void k_elementwise_wide(const Call *call, uint32_t chunk, uint32_t last_chunk) {
         for (uint32_t i = 0; i < n; i++) store_cell(call->buffer[3], first + i, dtype_out, stored, &out[i]);
     }
 }
+
+// Kernels of their own only for the sake of shader compile times.
+uint32_t chunks_elementwise_complex(const Call *call) { return chunks_elementwise_wide(call); }
+void k_elementwise_complex(const Call *call, uint32_t first, uint32_t last) { k_elementwise_wide(call, first, last); }
+uint32_t chunks_elementwise_complex_math(const Call *call) { return chunks_elementwise_wide(call); }
+void k_elementwise_complex_math(const Call *call, uint32_t first, uint32_t last) { k_elementwise_wide(call, first, last); }

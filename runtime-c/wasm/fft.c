@@ -278,8 +278,8 @@ INLINE f2 mapped(const Map *map, uint32_t mode, size_t base, uint32_t k) {
         case FFT_HEAD:
         case FFT_REAL_PART: return complex_at(in, base + k);
         case FFT_HERMITIAN: {
-            f2 x = complex_at(in, base + k % (n / 2 + 1));
-            if (2 * (uint64_t)k > n) x = conjugate(complex_at(in, base + n - k));
+            if (k > n / 2) return conjugate(complex_at(in, base + n - k));
+            f2 x = complex_at(in, base + k);
             return k == 0 ? (f2){x[0], 0} : x;
         }
         case FFT_SPLIT: {
@@ -312,22 +312,36 @@ uint32_t chunks_fft_map(const Call *call) {
     return chunk_count(count, chunk_grain(count, 8, 1));
 }
 
-void k_fft_map(const Call *call, uint32_t chunk, uint32_t last) {
-    PUSH(FftMapPush);
-    const uint32_t mode = call->spec[1], count = p->rows * p->out_cols, grain = chunk_grain(count, 8, 1);
-    const float scale = p->scale;
-    float *out = (float *)call->buffer[3];
-    Map map = {.push = p, .in = (const float *)call->buffer[0], .filter = (const float *)call->buffer[2], .inverse = call->spec[2]};
-    if (call->buffer[1]) map.roots = roots_of(call->buffer[1], p->order, p->shift);
-    const uint32_t first = chunk * grain;
+// Elements first..end-1; the mode is a constant at every call.
+INLINE void map_elements(const Map *map, uint32_t mode, uint32_t first, uint32_t end, float *out) {
+    const struct FftMapPush *p = map->push;
     uint32_t row = first / p->out_cols, k = first % p->out_cols;
-    for (uint32_t i = first, end = chunk_end(last, grain, count); i < end; i++) {
-        f2 y = mapped(&map, mode, (size_t)row * p->in_cols, k) * scale;
+    for (uint32_t i = first; i < end; i++) {
+        f2 y = mapped(map, mode, (size_t)row * p->in_cols, k) * p->scale;
         if (mode == FFT_REAL_PART) out[i] = y[0];
         else *(f2 *)(out + 2 * (size_t)i) = y;
         if (++k == p->out_cols) {
             k = 0;
             row++;
         }
+    }
+}
+
+void k_fft_map(const Call *call, uint32_t chunk, uint32_t last) {
+    PUSH(FftMapPush);
+    const uint32_t mode = call->spec[1], count = p->rows * p->out_cols, grain = chunk_grain(count, 8, 1);
+    const uint32_t first = chunk * grain, end = chunk_end(last, grain, count);
+    float *out = (float *)call->buffer[3];
+    Map map = {.push = p, .in = (const float *)call->buffer[0], .filter = (const float *)call->buffer[2], .inverse = call->spec[2]};
+    if (call->buffer[1]) map.roots = roots_of(call->buffer[1], p->order, p->shift);
+    switch (mode) {
+#define MODE(m) \
+    case m: map_elements(&map, m, first, end, out); break;
+        MODE(FFT_WIDEN)
+        MODE(FFT_HERMITIAN)
+        MODE(FFT_SPLIT)
+        MODE(FFT_MERGE)
+#undef MODE
+        default: map_elements(&map, mode, first, end, out); break;
     }
 }

@@ -5,6 +5,7 @@
 
 static uint32_t blocks_of(const Call *call) {
     PUSH(MatmulPush);
+    if (call->spec[3] == DTYPE_F64) return double_blocks(p->m);
     Gemm g = {.m = p->m, .n = p->n};
     return gemm_blocks(&g);
 }
@@ -33,6 +34,10 @@ void k_gathered_matmul(const Call *call, uint32_t first, uint32_t last) {
             call->buffer[1] + (b * p->b_batch_strides[0] + (ptrdiff_t)start * p->b_strides[0]) * b_bytes,
             call->buffer[2] + (size_t)batch * p->m * p->n * DTYPE_BYTES(call->spec[3]),
         };
+        if (call->spec[3] == DTYPE_F64) {
+            double_matmul(call, o, depth, chunk % blocks);
+            continue;
+        }
         StridedGemm s;
         strided_gemm(&s, call, o, depth);
         gemm_block(&s.g, chunk % blocks);

@@ -4,7 +4,7 @@
 #define VKMX_WASM_INDICES_H
 #include "kernel.h"
 
-static inline uint32_t axis_index(const uint8_t *indices, uint32_t i, uint32_t dtype, uint32_t axis) {
+static inline uint32_t axis_index(const uint8_t *indices, size_t i, uint32_t dtype, uint32_t axis) {
     uint32_t bits = load_bits(indices, i, dtype);
     if (!DTYPE_IS_SIGNED(dtype)) return bits < axis ? bits : axis - 1u;
     int32_t index = (int32_t)bits;

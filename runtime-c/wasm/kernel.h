@@ -24,7 +24,7 @@ typedef struct Call {
 // Items of a chunk, a multiple of `unit`: enough for some microseconds, and so many that there are some dozens of chunks
 // unless they grow too long. `cost` is the work of an item, a float added to another being 1.
 static inline uint32_t chunk_grain(uint32_t items, uint32_t cost, uint32_t unit) {
-    const uint32_t least = 2048 / (cost ? cost : 1), most = 65536 / (cost ? cost : 1);
+    const uint32_t least = 8192 / (cost ? cost : 1), most = 65536 / (cost ? cost : 1);
     uint32_t grain = items / 48;
     grain = grain > most ? most : grain < least ? least : grain;
     return ((grain ? grain : 1) + unit - 1) / unit * unit;

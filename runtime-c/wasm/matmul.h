@@ -2,6 +2,7 @@
 
 #ifndef VKMX_WASM_MATMUL_H
 #define VKMX_WASM_MATMUL_H
+#include "double_matmul.h"
 #include "gemm.h"
 
 typedef struct Operands {
@@ -43,6 +44,13 @@ INLINE void strided_gemm(StridedGemm *s, const Call *call, Operands o, uint32_t 
     s->g = (Gemm){p->m, p->n, k, pack_strided_a, pack_strided_b, &s->a, &s->b, o.out, p->n, call->spec[3]};
 }
 
+INLINE void double_matmul(const Call *call, Operands o, uint32_t k, uint32_t block) {
+    PUSH(MatmulPush);
+    const DoubleLines a = {o.a, p->a_strides[0], p->a_strides[1], call->spec[1]};
+    const DoubleLines b = {o.b, p->b_strides[1], p->b_strides[0], call->spec[2]};
+    double_matmul_block(&a, &b, p->m, p->n, k, (double *)o.out, block);
+}
+
 // Row i of a product of integers.
 static inline void matmul_integers_row(const Call *call, Operands o, uint32_t i) {
     PUSH(MatmulPush);
@@ -62,6 +70,7 @@ static inline void matmul_integers_row(const Call *call, Operands o, uint32_t i)
 // Products are cut into batch rows and those into blocks, rows where they are of integers.
 INLINE uint32_t matmul_blocks(const Call *call) {
     PUSH(MatmulPush);
+    if (call->spec[3] == DTYPE_F64) return double_blocks(p->m);
     Gemm g = {.m = p->m, .n = p->n};
     return DTYPE_IS_FLOAT(call->spec[3]) ? gemm_blocks(&g) : p->m;
 }
@@ -75,6 +84,8 @@ INLINE void matmul_run(const Call *call, uint32_t first, uint32_t last) {
             StridedGemm s;
             strided_gemm(&s, call, o, p->k);
             gemm_block(&s.g, chunk % blocks);
+        } else if (call->spec[3] == DTYPE_F64) {
+            double_matmul(call, o, p->k, chunk % blocks);
         } else {
             matmul_integers_row(call, o, chunk % blocks);
         }

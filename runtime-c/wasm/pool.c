@@ -15,8 +15,9 @@ void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last
 
 #include <stdatomic.h>
 
-// Rounds of looking at the fork before a worker sleeps: about 100 us.
-enum { SPIN = 20000 };
+// Rounds of looking at the fork, about 100 us, before a worker sleeps, or the caller, who waits for chunks of workers that the operating
+// system may have put aside; and nanoseconds until that one looks again.
+enum { SPIN = 20000, NAP = 1000000 };
 
 // Bits of `fork`: workers inside, whether it may be entered, number of the fork.
 enum { INSIDE = 0xff, OPEN = 0x100, NEXT = 0x200 };
@@ -35,6 +36,7 @@ typedef struct Shared {
     _Atomic uint32_t wake; // changes when sleepers must look again
     _Atomic uint32_t stop;
     _Atomic uint32_t workers;
+    _Atomic uint32_t waiting; // whether the caller sleeps until the workers inside have left
     // The work of an open fork; written only while none is inside.
     _Alignas(64) void (*run_chunks)(const Call *call, uint32_t first, uint32_t last);
     const Call *call;
@@ -83,7 +85,12 @@ void pool_run(void (*run_chunks)(const Call *call, uint32_t first, uint32_t last
     if (atomic_load(&shared.sleeping)) wake_sleepers();
     take_chunks(0);
     atomic_fetch_and(&shared.fork, ~(uint32_t)OPEN);
-    while (atomic_load_explicit(&shared.fork, memory_order_acquire) & INSIDE) {}
+    for (uint32_t idle = 0, fork; (fork = atomic_load_explicit(&shared.fork, memory_order_acquire)) & INSIDE;) {
+        if (++idle < SPIN) continue;
+        atomic_store(&shared.waiting, 1);
+        __builtin_wasm_memory_atomic_wait32((int32_t *)&shared.fork, (int32_t)fork, NAP);
+        atomic_store(&shared.waiting, 0);
+    }
 }
 
 // Body of a worker; returns after vk_pool_stop.
@@ -95,7 +102,8 @@ static __attribute__((noinline)) void work(void) {
         if (fork & OPEN && fork / NEXT != done) {
             if (!atomic_compare_exchange_strong(&shared.fork, &fork, fork + 1)) continue;
             take_chunks(thread);
-            atomic_fetch_sub_explicit(&shared.fork, 1, memory_order_release);
+            atomic_fetch_sub(&shared.fork, 1);
+            if (atomic_load(&shared.waiting)) __builtin_wasm_memory_atomic_notify((int32_t *)&shared.fork, ~0u);
             done = fork / NEXT;
             idle = 0;
         } else if (++idle > SPIN) {

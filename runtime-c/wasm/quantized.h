@@ -1,14 +1,14 @@
 // Affine quantized rows as MLX stores them: each row is a little-endian bitstream of codes, lowest bits first, with one
 // scale and one bias per group; w = scale * code + bias. Eight codes always fill `bits` whole bytes, which is the unit
-// of unpacking here.
+// of unpacking here. In the other modes codes are small floats (small_float.h) and w = scale * number.
 
 #ifndef VKMX_WASM_QUANTIZED_H
 #define VKMX_WASM_QUANTIZED_H
-#include "simd.h"
+#include "small_floats.h"
 
 typedef struct Quantized {
     const uint8_t *codes, *scales, *biases;
-    uint32_t columns, bits, group, dtype_scales;
+    uint32_t columns, bits, group, dtype_scales, mode;
 } Quantized;
 
 // Matrix number `index` of a stack of (rows, columns).
@@ -23,6 +23,18 @@ INLINE Quantized quantized_matrix(const Quantized *stack, uint32_t rows, uint32_
 
 // Eight codes as floats.
 INLINE void unpack8(const uint8_t *from, uint32_t bits, float *to) {
+    if (bits == 4 || bits == 8) {
+        u8x16 v = {0}, none = {0};
+        if (bits == 4) {
+            u8x16 low = (u8x16)(u4){*(const uint32_t *)from, 0, 0, 0} & 15, high = (u8x16)(u4){*(const uint32_t *)from >> 4, 0, 0, 0} & 15;
+            v = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 4, 4, 4, 4, 4, 4, 4);
+        } else {
+            v = (u8x16)(u4){((const uint32_t *)from)[0], ((const uint32_t *)from)[1], 0, 0};
+        }
+        f4_store(to, f4_from_ints((u4)__builtin_shufflevector(v, none, 0, 16, 16, 16, 1, 16, 16, 16, 2, 16, 16, 16, 3, 16, 16, 16)));
+        f4_store(to + 4, f4_from_ints((u4)__builtin_shufflevector(v, none, 4, 16, 16, 16, 5, 16, 16, 16, 6, 16, 16, 16, 7, 16, 16, 16)));
+        return;
+    }
     uint64_t window = 0;
     for (uint32_t i = 0; i < bits; i++) window |= (uint64_t)from[i] << 8 * i;
     for (uint32_t i = 0; i < 8; i++) to[i] = (float)(uint32_t)(window >> bits * i & ((1u << bits) - 1));
@@ -60,8 +72,25 @@ INLINE void load_group(const Quantized *q, size_t g, f4 *scale, f4 *bias) {
     *bias = f4_splat(load_float(q->biases, g, q->dtype_scales));
 }
 
-// Columns first..first+count-1 of a row in float32, without rounding to the dtype of the scales; both multiples of 32.
+// Eight small floats from an element on that is a multiple of eight.
+INLINE void small_eight(const Quantized *q, size_t element, float *to) {
+    small_floats8(q->codes + element / 8 * q->bits, q->mode, scale_value(q->scales[element / q->group], q->mode), to);
+}
+
+// Columns first..first+count-1 of a row of small floats, both multiples of 16.
+INLINE void small_floats(const Quantized *q, uint32_t row, uint32_t first, uint32_t count, float *to) {
+    size_t element = (size_t)row * q->columns + first;
+    for (uint32_t i = 0; i < count; i += 16, element += 16) {
+        small_floats16(q->codes + element / 8 * q->bits, q->mode, scale_value(q->scales[element / q->group], q->mode), to + i);
+    }
+}
+
+// Columns first..first+count-1 of a row in float32, without rounding to the dtype of the scales; both multiples of the group's least.
 INLINE void dequantize_floats(const Quantized *q, uint32_t row, uint32_t first, uint32_t count, float *to) {
+    if (q->mode != MODE_AFFINE) {
+        small_floats(q, row, first, count, to);
+        return;
+    }
     const uint8_t *codes = q->codes + ((size_t)row * q->columns + first) / 8 * q->bits;
     size_t groups = (size_t)row * (q->columns / q->group);
     for (uint32_t i = 0; i < count; i += 32, codes += 4 * q->bits) {

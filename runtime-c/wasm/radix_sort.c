@@ -4,6 +4,7 @@
 // and payload (the element's bits, or its index) is one word of 64 bits. The first pass reads the input and the last one
 // writes the output; digits that all elements of a row share are passed over. A row is one thread's, whatever their number.
 
+#include "../../shaders/include/combine.h"
 #include "simd.h"
 
 enum {
@@ -12,16 +13,6 @@ enum {
     WIDEST = 2048, // counters of a digit
     PASSES = 4,
 };
-
-// Key of an element of `dtype` from its bits; both zeros are one key, NaN is the largest.
-INLINE uint32_t key_of(uint32_t raw, uint32_t dtype) {
-    if (!DTYPE_IS_FLOAT(dtype)) return DTYPE_IS_SIGNED(dtype) ? raw ^ 1u << (8 * DTYPE_BYTES(dtype) - 1) : raw;
-    uint32_t sign = dtype == DTYPE_F32 ? 0x80000000u : 0x8000u, all = sign | (sign - 1);
-    uint32_t infinity = dtype == DTYPE_F32 ? 0x7f800000u : dtype == DTYPE_F16 ? 0x7c00u : 0x7f80u;
-    uint32_t key = raw & sign ? raw ^ all : raw | sign;
-    key = raw == sign ? sign : key;
-    return (raw & ~sign) > infinity ? all : key;
-}
 
 INLINE uint32_t raw_at(const uint8_t *a, size_t i, uint32_t dtype) {
     switch (DTYPE_BYTES(dtype)) {
@@ -33,7 +24,7 @@ INLINE uint32_t raw_at(const uint8_t *a, size_t i, uint32_t dtype) {
 
 INLINE uint64_t pair_at(const uint8_t *in, size_t i, uint32_t dtype, bool indices) {
     uint32_t raw = raw_at(in, i, dtype);
-    return (uint64_t)key_of(raw, dtype) << 32 | (indices ? (uint32_t)i : raw);
+    return (uint64_t)raw_key(raw, dtype) << 32 | (indices ? (uint32_t)i : raw);
 }
 
 INLINE void put(uint8_t *out, size_t i, uint32_t dtype, bool indices, uint32_t payload) {
@@ -72,10 +63,10 @@ INLINE void sort_row(const uint8_t *in, uint64_t *work, uint8_t *out, uint32_t n
     uint32_t passes = (key_bits + bits - 1) / bits, shifts[PASSES], kept = 0;
     __builtin_memset(counts, 0, (size_t)(passes << bits) * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = key_of(raw_at(in, i, dtype), dtype);
+        uint32_t key = raw_key(raw_at(in, i, dtype), dtype);
         for (uint32_t d = 0; d < passes; d++) counts[(d << bits) + (key >> d * bits & mask)]++;
     }
-    uint32_t first = key_of(raw_at(in, 0, dtype), dtype);
+    uint32_t first = raw_key(raw_at(in, 0, dtype), dtype);
     for (uint32_t d = 0; d < passes; d++) {
         uint32_t *digit = counts + (d << bits);
         bool shared = digit[first >> d * bits & mask] == n;
@@ -107,6 +98,10 @@ typedef struct Wide {
 
 INLINE uint64_t wide_key(uint64_t raw, uint32_t dtype) {
     const uint64_t sign = 1ull << 63, infinity = 0x7ffull << 52;
+    if (dtype == DTYPE_C64) { // the real part first; a number with a NaN behind all others
+        uint32_t re = raw_key((uint32_t)raw, DTYPE_F32), im = raw_key((uint32_t)(raw >> 32), DTYPE_F32);
+        return re == ~0u || im == ~0u ? ~0ull : (uint64_t)re << 32 | im;
+    }
     if (dtype != DTYPE_F64) return dtype == DTYPE_I64 ? raw ^ sign : raw;
     if ((raw & ~sign) > infinity) return ~0ull;
     if (raw == sign) return sign;
@@ -188,6 +183,7 @@ void k_radix_sort(const Call *call, uint32_t chunk, uint32_t last) {
         case DTYPE_I8: SORT_ROWS(DTYPE_I8); break;
         case DTYPE_I64:
         case DTYPE_U64:
+        case DTYPE_C64:
         case DTYPE_F64: sort_wide_rows(call, row, end, call->spec[1], indices); break;
         default: SORT_ROWS(DTYPE_U8); break;
     }

@@ -4,7 +4,7 @@
 // sees plain arrays and can use SIMD. Float sums add the runs' sums in double.
 
 #include "../../shaders/include/combine.h"
-#include "simd.h"
+#include "exponential.h"
 
 enum { RUN = 512 };
 
@@ -55,34 +55,36 @@ static const uint32_t *read_run(const Row *row, size_t first, size_t n, uint32_t
     return run;
 }
 
-// ---- folding a run --------------------------------------------------------------------------------------------------
-
-static float sum_floats(const float *run, size_t n) {
-    f4 a = f4_splat(0), b = a, c = a, d = a;
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        a += f4_load(run + i), b += f4_load(run + i + 4);
-        c += f4_load(run + i + 8), d += f4_load(run + i + 12);
-    }
-    float sum = f4_sum((a + b) + (c + d));
-    for (; i < n; i++) sum += run[i];
-    return sum;
+// Elements that a run may have: more where read_run leaves them in place.
+static size_t most_of(const Row *row) {
+    const struct ReducePush *p = row->p;
+    const bool line = p->inner_shape[0] == 1 || p->inner_shape[1] == 1;
+    return line && DTYPE_BYTES(row->dtype) == 4 && p->inner_strides[p->inner_shape[1] != 1] == 1 ? 16 * RUN : RUN;
 }
 
+// ---- folding a run --------------------------------------------------------------------------------------------------
+
 // The largest element (`sign` -1: the smallest, negated); NaN when there is one.
-static float max_floats(const float *run, size_t n, float sign) {
-    f4 a = f4_splat(-__builtin_inff()), b = a;
+INLINE float most_signed(const float *run, size_t n, float sign) {
+    f4 most[4];
     i4 nan = {0, 0, 0, 0};
+    for (int k = 0; k < 4; k++) most[k] = f4_splat(-__builtin_inff());
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        f4 u = f4_load(run + i) * sign, v = f4_load(run + i + 4) * sign;
-        nan |= (u != u) | (v != v);
-        a = f4_max(a, u), b = f4_max(b, v);
-    }
+    for (; i + 16 <= n; i += 16)
+        for (int k = 0; k < 4; k++) {
+            f4 v = f4_load(run + i + 4 * k) * sign;
+            nan |= v != v;
+            most[k] = f4_max(most[k], v);
+        }
+    f4 all = f4_max(f4_max(most[0], most[1]), f4_max(most[2], most[3]));
     float best = -__builtin_inff();
-    for (int l = 0; l < 4; l++) best = m_maximum(best, f4_max(a, b)[l]);
+    for (int l = 0; l < 4; l++) best = m_maximum(best, all[l]);
     for (; i < n; i++) best = m_maximum(best, run[i] * sign);
     return (nan[0] | nan[1] | nan[2] | nan[3]) ? __builtin_nanf("") : best;
+}
+
+static float max_floats(const float *run, size_t n, float sign) {
+    return sign < 0 ? most_signed(run, n, -1.0f) : most_signed(run, n, 1.0f);
 }
 
 // The general loop; inlined with constant operators so that the compiler sees plain additions, comparisons, ….
@@ -123,13 +125,15 @@ static uint32_t fold_run(uint32_t op, uint32_t dtype, uint32_t folded, const uin
 static uint32_t fold_row(const Row *row, uint32_t op) {
     uint32_t buffer[RUN], folded = identity(op, row->dtype), cols = row->p->cols;
     double sum = 0;
-    for (size_t first = 0; first < cols; first += RUN) {
-        size_t n = min_u32(RUN, cols - (uint32_t)first);
+    const bool adds = op == OP_SUM && DTYPE_IS_FLOAT(row->dtype);
+    const size_t most = adds ? RUN : most_of(row);
+    for (size_t first = 0; first < cols; first += most) {
+        size_t n = min_u32((uint32_t)most, cols - (uint32_t)first);
         const uint32_t *run = read_run(row, first, n, buffer);
-        if (op == OP_SUM && DTYPE_IS_FLOAT(row->dtype)) sum += sum_floats((const float *)run, n);
+        if (adds) sum += sum_floats((const float *)run, n);
         else folded = fold_run(op, row->dtype, folded, run, n);
     }
-    return op == OP_SUM && DTYPE_IS_FLOAT(row->dtype) ? float_bits((float)sum) : folded;
+    return adds ? float_bits((float)sum) : folded;
 }
 
 static uint32_t logsumexp_row(const Row *row) {
@@ -140,8 +144,7 @@ static uint32_t logsumexp_row(const Row *row) {
     for (size_t first = 0; first < cols; first += RUN) {
         size_t n = min_u32(RUN, cols - (uint32_t)first);
         const float *x = (const float *)read_run(row, first, n, buffer);
-        for (size_t i = 0; i < n; i++) y[i] = m_exp(x[i] - most);
-        sum += sum_floats(y, n);
+        sum += sum_exponentials(y, x, n, most);
     }
     return float_bits(most + m_log((float)sum));
 }
@@ -188,8 +191,9 @@ INLINE uint32_t arg_integers(const Row *row, uint32_t op, uint32_t dtype) {
 static uint32_t arg_floats(const Row *row, uint32_t op) {
     uint32_t buffer[RUN], cols = row->p->cols, best = 0, best_key = 0;
     float sign = op == OP_ARGMIN ? -1.0f : 1.0f;
-    for (size_t first = 0; first < cols; first += RUN) {
-        size_t n = min_u32(RUN, cols - (uint32_t)first);
+    const size_t most_run = most_of(row);
+    for (size_t first = 0; first < cols; first += most_run) {
+        size_t n = min_u32((uint32_t)most_run, cols - (uint32_t)first);
         const float *run = (const float *)read_run(row, first, n, buffer);
         float most = max_floats(run, n, sign) * sign;
         uint32_t key = extreme_key(op, float_bits(most), DTYPE_F32);
@@ -214,23 +218,37 @@ static uint32_t arg_row(const Row *row, uint32_t op) {
 // whatever its neighbours are, so neither chunks nor threads change it.
 enum { BLOCK = 32, COLUMNS = 256 };
 
+// Rows that are added at once: columns are loaded and stored once for all of them.
+enum { TOGETHER = 4 };
+
+// block += the rows, one after the other.
+INLINE void add_rows(float *block, const uint8_t *const *rows, uint32_t count, uint32_t dtype, size_t n) {
+    size_t c = 0;
+    if (count == TOGETHER)
+        for (; c + 4 <= n; c += 4) {
+            f4 sum = f4_load(block + c) + f4_load_as(rows[0], c, dtype);
+            sum += f4_load_as(rows[1], c, dtype);
+            sum += f4_load_as(rows[2], c, dtype);
+            f4_store(block + c, sum + f4_load_as(rows[3], c, dtype));
+        }
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = c; k < n; k++) block[k] += bits_float(load_bits(rows[i], k, dtype));
+}
+
 INLINE void sum_columns(const uint8_t *first, const struct ReducePush *p, uint32_t dtype, size_t n, double *sums) {
     float block[COLUMNS];
-    uint32_t left = 0, height = p->inner_shape[0], width = p->inner_shape[1];
+    const uint8_t *rows[TOGETHER];
+    const uint32_t width = p->inner_shape[1], count = p->inner_shape[0] * width;
     for (size_t c = 0; c < n; c++) sums[c] = 0, block[c] = 0;
-    for (uint32_t y = 0; y < height; y++) {
-        for (uint32_t x = 0; x < width; x++) {
-            ptrdiff_t offset = (ptrdiff_t)y * p->inner_strides[0] + (ptrdiff_t)x * p->inner_strides[1];
-            const uint8_t *at = first + offset * (ptrdiff_t)DTYPE_BYTES(dtype);
-            size_t c = 0;
-            for (; c + 4 <= n; c += 4) f4_store(block + c, f4_load(block + c) + f4_load_as(at, c, dtype));
-            for (; c < n; c++) block[c] += bits_float(load_bits(at, c, dtype));
-            if (++left < BLOCK) continue;
-            for (c = 0; c < n; c++) sums[c] += (double)block[c], block[c] = 0;
-            left = 0;
-        }
+    for (uint32_t i = 0, y = 0, x = 0; i < count; i++) {
+        ptrdiff_t offset = (ptrdiff_t)y * p->inner_strides[0] + (ptrdiff_t)x * p->inner_strides[1];
+        rows[i % TOGETHER] = first + offset * (ptrdiff_t)DTYPE_BYTES(dtype);
+        if (++x == width) x = 0, y++;
+        const bool last = i + 1 == count;
+        if (last || i % TOGETHER == TOGETHER - 1) add_rows(block, rows, i % TOGETHER + 1, dtype, n);
+        if (!last && i % BLOCK != BLOCK - 1) continue;
+        for (size_t c = 0; c < n; c++) sums[c] += (double)block[c], block[c] = 0;
     }
-    for (size_t c = 0; c < n; c++) sums[c] += (double)block[c];
 }
 
 static void store_column_sums(const Call *call, const uint8_t *first, uint32_t r, uint32_t n) {
@@ -348,15 +366,34 @@ void k_reduce(const Call *call, uint32_t chunk, uint32_t last) {
 
 // ---- scan -----------------------------------------------------------------------------------------------------------
 
+typedef double d2 __attribute__((vector_size(16)));
+
+// Two doubles as floats, in front of two zeros. The empty asm hides that from the compiler, which would take them one by one.
+INLINE f4 narrow_doubles(d2 x) {
+    f4 y = __builtin_convertvector(__builtin_shufflevector(x, (d2){0, 0}, 0, 1, 2, 3), f4);
+#ifdef __wasm__
+    __asm__("" : "+r"(y));
+#endif
+    return y;
+}
+
 // Running sums of n floats behind `sum`, in double so that long rows keep float32's precision; four elements add up among
 // themselves first, so that a sum waits for every fourth addition only. Returns the last one.
 static double scan_sums(const float *x, float *y, size_t n, double sum) {
+    d2 before = {sum, sum};
     size_t i = 0;
     for (; i + 4 <= n; i += 4) {
-        double a = x[i], b = a + x[i + 1], c = b + x[i + 2], d = c + x[i + 3];
-        y[i] = (float)(sum + a), y[i + 1] = (float)(sum + b);
-        y[i + 2] = (float)(sum + c), y[i + 3] = (float)(sum += d);
+        f4 v = f4_load(x + i);
+        d2 low = __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), d2), zero = {0, 0};
+        d2 high = __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), d2);
+        low += __builtin_shufflevector(zero, low, 0, 2);
+        high += __builtin_shufflevector(zero, high, 0, 2);
+        high += __builtin_shufflevector(low, low, 1, 1);
+        d2 a = before + low, b = before + high;
+        before += __builtin_shufflevector(high, high, 1, 1);
+        f4_store(y + i, __builtin_shufflevector(narrow_doubles(a), narrow_doubles(b), 0, 1, 4, 5));
     }
+    sum = before[0];
     for (; i < n; i++) y[i] = (float)(sum += x[i]);
     return sum;
 }
@@ -390,6 +427,7 @@ static void turn(uint32_t *x, size_t n) {
 static void scan_row(const Call *call, size_t base, size_t cols) {
     uint32_t dtype = call->spec[1], dtype_out = call->spec[2], op = call->spec[3];
     bool reverse = call->spec[4], exclusive = call->spec[5];
+    bool direct = op == OP_SUM && DTYPE_IS_FLOAT(dtype) && dtype_out == DTYPE_F32 && !reverse && !exclusive;
     uint32_t x[RUN], y[RUN + 1];
     double sum = 0;
     y[0] = identity(op, dtype);
@@ -404,6 +442,10 @@ static void scan_row(const Call *call, size_t base, size_t cols) {
         }
         switch (op) {
             case OP_SUM:
+                if (direct) {
+                    sum = scan_sums((const float *)run, (float *)call->buffer[1] + at, n, sum);
+                    continue;
+                }
                 if (DTYPE_IS_FLOAT(dtype)) sum = scan_sums((const float *)run, (float *)y + 1, n, sum);
                 else scan_op(OP_SUM, dtype, run, y, n);
                 break;
@@ -420,17 +462,17 @@ static void scan_row(const Call *call, size_t base, size_t cols) {
 }
 
 static uint32_t scan_grain(const Call *call) {
-    PUSH(RowsPush);
+    PUSH(ScanPush);
     return chunk_grain(p->rows, p->cols, 1);
 }
 
 uint32_t chunks_scan(const Call *call) {
-    PUSH(RowsPush);
+    PUSH(ScanPush);
     return chunk_count(p->rows, scan_grain(call));
 }
 
 void k_scan(const Call *call, uint32_t chunk, uint32_t last) {
-    PUSH(RowsPush);
+    PUSH(ScanPush);
     uint32_t grain = scan_grain(call), end = chunk_end(last, grain, p->rows);
     for (size_t r = (size_t)chunk * grain; r < end; r++) scan_row(call, r * p->cols, p->cols);
 }

@@ -1,7 +1,7 @@
 // Kernels softmax, rms_norm and rope: a contiguous row of floats at a time, float32 inside.
 
 #include "../../shaders/include/angle.h"
-#include "simd.h"
+#include "exponential.h"
 
 enum { RUN = 512 };
 
@@ -25,14 +25,9 @@ static float max_of(const uint8_t *in, size_t base, size_t cols, uint32_t dtype)
 
 // exp(x - most) of a run, into y; gives their sum. NaN and a maximum of -inf make the sum NaN.
 static float exp_run(const uint8_t *in, size_t first, size_t n, uint32_t dtype, float most, float *y) {
-    load_floats(y, in, first, n, dtype);
-    for (size_t i = 0; i < n; i++) y[i] = m_exp(y[i] - most);
-    f4 sum = f4_splat(0);
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4) sum += f4_load(y + i);
-    float total = f4_sum(sum);
-    for (; i < n; i++) total += y[i];
-    return total;
+    if (dtype == DTYPE_F32) return sum_exponentials(y, (const float *)in + first, n, most);
+    load_run(y, in, first, n, dtype);
+    return sum_exponentials(y, y, n, most);
 }
 
 // float32 output holds the exponentials until their sum is known; for 16-bit output, rows longer than a run compute

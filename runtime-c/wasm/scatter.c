@@ -1,8 +1,9 @@
 // scatter: out[outer][index(k)][inner] = OP(out[…], updates[outer][k][inner]), k in order: equal indices give the same
 // result on every run and the last assignment wins. See shaders/ops/scatter.comp.
 
-#include "../../shaders/include/math.h"
+#include "../../shaders/include/combine_wide.h"
 #include "indices.h"
+#include "wide.h"
 
 static float combine_float(uint32_t op, float a, float b) {
     switch (op) {
@@ -32,7 +33,30 @@ static uint32_t combine(uint32_t op, uint32_t dtype, uint32_t a, uint32_t b) {
     return dtype == DTYPE_BOOL ? bits != 0 : bits;
 }
 
+static double combine_double(uint32_t op, double a, double b) {
+    switch (op) {
+        case OP_SUM: return a + b;
+        case OP_PROD: return a * b;
+        case OP_MIN: return a != a || a < b ? a : b;
+        case OP_MAX: return a != a || a > b ? a : b;
+        default: return b;
+    }
+}
+
 static void update(uint32_t op, uint32_t dtype, uint8_t *out, size_t to, const uint8_t *updates, size_t from) {
+#define COMBINE(Type, function) \
+    { \
+        Type *at = (Type *)out + to; \
+        *at = function(op, *at, ((const Type *)updates)[from]); \
+        return; \
+    }
+    switch (dtype) {
+        case DTYPE_I64: COMBINE(int64_t, combine_long)
+        case DTYPE_U64: COMBINE(uint64_t, combine_ulong)
+        case DTYPE_F64: COMBINE(double, combine_double)
+        case DTYPE_C64: COMBINE(Complex, combine_complex)
+    }
+#undef COMBINE
     store_bits(out, to, dtype, combine(op, dtype, load_bits(out, to, dtype), load_bits(updates, from, dtype)));
 }
 

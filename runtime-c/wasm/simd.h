@@ -52,6 +52,18 @@ INLINE f4 f4_fma(f4 a, f4 b, f4 c) {
 #endif
 }
 
+// Bytes of a table at indices below 16.
+INLINE u8x16 u8x16_look_up(u8x16 table, u8x16 indices) {
+#ifdef __wasm_simd128__
+    return (u8x16)__builtin_wasm_swizzle_i8x16((__attribute__((vector_size(16))) char)table,
+                                               (__attribute__((vector_size(16))) char)indices);
+#else
+    u8x16 found;
+    for (int i = 0; i < 16; i++) found[i] = table[indices[i] & 15];
+    return found;
+#endif
+}
+
 // Sums of the products of neighbours: lane i is a[2i] * b[2i] + a[2i + 1] * b[2i + 1].
 INLINE i4 i4_dot(i16x8 a, i16x8 b) {
 #ifdef __wasm_simd128__

@@ -1,14 +1,14 @@
-// Kernel svd: reflectors to a bidiagonal matrix, then implicit QR steps on it (Golub and Kahan; the cases as in LINPACK).
+// Kernel svd: reflectors to a bidiagonal matrix, real also of a complex one, then implicit QR steps on it (Golub and Kahan; the cases as in LINPACK).
 //
 // Both factors are kept as rows of their transposes, so that every rotation walks two contiguous rows.
 
-#include "dense.h"
+#include "dense_complex.h"
 
 enum { MOST_STEPS = 75 };
 
 // The rotation that turns (f, g) into (r, 0).
 static double rotation(double f, double g, double *c, double *s) {
-    double r = root(f * f + g * g);
+    double r = hypotenuse(f, g);
     *c = r == 0 ? 1 : f / r;
     *s = r == 0 ? 0 : g / r;
     return r;
@@ -140,8 +140,70 @@ uint32_t chunks_svd(const Call *call) {
     return p->batch;
 }
 
+// A complex matrix becomes bidiagonal and real, as in bidiagonalise; taus[n + j] and the rows are those of G in Hᴴ a G.
+static void bidiagonalise_complex(Z *a, size_t m, size_t n, double *d, double *e, Z *taus, Z *column, Z *sums) {
+    for (size_t j = 0; j < n; j++) {
+        size_t rest = n - j - 1;
+        Z *row = a + j * n + j + 1;
+        for (size_t i = j; i < m; i++) column[i - j] = a[i * n + j];
+        d[j] = z_reflector(column, m - j, &taus[j]);
+        z_reflect_left(row, n, m - j, rest, column, taus[j], sums);
+        for (size_t i = j; i < m; i++) a[i * n + j] = column[i - j];
+        e[j] = 0;
+        taus[n + j] = z_of(0, 0);
+        if (rest == 0) continue;
+        for (size_t i = 0; i < rest; i++) row[i] = z_conj(row[i]);
+        e[j] = z_reflector(row, rest, &taus[n + j]);
+        z_reflect_right(row + n, n, m - j - 1, row, rest, taus[n + j]);
+    }
+}
+
+// As k_svd for complex64: all results are complex64, the values as well.
+static void svd_complex(const Call *call, uint32_t from, uint32_t to) {
+    PUSH(FactorPush);
+    const bool wide = p->rows < p->cols, vectors = !p->flag;
+    size_t m = wide ? p->cols : p->rows, n = wide ? p->rows : p->cols, rows = p->rows, cols = p->cols;
+    for (size_t at = from; at < to; at++) {
+        Z *a = (Z *)((double *)call->buffer[2] + at * p->work), *taus = a + m * n, *column = taus + 2 * n, *sums = column + m,
+          *u = sums + n, *v = u + m * m, *turned = v + n * n;
+        double *d = (double *)(vectors ? turned + m * m : u), *e = d + n, *real_u = e + n, *real_v = real_u + m * m;
+        // A wide input passes behind its conjugate transpose first, where the vectors come later.
+        z_load(wide ? taus : a, call->buffer[0], at * m * n, m * n);
+        if (wide) z_transpose(a, taus, n, m, true);
+        double scale = normalise((double *)a, 2 * m * n);
+        bool right = scale == scale;
+        if (right) {
+            bidiagonalise_complex(a, m, n, d, e, taus, column, sums);
+            if (vectors) {
+                set_identity(real_u, m);
+                set_identity(real_v, n);
+            }
+            right = diagonalise(d, e, n, vectors ? real_u : NULL, m, vectors ? real_v : NULL);
+        }
+        for (size_t i = 0; i < n; i++) sums[i] = z_of(right ? d[i] * scale : NOT_A_NUMBER, 0);
+        z_store(call->buffer[3], at * p->results, sums, n);
+        if (!vectors) continue;
+        if (right) {
+            z_from_real(u, real_u, m * m);
+            z_from_real(v, real_v, n * n);
+            for (size_t j = n; j-- > 0;) {
+                for (size_t i = j; i < m; i++) column[i - j] = a[i * n + j];
+                z_reflect_rows(u + j, m, m, column, m - j, taus[j]);
+                if (j + 1 < n) z_reflect_rows(v + j + 1, n, n, a + j * n + j + 1, n - j - 1, taus[n + j]);
+            }
+        } else z_fill(u, m * m + n * n, NOT_A_NUMBER);
+        // The rows of u and v are columns of U and V; of the conjugate transpose, V and U.
+        Z *left = wide ? v : u, *across = wide ? u : v;
+        z_transpose(turned, left, rows, rows, false);
+        z_store(call->buffer[3], at * p->results + n, turned, rows * rows);
+        for (size_t i = 0; i < cols * cols; i++) across[i] = z_conj(across[i]);
+        z_store(call->buffer[3], at * p->results + n + rows * rows, across, cols * cols);
+    }
+}
+
 // out: the values (k), descending, and unless `flag` U (m, m) and Vᵀ (n, n).
 void k_svd(const Call *call, uint32_t from, uint32_t to) {
+    if (call->spec[1] == DTYPE_C64) return svd_complex(call, from, to);
     PUSH(FactorPush);
     const bool wide = p->rows < p->cols, vectors = !p->flag;
     size_t m = wide ? p->cols : p->rows, n = wide ? p->rows : p->cols;

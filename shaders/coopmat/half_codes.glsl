@@ -3,6 +3,11 @@
 // An instruction of NVIDIA's does both the mask and the 0x64006400 where only one of them is a constant, so the latter is one that the
 // compiler cannot see: find_bases takes a zero that is computed.
 
+// Two float16, from a word and to one.
+#define PAIR f16vec2
+PAIR pair_of(uint word) { return unpackFloat2x16(word); }
+uint word_of(PAIR x) { return packFloat2x16(x); }
+
 uint low_base, high_base;
 
 void find_bases(uint zero) {
@@ -10,6 +15,6 @@ void find_bases(uint zero) {
     high_base = 0x54005400u | zero;
 }
 
-f16vec2 low_nibbles(uint u) { return unpackFloat2x16((u & 0x000f000fu) | low_base) - f16vec2(1024.0hf); }
-f16vec2 high_nibbles(uint u) { return unpackFloat2x16((u & 0x00f000f0u) | high_base) - f16vec2(64.0hf); }
-f16vec2 bytes(uint u) { return unpackFloat2x16((u & 0x00ff00ffu) | low_base) - f16vec2(1024.0hf); }
+PAIR low_nibbles(uint u) { return pair_of((u & 0x000f000fu) | low_base) - PAIR(1024.0hf); }
+PAIR high_nibbles(uint u) { return pair_of((u & 0x00f000f0u) | high_base) - PAIR(64.0hf); }
+PAIR bytes(uint u) { return pair_of((u & 0x00ff00ffu) | low_base) - PAIR(1024.0hf); }

@@ -17,7 +17,9 @@
 // that are still to be added. Their number is no constant: it differs from prompt to prompt, and each pipeline takes time to compile.
 
 #extension GL_GOOGLE_include_directive : require
+#ifndef EMULATED
 #include "coopmat.glsl"
+#endif
 #ifdef QKV_EPILOGUE
 #define BUFFERS 12
 #define PUSH CoopmatQkvPush
@@ -34,10 +36,6 @@ layout(constant_id = 4) const uint SCALED = 0;
 layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "include/vec4.glsl"
-#include "half_codes.glsl"
-
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { float16_t v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
 
 #define TILE_COLUMNS 128
 #define ACROSS 4 // subgroups beside each other
@@ -74,6 +72,7 @@ const uint GROUPS = STEPS * 64u / GROUP;
 #define LEAST_SHARED (ROWS < 64 ? 640 : 800) // uvec4
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
+#include "tiles.glsl"
 MATRIX_SUM sums[ROW_BLOCKS * 2];
 uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
 uvec2 scales_biases[4 * EACH], scales_biases_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
@@ -93,8 +92,8 @@ void find_places() {
         uint f = gl_LocalInvocationIndex + i * WORKERS;
         x_place[i] = min(f / EIGHTS, pc.p.m - 1 - row0) * (K * 2) + f % EIGHTS * 16;
     }
-    codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + gl_SubgroupInvocationID) * 16;
-    scales_biases_place = (column_block * GROUPS * 32 + gl_SubgroupInvocationID) * 8;
+    codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + lane()) * 16;
+    scales_biases_place = (column_block * GROUPS * 32 + lane()) * 8;
 }
 
 void load_x(uint round) {
@@ -135,7 +134,7 @@ void use_w() {
 // The lane's part of matrix `depth` < 4 of a column block and step.
 MATRIX_B weights(uint part, uint depth) {
     uvec2 pair = scales_biases[GROUP == 32 && depth >= 2 ? part * 2 + 1 : SCALES_BIASES(part)];
-    f16vec2 s = unpackFloat2x16(pair.x), t = unpackFloat2x16(pair.y), p[4];
+    PAIR s = pair_of(pair.x), t = pair_of(pair.y), p[4];
 #if WEIGHT_BITS == 4
     uint u = codes[part][depth];
     p[0] = low_nibbles(u);
@@ -152,11 +151,9 @@ MATRIX_B weights(uint part, uint depth) {
 #endif
     MATRIX_B b;
     [[unroll]] for (uint i = 0; i < 2; i++) {
-        f16vec2 first = fma(p[i], s.xx, s.yy), second = fma(p[i + 2], t.xx, t.yy);
-        b[2 * i] = first.x;
-        b[2 * i + 1] = first.y;
-        b[2 * i + 4] = second.x;
-        b[2 * i + 5] = second.y;
+        PAIR first = fma(p[i], s.xx, s.yy), second = fma(p[i + 2], t.xx, t.yy);
+        SET_PAIR(b, i, first);
+        SET_PAIR(b, i + 2, second);
     }
     return b;
 }
@@ -166,11 +163,11 @@ void multiply() {
     [[unroll]] for (uint depth = 0; depth < 4 * EACH; depth++) {
         MATRIX_A a[ROW_BLOCKS];
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
-            coopMatLoad(a[i], tile, place + i * 16 * STRIDE + depth * 2, STRIDE, ROW_MAJOR);
+            LOAD_A(a[i], place + i * 16 * STRIDE + depth * 2, STRIDE);
         [[unroll]] for (uint j = 0; j < 2; j++) {
             MATRIX_B b = weights(j * EACH + depth / 4, depth % 4);
             [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
-                sums[i * 2 + j] = coopMatMulAdd(a[i], b, sums[i * 2 + j]);
+                sums[i * 2 + j] = MULTIPLY(a[i], b, sums[i * 2 + j]);
         }
     }
 }
@@ -179,8 +176,7 @@ void multiply() {
 void store_sums(uint first) {
     [[unroll]] for (uint i = 0; i < SUM_BLOCKS; i++) {
         [[unroll]] for (uint j = 0; j < 2; j++)
-            coopMatStore(sums[(first + i) * 2 + j], tile, ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE,
-                         ROW_MAJOR);
+            STORE_SUM(sums[(first + i) * 2 + j], ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE);
     }
 }
 
@@ -213,20 +209,11 @@ vec4 shared_sum(uint row, uint quad) {
 #ifdef QKV_EPILOGUE
 #include "qkv_epilogue.glsl"
 #else
-MATRIX_SUM_F16 half_sums(MATRIX_SUM x) {
-    [[unroll]] for (uint e = 0; e < x.length(); e++)
-        x[e] = within_half(x[e]);
-    return MATRIX_SUM_F16(x);
-}
-
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < WIDE; j++) {
-            uint at = i * 16 * COLUMNS + column + j * 16;
-            if (DTYPE_OUT == DTYPE_F32) coopMatStore(sums[i * 2 + j], F32Rows(rows).v, at, COLUMNS, ROW_MAJOR);
-            else coopMatStore(half_sums(sums[i * 2 + j]), F16Rows(rows).v, at, COLUMNS, ROW_MAJOR);
-        }
+        [[unroll]] for (uint j = 0; j < WIDE; j++)
+            store_matrix(rows, sums[i * 2 + j], i * 16 * COLUMNS + column + j * 16, COLUMNS);
     }
 }
 
@@ -255,15 +242,15 @@ void store_shared(uint64_t rows, uint first_column) {
 
 void main() {
     uint split = gl_WorkGroupID.z;
-    across = gl_SubgroupID % ACROSS;
-    along = gl_SubgroupID / ACROSS;
+    across = warp() % ACROSS;
+    along = warp() / ACROSS;
     row0 = gl_WorkGroupID.x * ROWS;
     column0 = gl_WorkGroupID.y * TILE_COLUMNS;
     column_block = column0 / 16 + across * 2;
     find_places();
     find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++)
-        sums[i] = MATRIX_SUM(0.0);
+        sums[i] = NO_SUM;
 
 #if defined(GATED) || defined(QKV_EPILOGUE)
     uint round = 0, end = ROUNDS;
@@ -288,7 +275,7 @@ void main() {
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
             float power = F32s(pc.address[1]).v[min(row0 / 16 + i, (pc.p.m - 1) / 16)];
             [[unroll]] for (uint j = 0; j < 2; j++)
-                sums[i * 2 + j] *= power;
+                SCALE_SUM(sums[i * 2 + j], power);
         }
     }
 #ifdef QKV_EPILOGUE

@@ -4,7 +4,8 @@
 // the cache, and without KEEP there alone.
 //
 // m = batch * seq rows. Caches (batch, KV_HEADS, HEAD_DIM / BLOCK, capacity, BLOCK), from row start[0] on, clamped so that all fit; they may be
-// absent. 16 or 32 rows at a time go through shared memory; eight threads share a row, each has quad i of both halves of one head, twice.
+// absent. With PER_SEQUENCE each sequence has a start and angles of its own: start (batch,), table (m, HEAD_DIM / 2, 2).
+// 16 or 32 rows at a time go through shared memory; eight threads share a row, each has quad i of both halves of one head, twice.
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 
@@ -18,6 +19,7 @@ layout(constant_id = 12) const uint BLOCK_VALUES = 128;
 layout(constant_id = 13) const uint KEEP = 1;
 layout(constant_id = 14) const uint HEAD_NORM = 1;
 layout(constant_id = 15) const uint QKV_BIAS = 0;
+layout(constant_id = 16) const uint PER_SEQUENCE = 0;
 
 const uint QUADS = HEAD_DIM / 8; // of half a head
 const uint TABLE = 5, Q_NORM = 6, K_NORM = 7, START = 8, KEYS = 9, VALUES = 10, BIAS = 11;
@@ -59,6 +61,12 @@ void append(uint64_t cache, uint block, uint heads_before, uint position, uint f
     store_quad(cache, at / 4, DTYPE_KV, x);
 }
 
+// The first row of a sequence in the caches.
+uint start_of(uint sequence) {
+    if (pc.address[START] == 0ul) return 0;
+    return uint(clamp(I32s(pc.address[START]).v[sequence], 0, int(pc.p.capacity - pc.p.seq)));
+}
+
 // Cosines and sines in angles: those of four pairs.
 void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 t, vec4 u, vec4 a, vec4 b) {
     bool value = is_value(q.head);
@@ -88,8 +96,7 @@ void finish_head(uint row, uvec2 place, uint start, Quad q, float squares, vec4 
 #define ROUNDS_OF_ROWS ((16 * SUM_BLOCKS + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE)
 
 void qkv_epilogue() {
-    uint eighth = gl_LocalInvocationIndex % 8, start = 0;
-    if (pc.address[START] != 0ul) start = uint(clamp(I32s(pc.address[START]).v[0], 0, int(pc.p.capacity - pc.p.seq)));
+    uint eighth = gl_LocalInvocationIndex % 8, start = start_of(0);
     Quad quads[2] = Quad[2](quad_of(eighth), quad_of(eighth + 8));
     [[dont_unroll]] for (uint block = 0; block < ROW_BLOCKS; block += SUM_BLOCKS) {
         // The angles are on their way while the sums are shared.
@@ -100,7 +107,7 @@ void qkv_epilogue() {
             rows[round] = row0 + block * 16 + round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8;
             places[round] = place_of(rows[round]);
             [[unroll]] for (uint h = 0; h < 2; h++) {
-                uint at = (places[round].y * QUADS + quads[h].i) * 2;
+                uint at = ((PER_SEQUENCE == 0 ? places[round].y : min(rows[round], pc.p.m - 1)) * QUADS + quads[h].i) * 2;
                 angles[round * 4 + h * 2] = F32x4s(pc.address[TABLE]).v[at];
                 angles[round * 4 + h * 2 + 1] = F32x4s(pc.address[TABLE]).v[at + 1];
             }
@@ -110,6 +117,7 @@ void qkv_epilogue() {
             uint r = min(round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8, 16 * SUM_BLOCKS - 1);
             bool inside = rows[round] < pc.p.m && round * ROWS_AT_ONCE + gl_LocalInvocationIndex / 8 < 16 * SUM_BLOCKS;
             vec4 a[2], b[2];
+            if (PER_SEQUENCE != 0 && inside) start = start_of(places[round].x);
             vec2 squares = vec2(0.0);
             [[unroll]] for (uint h = 0; h < 2; h++) {
                 uint at = eighth + 8 * h, quad = at / QUADS * 2 * QUADS + at % QUADS;

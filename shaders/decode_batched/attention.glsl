@@ -238,7 +238,7 @@ void attention(uint unit) {
     float most = NOTHING, mass = 0.0, scale = pc.p.score_scale * 1.4426950408889634;
     [[dont_unroll]] for (uint first = 0; first <= now; first += WARPS * 16u) {
         base = first + warp() * 16u;
-#ifdef MATRICES
+#ifndef EMULATED
         if (base > now) break; // lanes of a warp alone
 #endif
         if (base + 15u >= now) put_own_key(base, now, k);

@@ -19,14 +19,14 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_memory_scope_semantics : require
 #pragma use_vulkan_memory_model
-#ifdef MATRICES
+#ifdef EMULATED
+#define ALL_LANES(x) (subgroupMin(uint(x)) != 0u)
+#define ANY_LANE(x) (subgroupMax(uint(x)) != 0u)
+#else
 #extension GL_KHR_shader_subgroup_vote : require
 #include "coopmat/coopmat.glsl"
 #define ALL_LANES(x) subgroupAll(x)
 #define ANY_LANE(x) subgroupAny(x)
-#else
-#define ALL_LANES(x) (subgroupMin(uint(x)) != 0u)
-#define ANY_LANE(x) (subgroupMax(uint(x)) != 0u)
 #endif
 #include "include/common.glsl"
 
@@ -58,10 +58,15 @@ const uint WARPS = THREADS / 32u;
 uint thread() { return gl_LocalInvocationID.x; }
 uint lane() { return thread() & 31u; }
 uint warp() { return thread() >> 5; }
+#ifdef EMULATED
+#include "coopmat/emulated.glsl"
+#else
+#include "coopmat/half_codes.glsl"
 uint lane_row() { return lane() >> 2; }
 uint lane_column() { return lane() & 3u; }
 // Column i of the four that a lane holds.
 uint column_of(uint a_lane, uint i) { return 2u * (a_lane & 3u) + (i & 1u) + 8u * (i >> 1); }
+#endif
 
 float four_sum(float x) {
     x += subgroupShuffleXor(x, 1u);
@@ -92,11 +97,7 @@ uint word_at(uint columns, uint rows, uint block, uint a_lane, uint pair) {
 vec2 pair_value(uint w, uint dtype) {
     return dtype == DTYPE_F16 ? unpackHalf2x16(w) : vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u));
 }
-#ifdef MATRICES
-uint half_pair(vec2 x) { return packFloat2x16(f16vec2(x)); }
-#else
-uint half_pair(vec2 x) { return f16_bits(x.x) | f16_bits(x.y) << 16; }
-#endif
+uint half_pair(vec2 x) { return word_of(PAIR(x)); }
 uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
 
 // Words of A from those of rows 0 to 7 and of rows 8 to 15, and whether the lane's row of a block of 8 is a sequence.

@@ -135,7 +135,7 @@ void main() {
     normalise();
     uvec2 best[2] = uvec2[2](uvec2(0xffffffffu, 0u), uvec2(0xffffffffu, 0u));
     [[dont_unroll]] for (uint first = gl_WorkGroupID.x * WARPS; first < blocks; first += all_warps, block += all_warps) {
-#ifdef MATRICES
+#ifndef EMULATED
         if (block >= blocks) break; // lanes of a warp alone
 #endif
         SUM sum = no_sum();

@@ -63,6 +63,17 @@ FN uint ordered_key(uint bits, uint dtype) {
     return DTYPE_IS_SIGNED(dtype) ? bits ^ 0x80000000u : bits;
 }
 
+// The same of the bits that an element has in memory, in as many: what radix sorts take digits of.
+FN uint raw_key(uint raw, uint dtype) {
+    uint sign = DTYPE_BYTES(dtype) == 4u ? 0x80000000u : DTYPE_BYTES(dtype) == 2u ? 0x8000u : 0x80u;
+    uint all = sign | (sign - 1u);
+    if (!DTYPE_IS_FLOAT(dtype)) return DTYPE_IS_SIGNED(dtype) ? (raw ^ sign) & all : raw;
+    uint infinity = dtype == DTYPE_F32 ? 0x7f800000u : dtype == DTYPE_F16 ? 0x7c00u : 0x7f80u;
+    uint key = (raw & sign) != 0u ? raw ^ all : raw | sign;
+    key = raw == sign ? sign : key;
+    return (raw & ~sign) > infinity ? all : key;
+}
+
 // Whether an ordered key of a float is that of a finite one: the keys of -inf and inf are the bounds.
 FN bool is_finite_key(uint key) { return key > 0x007fffffu && key < 0xff800000u; }
 

@@ -46,6 +46,13 @@ FN float c_abs(Complex a) {
 
 FN Complex c_divide(Complex a, Complex b) {
     float x = m_abs(b.re), y = m_abs(b.im), s = c_unit(x > y ? x : y);
+    // By 0 infinite, and by an infinite number 0, as in C and NumPy.
+    if (x == 0.0f && y == 0.0f) return c_scale(a, m_copysign(M_INF, b.re));
+    if (m_isinf(x) || m_isinf(y)) {
+        b = CX(m_copysign(m_isinf(x) ? 1.0f : 0.0f, b.re), m_copysign(m_isinf(y) ? 1.0f : 0.0f, b.im));
+        a = c_scale(a, 0.0f);
+        s = 1.0f;
+    }
     Complex d = c_scale(b, s);
     float n = d.re * d.re + d.im * d.im;
     Complex p = c_multiply(a, c_conjugate(d));
@@ -83,6 +90,7 @@ FN Complex c_log(Complex a) {
 }
 FN Complex c_sqrt(Complex a) {
     float r = c_abs(a);
+    if (m_isinf(a.im)) return CX(M_INF, a.im);
     if (r == 0.0f) return CX(0.0f, a.im);
     // Halves are taken before they are added, so that nothing overflows.
     float half_sum = 0.5f * r + 0.5f * m_abs(a.re);

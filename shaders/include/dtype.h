@@ -45,6 +45,20 @@
 #define OP_LOGSUMEXP 8
 #define OP_ASSIGN 9
 
+// Quads of neighbours that a thread of scan has in its tile.
+#define SCAN_QUADS 8
+
+// Columns of a thread of norm_weight_vjp.
+#define NORM_WEIGHT_COLUMNS 16
+
+// Elements of a thread in a tile of radix_count and radix_scatter.
+#define RADIX_ITEMS 16
+
+// PAIRS of reduce: what the halves of a long argmin or argmax exchange.
+#define PAIRS_NONE 0
+#define PAIRS_WRITTEN 1
+#define PAIRS_READ 2
+
 // MASK_MODE of attention.
 #define MASK_NONE 0
 #define MASK_CAUSAL 1 // lower right: query i sees keys j <= i + length - q_len
@@ -55,6 +69,12 @@
 #define OFFSET_PUSH 0
 #define OFFSET_SCALAR 1 // one int32 in a buffer
 #define OFFSET_BATCH 2  // one int32 a batch row
+
+// MODE of quantized matrices: codes of whole numbers with scales and biases, or of small floats with scales of one byte.
+#define MODE_AFFINE 0
+#define MODE_MXFP4 1 // e2m1 codes, e8m0 scales
+#define MODE_MXFP8 2 // e4m3 codes, e8m0 scales
+#define MODE_NVFP4 3 // e2m1 codes, e4m3 scales
 
 // MODE of fft_map: what lies in front of and behind the passes of a transform.
 #define FFT_WIDEN 0     // real to complex

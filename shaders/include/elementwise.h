@@ -25,10 +25,14 @@
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
 // float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless
 // defined, has the body that takes the place of an F_S1 row's where m_is_far(a), which keeps that one short. They are
-// undefined again at the end of this file.
+// undefined again at the end of this file. NEAR_ROW(id, name, arity, test, body), empty unless defined too, has a shorter body of a float
+// row that gives the same where the test is true.
 
 #ifndef FAR_ROW
 #define FAR_ROW(id, name, body)
+#endif
+#ifndef NEAR_ROW
+#define NEAR_ROW(id, name, arity, test, body)
 #endif
 
 #define F_S1(id, name, body) FLOAT_ROW(id, name, 1, float_result, body)
@@ -66,7 +70,7 @@ FIU_S3(1, select, c != 0u ? a : b)
 F_I1(2, float_to_int, m_to_int(a))   // truncates, saturates, NaN gives 0
 F_U1(3, float_to_uint, m_to_uint(a)) // the same; negative values give 0
 I_F1(4, int_to_float, FLOAT(a))
-U_F1(5, uint_to_float, FLOAT(a))
+U_F1(5, uint_to_float, m_from_uint(a))
 F_U1(6, to_bool, UINT(m_nonzero(a)))
 IU_U1(6, to_bool, UINT(a != 0))
 
@@ -87,14 +91,18 @@ F_S1(14, sqrt, m_sqrt(a))
 F_S1(15, rsqrt, 1.0f / m_sqrt(a))
 F_S1(16, reciprocal, 1.0f / a)
 F_S1(17, exp, m_exp(a))
+NEAR_ROW(17, exp, 1, m_exp_is_near(a), m_exp_near(a))
 F_S1(18, expm1, m_expm1(a))
 F_S1(19, log, m_log(a))
+NEAR_ROW(19, log, 1, m_log_is_near(a), m_log_near(a))
 F_S1(20, log2, m_log2(a))
 F_S1(21, log10, m_log10(a))
 F_S1(22, log1p, m_log1p(a))
 F_S1(23, sin, m_sin(a))
 F_S1(24, cos, m_cos(a))
 F_S1(25, tan, m_tan(a))
+NEAR_ROW(23, sin, 1, m_sin_is_near(a), m_sin_near(a))
+NEAR_ROW(24, cos, 1, m_sin_is_near(a), m_cos_near(a))
 FAR_ROW(23, sin, m_sin_far(a))
 FAR_ROW(24, cos, m_cos_far(a))
 FAR_ROW(25, tan, m_tan_far(a))
@@ -109,6 +117,7 @@ F_S1(33, arccosh, m_acosh(a))
 F_S1(34, arctanh, m_atanh(a))
 F_S1(35, erf, m_erf(a))
 F_S1(36, erfinv, m_erfinv(a))
+NEAR_ROW(36, erfinv, 1, m_erfinv_is_near(a), m_erfinv_near(a))
 F_S1(37, sigmoid, m_sigmoid(a))
 F_S1(38, ceil, m_ceil(a))
 F_S1(39, floor, m_floor(a))
@@ -144,6 +153,7 @@ F_S2(65, floor_divide, m_floor(m_divide(a, b)))
 I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))
 F_S2(66, power, m_pow(a, b))
+NEAR_ROW(66, power, 2, m_pow_is_near(a, b), m_pow_near(a, b))
 I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0
 U_S2(66, power, m_pow_uint(a, b))
 F_S2(67, maximum, m_maximum(a, b)) // NaN propagates
@@ -199,4 +209,5 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef INT_ROW
 #undef UINT_ROW
 #undef FAR_ROW
+#undef NEAR_ROW
 // clang-format on

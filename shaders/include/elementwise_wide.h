@@ -3,12 +3,16 @@
 //
 // Included by elementwise_wide.comp and runtime-c/wasm/elementwise_wide.c. A row is MACRO(id, name, body), the id that of elementwise.h:
 //
-//   <domains>_<result>    domains: L (int64), M (uint64), C (complex64), D (float64)
+//   <domains>_<result>    domains: L (int64), M (uint64), C (complex64), T (complex64, by functions of math.h), D (float64)
 //                         result:  S same as the operands, B truth (0 or 1), F float (of float64: double)
 //
 // Bodies are expressions over a, b and the truth c, defined for every operand. The includer defines LONG_ROW, ULONG_ROW,
-// COMPLEX_ROW and DOUBLE_ROW(id, name, result, body), result being same_result, truth_result or float_result.
+// COMPLEX_ROW and DOUBLE_ROW(id, name, result, body), result being same_result, truth_result or float_result; and where it keeps them
+// apart COMPLEX_MATH_ROW for those of T, which take a driver long to compile.
 
+#ifndef COMPLEX_MATH_ROW
+#define COMPLEX_MATH_ROW COMPLEX_ROW
+#endif
 #define L_S(id, name, body) LONG_ROW(id, name, same_result, body)
 #define L_B(id, name, body) LONG_ROW(id, name, truth_result, body)
 #define M_S(id, name, body) ULONG_ROW(id, name, same_result, body)
@@ -16,6 +20,8 @@
 #define C_S(id, name, body) COMPLEX_ROW(id, name, same_result, body)
 #define C_B(id, name, body) COMPLEX_ROW(id, name, truth_result, body)
 #define C_F(id, name, body) COMPLEX_ROW(id, name, float_result, body)
+#define T_S(id, name, body) COMPLEX_MATH_ROW(id, name, same_result, body)
+#define T_F(id, name, body) COMPLEX_MATH_ROW(id, name, float_result, body)
 #define D_S(id, name, body) DOUBLE_ROW(id, name, same_result, body)
 #define D_B(id, name, body) DOUBLE_ROW(id, name, truth_result, body)
 #define LM_S(id, name, body) L_S(id, name, body) M_S(id, name, body)
@@ -32,7 +38,7 @@ C_S(1, select, CX(c ? a.re : b.re, c ? a.im : b.im))
 L_S(10, abs, a < 0 ? I64(0 - U64(a)) : a)
 M_S(10, abs, a)
 D_S(10, abs, d_abs(a))
-C_F(10, abs, c_abs(a))
+T_F(10, abs, c_abs(a))
 L_S(11, negative, I64(0 - U64(a)))
 M_S(11, negative, 0 - a)
 D_S(11, negative, -a)
@@ -40,52 +46,52 @@ C_S(11, negative, c_negative(a))
 L_S(12, sign, I64(a > 0) - I64(a < 0))
 M_S(12, sign, U64(a != 0))
 D_S(12, sign, a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0)
-C_S(12, sign, c_sign(a))
+T_S(12, sign, c_sign(a))
 L_S(13, square, I64(U64(a) * U64(a)))
 M_S(13, square, a * a)
 D_S(13, square, a * a)
 C_S(13, square, c_multiply(a, a))
 D_S(14, sqrt, d_sqrt(a))
-C_S(14, sqrt, c_sqrt(a))
+T_S(14, sqrt, c_sqrt(a))
 D_S(15, rsqrt, 1.0 / d_sqrt(a))
-C_S(15, rsqrt, c_divide(CX(1.0f, 0.0f), c_sqrt(a)))
+T_S(15, rsqrt, c_divide(CX(1.0f, 0.0f), c_sqrt(a)))
 D_S(16, reciprocal, 1.0 / a)
 C_S(16, reciprocal, c_divide(CX(1.0f, 0.0f), a))
 D_S(17, exp, d_exp(a))
-C_S(17, exp, c_exp(a))
+T_S(17, exp, c_exp(a))
 D_S(18, expm1, d_expm1(a))
 D_S(19, log, d_log(a))
-C_S(19, log, c_log(a))
+T_S(19, log, c_log(a))
 D_S(20, log2, d_log2(a))
-C_S(20, log2, c_scale(c_log(a), 1.44269504f))
+T_S(20, log2, c_scale(c_log(a), 1.44269504f))
 D_S(21, log10, d_log10(a))
-C_S(21, log10, c_scale(c_log(a), 0.43429448f))
+T_S(21, log10, c_scale(c_log(a), 0.43429448f))
 D_S(22, log1p, d_log1p(a))
-C_S(22, log1p, c_log1p(a))
+T_S(22, log1p, c_log1p(a))
 D_S(23, sin, d_sin(a))
-C_S(23, sin, c_sin(a))
+T_S(23, sin, c_sin(a))
 D_S(24, cos, d_cos(a))
-C_S(24, cos, c_cos(a))
+T_S(24, cos, c_cos(a))
 D_S(25, tan, d_tan(a))
-C_S(25, tan, c_tan(a))
+T_S(25, tan, c_tan(a))
 D_S(26, arcsin, d_asin(a))
-C_S(26, arcsin, c_arcsin(a))
+T_S(26, arcsin, c_arcsin(a))
 D_S(27, arccos, d_acos(a))
-C_S(27, arccos, c_arccos(a))
+T_S(27, arccos, c_arccos(a))
 D_S(28, arctan, d_atan(a))
-C_S(28, arctan, c_arctan(a))
+T_S(28, arctan, c_arctan(a))
 D_S(29, sinh, d_sinh(a))
-C_S(29, sinh, c_sinh(a))
+T_S(29, sinh, c_sinh(a))
 D_S(30, cosh, d_cosh(a))
-C_S(30, cosh, c_cosh(a))
+T_S(30, cosh, c_cosh(a))
 D_S(31, tanh, d_tanh(a))
-C_S(31, tanh, c_tanh(a))
+T_S(31, tanh, c_tanh(a))
 D_S(32, arcsinh, d_asinh(a))
-C_S(32, arcsinh, c_arcsinh(a))
+T_S(32, arcsinh, c_arcsinh(a))
 D_S(33, arccosh, d_acosh(a))
-C_S(33, arccosh, c_arccosh(a))
+T_S(33, arccosh, c_arccosh(a))
 D_S(34, arctanh, d_atanh(a))
-C_S(34, arctanh, c_arctanh(a))
+T_S(34, arctanh, c_arctanh(a))
 D_S(35, erf, d_erf(a))
 D_S(36, erfinv, d_erfinv(a))
 D_S(37, sigmoid, 1.0 / (1.0 + d_exp(-a)))
@@ -137,7 +143,7 @@ D_S(65, floor_divide, d_floor(a / b))
 L_S(66, power, b < 0 ? 0 : I64(m_power(U64(a), U64(b))))
 M_S(66, power, m_power(a, b))
 D_S(66, power, d_pow(a, b))
-C_S(66, power, c_power(a, b))
+T_S(66, power, c_power(a, b))
 LM_S(67, maximum, a > b ? a : b)
 D_S(67, maximum, a != a ? a : b != b ? b : a > b ? a : b)
 C_S(67, maximum, c_maximum(a, b))
@@ -145,7 +151,7 @@ LM_S(68, minimum, a < b ? a : b)
 D_S(68, minimum, a != a ? a : b != b ? b : a < b ? a : b)
 C_S(68, minimum, c_minimum(a, b))
 D_S(69, logaddexp, d_logaddexp(a, b))
-C_S(69, logaddexp, c_logaddexp(a, b))
+T_S(69, logaddexp, c_logaddexp(a, b))
 D_S(70, arctan2, d_atan2(a, b))
 LMD_B(71, equal, a == b)
 C_B(71, equal, c_equal(a, b))
@@ -178,6 +184,8 @@ M_S(83, right_shift, b > 63 ? 0 : a >> (b & 63))
 #undef C_S
 #undef C_B
 #undef C_F
+#undef T_S
+#undef T_F
 #undef D_S
 #undef D_B
 #undef LM_S
@@ -187,5 +195,6 @@ M_S(83, right_shift, b > 63 ? 0 : a >> (b & 63))
 #undef LONG_ROW
 #undef ULONG_ROW
 #undef COMPLEX_ROW
+#undef COMPLEX_MATH_ROW
 #undef DOUBLE_ROW
 // clang-format on

@@ -33,7 +33,7 @@ FN Int64 l_divide(Int64 a, Int64 b) {
 FN Int64 l_remainder(Int64 a, Int64 b) { return b == 0 ? I64(0) : I64(U64(a) - U64(l_divide(a, b)) * U64(b)); }
 FN Uint64 m_power(Uint64 a, Uint64 b) {
     Uint64 r = U64(1);
-    for (int i = 0; i < 64 && b != 0; i++) {
+    while (b != 0) {
         if ((b & 1) != 0) r *= a;
         a *= a;
         b >>= 1;

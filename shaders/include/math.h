@@ -53,8 +53,13 @@ FN bool m_nonzero(float x) { return (BITS(x) & 0x7fffffffu) != 0u; } // NaN is t
 FN float m_copysign(float x, float sign) { return FROM_BITS((BITS(x) & 0x7fffffffu) | (BITS(sign) & 0x80000000u)); }
 FN float m_sign(float x) { return m_isnan(x) ? 0.0f : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f)); }
 FN uint m_magnitude(int x) { return x < 0 ? 0u - UINT(x) : UINT(x); }
-FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
-FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }
+#ifdef GL_core_profile
+float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
+float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }
+#else
+FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (a > b ? a : b); } // b where that is NaN
+FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (a < b ? a : b); }
+#endif
 
 // a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
 #ifdef GL_core_profile
@@ -92,6 +97,32 @@ FN uint m_to_uint(float x) {
 }
 #endif
 
+// A whole number below 2^22 in magnitude as int; others give anything. Engines take many instructions for a cast that saturates.
+#ifdef GL_core_profile
+#define m_small_int(x) m_to_int(x)
+#else
+#define m_small_int(x) (INT(BITS((x) + 12582912.0f)) - 0x4b400000)
+#endif
+
+// y, or NaN where x is: for y that would be NaN by its arithmetic, on which GPU compilers need not look. Not x itself: Mesa 26 loses bits of
+// a y that has the sign of x.
+#ifdef GL_core_profile
+#define m_or_nan(x, y) (m_isnan(x) ? M_NAN : (y))
+#else
+#define m_or_nan(x, y) (y)
+#endif
+
+// The float nearest to a whole number. On the CPU from its halves, which lie in the last bits of 2^39 and 2^23, with one rounding, in the
+// sum: engines convert vectors of unsigned numbers slowly.
+#ifdef GL_core_profile
+#define m_from_uint(x) FLOAT(x)
+#else
+FN float m_from_uint(uint x) {
+    float high = FROM_BITS(x >> 16 | 0x53000000u) - 549764202496.0f;
+    return high + FROM_BITS((x & 0xffffu) | 0x4b000000u);
+}
+#endif
+
 // ---- exponentials -------------------------------------------------------------------------------------------------
 
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
@@ -103,13 +134,26 @@ FN float m_ln2_rest(float x, float n) {
     return r - n * 3.1946183e-5f;
 }
 
+// e^r, |r| <= ln(2) / 2
+FN float m_exp_unit(float r) { return 1.0f + (r + r * r * m_exp_tail(r)); }
+
 FN float m_exp(float x) {
     float t = x > 89.0f ? 89.0f : (x < -104.0f ? -104.0f : x);
     float n = m_round(t * 1.44269504f);
-    float r = m_ln2_rest(t, n);
-    float y = m_scale(1.0f + (r + r * r * m_exp_tail(r)), m_to_int(n));
-    return m_isnan(x) ? x : y;
+    float y = m_scale(m_exp_unit(m_ln2_rest(t, n)), m_small_int(n));
+    return m_or_nan(x, y);
 }
+
+// The same where the result is a normal number, |x| <= 87.
+FN bool m_exp_is_near(float x) { return m_abs(x) <= 87.0f; }
+#ifdef GL_core_profile
+float m_exp_near(float x) { return m_exp(x); } // in fused decoding lavapipe gets the short form of erf wrong
+#else
+FN float m_exp_near(float x) {
+    float n = m_round(x * 1.44269504f);
+    return m_exp_unit(m_ln2_rest(x, n)) * m_pow2i(m_small_int(n));
+}
+#endif
 
 FN float m_exp2_unit(float r) { // |r| <= 1/2
     float p = 0.05550357f + r * (0.009618083f + r * (0.0013390863f + r * 0.00015453163f));
@@ -119,15 +163,19 @@ FN float m_exp2_unit(float r) { // |r| <= 1/2
 FN float m_exp2(float x) {
     float t = x > 129.0f ? 129.0f : (x < -151.0f ? -151.0f : x);
     float n = m_round(t);
-    float y = m_scale(m_exp2_unit(t - n), m_to_int(n));
-    return m_isnan(x) ? x : y;
+    float y = m_scale(m_exp2_unit(t - n), m_small_int(n));
+    return m_or_nan(x, y);
+}
+
+// e^x - 1 for |x| <= 30; -0 gives 0.
+FN float m_expm1_near(float x) {
+    float n = m_round(x * 1.44269504f);
+    float r = m_ln2_rest(x, n), scale = m_pow2i(m_small_int(n));
+    return scale * (r + r * r * m_exp_tail(r)) + (scale - 1.0f);
 }
 
 FN float m_expm1(float x) {
-    float t = x > 30.0f ? 30.0f : (x < -30.0f ? -30.0f : x);
-    float n = m_round(t * 1.44269504f);
-    float r = m_ln2_rest(t, n), scale = m_pow2i(m_to_int(n));
-    float y = scale * (r + r * r * m_exp_tail(r)) + (scale - 1.0f);
+    float y = m_expm1_near(x > 30.0f ? 30.0f : (x < -30.0f ? -30.0f : x));
     return m_isnan(x) || !m_nonzero(x) ? x : (x > 20.0f ? m_exp(x) : y);
 }
 
@@ -160,6 +208,14 @@ FN float m_log(float x) {
     return m_log_special(x, e * 0.693115234375f + (f + (m_log_tail(f) + e * 3.1946183e-5f)));
 }
 
+// The same for positive normal numbers.
+FN bool m_log_is_near(float x) { return BITS(x) - 0x00800000u < 0x7f000000u; }
+FN float m_log_near(float x) {
+    uint u = BITS(x) - 0x3f3504f3u;
+    float e = FLOAT(INT(u) >> 23), f = FROM_BITS((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    return e * 0.693115234375f + (f + (m_log_tail(f) + e * 3.1946183e-5f));
+}
+
 FN float m_log2(float x) {
     float f = m_log_fraction(x), t = m_log_tail(f);
     // log2(e) = 1 + 0.44269504
@@ -190,7 +246,7 @@ FN float m_logaddexp(float a, float b) {
 
 // a^|b| for whole |b| < 64, by squaring: exact where the result is.
 FN float m_pow_whole(float a, float b) {
-    uint n = m_to_uint(m_abs(b)) & 63u;
+    uint n = UINT(m_small_int(m_abs(b))) & 63u;
     float y = 1.0f, p = a;
     y = (n & 1u) != 0u ? p : y;
     p *= p;
@@ -206,17 +262,27 @@ FN float m_pow_whole(float a, float b) {
     return b < 0.0f ? 1.0f / y : y;
 }
 
-FN float m_pow(float a, float b) {
-    // |a|^b = 2^(b (e + l)), the product with the exponent e kept apart from the one with the fraction l.
-    float x = m_abs(a), f = m_log_fraction(x), t = m_log_tail(f);
-    float e = m_log_exponent(x), l = f + (t + (f + t) * 0.44269504f);
+// (2^e (1 + f))^b = 2^(b (e + l)), the product with the exponent e kept apart from the one with l, the logarithm of 1 + f.
+FN float m_pow_parts(float e, float f, float b) {
+    float t = m_log_tail(f), l = f + (t + (f + t) * 0.44269504f);
     float p = b * (e + l);
     p = p > 250.0f ? 250.0f : (p < -250.0f ? -250.0f : p);
     float n = m_round(p);
     PRECISE float whole = b * e - n;
     PRECISE float rest = whole + b * l;
     rest = m_abs(rest) <= 1.0f ? rest : 0.0f; // clamped: the result overflows or vanishes anyway
-    float y = m_scale(m_exp2_unit(rest), m_to_int(n));
+    return m_scale(m_exp2_unit(rest), m_small_int(n));
+}
+
+// The power of a positive normal number, and an exponent that is not whole.
+FN bool m_pow_is_near(float a, float b) { return (UINT(m_log_is_near(a)) & UINT(m_abs(b - m_trunc(b)) > 0.0f)) != 0u; }
+FN float m_pow_near(float a, float b) {
+    uint u = BITS(a) - 0x3f3504f3u;
+    return m_pow_parts(FLOAT(INT(u) >> 23), FROM_BITS((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, b);
+}
+
+FN float m_pow(float a, float b) {
+    float x = m_abs(a), y = m_pow_parts(m_log_exponent(x), m_log_fraction(x), b);
 
     bool is_whole = m_trunc(b) == b, odd = is_whole && m_trunc(0.5f * b) * 2.0f != b;
     y = m_nonzero(x) ? y : (b < 0.0f ? M_INF : 0.0f);
@@ -279,7 +345,7 @@ FN float m_cos_unit(float r) {
 
 FN float m_sin(float x) {
     float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
-    uint quadrant = UINT(m_to_int(few));
+    uint quadrant = UINT(m_small_int(few));
     float y = (quadrant & 1u) != 0u ? m_cos_unit(r) : m_sin_unit(r);
     y = (quadrant & 2u) != 0u ? -y : y;
     y = m_nonzero(x) ? y : x; // -0 stays
@@ -288,16 +354,39 @@ FN float m_sin(float x) {
 
 FN float m_cos(float x) {
     float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
-    uint quadrant = UINT(m_to_int(few));
+    uint quadrant = UINT(m_small_int(few));
     float y = (quadrant & 1u) != 0u ? m_sin_unit(r) : m_cos_unit(r);
     y = ((quadrant + 1u) & 2u) != 0u ? -y : y;
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
 
+// The same of |x| <= 3000, which has few quarters.
+FN bool m_sin_is_near(float x) { return m_abs(x) <= 3000.0f; }
+FN float m_near_rest(float x, float few) {
+    PRECISE float r = m_quarters_begin(x, few);
+    r = r - few * 7.549533620476723e-8f;
+    r = r - few * 2.5579538487363607e-12f;
+    return r - few * 5.390302858158119e-15f;
+}
+
+FN float m_sin_near(float x) {
+    float few = m_round(x * 0.636619772f), r = m_near_rest(x, few);
+    uint quadrant = UINT(m_small_int(few));
+    float y = (quadrant & 1u) != 0u ? m_cos_unit(r) : m_sin_unit(r);
+    return m_nonzero(x) ? FROM_BITS(BITS(y) ^ (quadrant & 2u) << 30) : x; // -0 stays
+}
+
+FN float m_cos_near(float x) {
+    float few = m_round(x * 0.636619772f), r = m_near_rest(x, few);
+    uint quadrant = UINT(m_small_int(few));
+    float y = (quadrant & 1u) != 0u ? m_sin_unit(r) : m_cos_unit(r);
+    return FROM_BITS(BITS(y) ^ ((quadrant + 1u) & 2u) << 30);
+}
+
 FN float m_tan(float x) {
     float many = m_many_quarters(x), few = m_few_quarters(x, many), r = m_quarters_rest(x, many, few);
     float s = m_sin_unit(r), c = m_cos_unit(r);
-    float y = (m_to_int(few) & 1) != 0 ? -c / s : s / c;
+    float y = (m_small_int(few) & 1) != 0 ? -c / s : s / c;
     y = m_nonzero(x) ? y : x; // -0 stays
     return m_isnan(x) || m_isinf(x) ? M_NAN : y;
 }
@@ -334,7 +423,7 @@ FN float m_atan(float x) {
     float a = m_abs(x);
     float t = m_atan_unit(a > 1.0f ? 1.0f / a : a);
     float y = m_copysign(a > 1.0f ? 1.57079633f - t : t, x);
-    return m_isnan(x) ? x : y;
+    return m_isnan(x) ? M_NAN : y;
 }
 
 FN float m_atan2(float y, float x) {
@@ -350,9 +439,9 @@ FN float m_atan2(float y, float x) {
 // ---- hyperbolic functions -----------------------------------------------------------------------------------------
 
 FN float m_sinh(float x) {
-    float a = m_abs(x), e = m_expm1(a > 20.0f ? 20.0f : a), h = m_exp(0.5f * a);
+    float a = m_abs(x), e = m_expm1_near(a > 20.0f ? 20.0f : a), h = m_exp(0.5f * a);
     float y = a > 20.0f ? 0.5f * h * h : 0.5f * (e + e / (e + 1.0f));
-    return m_isnan(x) ? x : m_copysign(y, x);
+    return m_isnan(x) ? M_NAN : m_copysign(y, x);
 }
 
 FN float m_cosh(float x) {
@@ -362,8 +451,8 @@ FN float m_cosh(float x) {
 }
 
 FN float m_tanh(float x) {
-    float a = m_abs(x), e = m_expm1(a > 10.0f ? 20.0f : 2.0f * a);
-    return m_isnan(x) ? x : m_copysign(e / (e + 2.0f), x);
+    float a = m_abs(x), e = m_expm1_near(a > 10.0f ? 20.0f : 2.0f * a);
+    return m_or_nan(x, m_copysign(e / (e + 2.0f), x));
 }
 
 FN float m_asinh(float x) {
@@ -397,15 +486,26 @@ FN float m_erf(float x) {
     // log(erfc) is smooth: erf = 1 - e^p
     float p = 0.026421135f + t * (-0.004759596f + t * (0.00059680565f + t * (-4.605804e-5f + t * 1.6371514e-6f)));
     p = 0.00032013806f + t * (-1.1302334f + t * (-0.63182604f + t * (-0.110080086f + t * p)));
-    return m_isnan(x) ? x : m_copysign(t > 1.0f ? 1.0f - m_exp(p) : near, x);
+    return m_or_nan(x, m_copysign(t > 1.0f ? 1.0f - m_exp_near(p) : near, x));
 }
 
 // x times a polynomial in w = -log(1 - x^2), or in sqrt(w) near the ends.
-FN float m_erfinv(float x) {
-    float a = m_abs(x), w = -m_log(a < 1.0f ? (1.0f - a) * (1.0f + a) : 0.5f);
-    float c = w - 2.5f, t = m_sqrt(w > 0.0f ? w : 0.0f) - 3.0f;
+FN float m_erfinv_factor(float w) {
+    float c = w - 2.5f;
     float p = 0.00021831298f + c * (-4.3803466e-6f + c * (-3.4547795e-6f + c * (3.422247e-7f + c * 2.2605978e-8f)));
-    p = 1.5014093f + c * (0.24664077f + c * (-0.0041773464f + c * (-0.0012537589f + c * p)));
+    return 1.5014093f + c * (0.24664077f + c * (-0.0041773464f + c * (-0.0012537589f + c * p)));
+}
+
+// Far from the ends, where w < 5.
+FN bool m_erfinv_is_near(float x) { return m_abs(x) < 0.9966f; }
+FN float m_erfinv_near(float x) {
+    float a = m_abs(x);
+    return x * m_erfinv_factor(-m_log_near((1.0f - a) * (1.0f + a)));
+}
+
+FN float m_erfinv(float x) {
+    float a = m_abs(x), w = -m_log_near(a < 1.0f ? (1.0f - a) * (1.0f + a) : 0.5f);
+    float p = m_erfinv_factor(w), t = m_sqrt(w > 0.0f ? w : 0.0f) - 3.0f;
     float q = 0.0057511157f + t * (-0.00365071f + t * (0.0013203662f + t * (7.973404e-5f + t * -0.00017628593f)));
     q = 2.832977f + t * (1.0016747f + t * (0.00943725f + t * (-0.0076293657f + t * q)));
     float y = x * (w < 5.0f ? p : q);

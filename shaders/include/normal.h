@@ -4,11 +4,14 @@
 #define VKMX_NORMAL_H
 #include "math.h"
 
-FN float normal_number(uint word) {
+// Uniform in (-1, 1).
+FN float normal_uniform(uint word) {
     const float below_one = 0.99999994f;
-    float unit = FLOAT(word) * 2.3283064365386963e-10f; // 2^-32
+    float unit = m_from_uint(word) * 2.3283064365386963e-10f; // 2^-32
     unit = unit < below_one ? unit : below_one;
-    return m_erfinv(unit * (1.0f + below_one) - below_one) * 1.41421356f;
+    return unit * (1.0f + below_one) - below_one;
 }
+
+FN float normal_number(uint word) { return m_erfinv(normal_uniform(word)) * 1.41421356f; }
 
 #endif

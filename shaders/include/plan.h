@@ -20,11 +20,16 @@
 #define PLAN_HEADER_WORDS 4
 #define PLAN_DISPATCH_WORDS 5
 #define PLAN_NO_SLOT 0xffffffffu
-#define PLAN_MAX_BUFFERS 12
+#define PLAN_MAX_BUFFERS 14
 #define PLAN_MAX_SPEC 24
 #define PLAN_MAX_PUSH 32
 #define PLAN_MAX_COLUMNS 32
 #define PLAN_MAX_ROWS 256
+
+// Kernels made at run time (vkrt_kernel_new), whose ids follow those of the table: words of their push block, the grid in threads, and
+// specialization constants, the size of a workgroup.
+#define KERNEL_PUSH_WORDS 3
+#define KERNEL_SPEC_WORDS 3
 
 // Writes of this dispatch do not overlap those of the dispatch before it, although both write the same slot. Consecutive
 // flagged dispatches form a run with the one before them, and all writes of a run are disjoint.

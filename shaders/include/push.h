@@ -64,6 +64,18 @@ struct ReducePush {
     int outer_strides[3];
     uint inner_shape[2];
     int inner_strides[2];
+    uint part; // elements behind a pair, of PAIRS_READ
+};
+
+// out[part, batch, column] = reduction over the part's share of the rows of a batch; columns are neighbours. LANES threads, each
+// with four columns, lie side by side: parts * batches * ceil(columns / (4 * LANES)) workgroups.
+struct ReduceColumnsPush {
+    uint batches;
+    uint rows;
+    uint columns;
+    uint parts;
+    int batch_stride;
+    int row_stride;
 };
 
 // Factorizations of `batch` matrices (rows, cols), in float64; flag and upper as each kernel says.
@@ -77,15 +89,31 @@ struct FactorPush {
     uint results; // elements that a matrix gives
 };
 
-// Row-wise kernels over contiguous (rows, cols): softmax, scan.
+// Row-wise kernels over contiguous (rows, cols): softmax, radix_sort.
 struct RowsPush {
     uint rows;
     uint cols;
 };
 
+// Scan of contiguous (rows, cols). With TILED, on Vulkan only: `tiles`, workgroups of a row, each with 4 * SCAN_QUADS * THREADS elements.
+struct ScanPush {
+    uint rows;
+    uint cols;
+    uint tiles;
+};
+
+// Of rms_norm, layer_norm and norm_vjp.
 struct RmsNormPush {
     uint rows;
     uint cols;
+    float eps;
+};
+
+// The gradient of the weight of a norm, in parts of ceil(rows / parts) rows.
+struct NormWeightPush {
+    uint rows;
+    uint cols;
+    uint parts;
     float eps;
 };
 
@@ -137,6 +165,7 @@ struct QuantizedMatmulPush {
     uint n;
     uint k;
     uint w_batch;
+    uint x_batch; // of products of matrices that indices choose
 };
 
 // rows x cols elements in groups along cols.
@@ -177,6 +206,19 @@ struct AttentionPush {
     uint kv_len;
     float scale;
     int q_strides[3];
+    int k_strides[3];
+    int v_strides[3];
+    int mask_strides[4];
+};
+
+// Gradients of attention; q, its result and the cotangent contiguous, k and v as above.
+struct AttentionVjpPush {
+    uint batch;
+    uint heads;
+    uint kv_heads;
+    uint q_len;
+    uint kv_len;
+    float scale;
     int k_strides[3];
     int v_strides[3];
     int mask_strides[4];
@@ -230,6 +272,14 @@ struct SortPush {
     uint padded;
     uint pass_k;
     uint pass_j;
+};
+
+// One digit, from bit `shift` on, of a radix sort of rows, in tiles of RADIX_ITEMS * THREADS elements: rows * tiles workgroups.
+struct RadixPush {
+    uint rows;
+    uint cols;
+    uint tiles;
+    uint shift;
 };
 
 // Token choice from logits (rows, cols), cols <= 262,144; see sample.glsl for the filters and the last three, which only
@@ -309,6 +359,7 @@ struct AddNormPush {
 
 // Turns of rotary embedding; see RopePush.
 struct RopeTablePush {
+    uint rows;
     uint seq;
     uint rope_dims;
     int offset;

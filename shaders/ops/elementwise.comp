@@ -1,19 +1,21 @@
 #version 460
-// elementwise: a chain of up to four rows of elementwise.h, out[i] = step3(step2(step1(step0(a[i], b[i], c[i])))).
+// elementwise: a chain of up to five rows of elementwise.h, out[i] = step4(… step1(step0(a[i], b[i], c[i]))).
 //
-// One thread an element. The steps are specialisation constants, so that a driver folds each switch to the chosen row;
+// One thread an element, or with FOURS for four neighbouring ones: these are stored at once, and loaded at once of each input whose bit
+// in WIDE is set, where they lie side by side from a multiple of their size on. The steps are specialisation constants, so that a driver folds each switch to the chosen row;
 // as it has to read all rows for each step first, kernel `elementwise_single` (MAX_STEPS 1) serves chains of one step
 // or none with a fifth of the compile time. Inputs are read through strides over four dimensions (as they lie when
-// CONTIGUOUS is 1); the output is contiguous. Indices are 32 bits: up to 2^31 elements.
+// CONTIGUOUS is 1); the output is contiguous. With FOURS the last dimension is shape[3], a multiple of 4 unless CONTIGUOUS. Indices are 32 bits: up to 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 4
 #define PUSH ElementwisePush
 #include "include/common.glsl"
+#include "include/quad.glsl"
 #include "far.h"
 
 #ifndef MAX_STEPS
-#define MAX_STEPS 4
+#define MAX_STEPS 5
 #endif
 
 layout(constant_id = 1) const uint DTYPE_A = DTYPE_F32;
@@ -26,6 +28,11 @@ layout(constant_id = 7) const uint STEP0 = 0;
 layout(constant_id = 8) const uint STEP1 = 0;
 layout(constant_id = 9) const uint STEP2 = 0;
 layout(constant_id = 10) const uint STEP3 = 0;
+layout(constant_id = 11) const uint STEP4 = 0;
+layout(constant_id = 12) const uint FOURS = 0;
+layout(constant_id = 13) const uint WIDE = 0;
+
+const uint LANES = FOURS != 0 ? 4u : 1u; // elements of a thread
 
 #define KIND_FLOAT 0u
 #define KIND_INT 1u
@@ -95,7 +102,7 @@ uint rounded(uint bits, uint kind, uint rounding) {
     return kind == KIND_INT ? uint(bitfieldExtract(int(bits), 0, width)) : bitfieldExtract(bits, 0, width);
 }
 
-uint registers[9];
+uint registers[10];
 
 void run_step(uint word, uint target) {
     uint id = word & 0xffu, domain = (word >> 8) & 3u, bits, kind;
@@ -106,12 +113,39 @@ void run_step(uint word, uint target) {
     registers[target] = rounded(bits, kind, (word >> 10) & 3u);
 }
 
-uint input_bits(uint r, int index, uint dtype) {
-    return pc.address[r] == 0ul ? 0u : load_bits(element_address(pc.address[r], index, DTYPE_BYTES(dtype)), 0, dtype);
+// Elements of an input, as many as a thread takes, from an index on.
+uvec4 input_bits(uint r, int index, int stride, uint dtype) {
+    uvec4 bits = uvec4(0);
+    if (pc.address[r] == 0ul) return bits;
+    uint64_t address = element_address(pc.address[r], index, DTYPE_BYTES(dtype));
+    if ((WIDE >> r & 1u) != 0) return load_quad_bits(address, dtype);
+    bits.x = load_bits(address, 0, dtype);
+    if (LANES == 1) return bits;
+    if (stride == 0) return bits.xxxx;
+    [[unroll]] for (int e = 1; e < 4; e++)
+        bits[e] = load_bits(element_address(address, e * stride, DTYPE_BYTES(dtype)), 0, dtype);
+    return bits;
+}
+
+uint result(uint a, uint b, uint c) {
+    registers[0] = a;
+    registers[1] = b;
+    registers[2] = c;
+    registers[3] = pc.p.imm0;
+    registers[4] = pc.p.imm1;
+    if (STEPS > 0) run_step(STEP0, 5);
+#if MAX_STEPS > 1
+    if (STEPS > 1) run_step(STEP1, 6);
+    if (STEPS > 2) run_step(STEP2, 7);
+    if (STEPS > 3) run_step(STEP3, 8);
+    if (STEPS > 4) run_step(STEP4, 9);
+#endif
+    uint bits = registers[STEPS == 0 ? 0 : 4 + STEPS];
+    return DTYPE_OUT == DTYPE_BOOL ? uint(bits != 0u) : bits;
 }
 
 void main() {
-    uint i = flat_thread();
+    uint i = flat_thread() * LANES;
     if (i >= pc.p.count) return;
     int ia = int(i), ib = ia, ic = ia;
     if (CONTIGUOUS == 0) {
@@ -125,18 +159,14 @@ void main() {
             ic += at * pc.p.c_strides[d];
         }
     }
-    registers[0] = input_bits(0, ia, DTYPE_A);
-    registers[1] = input_bits(1, ib, DTYPE_B);
-    registers[2] = input_bits(2, ic, DTYPE_C);
-    registers[3] = pc.p.imm0;
-    registers[4] = pc.p.imm1;
-    if (STEPS > 0) run_step(STEP0, 5);
-#if MAX_STEPS > 1
-    if (STEPS > 1) run_step(STEP1, 6);
-    if (STEPS > 2) run_step(STEP2, 7);
-    if (STEPS > 3) run_step(STEP3, 8);
-#endif
-    uint bits = registers[STEPS == 0 ? 0 : 4 + STEPS];
-    if (DTYPE_OUT == DTYPE_BOOL) bits = uint(bits != 0u);
-    store_bits(pc.address[3], i, DTYPE_OUT, bits);
+    uvec4 a = input_bits(0, ia, pc.p.a_strides[3], DTYPE_A), b = input_bits(1, ib, pc.p.b_strides[3], DTYPE_B),
+          c = input_bits(2, ic, pc.p.c_strides[3], DTYPE_C), bits;
+    // A loop, since drivers read all rows for each call that is written down.
+    [[unroll]] for (uint e = 0; e < LANES; e++)
+        bits[e] = result(a[e], b[e], c[e]);
+    if (LANES == 4 && i + 4 <= pc.p.count) {
+        store_quad_bits(element_address(pc.address[3], int(i), DTYPE_BYTES(DTYPE_OUT)), DTYPE_OUT, bits);
+    } else {
+        for (uint e = 0; e < LANES && i + e < pc.p.count; e++) store_bits(pc.address[3], i + e, DTYPE_OUT, bits[e]);
+    }
 }

@@ -11,21 +11,11 @@
 #define BUFFERS 4
 #define PUSH QuantizePush
 #include "include/common.glsl"
+#include "include/divide.glsl"
 
 layout(constant_id = 1) const uint BITS = 4;
 layout(constant_id = 2) const uint GROUP = 64;
 layout(constant_id = 3) const uint DTYPE = DTYPE_F32;
-
-// a / b to the nearest float: the quotient is corrected by its remainder, which products of 12-bit halves give exactly.
-// Vulkan's own division may be off by units in the last place, which would move codes and scales.
-float divide(float a, float b) {
-    precise float q = a / b, q_split = 4097.0 * q, b_split = 4097.0 * b;
-    precise float q_high = q_split - (q_split - q), b_high = b_split - (b_split - b);
-    precise float q_low = q - q_high, b_low = b - b_high, product = q * b;
-    precise float lost = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low;
-    precise float remainder = (a - product) - lost, nearest = q + remainder / b;
-    return isinf(q_split) || isinf(b_split) ? q : nearest;
-}
 
 void main() {
     uint group = flat_thread();

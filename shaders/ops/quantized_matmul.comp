@@ -5,9 +5,15 @@
 // A workgroup makes one tile (tile.glsl): codes are dequantized on their way to shared memory and used by all rows of the
 // tile. Workgroups: SPLITS * batch * ceil(m / TILE_ROWS) * ceil(n / TILE_COLUMNS), folded over (x, y); with SPLITS > 1 out
 // is (SPLITS, batch, m, n).
+//
+// gathered_quantized_matmul (GATHERED): the matrices of x and w of a batch row are those that `left` and `right` name.
 
 #extension GL_GOOGLE_include_directive : require
+#ifdef GATHERED
+#define BUFFERS 7
+#else
 #define BUFFERS 5
+#endif
 #define PUSH QuantizedMatmulPush
 #include "include/common.glsl"
 
@@ -23,11 +29,13 @@ layout(constant_id = 9) const uint COLUMN_QUADS = 1;
 layout(constant_id = 10) const uint DEPTH = 16;
 layout(constant_id = 11) const uint UNROLL = 4;
 layout(constant_id = 12) const uint SPLITS = 1;
+layout(constant_id = 13) const uint MODE = MODE_AFFINE;
 
 #define TILE_FLOAT true
 #include "tile.glsl"
 #include "quantized.glsl"
 #include "codes.glsl"
+#include "chosen.glsl"
 
 Tile tile;
 Operand x;
@@ -67,9 +75,9 @@ void main() {
     uint group = flat_workgroup();
     if (group >= tile_count(pc.p.batch, pc.p.m, pc.p.n)) return;
     tile = tile_of(group, pc.p.batch, pc.p.m, pc.p.n);
-    uint64_t x_address = pc.address[0] + uint64_t(tile.batch) * (pc.p.m * pc.p.k * DTYPE_BYTES(DTYPE_X));
+    uint64_t x_address = pc.address[0] + uint64_t(left_of(tile.batch)) * (pc.p.m * pc.p.k * DTYPE_BYTES(DTYPE_X));
     x = operand_of(x_address, DTYPE_X, int(pc.p.k), 1, pc.p.m, pc.p.k, true);
-    w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(pc.p.w_batch == 1 ? 0 : tile.batch) * pc.p.n * pc.p.k);
+    w = matrix_of(pc.address[1], pc.address[2], pc.address[3], uint64_t(right_of(tile.batch)) * pc.p.n * pc.p.k);
     tile_product(tile.split, pc.p.k);
     uint64_t part = uint64_t(tile.split * pc.p.batch + tile.batch) * (pc.p.m * pc.p.n * DTYPE_BYTES(DTYPE_OUT));
     tile_store(pc.address[4] + part, DTYPE_OUT, tile, pc.p.m, pc.p.n, pc.p.n);

@@ -1,9 +1,13 @@
 #version 460
 // out[row] = in[row, 0] op in[row, 1] op …; argmin and argmax give the uint32 position, the first one on ties.
 //
-// One workgroup a row. A thread folds every THREADS-th element into four accumulators, the workgroup folds the threads
-// in a tree, so a float sum of n elements is n / (4 * THREADS) additions deep. Rows are found through outer strides,
-// elements through inner strides. logsumexp takes the maximum first. An empty row gives the identity.
+// One workgroup a row. A thread folds every THREADS-th quad of a row of neighbours, or every THREADS-th element of another one, into
+// several accumulators, the workgroup folds the threads in a tree, so a float sum of n elements is at most n / (4 * THREADS) additions
+// deep. Rows are found through outer strides, elements through inner strides. logsumexp takes the maximum first. An empty row gives the
+// identity.
+//
+// A long argmin or argmax takes two dispatches: with PAIRS_WRITTEN rows are parts of it and give (key, position) pairs, with
+// PAIRS_READ pairs of parts of `part` elements, read through strides that count pairs, are what is folded.
 //
 // Four elements an iteration: a row may hold 65,535 * 4 * THREADS elements on drivers that cap loops.
 
@@ -11,12 +15,12 @@
 #define PUSH ReducePush
 #include "include/common.glsl"
 #include "include/combine.h"
+#include "include/quad.glsl"
 
 layout(constant_id = 1) const uint DTYPE_IN = DTYPE_F32;
 layout(constant_id = 2) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 3) const uint OP = OP_SUM;
-
-#include "include/vector.glsl"
+layout(constant_id = 4) const uint PAIRS = PAIRS_NONE;
 
 const bool IS_ARG = OP == OP_ARGMIN || OP == OP_ARGMAX;
 const bool IS_LOGICAL = OP == OP_ALL || OP == OP_ANY;
@@ -51,7 +55,10 @@ uvec2 fold(uint op, uvec2 mine) {
     return uvec2(scratch[0], IS_ARG ? scratch_index[0] : 0u);
 }
 
-uint element(int base, uint i) {
+// What a thread begins with. Where nothing has a larger key than 0, no position is found, and the first one is meant.
+uint neutral(uint op) { return IS_ARG ? 0u : identity(op, DTYPE_IN); }
+
+uvec2 element(int base, uint i) {
     int at = base;
     if (pc.p.inner_shape[0] == 1u) {
         at += int(i) * pc.p.inner_strides[1];
@@ -59,66 +66,67 @@ uint element(int base, uint i) {
         at += int(i / pc.p.inner_shape[1]) * pc.p.inner_strides[0];
         at += int(i % pc.p.inner_shape[1]) * pc.p.inner_strides[1];
     }
-    return load_bits(element_address(pc.address[0], at, DTYPE_BYTES(DTYPE_IN)), 0u, DTYPE_IN);
+    if (PAIRS == PAIRS_READ) return U32x2s(element_address(pc.address[0], at, 8u)).v[0];
+    return uvec2(load_bits(element_address(pc.address[0], at, DTYPE_BYTES(DTYPE_IN)), 0u, DTYPE_IN), 0u);
 }
 
-// Four neighbours from i on, a multiple of 4.
-uvec4 element4(uint64_t row, uint i) {
-    if (DTYPE_BYTES(DTYPE_IN) == 4u) return U32x4s(row).v[i / 4u];
-    uvec2 u = U32x2s(row).v[i / 4u];
-    return floatBitsToUint(pair_values(u, DTYPE_IN));
+// Takes element i into `part`; positions only grow from call to call. With `shift` (logsumexp) elements count as exp(x - shift).
+void fold_one(uint op, float shift, uint bits, uint i, inout uvec2 part) {
+    if (IS_ARG) {
+        uint key = extreme_key(OP, bits, DTYPE_IN);
+        if (key > part.x) part = uvec2(key, i);
+        return;
+    }
+    if (IS_LOGICAL) bits = truth(bits, DTYPE_IN);
+    if (OP == OP_LOGSUMEXP && op == OP_SUM) bits = floatBitsToUint(exp(uintBitsToFloat(bits) - shift));
+    part.x = combine(op, DTYPE_IN, part.x, bits);
 }
 
-// argmin and argmax of a row of neighbours in wide loads, all under way before the first is needed: one workgroup has a long row to
-// itself. Ties go by position, so the order does not matter.
-uvec2 arg_share(uint64_t row) {
-    uvec2 best = uvec2(0u, 0xffffffffu);
-    for (uint first = 4u * gl_LocalInvocationID.x; first < pc.p.cols; first += 16u * THREADS) {
+uvec2 better(uint op, uvec2 a, uvec2 b) {
+    if (!IS_ARG) return uvec2(combine(op, DTYPE_IN, a.x, b.x), 0u);
+    return b.x > a.x || (b.x == a.x && b.y < a.y) ? b : a;
+}
+
+// The share of a row of neighbours: quads, all under way before the first is needed. A position takes more to fold than to compare with
+// the one before, so those have one accumulator.
+uvec2 wide_share(uint op, uint64_t row, float shift) {
+    uint t = gl_LocalInvocationID.x, whole = pc.p.cols & ~3u;
+    uvec2 part[4][4];
+    [[unroll]] for (uint u = 0; u < 4u; u++) [[unroll]]
+        for (uint e = 0; e < 4u; e++) part[u][e] = uvec2(neutral(op), 0xffffffffu);
+    for (uint first = 4u * t; first < whole; first += 16u * THREADS) {
         uvec4 loaded[4];
         [[unroll]] for (uint u = 0; u < 4u; u++)
-            loaded[u] = element4(row, min(first + 4u * u * THREADS, pc.p.cols - 4u));
+            loaded[u] = load_quad_bits(row + uint64_t(min(first + 4u * u * THREADS, whole - 4u)) * DTYPE_BYTES(DTYPE_IN), DTYPE_IN);
         [[unroll]] for (uint u = 0; u < 4u; u++) {
             uint i = first + 4u * u * THREADS;
-            if (i >= pc.p.cols) continue;
-            [[unroll]] for (uint e = 0; e < 4u; e++) {
-                uint key = extreme_key(OP, loaded[u][e], DTYPE_IN);
-                if (best.y == 0xffffffffu || key > best.x) best = uvec2(key, i + e); // positions only grow
-            }
+            if (i >= whole) continue;
+            [[unroll]] for (uint e = 0; e < 4u; e++)
+                fold_one(op, shift, loaded[u][e], i + e, part[IS_ARG ? 0u : u][IS_ARG ? 0u : e]);
         }
     }
-    return best;
+    if (whole + t < pc.p.cols) fold_one(op, shift, load_bits(row, whole + t, DTYPE_IN), whole + t, part[0][0]);
+    [[unroll]] for (uint u = 0; u < 4u; u++)
+        part[u][0] = better(op, better(op, part[u][0], part[u][1]), better(op, part[u][2], part[u][3]));
+    return better(op, better(op, part[0][0], part[1][0]), better(op, part[2][0], part[3][0]));
 }
 
-// What this thread's share of the row folds to. With `shift` (logsumexp) elements count as exp(x - shift).
+// The share of any row.
 uvec2 fold_share(uint op, int base, float shift) {
-    uint neutral = IS_ARG ? 0u : identity(op, DTYPE_IN);
     uvec2 part[4];
-    for (uint u = 0; u < 4u; u++) part[u] = uvec2(neutral, 0xffffffffu);
+    for (uint u = 0; u < 4u; u++) part[u] = uvec2(neutral(op), 0xffffffffu);
     for (uint first = gl_LocalInvocationID.x; first < pc.p.cols; first += 4u * THREADS) {
-        uint loaded[4]; // all under way before the first is needed
+        uvec2 loaded[4]; // all under way before the first is needed
         [[unroll]] for (uint u = 0; u < 4u; u++)
             loaded[u] = element(base, min(first + u * THREADS, pc.p.cols - 1u));
         [[unroll]] for (uint u = 0; u < 4u; u++) {
-            uint i = first + u * THREADS, bits = loaded[u];
+            uint i = first + u * THREADS;
             if (i >= pc.p.cols) continue;
-            if (IS_ARG) {
-                uint key = extreme_key(OP, bits, DTYPE_IN);
-                if (part[u].y == 0xffffffffu || key > part[u].x) part[u] = uvec2(key, i);
-                continue;
-            }
-            if (IS_LOGICAL) bits = truth(bits, DTYPE_IN);
-            if (OP == OP_LOGSUMEXP && op == OP_SUM) bits = floatBitsToUint(exp(uintBitsToFloat(bits) - shift));
-            part[u].x = combine(op, DTYPE_IN, part[u].x, bits);
+            if (PAIRS == PAIRS_READ) part[u] = better(op, part[u], uvec2(loaded[u].x, i * pc.p.part + loaded[u].y));
+            else fold_one(op, shift, loaded[u].x, i, part[u]);
         }
     }
-    if (!IS_ARG) {
-        uint low = combine(op, DTYPE_IN, part[0].x, part[1].x);
-        return uvec2(combine(op, DTYPE_IN, low, combine(op, DTYPE_IN, part[2].x, part[3].x)), 0u);
-    }
-    for (uint u = 1; u < 4u; u++) {
-        if (part[u].x > part[0].x || (part[u].x == part[0].x && part[u].y < part[0].y)) part[0] = part[u];
-    }
-    return part[0];
+    return better(op, better(op, part[0], part[1]), better(op, part[2], part[3]));
 }
 
 void main() {
@@ -134,17 +142,19 @@ void main() {
     // logsumexp folds twice, and the second time only if the maximum does not decide alone (-inf everywhere, inf, NaN).
     uint op = OP == OP_LOGSUMEXP ? OP_MAX : OP;
     uint64_t address = element_address(pc.address[0], base, DTYPE_BYTES(DTYPE_IN));
-    bool neighbours = pc.p.inner_shape[0] == 1u && pc.p.inner_strides[1] == 1 && pc.p.cols % 4u == 0u && aligned16(address);
-    bool wide = IS_ARG && neighbours && (DTYPE_BYTES(DTYPE_IN) == 4u || DTYPE_IN == DTYPE_F16 || DTYPE_IN == DTYPE_BF16);
+    bool wide = PAIRS != PAIRS_READ && pc.p.inner_shape[0] == 1u && pc.p.inner_strides[1] == 1 && quad_aligned(address, DTYPE_IN);
     uvec2 share;
-    if (wide) share = arg_share(address);
+    if (wide) share = wide_share(op, address, 0.0);
     else share = fold_share(op, base, 0.0);
     uvec2 folded = fold(op, share);
     float most = uintBitsToFloat(folded.x);
     if (OP == OP_LOGSUMEXP && is_finite(most)) {
-        float total = uintBitsToFloat(fold(OP_SUM, fold_share(OP_SUM, base, most)).x);
-        folded.x = floatBitsToUint(most + log(total));
+        if (wide) share = wide_share(OP_SUM, address, most);
+        else share = fold_share(OP_SUM, base, most);
+        folded.x = floatBitsToUint(most + log(uintBitsToFloat(fold(OP_SUM, share).x)));
     }
-    uint result = IS_ARG ? (pc.p.cols == 0u ? 0u : folded.y) : folded.x;
-    if (gl_LocalInvocationID.x == 0u) store_bits(pc.address[1], row, DTYPE_OUT, result);
+    if (gl_LocalInvocationID.x != 0u) return;
+    if (IS_ARG && folded.y == 0xffffffffu) folded.y = 0u;
+    if (PAIRS == PAIRS_WRITTEN) U32x2s(pc.address[1]).v[row] = folded;
+    else store_bits(pc.address[1], row, DTYPE_OUT, IS_ARG ? folded.y : folded.x);
 }

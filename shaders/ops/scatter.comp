@@ -11,39 +11,34 @@
 #define PUSH GatherPush
 #include "include/common.glsl"
 #include "include/indices.glsl"
-#include "include/math.h"
+#include "include/wide.glsl"
+#include "include/combine_wide.h"
 
 layout(constant_id = 1) const uint DTYPE = DTYPE_F32;
 layout(constant_id = 2) const uint DTYPE_INDEX = DTYPE_U32;
 layout(constant_id = 3) const uint ALONG = 0;
 layout(constant_id = 4) const uint OP = OP_ASSIGN;
 
-float combine_float(float a, float b) {
-    switch (OP) {
-        case OP_SUM: return a + b;
-        case OP_PROD: return a * b;
-        case OP_MIN: return m_minimum(a, b);
-        case OP_MAX: return m_maximum(a, b);
-        default: return b;
-    }
+#include "ops/scatter.glsl"
+
+uvec2 combine_pair(uvec2 a, uvec2 b) {
+    if (DTYPE == DTYPE_I64) return unpackUint2x32(uint64_t(combine_long(OP, int64_t(packUint2x32(a)), int64_t(packUint2x32(b)))));
+    if (DTYPE == DTYPE_U64) return unpackUint2x32(combine_ulong(OP, packUint2x32(a), packUint2x32(b)));
+    vec2 x = uintBitsToFloat(a), y = uintBitsToFloat(b);
+    Complex z = combine_complex(OP, CX(x.x, x.y), CX(y.x, y.y));
+    return floatBitsToUint(vec2(z.re, z.im));
 }
 
-uint combine_uint(uint a, uint b) {
-    switch (OP) {
-        case OP_SUM: return a + b;
-        case OP_PROD: return a * b;
-        case OP_MIN: return min(a, b);
-        case OP_MAX: return max(a, b);
-        default: return b;
+void update(uint to, uint from) {
+    if (DTYPE_IS_WIDE(DTYPE)) {
+        uvec2 pair = U32x2s(pc.address[0]).v[from];
+        if (OP != OP_ASSIGN) pair = combine_pair(U32x2s(pc.address[2]).v[to], pair);
+        U32x2s(pc.address[2]).v[to] = pair;
+        return;
     }
-}
-
-uint combine(uint a, uint b) {
-    if (DTYPE_IS_FLOAT(DTYPE)) return floatBitsToUint(combine_float(uintBitsToFloat(a), uintBitsToFloat(b)));
-    if (DTYPE_IS_SIGNED(DTYPE) && OP == OP_MIN) return uint(min(int(a), int(b)));
-    if (DTYPE_IS_SIGNED(DTYPE) && OP == OP_MAX) return uint(max(int(a), int(b)));
-    uint bits = combine_uint(a, b);
-    return DTYPE == DTYPE_BOOL ? uint(bits != 0u) : bits;
+    uint bits = load_bits(pc.address[0], from, DTYPE);
+    if (OP != OP_ASSIGN) bits = combine(load_bits(pc.address[2], to, DTYPE), bits);
+    store_bits(pc.address[2], to, DTYPE, bits);
 }
 
 void main() {
@@ -53,9 +48,6 @@ void main() {
     for (uint k = 0; k < pc.p.n; k++) {
         uint from = (outer * pc.p.n + k) * pc.p.inner + inner;
         uint index = axis_index(pc.address[1], ALONG != 0 ? from : k, DTYPE_INDEX, pc.p.axis);
-        uint to = (outer * pc.p.axis + index) * pc.p.inner + inner;
-        uint bits = load_bits(pc.address[0], from, DTYPE);
-        if (OP != OP_ASSIGN) bits = combine(load_bits(pc.address[2], to, DTYPE), bits);
-        store_bits(pc.address[2], to, DTYPE, bits);
+        update((outer * pc.p.axis + index) * pc.p.inner + inner, from);
     }
 }

@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x877e708c;
+export const ABI_HASH = 0x018bc9eb;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -76,13 +76,13 @@ export const KERNELS = {
     id: 0, push: "ElementwisePush", needs: "", wasm: true,
     buffers: ["a:r?", "b:r?", "c:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "CONTIGUOUS", "STEPS", "STEP0", "STEP1", "STEP2", "STEP3"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "CONTIGUOUS", "STEPS", "STEP0", "STEP1", "STEP2", "STEP3", "STEP4", "FOURS", "WIDE"],
   },
   elementwise_single: {
     id: 1, push: "ElementwisePush", needs: "", wasm: true,
     buffers: ["a:r?", "b:r?", "c:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "CONTIGUOUS", "STEPS", "STEP0", "STEP1", "STEP2", "STEP3"],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "CONTIGUOUS", "STEPS", "STEP0", "STEP1", "STEP2", "STEP3", "STEP4", "FOURS", "WIDE"],
   },
   elementwise_wide: {
     id: 2, push: "ElementwiseWidePush", needs: "", wasm: true,
@@ -90,620 +90,782 @@ export const KERNELS = {
     columns: [],
     spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "DOMAIN", "ROW"],
   },
+  elementwise_complex: {
+    id: 3, push: "ElementwiseWidePush", needs: "", wasm: true,
+    buffers: ["a:r?", "b:r?", "c:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "DOMAIN", "ROW"],
+  },
+  elementwise_complex_math: {
+    id: 4, push: "ElementwiseWidePush", needs: "", wasm: true,
+    buffers: ["a:r?", "b:r?", "c:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_C", "DTYPE_OUT", "DOMAIN", "ROW"],
+  },
   copy: {
-    id: 3, push: "CopyPush", needs: "", wasm: true,
+    id: 5, push: "CopyPush", needs: "", wasm: true,
     buffers: ["in:r", "start:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "ELEMENT_BYTES", "DYNAMIC"],
   },
+  copy_transposed: {
+    id: 6, push: "CopyPush", needs: "", wasm: false,
+    buffers: ["in:r", "start:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "ELEMENT_BYTES", "TILE"],
+  },
   arange: {
-    id: 4, push: "ArangePush", needs: "", wasm: true,
+    id: 7, push: "ArangePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
   reduce: {
-    id: 5, push: "ReducePush", needs: "", wasm: true,
+    id: 8, push: "ReducePush", needs: "", wasm: true,
     buffers: ["in:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT", "OP"],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT", "OP", "PAIRS"],
+  },
+  reduce_columns: {
+    id: 9, push: "ReduceColumnsPush", needs: "", wasm: false,
+    buffers: ["in:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT", "OP", "LANES"],
   },
   softmax: {
-    id: 6, push: "RowsPush", needs: "", wasm: true,
+    id: 10, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   scan: {
-    id: 7, push: "RowsPush", needs: "", wasm: true,
-    buffers: ["in:r", "out:w"],
+    id: 11, push: "ScanPush", needs: "", wasm: true,
+    buffers: ["in:r", "out:w", "tiles:rw?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT", "OP", "REVERSE", "EXCLUSIVE"],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT", "OP", "REVERSE", "EXCLUSIVE", "TILED", "SPINS"],
   },
   gather: {
-    id: 8, push: "GatherPush", needs: "", wasm: true,
+    id: 12, push: "GatherPush", needs: "", wasm: true,
     buffers: ["in:r", "indices:r", "out:w"],
     columns: [],
-    spec: ["THREADS", "ELEMENT_BYTES", "DTYPE_INDEX", "ALONG"],
+    spec: ["THREADS", "ELEMENT_BYTES", "DTYPE_INDEX", "ALONG", "FOURS"],
   },
   scatter: {
-    id: 9, push: "GatherPush", needs: "", wasm: true,
+    id: 13, push: "GatherPush", needs: "", wasm: true,
     buffers: ["updates:r", "indices:r", "out:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE", "DTYPE_INDEX", "ALONG", "OP"],
   },
+  scatter_keys: {
+    id: 14, push: "GatherPush", needs: "", wasm: false,
+    buffers: ["indices:r", "keys:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_INDEX", "DTYPE_KEY"],
+  },
+  scatter_sorted: {
+    id: 15, push: "GatherPush", needs: "", wasm: false,
+    buffers: ["updates:r", "keys:r", "order:r", "out:rw"],
+    columns: [],
+    spec: ["THREADS", "DTYPE", "DTYPE_KEY", "OP"],
+  },
   matmul: {
-    id: 10, push: "MatmulPush", needs: "", wasm: true,
+    id: 16, push: "MatmulPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
   },
   gathered_matmul: {
-    id: 11, push: "MatmulPush", needs: "", wasm: true,
+    id: 17, push: "MatmulPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r", "out:w", "left:r?", "right:r?", "ranges:r?"],
     columns: [],
     spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS", "HAS_LEFT", "HAS_RIGHT", "HAS_RANGES"],
   },
   conv: {
-    id: 12, push: "ConvPush", needs: "", wasm: true,
+    id: 18, push: "ConvPush", needs: "", wasm: true,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_WEIGHT", "DTYPE_OUT", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS", "FLIP"],
   },
   conv_direct: {
-    id: 13, push: "ConvPush", needs: "", wasm: true,
+    id: 19, push: "ConvPush", needs: "", wasm: true,
     buffers: ["in:r", "weight:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_WEIGHT", "DTYPE_OUT", "FLIP"],
   },
   matvec: {
-    id: 14, push: "MatmulPush", needs: "", wasm: true,
+    id: 20, push: "MatmulPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_A", "DTYPE_B", "DTYPE_OUT", "ROWS", "COLUMNS", "ALONG_K"],
   },
   quantize: {
-    id: 15, push: "QuantizePush", needs: "", wasm: true,
+    id: 21, push: "QuantizePush", needs: "", wasm: true,
     buffers: ["w:r", "codes:w", "scales:w", "biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE"],
   },
-  dequantize: {
-    id: 16, push: "DequantizePush", needs: "", wasm: true,
-    buffers: ["codes:r", "scales:r", "biases:r", "out:w", "indices:r?"],
+  quantize_small_float: {
+    id: 22, push: "QuantizePush", needs: "", wasm: true,
+    buffers: ["w:r", "codes:w", "scales:w", "global:r?"],
     columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT", "DTYPE_STORED", "DTYPE_INDEX"],
+    spec: ["THREADS", "MODE", "DTYPE"],
+  },
+  dequantize: {
+    id: 23, push: "DequantizePush", needs: "", wasm: true,
+    buffers: ["codes:r", "scales:r", "biases:r?", "out:w", "indices:r?", "global:r?"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "DTYPE_OUT", "DTYPE_STORED", "DTYPE_INDEX", "MODE"],
   },
   quantized_matvec: {
-    id: 17, push: "QuantizedMatmulPush", needs: "", wasm: true,
-    buffers: ["x:r", "w:r", "scales:r", "biases:r", "out:w"],
+    id: 24, push: "QuantizedMatmulPush", needs: "", wasm: true,
+    buffers: ["x:r", "w:r", "scales:r", "biases:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS", "COLUMNS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS", "COLUMNS", "MODE"],
+  },
+  gathered_quantized_matvec: {
+    id: 25, push: "QuantizedMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "w:r", "scales:r", "biases:r?", "out:w", "left:r", "right:r"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "ROWS", "COLUMNS", "MODE"],
   },
   quantized_matmul: {
-    id: 18, push: "QuantizedMatmulPush", needs: "", wasm: true,
-    buffers: ["x:r", "w:r", "scales:r", "biases:r", "out:w"],
+    id: 26, push: "QuantizedMatmulPush", needs: "", wasm: true,
+    buffers: ["x:r", "w:r", "scales:r", "biases:r?", "out:w"],
     columns: [],
-    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS"],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS", "MODE"],
+  },
+  gathered_quantized_matmul: {
+    id: 27, push: "QuantizedMatmulPush", needs: "", wasm: true,
+    buffers: ["x:r", "w:r", "scales:r", "biases:r?", "out:w", "left:r", "right:r"],
+    columns: [],
+    spec: ["THREADS", "BITS", "GROUP", "DTYPE_X", "DTYPE_SCALES", "DTYPE_OUT", "TRANSPOSE", "SIDE", "ROW_QUADS", "COLUMN_QUADS", "DEPTH", "UNROLL", "SPLITS", "MODE"],
   },
   rms_norm: {
-    id: 19, push: "RmsNormPush", needs: "", wasm: true,
+    id: 28, push: "RmsNormPush", needs: "", wasm: true,
     buffers: ["x:r", "weight:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_OUT", "HAS_WEIGHT"],
   },
+  layer_norm: {
+    id: 29, push: "RmsNormPush", needs: "", wasm: false,
+    buffers: ["x:r", "weight:r?", "bias:r?", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_BIAS", "DTYPE_OUT", "HAS_WEIGHT", "HAS_BIAS"],
+  },
+  norm_vjp: {
+    id: 30, push: "RmsNormPush", needs: "", wasm: true,
+    buffers: ["x:r", "weight:r?", "cotangent:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_X", "DTYPE_WEIGHT", "DTYPE_C", "HAS_WEIGHT", "CENTERED"],
+  },
+  norm_weight_vjp: {
+    id: 31, push: "NormWeightPush", needs: "", wasm: true,
+    buffers: ["x:r", "cotangent:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_X", "DTYPE_C", "DTYPE_OUT", "CENTERED"],
+  },
   rope: {
-    id: 20, push: "RopePush", needs: "", wasm: true,
+    id: 32, push: "RopePush", needs: "", wasm: true,
     buffers: ["x:r", "offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE", "TRADITIONAL", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention: {
-    id: 21, push: "AttentionPush", needs: "", wasm: true,
+    id: 33, push: "AttentionPush", needs: "", wasm: true,
     buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS"],
   },
+  attention_stats: {
+    id: 34, push: "AttentionVjpPush", needs: "", wasm: true,
+    buffers: ["q:r", "k:r", "y:r", "mask:r?", "lengths:r?", "cotangent:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
+  },
+  attention_vjp_queries: {
+    id: 35, push: "AttentionVjpPush", needs: "", wasm: true,
+    buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
+  },
+  attention_vjp_keys: {
+    id: 36, push: "AttentionVjpPush", needs: "", wasm: true,
+    buffers: ["q:r", "k:r", "v:r", "mask:r?", "lengths:r?", "cotangent:r", "stats:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "HEAD_DIM", "V_DIM", "DTYPE_Q", "DTYPE_KV", "DTYPE_C", "MASK_MODE", "DTYPE_MASK", "HAS_LENGTHS", "TILE"],
+  },
   random_bits: {
-    id: 22, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 37, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   random_normal: {
-    id: 23, push: "RandomBitsPush", needs: "", wasm: true,
+    id: 38, push: "RandomBitsPush", needs: "", wasm: true,
     buffers: ["keys:r", "out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_table: {
-    id: 24, push: "FftTablePush", needs: "", wasm: true,
+    id: 39, push: "FftTablePush", needs: "", wasm: true,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   fft_pass: {
-    id: 25, push: "FftPassPush", needs: "", wasm: true,
+    id: 40, push: "FftPassPush", needs: "", wasm: true,
     buffers: ["in:r", "table:r", "out:w"],
     columns: [],
     spec: ["THREADS", "FACTORS", "FACTOR", "COLUMNS", "ORDER", "INVERSE"],
   },
   fft_map: {
-    id: 26, push: "FftMapPush", needs: "", wasm: true,
+    id: 41, push: "FftMapPush", needs: "", wasm: true,
     buffers: ["in:r?", "table:r?", "filter:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "MODE", "INVERSE"],
   },
   sort_init: {
-    id: 27, push: "SortPush", needs: "", wasm: false,
+    id: 42, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r", "keys:w", "indices:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sort_pass: {
-    id: 28, push: "SortPush", needs: "", wasm: false,
+    id: 43, push: "SortPush", needs: "", wasm: false,
     buffers: ["keys:rw", "indices:rw"],
     columns: [],
     spec: ["THREADS"],
   },
   sort_finish: {
-    id: 29, push: "SortPush", needs: "", wasm: false,
+    id: 44, push: "SortPush", needs: "", wasm: false,
     buffers: ["in:r?", "indices:r", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_OUT"],
   },
+  sort_words: {
+    id: 45, push: "RowsPush", needs: "", wasm: false,
+    buffers: ["x:r", "order:r?", "keys:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "WORD"],
+  },
+  radix_count: {
+    id: 46, push: "RadixPush", needs: "", wasm: false,
+    buffers: ["keys:r", "counts:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE"],
+  },
+  radix_scatter: {
+    id: 47, push: "RadixPush", needs: "", wasm: false,
+    buffers: ["keys:r", "indices:r?", "starts:r", "keys_out:w?", "indices_out:w?"],
+    columns: [],
+    spec: ["THREADS", "DTYPE", "INDICES"],
+  },
   sum_splits: {
-    id: 30, push: "SumSplitsPush", needs: "", wasm: false,
+    id: 48, push: "SumSplitsPush", needs: "", wasm: false,
     buffers: ["parts:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
   add_norm: {
-    id: 31, push: "AddNormPush", needs: "", wasm: false,
+    id: 49, push: "AddNormPush", needs: "", wasm: false,
     buffers: ["x:r", "parts:r?", "weight:r?", "total:w?", "out:w?"],
     columns: [],
     spec: ["THREADS", "COLS", "DTYPE_X", "DTYPE_PARTS", "DTYPE_WEIGHT", "DTYPE_TOTAL", "DTYPE_OUT"],
   },
   rope_table: {
-    id: 32, push: "RopeTablePush", needs: "", wasm: false,
+    id: 50, push: "RopeTablePush", needs: "", wasm: false,
     buffers: ["offset:r?", "freqs:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "OFFSET_MODE", "HAS_FREQS"],
   },
   attention_merge: {
-    id: 33, push: "AttentionMergePush", needs: "", wasm: false,
+    id: 51, push: "AttentionMergePush", needs: "", wasm: false,
     buffers: ["parts:r", "stats:r", "out:w"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DIM", "DTYPE_OUT"],
   },
   sample_best: {
-    id: 34, push: "SamplePush", needs: "", wasm: false,
+    id: 52, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:w", "scratch:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_histogram: {
-    id: 35, push: "SamplePush", needs: "", wasm: false,
+    id: 53, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   sample_draw: {
-    id: 36, push: "SamplePush", needs: "", wasm: false,
+    id: 54, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r?", "best:r", "scratch:rw?", "uniforms:r?", "key:rw?", "out:w?", "next:w?", "position:rw?", "log:rw?", "recent:rw?"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "FEW", "CHECKED"],
   },
   logprobs: {
-    id: 37, push: "SamplePush", needs: "", wasm: false,
+    id: 55, push: "SamplePush", needs: "", wasm: false,
     buffers: ["logits:r", "best:r", "scratch:rw", "tokens:r", "position:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   radix_sort: {
-    id: 38, push: "RowsPush", needs: "", wasm: true,
+    id: 56, push: "RowsPush", needs: "", wasm: true,
     buffers: ["in:r", "work:w?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "INDICES"],
   },
   lu: {
-    id: 39, push: "FactorPush", needs: "", wasm: true,
+    id: 57, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   solve: {
-    id: 40, push: "FactorPush", needs: "", wasm: true,
+    id: 58, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   solve_triangular: {
-    id: 41, push: "FactorPush", needs: "", wasm: true,
+    id: 59, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   cholesky: {
-    id: 42, push: "FactorPush", needs: "", wasm: true,
+    id: 60, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   qr: {
-    id: 43, push: "FactorPush", needs: "", wasm: true,
+    id: 61, push: "FactorPush", needs: "", wasm: true,
+    buffers: ["a:r", "b:r?", "work:w", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
+  },
+  eig: {
+    id: 62, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   eigh: {
-    id: 44, push: "FactorPush", needs: "", wasm: true,
+    id: 63, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   svd: {
-    id: 45, push: "FactorPush", needs: "", wasm: true,
+    id: 64, push: "FactorPush", needs: "", wasm: true,
     buffers: ["a:r", "b:r?", "work:w", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN", "DTYPE_OUT"],
   },
   sample: {
-    id: 46, push: "SamplePush", needs: "", wasm: true,
+    id: 65, push: "SamplePush", needs: "", wasm: true,
     buffers: ["logits:r", "uniforms:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_IN"],
   },
   pack_quantized: {
-    id: 47, push: "PackedPush", needs: "", wasm: true,
+    id: 66, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:rw", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   packed_rows: {
-    id: 48, push: "PackedPush", needs: "", wasm: true,
+    id: 67, push: "PackedPush", needs: "", wasm: true,
     buffers: ["packed:r", "indices:r?", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "PART", "DTYPE_INDEX"],
   },
   quantize_activations: {
-    id: 49, push: "PackedPush", needs: "", wasm: true,
+    id: 68, push: "PackedPush", needs: "", wasm: true,
     buffers: ["x:r", "codes:w", "factors:w"],
     columns: [],
     spec: ["THREADS", "GROUP", "DTYPE_X", "BYTES"],
   },
   packed_matvec: {
-    id: 50, push: "PackedPush", needs: "", wasm: true,
+    id: 69, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   packed_matmul: {
-    id: 51, push: "PackedPush", needs: "", wasm: true,
+    id: 70, push: "PackedPush", needs: "", wasm: true,
     buffers: ["codes:r", "factors:r", "packed:r", "out:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES", "BYTES", "DTYPE_OUT"],
   },
   half_rows: {
-    id: 52, push: "RowsPush", needs: "", wasm: false,
+    id: 71, push: "RowsPush", needs: "", wasm: false,
     buffers: ["x:r", "out:w", "powers:w"],
     columns: [],
     spec: ["THREADS", "DTYPE_X"],
   },
   coopmat_map: {
-    id: 53, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
+    id: 72, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
     buffers: ["out:w"],
     columns: [],
     spec: ["THREADS"],
   },
   coopmat_repack: {
-    id: 54, push: "CoopmatRepackPush", needs: "", wasm: false,
+    id: 73, push: "CoopmatRepackPush", needs: "", wasm: false,
     buffers: ["w:r", "scales:r", "biases:r", "map:r", "codes:w", "scales_biases:w"],
     columns: [],
     spec: ["THREADS", "BITS", "GROUP", "DTYPE_SCALES"],
   },
   coopmat_matmul_32: {
-    id: 55, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 74, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_64: {
-    id: 56, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 75, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_32_8bit: {
-    id: 57, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 76, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_matmul_64_8bit: {
-    id: 58, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 77, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
   },
   coopmat_gated_32: {
-    id: 59, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 78, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_64: {
-    id: 60, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 79, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_32_8bit: {
-    id: 61, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 80, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
   coopmat_gated_64_8bit: {
-    id: 62, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
+    id: 81, push: "CoopmatMatmulPush", needs: "coopmat", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
     columns: [],
     spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
   },
+  coopmat_dense: {
+    id: 82, push: "MatmulPush", needs: "coopmat", wasm: false,
+    buffers: ["a:r", "b:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
+  },
+  coopmat_conv: {
+    id: 83, push: "ConvPush", needs: "coopmat", wasm: false,
+    buffers: ["in:r", "weight:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "DTYPE_OUT", "A_ALONG_K", "B_ALONG_K", "K_EDGE", "SPLITS"],
+  },
   coopmat_attention_64x32: {
-    id: 63, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 84, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_attention_64x64: {
-    id: 64, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 85, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_attention_64x128: {
-    id: 65, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 86, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_attention_128x32: {
-    id: 66, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 87, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_attention_128x64: {
-    id: 67, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 88, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_attention_128x128: {
-    id: 68, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
+    id: 89, push: "CoopmatAttentionPush", needs: "coopmat", wasm: false,
     buffers: ["q:r", "k:r", "v:r", "lengths:r?", "out:w", "stats:w?"],
     columns: [],
     spec: ["THREADS", "DTYPE_Q", "DTYPE_KV", "DTYPE_OUT", "CAUSAL", "HAS_LENGTHS", "K_BLOCK", "V_BLOCK", "GROUP", "SPLITS"],
   },
   coopmat_qkv_32: {
-    id: 69, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 90, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   coopmat_qkv_64: {
-    id: 70, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 91, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   coopmat_qkv_32_8bit: {
-    id: 71, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 92, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   coopmat_qkv_64_8bit: {
-    id: 72, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 93, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   coopmat_qkv_16: {
-    id: 73, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 94, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   coopmat_qkv_16_8bit: {
-    id: 74, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
+    id: 95, push: "CoopmatQkvPush", needs: "coopmat shuffle", wasm: false,
     buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
     columns: [],
-    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS"],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
+  },
+  coopmat_matmul_emulated: {
+    id: 96, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
+  },
+  coopmat_matmul_emulated_8bit: {
+    id: 97, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT"],
+  },
+  coopmat_gated_emulated: {
+    id: 98, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_gated_emulated_8bit: {
+    id: 99, push: "CoopmatMatmulPush", needs: "", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "ACTIVATION"],
+  },
+  coopmat_qkv_emulated: {
+    id: 100, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
+  },
+  coopmat_qkv_emulated_8bit: {
+    id: 101, push: "CoopmatQkvPush", needs: "shuffle", wasm: false,
+    buffers: ["x:r", "powers:r?", "codes:r", "scales_biases:r", "out:w", "table:r", "q_norm:r?", "k_norm:r?", "start:r?", "keys:w?", "values:w?", "bias:r?"],
+    columns: [],
+    spec: ["THREADS", "N", "K", "GROUP", "SCALED", "DTYPE_OUT", "HEADS", "KV_HEADS", "HEAD_DIM", "DTYPE_WEIGHT", "DTYPE_KV", "BLOCK_KEYS", "BLOCK_VALUES", "KEEP", "HEAD_NORM", "QKV_BIAS", "PER_SEQUENCE"],
   },
   decode_begin_u64: {
-    id: 75, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 102, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_i32: {
-    id: 76, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 103, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_poll: {
-    id: 77, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 104, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_begin_rows: {
-    id: 78, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 105, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_X"],
   },
   decode_qkv_u64: {
-    id: 79, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 106, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_qkv_i32: {
-    id: 80, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 107, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:w"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_u64: {
-    id: 81, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 108, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_attention_i32: {
-    id: 82, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 109, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "o:r", "o_scales_biases:r", "keys:w", "values:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_u64: {
-    id: 83, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 110, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_mlp_i32: {
-    id: 84, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 111, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norms:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_head_u64: {
-    id: 85, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 112, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_i32: {
-    id: 86, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 113, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_poll: {
-    id: 87, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 114, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_head_rows: {
-    id: 88, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 115, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "ADVANCES"],
   },
   decode_greedy_u64: {
-    id: 89, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 116, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_i32: {
-    id: 90, push: "DecodePush", needs: "shuffle", wasm: false,
+    id: 117, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_poll: {
-    id: 91, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 118, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_greedy_rows: {
-    id: 92, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 119, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norm:r", "head:r", "scales_biases:r", "best:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_OUT", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "CHECKED"],
   },
   decode_draw_u64: {
-    id: 93, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 120, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_i32: {
-    id: 94, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
+    id: 121, push: "DecodeDrawPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_poll: {
-    id: 95, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 122, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_draw_rows: {
-    id: 96, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 123, push: "DecodeDrawPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "logits:r?", "best:r", "scratch:rw?", "key:rw?", "next:w", "position:rw", "log:w?", "recent:w?", "codes:r", "scales:r", "biases:r"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "DTYPE_IN", "DTYPE_X", "LOG_SIZE", "RECENT_SIZE", "FEW", "CHECKED"],
   },
   decode_layers: {
-    id: 97, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 124, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   decode_layers_prefetch: {
-    id: 98, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 125, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "mlp_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PREFETCH_THREADS"],
   },
   decode_rows_phase: {
-    id: 99, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
+    id: 126, push: "DecodePush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "norms:r?", "first:r?", "second:r?", "third:r?", "scales_biases:r?", "keys:rw?", "values:rw?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   decode_rows_layers: {
-    id: 100, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
+    id: 127, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   batch_begin: {
-    id: 101, push: "DecodePush", needs: "", wasm: false,
+    id: 128, push: "DecodePush", needs: "", wasm: false,
     buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
   },
   batch_layers: {
-    id: 102, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
+    id: 129, push: "DecodeLayersPush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
-  batch_layers_plain: {
-    id: 103, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
+  batch_layers_emulated: {
+    id: 130, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
   batch_head: {
-    id: 104, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
+    id: 131, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
-  batch_head_plain: {
-    id: 105, push: "DecodePush", needs: "shuffle", wasm: false,
+  batch_head_emulated: {
+    id: 132, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
@@ -754,6 +916,15 @@ export const PUSH = {
     { name: "outer_strides", type: "i32", count: 3 },
     { name: "inner_shape", type: "u32", count: 2 },
     { name: "inner_strides", type: "i32", count: 2 },
+    { name: "part", type: "u32", count: 1 },
+  ],
+  ReduceColumnsPush: [
+    { name: "batches", type: "u32", count: 1 },
+    { name: "rows", type: "u32", count: 1 },
+    { name: "columns", type: "u32", count: 1 },
+    { name: "parts", type: "u32", count: 1 },
+    { name: "batch_stride", type: "i32", count: 1 },
+    { name: "row_stride", type: "i32", count: 1 },
   ],
   FactorPush: [
     { name: "rows", type: "u32", count: 1 },
@@ -768,9 +939,20 @@ export const PUSH = {
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
   ],
+  ScanPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "tiles", type: "u32", count: 1 },
+  ],
   RmsNormPush: [
     { name: "rows", type: "u32", count: 1 },
     { name: "cols", type: "u32", count: 1 },
+    { name: "eps", type: "f32", count: 1 },
+  ],
+  NormWeightPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "parts", type: "u32", count: 1 },
     { name: "eps", type: "f32", count: 1 },
   ],
   GatherPush: [
@@ -809,6 +991,7 @@ export const PUSH = {
     { name: "n", type: "u32", count: 1 },
     { name: "k", type: "u32", count: 1 },
     { name: "w_batch", type: "u32", count: 1 },
+    { name: "x_batch", type: "u32", count: 1 },
   ],
   QuantizePush: [
     { name: "rows", type: "u32", count: 1 },
@@ -838,6 +1021,17 @@ export const PUSH = {
     { name: "kv_len", type: "u32", count: 1 },
     { name: "scale", type: "f32", count: 1 },
     { name: "q_strides", type: "i32", count: 3 },
+    { name: "k_strides", type: "i32", count: 3 },
+    { name: "v_strides", type: "i32", count: 3 },
+    { name: "mask_strides", type: "i32", count: 4 },
+  ],
+  AttentionVjpPush: [
+    { name: "batch", type: "u32", count: 1 },
+    { name: "heads", type: "u32", count: 1 },
+    { name: "kv_heads", type: "u32", count: 1 },
+    { name: "q_len", type: "u32", count: 1 },
+    { name: "kv_len", type: "u32", count: 1 },
+    { name: "scale", type: "f32", count: 1 },
     { name: "k_strides", type: "i32", count: 3 },
     { name: "v_strides", type: "i32", count: 3 },
     { name: "mask_strides", type: "i32", count: 4 },
@@ -873,6 +1067,12 @@ export const PUSH = {
     { name: "padded", type: "u32", count: 1 },
     { name: "pass_k", type: "u32", count: 1 },
     { name: "pass_j", type: "u32", count: 1 },
+  ],
+  RadixPush: [
+    { name: "rows", type: "u32", count: 1 },
+    { name: "cols", type: "u32", count: 1 },
+    { name: "tiles", type: "u32", count: 1 },
+    { name: "shift", type: "u32", count: 1 },
   ],
   SamplePush: [
     { name: "rows", type: "u32", count: 1 },
@@ -929,6 +1129,7 @@ export const PUSH = {
     { name: "eps", type: "f32", count: 1 },
   ],
   RopeTablePush: [
+    { name: "rows", type: "u32", count: 1 },
     { name: "seq", type: "u32", count: 1 },
     { name: "rope_dims", type: "u32", count: 1 },
     { name: "offset", type: "i32", count: 1 },
@@ -1113,6 +1314,18 @@ export const OP_ARGMAX = 7;
 export const OP_LOGSUMEXP = 8;
 /** OP_ASSIGN of dtype.h. */
 export const OP_ASSIGN = 9;
+/** SCAN_QUADS of dtype.h. */
+export const SCAN_QUADS = 8;
+/** NORM_WEIGHT_COLUMNS of dtype.h. */
+export const NORM_WEIGHT_COLUMNS = 16;
+/** RADIX_ITEMS of dtype.h. */
+export const RADIX_ITEMS = 16;
+/** PAIRS_NONE of dtype.h. */
+export const PAIRS_NONE = 0;
+/** PAIRS_WRITTEN of dtype.h. */
+export const PAIRS_WRITTEN = 1;
+/** PAIRS_READ of dtype.h. */
+export const PAIRS_READ = 2;
 /** MASK_NONE of dtype.h. */
 export const MASK_NONE = 0;
 /** MASK_CAUSAL of dtype.h. */
@@ -1127,6 +1340,14 @@ export const OFFSET_PUSH = 0;
 export const OFFSET_SCALAR = 1;
 /** OFFSET_BATCH of dtype.h. */
 export const OFFSET_BATCH = 2;
+/** MODE_AFFINE of dtype.h. */
+export const MODE_AFFINE = 0;
+/** MODE_MXFP4 of dtype.h. */
+export const MODE_MXFP4 = 1;
+/** MODE_MXFP8 of dtype.h. */
+export const MODE_MXFP8 = 2;
+/** MODE_NVFP4 of dtype.h. */
+export const MODE_NVFP4 = 3;
 /** FFT_WIDEN of dtype.h. */
 export const FFT_WIDEN = 0;
 /** FFT_HERMITIAN of dtype.h. */
@@ -1159,7 +1380,7 @@ export const PLAN_DISPATCH_WORDS = 0x5;
 /** PLAN_NO_SLOT of plan.h. */
 export const PLAN_NO_SLOT = 0xffffffff;
 /** PLAN_MAX_BUFFERS of plan.h. */
-export const PLAN_MAX_BUFFERS = 0xc;
+export const PLAN_MAX_BUFFERS = 0xe;
 /** PLAN_MAX_SPEC of plan.h. */
 export const PLAN_MAX_SPEC = 0x18;
 /** PLAN_MAX_PUSH of plan.h. */
@@ -1168,6 +1389,10 @@ export const PLAN_MAX_PUSH = 0x20;
 export const PLAN_MAX_COLUMNS = 0x20;
 /** PLAN_MAX_ROWS of plan.h. */
 export const PLAN_MAX_ROWS = 0x100;
+/** KERNEL_PUSH_WORDS of plan.h. */
+export const KERNEL_PUSH_WORDS = 0x3;
+/** KERNEL_SPEC_WORDS of plan.h. */
+export const KERNEL_SPEC_WORDS = 0x3;
 /** PLAN_DISJOINT of plan.h. */
 export const PLAN_DISJOINT = 0x1;
 /** PLAN_OPENING of plan.h. */

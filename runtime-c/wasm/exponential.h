@@ -1,0 +1,38 @@
+// What softmax and logsumexp do with a run of a row.
+
+#ifndef VKMX_WASM_EXPONENTIAL_H
+#define VKMX_WASM_EXPONENTIAL_H
+
+#include "../../shaders/include/math.h"
+#include "simd.h"
+
+INLINE float sum_floats(const float *run, size_t n) {
+    f4 a = f4_splat(0), b = a, c = a, d = a;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        a += f4_load(run + i), b += f4_load(run + i + 4);
+        c += f4_load(run + i + 8), d += f4_load(run + i + 12);
+    }
+    float sum = f4_sum((a + b) + (c + d));
+    for (; i < n; i++) sum += run[i];
+    return sum;
+}
+
+// y[i] = exp(x[i] - most); gives their sum.
+static inline float sum_exponentials(float *y, const float *x, size_t n, float most) {
+    uint32_t far = 0;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] - most;
+        far |= !m_exp_is_near(y[i]);
+    }
+    if (far) {
+#pragma clang loop interleave_count(2)
+        for (size_t i = 0; i < n; i++) y[i] = m_exp(y[i]);
+    } else {
+#pragma clang loop interleave_count(2)
+        for (size_t i = 0; i < n; i++) y[i] = m_exp_near(y[i]);
+    }
+    return sum_floats(y, n);
+}
+
+#endif
