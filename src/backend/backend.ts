@@ -8,6 +8,7 @@
  */
 
 import { VKRT_STREAM_SHIFT, VKRT_STREAMS } from "../../ffi/symbols.ts";
+import type { KernelCode } from "./kernel_code.ts";
 import type { KernelName } from "./kernels.ts";
 
 /** A buffer of a backend; 0 is none. */
@@ -113,6 +114,30 @@ export interface BackendLimits {
   readonly subgroup: number;
 }
 
+/** What kernels that are made at run time find on a device. */
+export interface ShaderFacts {
+  /** Optional features, as names of masked devices leave them out. */
+  readonly features: readonly string[];
+  /** VkSubgroupFeatureFlagBits. */
+  readonly subgroupOperations: number;
+  /** Largest grid of workgroups along each axis. */
+  readonly maxGrid: readonly [number, number, number];
+  /** Largest workgroup along each axis, and in all. */
+  readonly maxWorkgroup: readonly [number, number, number];
+  readonly maxThreads: number;
+}
+
+/** A kernel that is made at run time. Its push constants: addresses of `buffers`, then the grid in threads. */
+export interface ShaderKernel {
+  readonly name: string;
+  /** Checked by spirv.ts. */
+  readonly spirv: Uint32Array<ArrayBuffer>;
+  readonly buffers: number;
+  /** Bit i: it writes buffer i, or that may be absent. */
+  readonly writes: number;
+  readonly optional: number;
+}
+
 /** A device that runs Plans. All calls return at once unless said otherwise; the work of a stream runs in the order of submission. */
 export interface Backend extends Disposable {
   /** The name a user selects it by, such as "vulkan:0" or "wasm". */
@@ -120,6 +145,10 @@ export interface Backend extends Disposable {
   /** Human-readable device, driver and version. */
   readonly description: string;
   readonly limits: BackendLimits;
+  /** What kernels made at run time find here; undefined where there are none. */
+  readonly shaders: ShaderFacts | undefined;
+  /** The id in Plans of a kernel made at run time: one for all that are the same. Throws a RuntimeError where it cannot be made. */
+  kernel(kernel: ShaderKernel): number;
   /** Whether the kernel exists here; where it does not, lowering takes the composite. */
   has(kernel: KernelName): boolean;
   /**
@@ -165,6 +194,11 @@ export interface Backend extends Disposable {
   profileRead(plan: PlanHandle): Float64Array;
   /** Barriers that the newest run of a Plan waited at, those at its ends included; 0 where runs have none. */
   barriers(plan: PlanHandle): number;
+  /**
+   * The machine code of a dispatch's kernel, compiled once more to ask for it, so that Plans run as they are without asking; undefined
+   * where the device does not tell.
+   */
+  code(plan: PlanHandle, dispatch: number): KernelCode | undefined;
   /** Keeps on disk what the next start can use, such as compiled pipelines. */
   save(): void;
   /** The same while other code runs. */

@@ -24,10 +24,14 @@ import {
   deviceStream,
   type MemoryInfo,
   type PlanHandle,
+  type ShaderFacts,
+  type ShaderKernel,
   type SlotWords,
   streamOf,
 } from "./backend.ts";
+import { type KernelCode, readKernelCode } from "./kernel_code.ts";
 import type { KernelName } from "./kernels.ts";
+import { digestOf } from "./spirv.ts";
 
 /** Milliseconds that one native wait lasts; between two of them other code may run. */
 const WAIT_MS = 1000;
@@ -73,11 +77,14 @@ class VulkanBackend implements Backend {
   readonly name: string;
   readonly description: string;
   readonly limits: BackendLimits;
+  readonly shaders: ShaderFacts;
   readonly #device: VulkanDevice;
   readonly #missing: VulkanDeviceInfo["missingKernels"];
   readonly #looks: boolean;
   readonly #dispatches = new Map<PlanHandle, number>();
   #buffers = 0;
+  /** Ids of kernels made at run time, by all that they are. */
+  readonly #kernels = new Map<string, number>();
   /** Of each stream: runs so far, the ticket of the last one and of half of {@link MOST_SUBMITTED} runs ago. */
   readonly #streams: { runs: number; last: number; before: number }[] = [];
   /** A wait on another thread, and its ticket. */
@@ -97,11 +104,20 @@ class VulkanBackend implements Backend {
       subgroup: info.lanes,
       float64: false,
     };
+    this.shaders = info;
     this.#device = device;
     this.#missing = info.missingKernels;
     this.#looks = info.type !== "cpu"; // a CPU driver needs the time itself
     registry.register(this, device, this);
     if (cacheFolder() === "") tellNotKept();
+  }
+
+  kernel(kernel: ShaderKernel): number {
+    const { name, spirv, buffers, writes, optional } = kernel;
+    const key = [name, buffers, writes, optional, digestOf(new Uint8Array(spirv.buffer))].join();
+    let id = this.#kernels.get(key);
+    if (id === undefined) this.#kernels.set(key, id = this.#device.kernelNew(kernel));
+    return id;
   }
 
   has(kernel: KernelName): boolean {
@@ -245,6 +261,11 @@ class VulkanBackend implements Backend {
     return this.#device.planBarriers(plan);
   }
 
+  code(plan: PlanHandle, dispatch: number): KernelCode | undefined {
+    if (!this.shaders.features.includes("pipelineStatistics")) return undefined;
+    return readKernelCode(this.#device.planStatistics(plan, dispatch));
+  }
+
   save(): void {
     this.#device.savePipelines();
   }
@@ -261,6 +282,7 @@ class VulkanBackend implements Backend {
     registry.unregister(this);
     this.#device.close();
     this.#dispatches.clear();
+    this.#kernels.clear();
     this.#buffers = 0;
   }
 }

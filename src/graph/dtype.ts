@@ -1,7 +1,7 @@
 /**
  * Element types: one row per dtype with its size, kind, kernel code and host view, and MLX's promotion rules.
  *
- * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens,
+ * Codes are those of shaders/include/dtype.h. Promotion is the lattice of MLX (bool < anything, unsigned with signed widens, uint32 to int64,
  * integers with floats take the float, float16 with bfloat16 is float32, uint64 with signed is float32, everything with complex is
  * complex64); JavaScript numbers are weak: they take the dtype of the array beside them and only lift integers to float32 when
  * they are not whole.
@@ -112,12 +112,17 @@ export const DTYPES: readonly Dtype[] = [
   complex64,
 ];
 
+/** Whether a value is a dtype. */
+export function isDtype(value: unknown): value is Dtype {
+  return DTYPES.includes(value as Dtype);
+}
+
 /** Throws for what is no dtype, such as the name of one: programs without types pass anything. */
-export function checkDtype(dtype: Dtype): void {
-  if (DTYPES.includes(dtype)) return;
+export function checkDtype(dtype: Dtype, op?: string): void {
+  if (isDtype(dtype)) return;
   const named = DTYPES.some(({ name }) => name === dtype as unknown);
   const advice = named ? `, which is a string: use mx.${dtype}` : "";
-  throw new DtypeError(`expected a dtype such as mx.float32: found ${quoted(dtype)}${advice}`);
+  throw new DtypeError(`${op ? `${op}() ` : ""}expected a dtype such as mx.float32: found ${quoted(dtype)}${advice}`);
 }
 
 /** Whether the dtype is float16, bfloat16, float32 or float64. */
@@ -130,12 +135,9 @@ export function isWide(dtype: Dtype): boolean {
   return dtype.bytes === 8;
 }
 
-const SIGNED_OF_BYTES: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32, 8: int64 };
+const SIGNED_OF_BYTES: Record<number, Dtype> = { 2: int16, 4: int32, 8: int64 };
 
-/**
- * The dtype that two arrays meet in: MLX's table, but that uint32 with a signed type of at most 32 bits gives int32 where MLX gives
- * int64: counters of both types meet on paths where 64 bits would cost.
- */
+/** The dtype that two arrays meet in: MLX's table. */
 export function promote(a: Dtype, b: Dtype): Dtype {
   if (a === b) return a;
   if (a.kind === "bool") return b;
@@ -149,7 +151,7 @@ export function promote(a: Dtype, b: Dtype): Dtype {
   if (a.kind === b.kind) return a.bytes >= b.bytes ? a : b;
   const [unsigned, signed] = a.kind === "uint" ? [a, b] : [b, a];
   if (signed.bytes > unsigned.bytes) return signed;
-  return unsigned === uint64 ? float32 : SIGNED_OF_BYTES[Math.min(4, unsigned.bytes * 2)];
+  return unsigned === uint64 ? float32 : SIGNED_OF_BYTES[unsigned.bytes * 2];
 }
 
 /** A complex number. */

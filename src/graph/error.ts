@@ -5,7 +5,7 @@
  */
 
 /** What an {@link ArrayError} is about. */
-export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" | "file";
+export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" | "file" | "kernel";
 
 /** Any error that an array call throws about its arguments; told apart by class or `code`. */
 export class ArrayError extends Error {
@@ -65,6 +65,32 @@ export class ValueError extends ArrayError {
   }
 }
 
+/** A kernel of a program that cannot be compiled, or must not run as it is. */
+export class KernelError extends ArrayError {
+  /** Name of the class. */
+  override readonly name = "KernelError";
+  /** What the compiler said; "" where it was not asked. */
+  readonly log: string;
+  /** The line of the source or of the header that the compiler speaks of first, from 1, where it does. */
+  readonly line: number | undefined;
+
+  /** Makes an error with a one-line message. */
+  constructor(message: string, log: string = "", line?: number) {
+    super("kernel", message);
+    this.log = log;
+    this.line = line;
+  }
+}
+
+/** An error of an array call in the name of the function that made that call; other errors as they are. */
+export function inNameOf(op: string, error: unknown): unknown {
+  if (!(error instanceof ArrayError) || error.code === "disposed") return error;
+  const { message } = error;
+  error.message = message.replace(/^(?:\w+\(\) )?/, `${op}() `);
+  error.stack = error.stack?.replace(message, () => error.message);
+  return error;
+}
+
 /**
  * Steps of a loop whose workgroups wait for each other did not end well: their state is void, and decoders of the device wait by barriers
  * from now on. Whoever submitted the steps makes them again.
@@ -85,13 +111,27 @@ const UNPRINTED = /[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]
 export function quoted(value: unknown): string {
   let text: string;
   try {
+    if (typeof value === "object" && value !== null && !isPlain(value)) return kindOf(value);
     const short = typeof value === "string" ? value.slice(0, MAX_QUOTED) : value;
-    text = typeof value === "number" ? String(value) : JSON.stringify(short) ?? String(value); // JSON has no NaN
+    text = typeof value === "number" || typeof value === "bigint"
+      ? String(value)
+      : JSON.stringify(short) ?? kindOf(value); // JSON has no NaN
   } catch {
-    text = typeof value === "object" ? "an object that JSON has no form for" : String(value);
+    text = typeof value === "object" ? "an object that JSON has no form for" : kindOf(value);
   }
   const escaped = text.replace(UNPRINTED, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
   return escaped.length <= MAX_QUOTED ? escaped : `${escaped.slice(0, MAX_QUOTED - 1)}…`;
+}
+
+/** Whether an object is a list or what braces make. */
+function isPlain(value: object): boolean {
+  const prototype = Object.getPrototypeOf(value);
+  return Array.isArray(value) || prototype === null || prototype === Object.prototype;
+}
+
+/** What kind of value an argument is: "null", "string", the name of an object's class. */
+export function kindOf(value: unknown): string {
+  return value === null ? "null" : typeof value === "object" ? value.constructor?.name ?? "object" : typeof value;
 }
 
 /** A path as messages show it: as it is, or {@link quoted} where a terminal might obey a part of it. */

@@ -11,7 +11,9 @@
  */
 
 import { checkDtype, type Complex, type Dtype } from "./dtype.ts";
+import type { CustomCall } from "./custom_kernel.ts";
 import { ArrayError, ShapeError } from "./error.ts";
+import type { Quantization, QuantizedFormat } from "./quantization.ts";
 import { formatShape, type Shape, sizeOf } from "./shape.ts";
 import { type NodeStream, scopeStream } from "./stream.ts";
 
@@ -75,8 +77,8 @@ export interface OpAttrs {
   };
   /** A placeholder of compile(): bound to storage when the compiled Plan runs. */
   parameter: { readonly index: number };
-  /** One value everywhere. */
-  full: { readonly value: number | bigint | Complex };
+  /** One value everywhere; `derived` says that a function made it of the shapes of its arguments. */
+  full: { readonly value: number | bigint | Complex; readonly derived?: true };
   /** start + i * step, one dimension. */
   arange: { readonly start: number | bigint; readonly step: number | bigint };
   /**
@@ -84,13 +86,18 @@ export interface OpAttrs {
    * inputs are of that kind already except where the row says otherwise (select's condition, cast's input).
    */
   elementwise: { readonly fn: string };
+  /** The input, behind which no derivative is looked for. */
+  stopGradient: Record<never, never>;
   // Views: no work unless the strides cannot express them.
-  reshape: Record<never, never>;
+  /** `asked` are the sizes that a program gave, one of which may be -1; `inserted` axes of size 1 that are new, and all that is. */
+  reshape: { readonly asked?: readonly number[]; readonly inserted?: readonly number[] };
   /** Output axis i is input axis axes[i]. */
   transpose: { readonly axes: readonly number[] };
   /** Element i of axis a is input element starts[a] + i * steps[a]; steps may be negative. */
   slice: { readonly starts: readonly number[]; readonly steps: readonly number[] };
   broadcast: Record<never, never>;
+  /** inputs (x, …): x, once the others are computed. */
+  depends: Record<never, never>;
   /** The bytes of the input as elements of the node's dtype: the last axis grows or shrinks. */
   bitcast: Record<never, never>;
   /** Any view of a contiguous input. Offset and strides in elements; checked against the input's size by the caller. */
@@ -152,16 +159,24 @@ export interface OpAttrs {
     readonly groups: number;
     readonly flip: boolean;
   };
-  /** Three results (codes, scales, biases), read through `part`. */
-  quantize: Quantization;
+  /** inputs (w[, global scale]); results (codes, scales[, biases of affine codes]), read through `part`. */
+  quantize: QuantizedFormat;
   part: { readonly index: number };
-  /** inputs (codes, scales, biases). */
-  dequantize: Quantization;
-  /** inputs (x, w, scales, biases); transpose: x @ w.T */
-  quantizedMatmul: Quantization & { readonly transpose: boolean };
+  /** inputs (codes, scales[, biases of affine codes][, global scale]). */
+  dequantize: QuantizedFormat;
+  /** inputs (x, w, scales[, biases of affine codes]); transpose: x @ w.T */
+  quantizedMatmul: QuantizedFormat & { readonly transpose: boolean };
+  /** The same, then left and right: product i is of matrices left[i] of x and right[i] of w, uint32 indices of their flattened batches. */
+  gatherQuantizedMatmul: QuantizedFormat & { readonly transpose: boolean };
   // Fused ops; `composite` of the node is their definition.
   /** inputs (x[, weight]). */
   rmsNorm: { readonly eps: number };
+  /** inputs (x[, weight][, bias]). */
+  layerNorm: { readonly eps: number; readonly hasWeight: boolean; readonly hasBias: boolean };
+  /** inputs (x[, weight], cotangent): the gradient of x behind layerNorm (`centered`) or rmsNorm. */
+  normVjp: { readonly eps: number; readonly centered: boolean; readonly hasWeight: boolean };
+  /** inputs (x, cotangent): that of the weight, shape x.shape[-1:]. */
+  normWeightVjp: { readonly eps: number; readonly centered: boolean };
   /** inputs (x (B, H, T, D)[, offset][, freqs]). */
   rope: {
     readonly dims: number;
@@ -178,6 +193,15 @@ export interface OpAttrs {
     readonly mask: "none" | "causal" | "bool" | "add";
     readonly hasLengths: boolean;
   };
+  /**
+   * inputs (q, k, y, cotangent[, mask][, lengths]) of an attention whose result is y: float32 (B, Hq, Tq, 2), the log of the sum of each
+   * row's exponentials, Infinity where it sees no key, and the dot product of y and its cotangent.
+   */
+  attentionStats: OpAttrs["attention"];
+  /** inputs (q, k, v, cotangent, stats[, mask][, lengths]): the gradient of q. */
+  attentionQueryVjp: OpAttrs["attention"];
+  /** The same inputs: the gradients of k and v, one behind the other in one dimension. */
+  attentionKeyVjp: OpAttrs["attention"];
   /** inputs (logits (rows, cols)[, uniforms (rows,)]): uint32 (rows,). */
   sample: { readonly temperature: number; readonly topP: number; readonly minP: number; readonly topK: number };
   /** inputs (logits (rows, cols), tokens int32 (rows,)): float32 (rows, 1 + 2 top). */
@@ -192,6 +216,8 @@ export interface OpAttrs {
    * take apart. In float64 inside, on the CPU: see factorization.ts.
    */
   factorization: Factorization;
+  /** inputs: those of a kernel that the program brings. The result: its only output, or the words of all of them, which views take apart. */
+  customKernel: CustomCall;
   // Random.
   /** inputs (key (2,) or (n, 2) uint32): uint32 words, threefry 2x32 in MLX's layout. */
   randomBits: Record<never, never>;
@@ -203,16 +229,10 @@ export interface OpAttrs {
 export type ReduceFn = "sum" | "prod" | "min" | "max" | "all" | "any" | "argmin" | "argmax" | "logsumexp";
 /** How scatter combines an update with what is there. */
 export type ScatterFn = "assign" | "sum" | "prod" | "min" | "max";
-/** Affine quantization as in MLX: w = scale * code + bias per group along the last axis. */
-export interface Quantization {
-  readonly bits: number;
-  readonly groupSize: number;
-}
-
 /** What a factorization does, and with what it leaves out or reads. */
 export interface Factorization {
-  readonly fn: "lu" | "solve" | "solve_triangular" | "cholesky" | "qr" | "eigh" | "svd";
-  /** Of solve_triangular and cholesky that the factor is upper; of eigh and svd that values alone are asked for. */
+  readonly fn: "lu" | "solve" | "solve_triangular" | "cholesky" | "qr" | "eig" | "eigh" | "svd";
+  /** Of solve_triangular and cholesky that the factor is upper; of eig, eigh and svd that values alone are asked for. */
   readonly flag?: boolean;
   /** Of eigh: that the upper triangle is read. */
   readonly upper?: boolean;
@@ -220,6 +240,15 @@ export interface Factorization {
 
 /** Names of ops. */
 export type OpName = keyof OpAttrs;
+
+/** What a node computes, however far it has come. */
+export interface Definition {
+  readonly op: OpName;
+  readonly inputs: readonly Node[];
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+  readonly attrs: OpAttrs[OpName];
+}
 
 /** A node; `attrs` is typed by `op` (see {@link attrsOf}). */
 export class Node {
@@ -231,7 +260,7 @@ export class Node {
    * Definition in primitives, for fused ops: what the inputs and attributes of a node give. Used where a backend lacks the kernel
    * and when fusion is off.
    */
-  composite: ((node: Node) => Node) | undefined;
+  composite: ((node: Definition) => Node) | undefined;
   op: OpName;
   inputs: readonly Node[];
   attrs: OpAttrs[OpName];
@@ -243,7 +272,11 @@ export class Node {
   stream: NodeStream | undefined = scopeStream();
   /** Tensors that show it. */
   holders = 0;
+  /** Nodes that are evaluated with it where Tensors show them: the value beside its gradients. It does not hold them. */
+  beside: readonly Node[] | undefined;
   #refs = 0;
+  /** Whether it holds its inputs: from its first reference on, so that what a call makes before it throws holds nothing. */
+  #holds = false;
 
   constructor(op: OpName, inputs: readonly Node[], shape: Shape, dtype: Dtype, attrs: OpAttrs[OpName]) {
     this.op = op;
@@ -251,7 +284,6 @@ export class Node {
     this.shape = shape;
     this.dtype = dtype;
     this.attrs = attrs;
-    for (const input of inputs) input.retain();
   }
 
   /** Throws an {@link ArrayError} when the node may no longer be read. */
@@ -266,7 +298,12 @@ export class Node {
   }
 
   retain(): void {
-    this.#refs++;
+    if (this.#refs++ > 0 || this.#holds) return;
+    const fresh: Node[] = [this];
+    for (let node = fresh.pop(); node; node = fresh.pop()) {
+      node.#holds = true;
+      for (const input of node.inputs) if (input.#refs++ === 0 && !input.#holds) fresh.push(input);
+    }
   }
 
   /** Lets one reference go; the last one lets go of storage and inputs. */
@@ -278,7 +315,7 @@ export class Node {
       node.gone = "it was disposed";
       node.stored?.storage.release();
       node.stored = undefined;
-      for (const input of node.inputs) if (--input.#refs === 0) dead.push(input);
+      if (node.#holds) { for (const input of node.inputs) if (--input.#refs === 0) dead.push(input); }
       node.inputs = [];
       node.composite = undefined;
     }
@@ -291,8 +328,8 @@ export class Node {
 
   /** Turns the pending node into a pending `other` of the same shape, dtype and values: another way to compute it. */
   become(other: Pick<Node, "op" | "inputs" | "attrs" | "composite">): void {
-    const { inputs } = this;
-    for (const input of other.inputs) input.retain();
+    const inputs = this.#holds ? this.inputs : [];
+    if (this.#holds) { for (const input of other.inputs) input.retain(); }
     this.op = other.op;
     this.inputs = other.inputs;
     this.attrs = other.attrs;
@@ -304,10 +341,11 @@ export class Node {
   settle(stored: Stored): void {
     // Between two updates in place: the last one was settled before and has let go of it.
     if (this.gone !== undefined) return stored.storage.release();
-    const inputs = this.inputs;
+    const inputs = this.#holds ? this.inputs : [];
     this.op = "stored";
     this.attrs = {};
     this.stored = stored;
+    this.beside = undefined;
     this.inputs = [];
     this.composite = undefined;
     for (const input of inputs) input.release();
@@ -316,8 +354,23 @@ export class Node {
 
 let nextId = 1;
 
+/** The id of the newest node. */
+export function newestNode(): number {
+  return nextId - 1;
+}
+
+/** Told of every node that is made, while a function is being transformed. */
+let recorder: ((node: Node) => void) | undefined;
+
+/** Sets who is told of every node that {@link makeNode} makes; gives the one before. */
+export function setRecorder(record: ((node: Node) => void) | undefined): typeof recorder {
+  const before = recorder;
+  recorder = record;
+  return before;
+}
+
 /** Most elements of an array: kernels count them in int32. */
-const MAX_SIZE = 2 ** 31 - 1;
+export const MAX_SIZE = 2 ** 31 - 1;
 
 /** Makes a node; the only constructor that `array` uses. Throws where an array would be too large. */
 export function makeNode<K extends OpName>(
@@ -326,10 +379,10 @@ export function makeNode<K extends OpName>(
   shape: Shape,
   dtype: Dtype,
   attrs: OpAttrs[K],
-  composite?: (node: Node) => Node,
+  composite?: (node: Definition) => Node,
 ): Node {
   if (sizeOf(shape) > MAX_SIZE) {
-    const size = shape.reduce((n, d) => n * BigInt(d), 1n);
+    const size = shape.every(Number.isInteger) ? shape.reduce((n, d) => n * BigInt(d), 1n) : sizeOf(shape);
     throw new ShapeError(
       `cannot make an array of shape ${formatShape(shape)}: it has more than 2^31 - 1 elements: ${size}`,
     );
@@ -337,10 +390,11 @@ export function makeNode<K extends OpName>(
   checkDtype(dtype);
   const node = new Node(op, inputs, shape, dtype, attrs);
   node.composite = composite;
+  recorder?.(node);
   return node;
 }
 
 /** The attributes of a node whose op is known. */
-export function attrsOf<K extends OpName>(node: Node, _op: K): OpAttrs[K] {
+export function attrsOf<K extends OpName>(node: Pick<Definition, "attrs">, _op: K): OpAttrs[K] {
   return node.attrs as OpAttrs[K];
 }

@@ -1,6 +1,6 @@
 /**
  * Objects of options: a name that a function does not know is an error, since the option that was meant would be left at its
- * default without a word.
+ * default without a word. And names of rows of tables, such as modes.
  *
  * @module
  */
@@ -33,4 +33,9 @@ export function checkOptions(
     const meant = near === undefined ? "." : `, did you mean "${near}"?`;
     throw error(`${op}() has no option ${quoted(name)}${meant} Its options are: ${names.join(", ")}`);
   }
+}
+
+/** The row of a table by the name that an argument gives, which may be anything at all; undefined where there is none. */
+export function rowOf<T>(rows: Readonly<Record<string, T>>, name: unknown): T | undefined {
+  return typeof name === "string" && Object.hasOwn(rows, name) ? rows[name] : undefined;
 }

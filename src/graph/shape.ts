@@ -4,6 +4,8 @@
  * @module
  */
 
+import { kindOf } from "./error.ts";
+
 /** Sizes from the slowest to the fastest dimension; `[]` is a scalar. */
 export type Shape = readonly number[];
 
@@ -150,5 +152,5 @@ export function collapse(
 
 /** "(2, 3)", as error messages print shapes. */
 export function formatShape(shape: Shape): string {
-  return `(${shape.map(String).join(", ")}${shape.length === 1 ? "," : ""})`;
+  return `(${shape.map((d) => typeof d === "number" ? d : kindOf(d)).join(", ")}${shape.length === 1 ? "," : ""})`;
 }

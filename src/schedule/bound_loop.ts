@@ -10,7 +10,7 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, sameShape, sizeOf } from "../graph/shape.ts";
 import { type Backend, MAX_TIMES, type SlotWords } from "../backend/backend.ts";
 import { isDense } from "./compiled_function.ts";
-import { Executable, type Part } from "./execute.ts";
+import { Executable, type Part, takeStorages } from "./execute.ts";
 import { checkStatus, statusOf } from "./decoder/megakernel.ts";
 import { lower } from "./lower.ts";
 import type { Better } from "./plan/context.ts";
@@ -118,12 +118,11 @@ export class LoweredStep implements Disposable {
       if (isDense(node, this.#stacks[i] ? 1 : 0)) return;
       throw new ValueError(`a loop needs contiguous state: found a view of shape ${formatShape(node.shape)}`);
     });
-    const { arenaBytes } = this.#executable.lowered;
     const scratch = inParts ? new SharedMemory() : this.#scratch; // other Plans may run between parts
-    const arena = arenaBytes > 0 ? scratch.take(this.#backend, arenaBytes) : undefined;
-    const slots = this.#executable.bind(state, this.#parts, arena);
+    const arenas = takeStorages(this.#executable.lowered.arenas, (bytes, i) => scratch.take(this.#backend, bytes, i));
+    const slots = this.#executable.bind(state, this.#parts, arenas);
     this.#users++;
-    return new BoundLoop(this.#backend, this.#executable, state, arena, slots, () => this.#release());
+    return new BoundLoop(this.#backend, this.#executable, state, arenas, slots, () => this.#release());
   }
 
   /** Whether {@link LoweredStep.prepare} has nothing to do. */
@@ -167,24 +166,24 @@ export class BoundLoop implements Disposable {
   readonly #backend: Backend;
   readonly #executable: Executable;
   readonly #state: readonly Node[];
-  readonly #arena: Storage | undefined;
+  readonly #arenas: readonly Storage[];
   readonly #slots: SlotWords;
   readonly #end: () => void;
   #ticket = 0;
 
-  /** Takes over the reference of `arena`; `end` is called when the loop goes. */
+  /** Takes over the references of `arenas`; `end` is called when the loop goes. */
   constructor(
     backend: Backend,
     executable: Executable,
     state: readonly Node[],
-    arena: Storage | undefined,
+    arenas: readonly Storage[],
     slots: SlotWords,
     end: () => void,
   ) {
     this.#backend = backend;
     this.#executable = executable;
     this.#state = state;
-    this.#arena = arena;
+    this.#arenas = arenas;
     this.#end = end;
     for (const node of state) node.retain();
     this.#slots = slots;
@@ -233,7 +232,7 @@ export class BoundLoop implements Disposable {
 
   /** Ends the loop; the state stays with its owners. */
   [Symbol.dispose](): void {
-    this.#arena?.release();
+    for (const arena of this.#arenas) arena.release();
     for (const node of this.#state) node.release();
     this.#end();
   }

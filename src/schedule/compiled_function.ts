@@ -15,9 +15,8 @@ import { attrsOf, makeNode, type Node, type Stored } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { Executable } from "./execute.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
-import { pendingFactorizations } from "./hand_over.ts";
+import { isForeign, pendingHandOvers } from "./hand_over.ts";
 import { lower } from "./lower.ts";
-import { kernelOf } from "./ops/factorization.ts";
 import { options } from "./plan/options.ts";
 import { inputsFirst } from "./plan/order.ts";
 import { backendOf, holding, realize, takeStorage } from "./realize.ts";
@@ -59,7 +58,7 @@ export class CompiledGraph implements Disposable {
     const outputs = this.#fn(parameters);
     for (const node of outputs) node.retain();
     try {
-      if (pendingFactorizations(outputs).some((node) => !backend.has(kernelOf(node)))) {
+      if (pendingHandOvers(outputs).some((node) => isForeign(node, backend))) {
         return new Template(outputs, backend);
       }
       const lowered = lower(outputs, backend, { ...options, reusable: true });
@@ -133,7 +132,8 @@ class Template implements Trace {
       copies.set(node, copy);
     }
     const found = this.#outputs.map((node) => copies.get(node)!);
-    return holding(found, () => {
+    for (const node of found) node.retain();
+    try {
       realize(found, this.#backend);
       const ticket = Math.max(0, ...found.map(({ stored }) => (stored!.storage as Storage).ticket));
       const outputs = found.map((node) => {
@@ -141,7 +141,9 @@ class Template implements Trace {
         return storedNode(node, node.stored!);
       });
       return { outputs, ticket };
-    });
+    } finally {
+      for (const node of found) node.release();
+    }
   }
 
   [Symbol.dispose](): void {

@@ -110,9 +110,14 @@ export function setCacheLimit(bytes: number): number {
  */
 export function setMemoryLimit(bytes: number): number {
   checkBytes(bytes, "setMemoryLimit");
-  const before = limits.memory ?? Math.floor(1.5 * getBackend().memory().total);
+  const before = getMemoryLimit();
   limits.memory = bytes;
   return before;
+}
+
+/** From how many bytes in use on a device allocating waits: see {@link setMemoryLimit}. */
+export function getMemoryLimit(): number {
+  return limits.memory ?? Math.floor(1.5 * getBackend().memory().total);
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * Runs lowered graphs: allocates results and the arena, binds slots, submits, and says where outputs lie.
+ * Runs lowered graphs: allocates results and the arenas, binds slots, submits, and says where outputs lie.
  *
  * @module
  */
@@ -34,24 +34,25 @@ export interface Part {
 /** Dispatches of a part of a Plan. */
 const PART_DISPATCHES = 2;
 
-/** A lowered graph with its compiled Plan and arena, ready to run again and again. Holds the storage that the Plan reads. */
+/** A lowered graph with its compiled Plan and arenas, ready to run again and again. Holds the storage that the Plan reads. */
 export class Executable implements Disposable {
   readonly lowered: Lowered;
   readonly #backend: Backend;
   #plan: PlanHandle | undefined;
-  #arena: Storage | undefined;
+  #arenas: readonly Storage[] = [];
   /** The Plan in parts, once they were asked for. */
   #parts: readonly (PlanPart & { readonly plan: PlanHandle })[] | undefined;
   /** The slots, those that every run shares filled in, and the numbers of the others. */
   #shared: { readonly slots: SlotWords; readonly open: readonly number[] } | undefined;
 
-  /** Compiles the Plan and takes its arena now, or with `borrows` compiles when it is first bound, and is given an arena each time. */
+  /** Compiles the Plan and takes its arenas now, or with `borrows` compiles when it is first bound, and is given arenas each time. */
   constructor(backend: Backend, lowered: Lowered, borrows: boolean = false) {
     this.#backend = backend;
     this.lowered = lowered;
     try {
-      if (lowered.arenaBytes > 0 && !borrows) this.#arena = new Storage(backend, lowered.arenaBytes);
-      if (!borrows) this.#compile();
+      if (borrows) return;
+      this.#arenas = takeStorages(lowered.arenas, (bytes) => new Storage(backend, bytes));
+      this.#compile();
     } catch (error) {
       this[Symbol.dispose]();
       throw error;
@@ -97,14 +98,14 @@ export class Executable implements Disposable {
     }
   }
 
-  /** The slots of a Plan without results, over parts of `state`: the same for every run over that state and arena. */
-  bind(state: readonly Node[], parts: readonly Part[], arena: Storage | undefined): SlotWords {
+  /** The slots of a Plan without results, over parts of `state`: the same for every run over that state and those arenas. */
+  bind(state: readonly Node[], parts: readonly Part[], arenas: readonly Storage[]): SlotWords {
     this.#compile();
     const { slots, open } = this.#shared ??= this.#share();
     const bound = slots.slice();
     for (const i of open) {
       const binding = this.lowered.slots[i];
-      if (binding.kind === "arena") setSlot(bound, i, arena!.buffer, binding.byteOffset);
+      if (binding.kind === "arena") setSlot(bound, i, arenas[binding.arena].buffer, binding.byteOffset);
       if (binding.kind !== "parameter") continue;
       const { node, part } = parts[binding.index];
       const { buffer, byteOffset } = placeOf(state[node], part);
@@ -169,7 +170,7 @@ export class Executable implements Disposable {
         return storage;
       }
       case "arena":
-        return this.#arena!;
+        return this.#arenas[binding.arena];
       default:
         return binding satisfies never;
     }
@@ -186,9 +187,21 @@ export class Executable implements Disposable {
     this.#plan = undefined;
     for (const { plan } of this.#parts ?? []) this.#backend.release(plan);
     this.#parts = undefined;
-    this.#arena?.release();
-    this.#arena = undefined;
+    for (const arena of this.#arenas) arena.release();
+    this.#arenas = [];
     for (const slot of this.lowered.slots) if (slot.kind === "storage") slot.storage.release();
+  }
+}
+
+/** A storage of each size; none is held where one is not to be had. */
+export function takeStorages(sizes: readonly number[], take: (bytes: number, i: number) => Storage): Storage[] {
+  const taken: Storage[] = [];
+  try {
+    sizes.forEach((bytes, i) => taken.push(take(bytes, i)));
+    return taken;
+  } catch (error) {
+    for (const storage of taken) storage.release();
+    throw error;
   }
 }
 

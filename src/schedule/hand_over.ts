@@ -1,8 +1,9 @@
 /**
- * Handing a node over to another device: where its op has no kernel on the one that the graph runs on.
+ * Handing a node over: where its op has no kernel on the device that the graph runs on.
  *
- * The inputs are evaluated where they are, read, and the node is computed on the CPU; its result goes back. Only factorizations
- * are handed over, which MLX computes on the CPU as well. `VKMX_STRICT=1` refuses every other op.
+ * The inputs are evaluated where they are, read, and the node is computed elsewhere; its result goes back. Factorizations of a GPU are
+ * computed by the CPU device, as in MLX; `VKMX_STRICT=1` refuses every other op. Kernels that a program brings are computed on the CPU device
+ * by their TypeScript form.
  *
  * @module
  */
@@ -10,9 +11,11 @@
 import type { Backend } from "../backend/backend.ts";
 import { environment, getBackend } from "../backend/devices.ts";
 import { explainFallback } from "../backend/explain.ts";
+import { isIdle, variantOf } from "../graph/custom_kernel.ts";
+import { complex64, type HostArray, hostView, setHostValue } from "../graph/dtype.ts";
 import { ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type OpName } from "../graph/node.ts";
-import { contiguousStrides, sizeOf } from "../graph/shape.ts";
+import { attrsOf, makeNode, type Node, type OpName } from "../graph/node.ts";
+import { contiguousStrides, isContiguous, sizeOf } from "../graph/shape.ts";
 import { kernelOf } from "./ops/factorization.ts";
 import { inputsFirst } from "./plan/order.ts";
 import { Storage } from "./plan/storage.ts";
@@ -20,13 +23,108 @@ import { Storage } from "./plan/storage.ts";
 /** Ops that may be handed over also under VKMX_STRICT=1. */
 const HANDED: ReadonlySet<OpName> = new Set<OpName>(["factorization"]);
 
-/** The factorizations behind nodes that are not evaluated yet, inputs first. */
-export function pendingFactorizations(nodes: readonly Node[]): Node[] {
-  return inputsFirst(nodes, (node) => node.inputs).filter(({ op }) => op === "factorization");
+/** Whether a node may have to be handed over. */
+export function mayBeHandedOver({ op }: Node): boolean {
+  return op === "factorization" || op === "customKernel";
 }
 
-/** Computes a node of `backend` on the CPU; it is settled on `backend` on return. `evaluate` does so with nodes of a device. */
-export function handOver(node: Node, backend: Backend, evaluate: (nodes: readonly Node[], on: Backend) => void): void {
+/** Such nodes behind those that are not evaluated yet, inputs first. */
+export function pendingHandOvers(nodes: readonly Node[]): Node[] {
+  return inputsFirst(nodes, (node) => node.inputs).filter(mayBeHandedOver);
+}
+
+/** Whether such a node must be handed over on a device. */
+export function isForeign(node: Node, backend: Backend): boolean {
+  return node.op === "customKernel" ? !backend.shaders : !backend.has(kernelOf(node));
+}
+
+/** Whether such a node stands for several results: once it is computed it is kept, since the others may be asked for later. */
+export function hasParts(node: Node): boolean {
+  return node.op === "factorization" || attrsOf(node, "customKernel").outputs.length > 1;
+}
+
+/** Evaluates nodes of a device. */
+type Evaluate = (nodes: readonly Node[], on: Backend) => void;
+
+/** Computes a node of `backend` elsewhere; it is settled on `backend` on return. */
+export function handOver(node: Node, backend: Backend, evaluate: Evaluate): void {
+  if (node.op === "customKernel") runOnHost(node, backend, evaluate);
+  else runOnCpu(node, backend, evaluate);
+}
+
+/** Settles a node with bytes. */
+function settleWith(node: Node, backend: Backend, bytes: Uint8Array): void {
+  const storage = new Storage(backend, bytes.length);
+  storage.countAsResult();
+  if (bytes.length > 0) backend.write(storage.buffer, 0, bytes);
+  node.settle({ storage, offset: 0, strides: contiguousStrides(node.shape) });
+}
+
+/** Runs the TypeScript form of a kernel. */
+function runOnHost(node: Node, backend: Backend, evaluate: Evaluate): void {
+  const call = attrsOf(node, "customKernel");
+  const { name, wasm, ensureRowContiguous } = call.kernel;
+  if (!wasm) {
+    throw new ValueError(
+      `vulkanKernel "${name}" has no wasm function, which ${backend.name} would run: give one, or use a Vulkan device`,
+    );
+  }
+  const outputs = call.outputs.map(({ shape, dtype }) => {
+    const values = hostView(dtype, new Uint8Array(sizeOf(shape) * dtype.bytes));
+    const of = dtype === complex64 ? values.length / 2 : values.length;
+    for (let i = 0; call.initValue !== undefined && i < of; i++) setHostValue(dtype, values, i, call.initValue);
+    return values;
+  });
+  if (!isIdle(call)) {
+    const inputs = hostInputs(node.inputs, ensureRowContiguous, backend, evaluate);
+    const { template } = variantOf(call, node.inputs.map(({ dtype }) => dtype));
+    const returned: unknown = wasm(inputs.map(({ values }) => values), outputs, {
+      shapes: node.inputs.map(({ shape }) => shape),
+      strides: inputs.map(({ strides }) => strides),
+      outputShapes: call.outputs.map(({ shape }) => shape),
+      template,
+      grid: call.grid,
+      threadgroup: call.threadgroup,
+    });
+    if (returned instanceof Promise) {
+      returned.catch(() => {});
+      throw new ValueError(`vulkanKernel "${name}" expected its wasm function to be done when it returns: it is async`);
+    }
+  }
+  const bytes = new Uint8Array(sizeOf(node.shape) * node.dtype.bytes);
+  outputs.forEach((values, i) => {
+    bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), call.outputs[i].byteOffset);
+  });
+  settleWith(node, backend, bytes);
+}
+
+/** The values of inputs, in the strides in which they lie unless they are to be contiguous. */
+function hostInputs(
+  nodes: readonly Node[],
+  contiguous: boolean,
+  backend: Backend,
+  evaluate: Evaluate,
+): { readonly values: HostArray; readonly strides: readonly number[] }[] {
+  evaluate(nodes.filter(({ op }) => op !== "stored"), backend);
+  const mustCopy = ({ shape, stored }: Node): boolean =>
+    stored!.packing !== undefined ||
+    (contiguous ? !isContiguous(shape, stored!.strides) : stored!.strides.some((stride) => stride < 0));
+  const held = nodes.map((node) => mustCopy(node) ? makeNode("contiguous", [node], node.shape, node.dtype, {}) : node);
+  for (const node of held) node.retain();
+  try {
+    evaluate(held.filter(({ op }) => op !== "stored"), backend);
+    return held.map(({ stored, shape, dtype }) => {
+      const { strides } = stored!;
+      const reach = sizeOf(shape) === 0 ? 0 : shape.reduce((last, size, i) => last + (size - 1) * strides[i], 1);
+      return { values: hostView(dtype, bytesOf(stored!, reach * dtype.bytes, dtype.bytes)), strides };
+    });
+  } finally {
+    for (const node of held) node.release();
+  }
+}
+
+/** Computes a node of `backend` on the CPU device. */
+function runOnCpu(node: Node, backend: Backend, evaluate: Evaluate): void {
   if (!HANDED.has(node.op) && environment("VKMX_STRICT") === "1") {
     throw new ValueError(
       `${backend.name} has no kernel for ${node.op}, and VKMX_STRICT=1 forbids to compute it on the CPU`,
@@ -51,11 +149,7 @@ export function handOver(node: Node, backend: Backend, evaluate: (nodes: readonl
   try {
     evaluate([copy], cpu);
     const { stored, shape, dtype } = copy;
-    const bytes = bytesOf(stored!, sizeOf(shape) * dtype.bytes, dtype.bytes);
-    const storage = new Storage(backend, bytes.length);
-    storage.countAsResult();
-    if (bytes.length > 0) backend.write(storage.buffer, 0, bytes);
-    node.settle({ storage, offset: 0, strides: contiguousStrides(shape) });
+    settleWith(node, backend, bytesOf(stored!, sizeOf(shape) * dtype.bytes, dtype.bytes));
   } finally {
     copy.release();
   }

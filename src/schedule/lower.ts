@@ -7,7 +7,8 @@
  */
 
 import type { Backend } from "../backend/backend.ts";
-import { attrsOf, type Node } from "../graph/node.ts";
+import { float32, isHalf } from "../graph/dtype.ts";
+import { attrsOf, newestNode, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, sizeOf } from "../graph/shape.ts";
 import { buildChain, canGrow, type Chain, emitChain } from "./ops/elementwise_chain.ts";
 import { emitWide, isWideElementwise } from "./ops/elementwise_wide.ts";
@@ -17,7 +18,7 @@ import { openLeaf } from "./leaves.ts";
 import { Lowering, type Probe, type SlotSource } from "./plan/context.ts";
 import { Donations } from "./plan/donation.ts";
 import type { Value } from "./plan/value.ts";
-import { place } from "./plan/arena.ts";
+import { type BlockPlace, place } from "./plan/arena.ts";
 import type { Fusion } from "./plan/fusion.ts";
 import type { LowerOptions } from "./plan/options.ts";
 import { inputsFirst } from "./plan/order.ts";
@@ -29,10 +30,10 @@ import type { RuleName } from "./ops/rule.ts";
 import { RULES } from "./ops/rules.ts";
 import { type SharedMemory, Storage } from "./plan/storage.ts";
 
-/** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a part of the arena. */
+/** What a slot of a lowered Plan is bound to: existing storage, a parameter, a result to allocate, or a block of an arena. */
 export type SlotBinding =
   | Exclude<SlotSource, { kind: "temporary" }>
-  | { readonly kind: "arena"; readonly byteOffset: number };
+  | { readonly kind: "arena" } & BlockPlace;
 
 /** Where an output lies after a run. */
 export interface Output {
@@ -48,7 +49,8 @@ export interface Lowered {
   /** Where each dispatch comes from, for profiles. */
   readonly sources: readonly DispatchSource[];
   readonly slots: readonly SlotBinding[];
-  readonly arenaBytes: number;
+  /** Bytes of each arena. */
+  readonly arenas: readonly number[];
   /** One per output asked for, then one per node of `inPlace` that was not asked for. */
   readonly outputs: readonly Output[];
   /** Nodes that were written in place although nobody asked for them: they must settle too, their base is overwritten. */
@@ -71,6 +73,7 @@ function upload(node: Node, backend: Backend): void {
     const storage = within
       ? (within.memory as SharedMemory).take(backend, within.bytes)
       : new Storage(backend, bytes, visible);
+    if (!within) storage.countAsResult(); // the batches of a training loop
     if (content && bytes > 0) backend.write(storage.buffer, 0, content);
     node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
     return;
@@ -106,7 +109,8 @@ class Graph {
   readonly replaced = new Map<Node, Node>();
 
   constructor(outputs: readonly Node[], backend: Backend, options: LowerOptions) {
-    this.order = inputsFirst(outputs, (node) => {
+    const newest = newestNode();
+    const found = inputsFirst(outputs, (node) => {
       node.check();
       const fused: FusedOp | undefined = FUSED_OPS[node.op as FusedName];
       const kernel = fused?.kernel(node, backend);
@@ -121,6 +125,9 @@ class Graph {
       }
       return this.inputs(node);
     });
+    // In the order in which the program made them: then a derivative reads what is computed again for it at once, and lets it go.
+    const made = found.filter((node) => node.id <= newest).sort((a, b) => a.id - b.id);
+    this.order = inputsFirst(made, (node) => this.inputs(node));
     for (const node of this.order) {
       for (const input of new Set(this.inputs(node))) {
         const list = this.readers.get(input);
@@ -224,13 +231,20 @@ function walk(
       // Chains that were taken over are not dispatched by themselves.
       for (const input of node.inputs) held.delete(input);
       const [reader, ...others] = graph.readers.get(node) ?? [];
+      if (
+        options.fuse && isWidened(chain) && !wanted.has(node) &&
+        graph.readers.get(node)!.every((reader) => readsFloats(reader, node))
+      ) {
+        values.set(node, l.broadcast(chain.inputs[0], node.shape));
+        return;
+      }
       const joins = options.fuse && reader?.op === "elementwise" && !isWideElementwise(reader) && others.length === 0 &&
         !wanted.has(node) &&
         sameShape(reader.shape, node.shape) && canGrow(chain);
       if (joins) held.set(node, chain);
       else setOwn(node, dispatchChain(l, chain, donations));
     } else if (node.op === "part") {
-      values.set(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
+      setOwn(node, parts.get(node.inputs[0])![attrsOf(node, "part").index]);
     } else if (node.op === "full" && onlyImmediate(graph, node, wanted)) {
       return; // an immediate of every reader
     } else {
@@ -304,6 +318,17 @@ function onlyImmediate(graph: Graph, node: Node, wanted: ReadonlySet<Node>): boo
   );
 }
 
+/** Whether a chain is a cast from halves to float32 and nothing else. */
+function isWidened({ node, inputs, steps }: Chain): boolean {
+  return steps.length === 0 && node.dtype === float32 && isHalf(inputs[0].dtype);
+}
+
+/** Whether the kernels of a node read floats of any dtype as they lie, in float32: a copy `input` in float32 has the same numbers. */
+function readsFloats(node: Node, input: Node): boolean {
+  if (node.op === "quantizedMatmul") return node.inputs.every((other, i) => (other === input) === (i === 0));
+  return node.op === "matmul" || node.op === "reduce" || (node.op === "elementwise" && !isWideElementwise(node));
+}
+
 function leaf(l: Lowering, node: Node, backend: Backend): Value | undefined {
   if (node.op === "parameter") {
     const { index } = attrsOf(node, "parameter");
@@ -338,10 +363,10 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   const escaping = new Set(outputs.map((v) => v.slot));
   const temporaries = l.slots
     .map((source, slot) => ({ source, slot, ...l.uses[slot] }))
-    .filter((t) => t.source.kind === "temporary" && !escaping.has(t.slot) && t.first >= 0)
-    .sort((a, b) => a.first - b.first);
+    .filter((t) => t.source.kind === "temporary" && !escaping.has(t.slot) && t.first >= 0);
   const placement = place(
     temporaries.map((t) => ({ bytes: (t.source as { bytes: number }).bytes, first: t.first, last: t.last })),
+    l.backend.limits.maxBufferBytes,
   );
 
   const slots: SlotBinding[] = [];
@@ -358,7 +383,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
   temporaries.forEach((t, i) => {
     const block = placement.blockOf[i];
     if (!arenaSlot.has(block)) {
-      arenaSlot.set(block, slots.push({ kind: "arena", byteOffset: placement.offsets[block] }) - 1);
+      arenaSlot.set(block, slots.push({ kind: "arena", ...placement.places[block] }) - 1);
     }
     number.set(t.slot, arenaSlot.get(block)!);
   });
@@ -366,7 +391,7 @@ function finish(l: Lowering, outputs: readonly Value[], inPlace: readonly Node[]
     words: l.builder.dispatches > 0 ? l.builder.finish(slots.length, (slot) => number.get(slot)!) : undefined,
     sources: l.sources,
     slots,
-    arenaBytes: placement.bytes,
+    arenas: placement.arenas,
     outputs: outputs.map((v) => ({ slot: number.get(v.slot)!, offset: v.offset, strides: v.strides })),
     inPlace,
     donated: l.donated.map((d) => d.base),

@@ -6,7 +6,8 @@
 
 import { type Backend, encodeSlots } from "../backend/backend.ts";
 import { getBackend } from "../backend/devices.ts";
-import type { Node, Quantization } from "../graph/node.ts";
+import type { Node } from "../graph/node.ts";
+import type { Quantization } from "../graph/quantization.ts";
 import { contiguousStrides, sizeOf } from "../graph/shape.ts";
 import { openLeaf } from "./leaves.ts";
 import { Lowering } from "./plan/context.ts";

@@ -13,11 +13,10 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { isContiguous, sizeOf } from "../graph/shape.ts";
 import { type NodeStream, streamsUsed } from "../graph/stream.ts";
 import { Executable } from "./execute.ts";
-import { handOver, pendingFactorizations } from "./hand_over.ts";
-import { kernelOf } from "./ops/factorization.ts";
+import { handOver, hasParts, isForeign, mayBeHandedOver, pendingHandOvers } from "./hand_over.ts";
 import { collectWhenDue } from "./plan/garbage.ts";
-import { lower, uploadLeaf } from "./lower.ts";
-import { options } from "./plan/options.ts";
+import { uploadLeaf } from "./lower.ts";
+import { lowerOnce } from "./remembered_plans.ts";
 import { copyOver, segmentBackend, segmentsOf } from "./segments.ts";
 import type { Storage } from "./plan/storage.ts";
 
@@ -26,16 +25,16 @@ export function backendOf(nodes: readonly Node[], otherwise?: Backend): Backend 
   return survey(nodes, otherwise).backend;
 }
 
-/** The device that a graph runs on, and whether there are factorizations in it. */
-function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; factorizes: boolean } {
+/** The device that a graph runs on, and whether nodes that may be handed over are in it. */
+function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend; handsOver: boolean } {
   const seen = new Set<Node>();
   const stack = nodes.filter((node) => node.stored || node.inputs.length > 0); // hundreds of new arrays say nothing
   let found: Backend | undefined;
-  let factorizes = false;
+  let handsOver = false;
   for (let node = stack.pop(); node; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
-    factorizes ||= node.op === "factorization";
+    handsOver ||= mayBeHandedOver(node);
     if (node.stored) {
       const { backend } = node.stored.storage as Storage;
       if (found && backend !== found) {
@@ -47,7 +46,7 @@ function survey(nodes: readonly Node[], otherwise?: Backend): { backend: Backend
     }
     stack.push(...node.inputs);
   }
-  return { backend: found ?? otherwise ?? getBackend(), factorizes };
+  return { backend: found ?? otherwise ?? getBackend(), handsOver };
 }
 
 /**
@@ -60,39 +59,57 @@ export function realize(nodes: readonly Node[], otherwise?: Backend): void {
 
 function submit(nodes: readonly Node[], otherwise?: Backend): void {
   for (const node of nodes) node.check();
-  const pending = [...new Set(nodes.filter((node) => node.op !== "stored"))];
-  if (pending.length === 0) return;
+  const asked = [...new Set(nodes.filter((node) => node.op !== "stored"))];
+  if (asked.length === 0) return;
   collectWhenDue();
+  const pending = [...asked, ...besideOf(asked)];
   if (!streamsUsed()) {
-    const { backend, factorizes } = survey(pending, otherwise);
-    return submitOn(backend, pending, { factorizes });
+    const { backend, handsOver } = survey(pending, otherwise);
+    return submitOn(backend, pending, { handsOver });
   }
   for (const segment of segmentsOf(pending)) {
     const backend = segmentBackend(segment, otherwise);
     copyOver(segment, backend, readHeld);
-    submitOn(backend, segment.outputs, { stream: segment.stream, factorizes: true });
+    submitOn(backend, segment.outputs, { stream: segment.stream, handsOver: true });
   }
 }
 
-/** What is known of pending nodes: their stream, and whether factorizations may be among what they hang on. */
+/** Nodes that are worth evaluating with others, which share what lies behind them: see {@link Node.beside}. */
+function besideOf(nodes: readonly Node[]): readonly Node[] {
+  const seen = new Set<Node>(nodes), found = new Set<Node>();
+  for (const node of seen) {
+    for (const other of node.beside ?? []) {
+      if (other.op !== "stored" && other.gone === undefined && other.holders > 0 && !seen.has(other)) found.add(other);
+    }
+    for (const input of node.inputs) seen.add(input);
+  }
+  return [...found];
+}
+
+/** What is known of pending nodes: their stream, and whether such that may be handed over are among what they hang on. */
 interface Kind {
   readonly stream?: NodeStream;
-  readonly factorizes: boolean;
+  readonly handsOver: boolean;
 }
 
 /** Submits pending nodes whose arrays all lie on one device. */
-function submitOn(backend: Backend, pending: readonly Node[], { stream, factorizes }: Kind): void {
-  // Factorizations are kept: their results are parts of one node, and those that are not asked for now will be.
-  const factorizations = factorizes ? pendingFactorizations(pending) : [];
-  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { factorizes });
-  for (const node of factorizations) if (!backend.has(kernelOf(node))) handOver(node, backend, evaluate);
-  const asked = new Set([...pending, ...factorizations].filter((node) => node.op !== "stored"));
+function submitOn(backend: Backend, pending: readonly Node[], { stream, handsOver }: Kind): void {
+  const special = handsOver ? pendingHandOvers(pending) : [];
+  const evaluate = (nodes: readonly Node[], on: Backend): void => submitOn(on, nodes, { handsOver });
+  for (const node of special) if (isForeign(node, backend)) handOver(node, backend, evaluate);
+  const asked = new Set(
+    [...pending, ...special.filter((node) => node.op !== "stored" && hasParts(node))].filter((node) =>
+      node.op !== "stored"
+    ),
+  );
   const outputs = [...asked].filter((node) => !uploadLeaf(node, backend));
   if (outputs.length === 0) return;
-  const lowered = lower(outputs, backend, options);
+  const lowered = lowerOnce(outputs, backend);
   using executable = new Executable(backend, lowered);
   if (lowered.slots.some((slot) => slot.kind === "parameter")) {
-    throw new ValueError("a function that is being compiled cannot evaluate or read its arrays; return them instead");
+    throw new ValueError(
+      "a function that is being compiled or mapped cannot evaluate or read its arrays; return them instead",
+    );
   }
   const { outputs: stored } = executable.run([], stream?.index);
   for (const base of lowered.donated) takeStorage(base);
@@ -140,6 +157,10 @@ export async function realizeAsync(nodes: readonly Node[]): Promise<void> {
 
 /** The last submission on each stream that wrote into stored nodes. */
 function writersOf(nodes: readonly Node[]): readonly (readonly [Backend, number])[] {
+  if (nodes.length === 1) {
+    const { backend, ticket } = nodes[0].stored!.storage as Storage;
+    return ticket > 0 ? [[backend, ticket]] : [];
+  }
   const last = new Map<string, readonly [Backend, number]>();
   for (const { stored } of nodes) {
     const { backend, ticket } = stored!.storage as Storage;
@@ -161,7 +182,7 @@ function readHeld(node: Node): Uint8Array {
     const dense = makeNode("contiguous", [node], node.shape, node.dtype, {});
     dense.retain();
     try {
-      submitOn((storage as Storage).backend, [dense], { factorizes: false }); // where it lies, whatever the stream of the scope is
+      submitOn((storage as Storage).backend, [dense], { handsOver: false }); // where it lies, whatever the stream of the scope is
       return readHeld(dense);
     } finally {
       dense.release();

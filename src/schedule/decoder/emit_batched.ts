@@ -45,7 +45,7 @@ const MOST_HEAD_DIM = 128;
 /** Query heads to a key head. */
 const MOST_HEADS = 8;
 
-/** The kernels that serve a device: on matrix units, or plain ones that do the same sums slowly and are there for tests. */
+/** The kernels that serve a device: on matrix units, or emulated ones that do the same sums slowly and are there for tests. */
 interface BatchKernels {
   readonly layers: KernelName;
   readonly head: KernelName;
@@ -55,10 +55,15 @@ interface BatchKernels {
 }
 
 const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, mostHidden: 2048 };
-const PLAIN: BatchKernels = { layers: "batch_layers_plain", head: "batch_head_plain", threads: 256, mostHidden: 1536 };
+const EMULATED: BatchKernels = {
+  layers: "batch_layers_emulated",
+  head: "batch_head_emulated",
+  threads: 256,
+  mostHidden: 1536,
+};
 
 function kernelsOf(backend: Backend): BatchKernels {
-  return matrixMap(backend).pairs ? MATRICES : PLAIN;
+  return matrixMap(backend).pairs ? MATRICES : EMULATED;
 }
 
 /** Whether all positions of a cache are those of one round of the warps of a workgroup, 16 of each. */

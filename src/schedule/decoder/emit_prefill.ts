@@ -1,5 +1,5 @@
 /**
- * Many rows through the layers of a decoder: six dispatches a layer around attention.
+ * Many rows through the layers of a decoder, of a prompt or one of each of several sequences: six dispatches a layer around attention.
  *
  *   add_norm   residual + parts of the product before, norm, float16
  *   product    q, k and v as one; biases, norms and rotation of heads, rows into the cache
@@ -14,24 +14,24 @@
  * @module
  */
 
+import type { Backend } from "../../backend/backend.ts";
+import { OFFSET_BATCH, OFFSET_PUSH, OFFSET_SCALAR } from "../../backend/kernels.ts";
 import { float16, float32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { matrixMap, runsOn } from "../ops/coopmat.ts";
 import {
   type Fragments,
   fragments,
   gatedProduct,
   headsProduct,
   isWorthMatrices,
-  PRODUCT_THREADS,
   productParts,
-  PRODUCTS,
+  productsUnsupportedReason,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import { ACTIVATIONS, ropeUnsupportedReason } from "./spec.ts";
+import { ACTIVATIONS, type DecoderSpec, ropeUnsupportedReason, sequencesOf } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
@@ -153,7 +153,7 @@ export class Prompt {
     });
     const heads = headsProduct(l, normed, qkv, rows, {
       buffers: [
-        this.#table(r.ropeAngles, r.rows),
+        this.#table(r.ropeAngles, rows, r.rows),
         r.qNorm && this.#plain(r.qNorm),
         r.kNorm && this.#plain(r.kNorm),
         r.appendKeys && this.#plain(r.appendKeys.start),
@@ -172,6 +172,7 @@ export class Prompt {
         KEEP: r.keepsRows ? 1 : 0,
         HEAD_NORM: r.kNorm ? 1 : 0,
         QKV_BIAS: bias ? 1 : 0,
+        PER_SEQUENCE: r.ropeAngles.perSequence ? 1 : 0,
       },
       push: { seq: r.rows, capacity: r.appendKeys?.capacity ?? r.rows, eps: r.headEps },
     });
@@ -218,7 +219,7 @@ export class Prompt {
     const out = this.#l.temporary([count, width], x.dtype);
     const inner = width * x.dtype.bytes / 4;
     this.#l.emit("gather", [x, index, out], {
-      spec: { ELEMENT_BYTES: 4, DTYPE_INDEX: index.dtype.code, ALONG: 0 },
+      spec: { ELEMENT_BYTES: 4, DTYPE_INDEX: index.dtype.code, ALONG: 0, FOURS: 0 },
       push: { outer: 1, axis: rows, inner, n: count },
       workgroups: this.#l.groups(count * inner),
     });
@@ -259,16 +260,20 @@ export class Prompt {
     });
   }
 
-  /** Cosines and sines of `rows` positions, made once for all layers. */
-  #table({ dims, base, scale, offset, position, freqs }: RopeAngles, rows: number): Value {
-    const key = [dims, base, scale, offset, position?.id, freqs?.id, rows].join(" ");
+  /** Cosines and sines of the positions of `all` rows, `seq` of each sequence, made once for all layers. */
+  #table({ dims, base, scale, offset, position, perSequence, freqs }: RopeAngles, all: number, seq: number): Value {
+    const rows = perSequence ? all : seq;
+    const key = [dims, base, scale, offset, position?.id, freqs?.id, rows, seq].join(" ");
     let table = this.#tables.get(key);
     if (!table) {
       const l = this.#l;
       table = l.temporary([rows, dims / 2, 2], float32);
       l.emit("rope_table", [position && this.#plain(position), freqs && this.#plain(freqs), table], {
-        spec: { OFFSET_MODE: position ? 1 : 0, HAS_FREQS: freqs ? 1 : 0 },
-        push: { seq: rows, rope_dims: dims, offset, scale, log2_base: Math.log2(base) },
+        spec: {
+          OFFSET_MODE: !position ? OFFSET_PUSH : perSequence ? OFFSET_BATCH : OFFSET_SCALAR,
+          HAS_FREQS: freqs ? 1 : 0,
+        },
+        push: { rows, seq, rope_dims: dims, offset, scale, log2_base: Math.log2(base) },
         workgroups: l.groups(rows * dims / 2),
       });
       this.#tables.set(key, table);
@@ -292,13 +297,15 @@ export function openPrompt(
   const { prologues, epilogues, ...found } = findPrompt(graph, wanted);
   const reasons = new Set(found.reasons);
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  if (!l.backend.has("coopmat_map") || !matrixMap(l.backend).weights) return `${l.backend.name} has no matrices`;
-  const rows = prologues[0]?.rows ?? epilogues[0].rows;
+  const [{ bits, groupSize }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ o }) => o)];
+  const unsupported = productsUnsupportedReason(l.backend, { bits, groupSize });
+  if (unsupported !== undefined) return unsupported;
+  const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
   const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
   if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
 
   const packed = (joint: Joint, gated = false): Fragments | undefined => {
-    const reason = unsupportedReason(l, joint);
+    const reason = productsUnsupportedReason(l.backend, joint);
     const parts = joint.matrices.map((m) => [m.codes, m.scales, m.biases].map(leaf));
     const matrix = { ...joint, parts: parts as Value[][], gated };
     const values = reason === undefined && parts.flat().every((v) => v !== undefined)
@@ -346,12 +353,14 @@ export function openPrompt(
 
 const NO_ROOM = "weights are not stored as arrays of their own, or there is no memory for another layout of them";
 
-/** Why the kernels cannot serve a matrix on this device. */
-function unsupportedReason(l: Lowering, { bits, groupSize }: Joint): string | undefined {
-  const kernels = Object.values(PRODUCTS).flatMap((table) => table[bits] ?? []);
-  const served = kernels.every((row) => runsOn(l.backend, { threads: PRODUCT_THREADS, ...row }));
-  if (kernels.length === 0 || !served) {
-    return `there are no kernels for ${bits} bits and workgroups of ${l.backend.limits.maxThreads} threads`;
-  }
-  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
+/**
+ * Hidden features of all sequences of a step from which on products of many rows read weights sooner than a grid of the kernels of one,
+ * which reads them for each sequence. Derived from the bytes, not measured.
+ */
+const LEAST_FEATURES = 7680;
+
+/** Why a step of several sequences does not take the products of prompts; undefined where these serve it better than a grid of the kernels of one. */
+export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {
+  const few = sequencesOf(d) * d.sizes.hidden < LEAST_FEATURES && options.matrices !== "emulated";
+  return few ? `${sequencesOf(d)} sequences are too little work` : productsUnsupportedReason(backend, d.sizes);
 }

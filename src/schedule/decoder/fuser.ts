@@ -8,7 +8,7 @@ import { explain, explainFallback } from "../../backend/explain.ts";
 import type { Fuser } from "../plan/fusion.ts";
 import { batchUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
-import { openPrompt } from "./emit_prefill.ts";
+import { openPrompt, stepUnsupportedReason } from "./emit_prefill.ts";
 import { findDecoder } from "./match/decode_step.ts";
 import { rowsUnsupportedReason } from "./emit_rows.ts";
 import { decoderForm, knownForm } from "./megakernel.ts";
@@ -25,6 +25,7 @@ export const decodeFuser: Fuser = {
         const form = knownForm(l, decoder, "batch");
         return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
       },
+      products: (decoder) => stepUnsupportedReason(l.backend, decoder),
       rows: (decoder) => rowsUnsupportedReason(l.backend, decoder),
     });
     if (typeof found === "string" || typeof ready === "string") {

@@ -56,9 +56,9 @@ export interface ReadyDecoder extends Weights {
   readonly norms: Value;
 }
 
-/** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. */
+/** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. "products" are those of prompts. */
 export type UnsupportedReasons = Readonly<
-  Record<Exclude<LayerKernels, "columns">, (d: DecoderSpec) => string | undefined>
+  Record<Exclude<LayerKernels, "columns"> | "products", (d: DecoderSpec) => string | undefined>
 >;
 
 /**
@@ -97,6 +97,7 @@ export function readyDecoder(
     const why = unsupported.batch(d);
     const found = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
+    if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.rows(d);

@@ -1,13 +1,16 @@
 /**
- * Lowering rule of convolutions: a product of patches and weights a group, or sums by themselves where groups are small.
+ * Lowering rule of convolutions: a product of patches and weights a group, or sums by themselves where groups are small or
+ * elements float64.
  *
  * @module
  */
 
+import { float64 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
+import { emitDenseConv } from "./coopmat_dense.ts";
 import { tileSpec, tiling } from "./matmul_tiles.ts";
 
 /** Spatial axes of the kernels; those that an array lacks have size 1. */
@@ -43,15 +46,20 @@ export function conv(l: Lowering, node: Node, [x, w]: readonly Value[]): Value {
     filters,
   };
   const dtypes = { DTYPE_IN: x.dtype.code, DTYPE_WEIGHT: w.dtype.code, DTYPE_OUT: node.dtype.code };
-  const buffers = [l.contiguous(x, true), l.contiguous(w, true), out];
-  if (groups > 1 && filters <= DIRECT.filters && filters * channels <= DIRECT.products) {
+  const operands = (): Value[] => [l.contiguous(x, true), l.contiguous(w, true)];
+  const small = groups > 1 && filters <= DIRECT.filters && filters * channels <= DIRECT.products;
+  if (small || node.dtype === float64) {
     const workgroups = l.groups(count);
-    l.emit("conv_direct", buffers, { spec: { ...dtypes, FLIP: flip ? 1 : 0 }, push, workgroups });
+    l.emit("conv_direct", [...operands(), out], { spec: { ...dtypes, FLIP: flip ? 1 : 0 }, push, workgroups });
     return out;
   }
   const rows = x.shape[0] * sizeOf(positions);
+  const plain = !flip && inputDilation.every((d) => d === 1);
+  if (plain && emitDenseConv(l, { groups, rows, filters, channels, taps: sizeOf(kernel) }, [x, w], out, push)) {
+    return out;
+  }
   const cutting = tiling(l.backend, groups, rows, filters, sizeOf(kernel) * channels, false);
-  l.emit("conv", buffers, {
+  l.emit("conv", [...operands(), out], {
     threads: cutting.shape.threads,
     spec: { ...dtypes, ...tileSpec(cutting), FLIP: flip ? 1 : 0 },
     push,

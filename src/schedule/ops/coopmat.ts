@@ -13,6 +13,7 @@ import { type Backend, encodeSlots } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { bfloat16, float16, float32, uint32 } from "../../graph/dtype.ts";
 import { Lowering } from "../plan/context.ts";
+import { options } from "../plan/options.ts";
 
 /** What the kernels read and write. */
 export const FLOATS: ReadonlySet<unknown> = new Set([float16, bfloat16, float32]);
@@ -24,6 +25,8 @@ const MATRIX = LANES * ELEMENTS;
 
 /** What the driver answered about 16x16 matrices: word lane * 8 + i is row * 16 + column of the lane's element i. */
 export interface MatrixMap {
+  /** Whether 32 lanes share a matrix: enough for kernels that leave the rest to the driver, as coopmat_dense does. */
+  readonly plain: boolean;
   /** Of B; undefined where coopmat_matmul does not know the form. */
   readonly weights: Uint32Array | undefined;
   /** Whether coopmat_attention knows the form. */
@@ -43,11 +46,14 @@ export function runsOn(backend: Backend, { kernel, threads }: { kernel: KernelNa
   return backend.has(kernel) && threads <= backend.limits.maxThreads;
 }
 
-const NO_MATRICES: MatrixMap = { weights: undefined, attention: false, pairs: false };
+const NO_MATRICES: MatrixMap = { plain: false, weights: undefined, attention: false, pairs: false };
+/** What products have without matrix units: only those of quantized weights are emulated. */
+const EMULATED: MatrixMap = { ...NO_MATRICES, weights: PAIRS };
 const maps = new WeakMap<Backend, MatrixMap>();
 
 /** The map of a device, asked for at the first call. */
 export function matrixMap(backend: Backend): MatrixMap {
+  if (options.matrices === "emulated") return EMULATED;
   let map = maps.get(backend);
   if (!map) maps.set(backend, map = backend.has("coopmat_map") ? askMap(backend) : NO_MATRICES);
   return map;
@@ -105,6 +111,7 @@ export function readMap(words: Uint32Array): MatrixMap {
   const pairs = all((lane, i) => row(sum, lane, i) === line(lane, i) && column(sum, lane, i) === place(lane, i)) &&
     b.every((word, at) => word === PAIRS[at]);
   return {
+    plain: true,
     weights: whole(b) && columns ? b : undefined,
     attention: whole(sum) && rows && alike && same,
     pairs: pairs && same,

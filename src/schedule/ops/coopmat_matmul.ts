@@ -4,18 +4,21 @@
  * @module
  */
 
+import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { float16, float32, uint32 } from "../../graph/dtype.ts";
-import { attrsOf, type Node, type Quantization } from "../../graph/node.ts";
+import { attrsOf, type Node } from "../../graph/node.ts";
+import type { Quantization } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { FLOATS, LANES, matrixMap, runsOn } from "./coopmat.ts";
+import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 
 /** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. */
 const PRODUCT_COLUMNS = 128;
-export const PRODUCT_THREADS = 128;
+const PRODUCT_THREADS = 128;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
@@ -36,8 +39,10 @@ interface ProductRow {
   readonly kernel: KernelName;
 }
 
+type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
+
 /** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed. */
-export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>> = {
+export const PRODUCTS: ProductTable = {
   parts: {
     4: [
       { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
@@ -71,6 +76,37 @@ export const PRODUCTS: Readonly<Record<ProductKind, Readonly<Record<number, read
     ],
   },
 };
+
+/** Those without matrix units. */
+export const EMULATED_PRODUCTS: ProductTable = {
+  parts: {
+    4: [{ upTo: Infinity, rows: 32, kernel: "coopmat_matmul_emulated" }],
+    8: [{ upTo: Infinity, rows: 32, kernel: "coopmat_matmul_emulated_8bit" }],
+  },
+  gated: {
+    4: [{ upTo: Infinity, rows: 32, threads: 256, kernel: "coopmat_gated_emulated" }],
+    8: [{ upTo: Infinity, rows: 32, threads: 256, kernel: "coopmat_gated_emulated_8bit" }],
+  },
+  heads: {
+    4: [{ upTo: Infinity, rows: 16, threads: 256, kernel: "coopmat_qkv_emulated" }],
+    8: [{ upTo: Infinity, rows: 16, threads: 256, kernel: "coopmat_qkv_emulated_8bit" }],
+  },
+};
+
+function productTable(): ProductTable {
+  return options.matrices === "emulated" ? EMULATED_PRODUCTS : PRODUCTS;
+}
+
+/** Why no kernels multiply such weights as a layer needs it on this device; undefined where they do. */
+export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: Quantization): string | undefined {
+  if (!matrixMap(backend).weights) return `${backend.name} has no matrices`;
+  const kernels = Object.values(productTable()).flatMap((table) => table[bits] ?? []);
+  const served = kernels.every((row) => runsOn(backend, { threads: PRODUCT_THREADS, ...row }));
+  if (kernels.length === 0 || !served) {
+    return `there are no kernels for ${bits} bits and workgroups of ${backend.limits.maxThreads} threads`;
+  }
+  return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
+}
 
 /** x in float16, and the powers of two that were taken out of it unless it was float16 before. */
 interface HalfRows {
@@ -168,7 +204,7 @@ export function productKernel(
   n: number,
   k: number,
 ): ProductKernel | undefined {
-  const row = PRODUCTS[kind][bits]?.find(({ upTo }) => m <= upTo);
+  const row = productTable()[kind][bits]?.find(({ upTo }) => m <= upTo);
   if (!row) return undefined;
   const { rows, threads = PRODUCT_THREADS, kernel } = row;
   const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / PRODUCT_COLUMNS)];

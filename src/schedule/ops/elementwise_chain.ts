@@ -2,7 +2,7 @@
  * Elementwise chains: runs of elementwise nodes that one dispatch of the `elementwise` kernel computes.
  *
  * A node whose only reader is an elementwise node of the same shape is held back; the reader takes its steps over while
- * they fit the kernel (3 inputs, 2 immediates, 4 steps). Each step rounds its result as a separate op would have stored
+ * they fit the kernel (3 inputs, 2 immediates, 5 steps). Each step rounds its result as a separate op would have stored
  * it, so a chain gives the same bits as its parts.
  *
  * @module
@@ -26,10 +26,18 @@ import type { Value } from "../plan/value.ts";
 
 const MAX_INPUTS = 3;
 const MAX_IMMEDIATES = 2;
-const MAX_STEPS = 4;
+const MAX_STEPS = 5;
 const MAX_RANK = 4;
 const FIRST_IMMEDIATE = 3;
 const FIRST_STEP = 5;
+/** Elements of a result from which on a thread of the kernel takes four: smaller ones make do with one pipeline. */
+const LEAST_FOURS = 1 << 16;
+
+/** How many operands each function of elementwise nodes has, `cast` included. */
+export const ARITIES: ReadonlyMap<string, number> = new Map([
+  ["cast", 1],
+  ...Object.entries(ELEMENTWISE).map(([name, { arity }]) => [name, arity] as const),
+]);
 
 type Operand =
   | { readonly kind: "input"; readonly value: Value }
@@ -201,6 +209,14 @@ export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
   const count = sizeOf(shape);
   const dense = walk.shape.length === 1 && inputs.every((_, i) => walk.strides[i][0] === 1 || walk.shape[0] === 1);
   const code = (i: number): number => inputs[i]?.dtype.code ?? 0;
+  const last = walk.shape.length - 1;
+  const neighbours = (v: Value, strides: readonly number[]): boolean =>
+    strides[last] === 1 && [v.offset, ...strides.slice(0, -1)].every((n) => n % 4 === 0);
+  const fours = count >= LEAST_FOURS && lowering.backend.limits.subgroup > 1 && out.offset % 4 === 0 &&
+    (dense || walk.shape[last] % 4 === 0);
+  // The last dimension is the kernel's last one too.
+  const aligned = (list: readonly number[], fill: number): readonly number[] =>
+    fours ? [...new Array<number>(MAX_RANK - list.length).fill(fill), ...list] : list;
   // The same kernel cut to one step: software drivers take several times longer to build the long one.
   const kernel = chain.steps.length > 1 ? "elementwise" : "elementwise_single";
   lowering.emit(kernel, [inputs[0], inputs[1], inputs[2], out], {
@@ -215,16 +231,19 @@ export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
       STEP1: word(chain.steps[1]),
       STEP2: word(chain.steps[2]),
       STEP3: word(chain.steps[3]),
+      STEP4: word(chain.steps[4]),
+      FOURS: fours ? 1 : 0,
+      WIDE: inputs.reduce((bits, v, i) => bits | Number(fours && neighbours(v, walk.strides[i])) << i, 0),
     },
     push: {
       count,
-      shape: walk.shape,
-      a_strides: inputs[0] ? walk.strides[0] : [],
-      b_strides: inputs[1] ? walk.strides[1] : [],
-      c_strides: inputs[2] ? walk.strides[2] : [],
+      shape: aligned(walk.shape, 1),
+      a_strides: inputs[0] ? aligned(walk.strides[0], 0) : [],
+      b_strides: inputs[1] ? aligned(walk.strides[1], 0) : [],
+      c_strides: inputs[2] ? aligned(walk.strides[2], 0) : [],
       imm0: chain.immediates[0] ?? 0,
       imm1: chain.immediates[1] ?? 0,
     },
-    workgroups: lowering.groups(count),
+    workgroups: lowering.groups(fours ? Math.ceil(count / 4) : count),
   });
 }

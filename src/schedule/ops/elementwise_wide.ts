@@ -1,12 +1,12 @@
 /**
- * Elementwise ops with 8-byte dtypes among their inputs or results: a dispatch of the `elementwise_wide` kernel for each, in one of its
- * domains. Operands are cast to the domain as they are read, results to the node's dtype as they are written.
+ * Elementwise ops with 8-byte dtypes among their inputs or results: a dispatch for each, in one of the domains of elementwise_wide.h.
+ * Operands are cast to the domain as they are read, results to the node's dtype as they are written.
  *
  * @module
  */
 
-import { ELEMENTWISE } from "../../backend/kernels.ts";
-import { type Dtype, isWide } from "../../graph/dtype.ts";
+import { ELEMENTWISE, type KernelName } from "../../backend/kernels.ts";
+import { complex64, type Dtype, isWide } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -17,7 +17,19 @@ const MAX_RANK = 4;
 /** Codes of domains, as shaders/include/dtype.h counts them. */
 const DOMAINS: Readonly<Record<string, number>> = { int64: 0, uint64: 1, complex64: 2, float64: 3 };
 
-/** Whether a node is computed by the kernel of 8-byte dtypes. */
+/** Rows of complex64 that have a kernel of their own: those of domain T in elementwise_wide.h. */
+const COMPLEX_MATH: ReadonlySet<string> = new Set([
+  ...["abs", "sign", "sqrt", "rsqrt", "exp", "log", "log2", "log10", "log1p", "power", "logaddexp"],
+  ...["sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"],
+]);
+
+/** The kernel that has a row of a domain. */
+function kernelOf(domain: Dtype, row: string): KernelName {
+  if (domain !== complex64) return "elementwise_wide";
+  return COMPLEX_MATH.has(row) ? "elementwise_complex_math" : "elementwise_complex";
+}
+
+/** Whether a node is computed by the kernels of 8-byte dtypes. */
 export function isWideElementwise(node: Node): boolean {
   return node.op === "elementwise" && [node, ...node.inputs].some(({ dtype }) => isWide(dtype));
 }
@@ -41,14 +53,16 @@ export function emitWide(l: Lowering, node: Node, values: readonly Value[]): Val
   if (walk().shape.length > MAX_RANK) inputs = inputs.map((v) => l.contiguous(l.broadcast(v, shape)));
   const { shape: sizes, strides } = walk();
   const count = sizeOf(shape);
-  l.emit("elementwise_wide", [inputs[0], inputs[1], inputs[2], out], {
+  const domain = domainOf(node);
+  const row = fn === "cast" ? "identity" : fn;
+  l.emit(kernelOf(domain, row), [inputs[0], inputs[1], inputs[2], out], {
     spec: {
       DTYPE_A: inputs[0].dtype.code,
       DTYPE_B: inputs[1]?.dtype.code ?? 0,
       DTYPE_C: inputs[2]?.dtype.code ?? 0,
       DTYPE_OUT: node.dtype.code,
-      DOMAIN: DOMAINS[domainOf(node).name],
-      ROW: ELEMENTWISE[(fn === "cast" ? "identity" : fn) as keyof typeof ELEMENTWISE].id,
+      DOMAIN: DOMAINS[domain.name],
+      ROW: ELEMENTWISE[row as keyof typeof ELEMENTWISE].id,
     },
     push: {
       count,

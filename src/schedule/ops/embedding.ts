@@ -4,10 +4,8 @@
  * @module
  */
 
-import { type Dtype, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import type { Lowering } from "../plan/context.ts";
-import { rowsOf, type Value } from "../plan/value.ts";
+import { dequantized, matrixOf } from "./dequantize.ts";
 import type { Fuser } from "../plan/fusion.ts";
 import { type GraphView, Walk } from "../plan/pattern.ts";
 
@@ -15,7 +13,7 @@ import { type GraphView, Walk } from "../plan/pattern.ts";
 interface Lookup {
   /** Integers: the rows. */
   readonly indices: Node;
-  /** Codes, scales and biases (rows, …) of the table. */
+  /** Codes, scales and, where they are affine, biases (rows, …) of the table. */
   readonly tables: readonly Node[];
 }
 
@@ -33,7 +31,9 @@ export const embeddingFuser: Fuser = {
         if (!lookup) return;
         const { indices, tables } = lookup;
         l.from(node.op);
-        done(node, dequantized(l, node, tables.map(value), node.inputs[1].dtype, value(indices)));
+        const format = attrsOf(node, "dequantize");
+        const own = { ...format, rounds: node.inputs[1].dtype, indices: value(indices) };
+        done(node, dequantized(l, l.temporary(node.shape, node.dtype), matrixOf(format, tables.map(value)), own));
       },
     };
   },
@@ -65,31 +65,4 @@ function findLookups(
     for (const n of [node, ...own]) inside.add(n);
   }
   return { lookups, inside };
-}
-
-/** Emits codes times scales plus biases, all rounded to `rounds`; of the rows of a table at `indices` where there are any. */
-export function dequantized(
-  l: Lowering,
-  node: Node,
-  [codes, scales, biases]: readonly Value[],
-  rounds: Dtype,
-  indices?: Value,
-): Value {
-  const { bits, groupSize } = attrsOf(node, "dequantize");
-  const out = l.temporary(node.shape, node.dtype);
-  const push = rowsOf(node.shape);
-  const index = indices && l.contiguous(indices);
-  l.emit("dequantize", [l.contiguous(codes), l.contiguous(scales), l.contiguous(biases), out, index], {
-    spec: {
-      BITS: bits,
-      GROUP: groupSize,
-      DTYPE_SCALES: rounds.code,
-      DTYPE_OUT: node.dtype.code,
-      DTYPE_STORED: scales.dtype.code,
-      DTYPE_INDEX: (index?.dtype ?? uint32).code,
-    },
-    push: { ...push, table: rowsOf(codes.shape).rows },
-    workgroups: l.groups(push.rows * push.cols / 8),
-  });
-  return out;
 }

@@ -7,16 +7,22 @@
  * @module
  */
 
+import { complex64, uint32 } from "../../graph/dtype.ts";
 import { ValueError } from "../../graph/error.ts";
 import { attrsOf, type Factorization, type Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
-import { uint32 } from "../../graph/dtype.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import type { Inputs } from "./rule.ts";
 
+/** What the workspace of a kernel depends on besides sizes. */
+interface Kind {
+  readonly flag: boolean;
+  readonly complex: boolean;
+}
+
 /** Doubles of workspace for matrices (m, n), by kernel: what its C file lays out there. */
-const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, attrs: Factorization) => number } = {
+const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, kind: Kind) => number } = {
   lu: (m, n) => m * n + 3 * m + 2 * n,
   solve: (m, n) => m * m + m * n + m,
   solve_triangular: (m, n) => m * m + m * n,
@@ -25,12 +31,15 @@ const WORK: { readonly [K in Factorization["fn"]]: (m: number, n: number, attrs:
     const k = Math.min(m, n);
     return m * n + 2 * m * k + 32 * (k + 32) + 64 * Math.max(k, n) + m;
   },
-  eigh: (n, _, { flag }) => n * n + 4 * n + (flag ? 0 : n * n),
-  svd(m, n, { flag }) {
+  eig: (n, _, { flag }) => 4 * n + (flag ? 2 : 6) * n * n,
+  eigh: (n, _, { flag, complex }) => complex ? (flag ? 2 : 5) * n * n + 6 * n : (flag ? 1 : 2) * n * n + 4 * n,
+  svd(m, n, { flag, complex }) {
     const [most, least] = [Math.max(m, n), Math.min(m, n)];
-    const values = m * n + 5 * least + most;
+    const parts = complex ? 2 : 1;
+    const values = parts * m * n + (complex ? 8 : 5) * least + parts * most;
     // A wide input passes behind its transpose first.
-    return flag ? values + m * n : values + least * least + most * most + Math.max(m, n) ** 2 + m * n;
+    if (flag) return values + parts * m * n;
+    return values + (complex ? 3 * least ** 2 + 5 * most ** 2 : least ** 2 + 2 * most ** 2 + m * n);
   },
 };
 
@@ -41,8 +50,7 @@ export function kernelOf(node: Node): Factorization["fn"] {
 
 /** Lowers a factorization. */
 export function factorization(l: Lowering, node: Node, [a, b]: Inputs): Value {
-  const attrs = attrsOf(node, "factorization");
-  const { fn, flag = false, upper = false } = attrs;
+  const { fn, flag = false, upper = false } = attrsOf(node, "factorization");
   if (!l.backend.has(fn)) {
     throw new ValueError(
       `a loop cannot hold factorizations on ${l.backend.name}, where the CPU computes them: call ${fn} outside of it`,
@@ -53,7 +61,7 @@ export function factorization(l: Lowering, node: Node, [a, b]: Inputs): Value {
   const batch = sizeOf(node.shape.slice(0, -1));
   const length = node.shape[node.shape.length - 1];
   const out = l.temporary(node.shape, node.dtype);
-  const doubles = WORK[fn](m, cols, attrs) + 1;
+  const doubles = WORK[fn](m, cols, { flag, complex: a.dtype === complex64 }) + 1;
   const work = sizeOf(node.shape) > 0 ? l.temporary([batch, 2 * doubles], uint32) : undefined;
   if (!work) return out;
   l.emit(fn, [l.contiguous(a), b && l.contiguous(b), work, out], {

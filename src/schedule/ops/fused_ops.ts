@@ -13,7 +13,9 @@ import { attrsOf, type Node, type OpName } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
+import { attentionKeyVjp, attentionQueryVjp, attentionStats, vjpKernel } from "./attention_vjp.ts";
 import { attention } from "./matmul.ts";
+import { normVjp, normWeightVjp, rowThreads } from "./norm_vjp.ts";
 import { randomWords } from "./random.ts";
 import type { Inputs, Rule } from "./rule.ts";
 import { emitLogprobs, emitSample, hasLogprobsKernel, hasSampleKernel, MOST_COLS, samplingPush } from "./sampling.ts";
@@ -26,12 +28,6 @@ export interface FusedOp {
 }
 
 const OFFSET_MODES = { none: k.OFFSET_PUSH, scalar: k.OFFSET_SCALAR, batch: k.OFFSET_BATCH } as const;
-
-/** Threads for one row: a short one, such as that of a head, takes a single subgroup where those have 32 lanes. */
-function rowThreads(l: Lowering, cols: number): number {
-  const { threads } = l.backend.limits;
-  return cols <= 4 * 32 ? Math.min(32, threads) : threads;
-}
 
 /** (B, H, T, D) strides of an array (B, …, T, D): the middle dimensions are walked as heads. */
 function headsOf(l: Lowering, value: Value): Value {
@@ -53,6 +49,28 @@ function rmsNorm(l: Lowering, node: Node, [x, weight]: Inputs): Value {
       DTYPE_WEIGHT: (weight?.dtype ?? float32).code,
       DTYPE_OUT: node.dtype.code,
       HAS_WEIGHT: weight ? 1 : 0,
+    },
+    threads: rowThreads(l, push.cols),
+    push,
+    workgroups: push.cols ? push.rows : 0,
+  });
+  return out;
+}
+
+function layerNorm(l: Lowering, node: Node, [x, ...rest]: Inputs): Value {
+  const { eps, hasWeight, hasBias } = attrsOf(node, "layerNorm");
+  const weight = hasWeight ? rest[0] : undefined;
+  const bias = hasBias ? rest[hasWeight ? 1 : 0] : undefined;
+  const out = l.temporary(node.shape, node.dtype);
+  const push = { ...rowsOf(node.shape), eps };
+  l.emit("layer_norm", [l.contiguous(x), weight && l.contiguous(weight), bias && l.contiguous(bias), out], {
+    spec: {
+      DTYPE_X: x.dtype.code,
+      DTYPE_WEIGHT: (weight?.dtype ?? float32).code,
+      DTYPE_BIAS: (bias?.dtype ?? float32).code,
+      DTYPE_OUT: node.dtype.code,
+      HAS_WEIGHT: hasWeight ? 1 : 0,
+      HAS_BIAS: hasBias ? 1 : 0,
     },
     threads: rowThreads(l, push.cols),
     push,
@@ -117,6 +135,9 @@ function logprobs(l: Lowering, node: Node, [logits, tokens]: Inputs): Value {
 /** All fused ops. */
 export const FUSED_OPS = {
   rmsNorm: { kernel: () => "rms_norm", rule: rmsNorm },
+  layerNorm: { kernel: () => "layer_norm", rule: layerNorm },
+  normVjp: { kernel: () => "norm_vjp", rule: normVjp },
+  normWeightVjp: { kernel: () => "norm_weight_vjp", rule: normWeightVjp },
   rope: { kernel: () => "rope", rule: rope },
   attention: {
     kernel({ inputs: [q, , v] }) {
@@ -124,6 +145,9 @@ export const FUSED_OPS = {
     },
     rule: attention,
   },
+  attentionStats: { kernel: vjpKernel("attention_stats"), rule: attentionStats },
+  attentionQueryVjp: { kernel: vjpKernel("attention_vjp_queries"), rule: attentionQueryVjp },
+  attentionKeyVjp: { kernel: vjpKernel("attention_vjp_keys"), rule: attentionKeyVjp },
   sample: {
     kernel({ inputs: [logits] }, backend) {
       const cols = logits.shape[1];

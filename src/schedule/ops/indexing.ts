@@ -4,16 +4,21 @@
  * @module
  */
 
-import { attrsOf, type Node } from "../../graph/node.ts";
+import { isWide, uint16, uint32 } from "../../graph/dtype.ts";
+import { attrsOf, type Node, type OpAttrs } from "../../graph/node.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
 import { isPackedWhole } from "./packed_weights.ts";
-import { REDUCE_OPS } from "./reduce.ts";
+import { argsort, REDUCE_OPS } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
 
 /** Indices of one scatter dispatch: each thread walks all of them. */
 const SCATTER_INDICES = 32768;
+/** Indices from which on those of a scatter are sorted, where a device sorts: threads that walk all of them would take longer. */
+const LEAST_SORTED = 128;
+/** Indices from which on a thread of gather takes four. */
+const LEAST_FOURS = 1 << 16;
 
 /** Outer, axis and inner sizes around an axis of a contiguous array, as gather and scatter see it. */
 function around(shape: Shape, axis: number): { outer: number; axis: number; inner: number } {
@@ -45,19 +50,41 @@ function gatherRule(along: boolean): Rule {
     const index = l.contiguous(indices);
     const out = l.temporary(node.shape, node.dtype);
     const push = { ...around(x.shape, axis), n: along ? indices.shape[axis] : sizeOf(indices.shape) };
-    // Rows of whole words move as words.
+    // Rows of whole words move as words, or as four of them.
     let bytes = x.dtype.bytes;
-    if (!along && (push.inner * bytes) % 4 === 0 && (dense.offset * bytes) % 4 === 0) {
-      push.inner = push.inner * bytes / 4;
-      bytes = 4;
+    for (const wide of l.backend.limits.subgroup > 1 ? [4, 16] : [4]) {
+      if (along || (push.inner * bytes) % wide !== 0 || (dense.offset * x.dtype.bytes) % wide !== 0) continue;
+      push.inner = push.inner * bytes / wide;
+      bytes = wide;
     }
+    const single = push.outer === 1 && push.inner === 1 && bytes === 4 && indices.dtype.bytes === 4;
+    const fours = single && push.n >= LEAST_FOURS && index.offset % 4 === 0 && l.backend.limits.subgroup > 1;
     l.emit("gather", [dense, index, out], {
-      spec: { ELEMENT_BYTES: bytes, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0 },
+      spec: { ELEMENT_BYTES: bytes, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0, FOURS: fours ? 1 : 0 },
       push,
-      workgroups: l.groups(push.outer * push.n * push.inner),
+      workgroups: l.groups(Math.ceil(push.outer * push.n * push.inner / (fours ? 4 : 1))),
     });
     return out;
   };
+}
+
+/** Many updates of rows: those of equal indices are brought together, so that every row has a thread for each of its elements. */
+function scatterSorted(
+  l: Lowering,
+  fn: OpAttrs["scatter"]["fn"],
+  updates: Value,
+  indices: Value,
+  out: Value,
+  push: { readonly outer: number; readonly axis: number; readonly inner: number; readonly n: number },
+): void {
+  const keys = l.temporary([push.n], push.axis <= 2 ** 16 ? uint16 : uint32);
+  const dtypes = { DTYPE_INDEX: indices.dtype.code, DTYPE_KEY: keys.dtype.code };
+  l.emit("scatter_keys", [indices, keys], { spec: dtypes, push, workgroups: l.groups(push.n) });
+  l.emit("scatter_sorted", [updates, keys, argsort(l, keys), out], {
+    spec: { DTYPE: out.dtype.code, DTYPE_KEY: keys.dtype.code, OP: REDUCE_OPS[fn] },
+    push,
+    workgroups: l.groups(push.outer * push.n * push.inner),
+  });
 }
 
 function scatterRule(along: boolean): Rule {
@@ -76,9 +103,15 @@ function scatterRule(along: boolean): Rule {
         const shape = v.shape.map((d, i) => i === at ? n : d);
         return l.contiguous(view(v, shape, v.strides, v.offset + first * v.strides[at]));
       };
-      l.emit("scatter", [piece(updates, axis), along ? piece(index, axis) : piece(view(index, [total], [1]), 0), out], {
+      const push = { outer, axis: size, inner, n };
+      const places = along ? piece(index, axis) : piece(view(index, [total], [1]), 0);
+      if (!along && n >= LEAST_SORTED && !isWide(node.dtype) && l.backend.has("scatter_sorted")) {
+        scatterSorted(l, fn, piece(updates, axis), places, out, push);
+        continue;
+      }
+      l.emit("scatter", [piece(updates, axis), places, out], {
         spec: { DTYPE: node.dtype.code, DTYPE_INDEX: indices.dtype.code, ALONG: along ? 1 : 0, OP: REDUCE_OPS[fn] },
-        push: { outer, axis: size, inner, n },
+        push,
         workgroups: l.groups(outer * inner),
       });
     }

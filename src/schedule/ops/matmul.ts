@@ -1,24 +1,22 @@
 /**
- * Rules of products: which kernel takes a matrix product, a product with quantized weights, or attention.
+ * Rules of products: which kernel takes a matrix product or attention.
  *
  * @module
  */
 
 import * as k from "../../backend/kernels.ts";
-import { float32 } from "../../graph/dtype.ts";
+import { float16, float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
-import { matrixProduct } from "./coopmat_matmul.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
-import { packedMatrix, packedProduct } from "./packed_weights.ts";
 import type { Dispatch } from "../plan/builder.ts";
-import { isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./matmul_tiles.ts";
+import { denseOperand, emitDense, suitsMatrices } from "./coopmat_dense.ts";
+import { addSplits, isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./matmul_tiles.ts";
 
-const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
-/** Rows from which on a product takes cooperative matrices where there are any. */
-const MATRIX_ROWS = 17;
+/** Codes of masks. */
+export const MASK_MODES = { none: k.MASK_NONE, causal: k.MASK_CAUSAL, bool: k.MASK_BOOL, add: k.MASK_ADD } as const;
 /** Most batch dimensions that the dense kernels walk. */
 const BATCH_RANK = 3;
 /** Queries that one workgroup of attention serves. */
@@ -49,30 +47,23 @@ function matmulWalk(
 }
 
 /** Emits a tiled product; `parts`, when its depth is split, goes to float32 results that are added up. */
-function emitTiles(
+export function emitTiles(
   l: Lowering,
   kernel: "matmul" | "quantized_matmul",
   cutting: Tiling,
-  operands: readonly Value[],
+  operands: readonly (Value | undefined)[],
   out: Value,
   spec: Readonly<Record<string, number>>,
   push: Dispatch["push"],
 ): void {
   const { shape: { threads }, splits, workgroups } = cutting;
-  const count = sizeOf(out.shape);
-  const target = splits > 1 ? l.temporary([splits, count], float32) : out;
-  l.emit(kernel, [...operands, target], {
-    threads,
-    spec: { ...spec, DTYPE_OUT: target.dtype.code, ...tileSpec(cutting) },
-    push,
-    workgroups,
-  });
-  if (splits === 1) return;
-  l.emit("sum_splits", [target, out], {
-    spec: { SPLITS: splits, DTYPE_OUT: out.dtype.code },
-    push: { count },
-    workgroups: l.groups(Math.ceil(count / 4)),
-  });
+  addSplits(l, splits, out, (target) =>
+    l.emit(kernel, [...operands, target], {
+      threads,
+      spec: { ...spec, DTYPE_OUT: target.dtype.code, ...tileSpec(cutting) },
+      push,
+      workgroups,
+    }));
 }
 
 /** The value with its last two dimensions swapped. */
@@ -83,7 +74,27 @@ function swapped(v: Value): Value {
   return view(v, swap(v.shape), swap(v.strides));
 }
 
-/** One row, or few, by matvec, more by matmul. */
+/** Operands of a product whose batch the dense kernels can walk, and that walk. */
+function walked(
+  l: Lowering,
+  operands: readonly Value[],
+  shape: Shape,
+): ReturnType<typeof matmulWalk> & { operands: readonly Value[] } {
+  const forms = [
+    (v: Value): Value => v,
+    (v: Value): Value => l.contiguous(v),
+    (v: Value): Value => l.contiguous(l.broadcast(v, [...shape.slice(0, -2), ...v.shape.slice(-2)])),
+  ];
+  for (const form of forms.slice(0, -1)) {
+    const [a, b] = operands.map(form);
+    const walk = matmulWalk(a, b, shape);
+    if (walk.batch.shape.length <= BATCH_RANK) return { ...walk, operands: [a, b] };
+  }
+  const [a, b] = operands.map(forms[forms.length - 1]);
+  return { ...matmulWalk(a, b, shape), operands: [a, b] };
+}
+
+/** One row, or few, by matvec, more on cooperative matrices or by matmul. */
 export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Value {
   const out = l.temporary(node.shape, node.dtype);
   const [rows, columns] = node.shape.slice(-2);
@@ -91,21 +102,16 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   const column = columns === 1 && rows > 1;
   const inputs = column ? [swapped(operands[1]), swapped(operands[0])] : operands;
   const shape = column ? [...node.shape.slice(0, -2), 1, rows] : node.shape;
-  let [a, b] = inputs;
-  let walk = matmulWalk(a, b, shape);
-  if (walk.batch.shape.length > BATCH_RANK) {
-    [a, b] = inputs.map((v) => l.contiguous(v));
-    walk = matmulWalk(a, b, shape);
-  }
-  if (walk.batch.shape.length > BATCH_RANK) {
-    const lead = shape.slice(0, -2);
-    [a, b] = inputs.map((v) => l.contiguous(l.broadcast(v, [...lead, ...v.shape.slice(-2)])));
-    walk = matmulWalk(a, b, shape);
-  }
-  const { m, rowStride, batch } = walk;
-  const n = shape[shape.length - 1];
-  const kk = a.shape[a.shape.length - 1];
   if (sizeOf(shape) === 0) return out;
+  let walk = walked(l, inputs, shape);
+  const n = shape[shape.length - 1];
+  const kk = inputs[0].shape[inputs[0].shape.length - 1];
+  const few = isFewRows(walk.m, walk.operands[1].strides.at(-2) === 1);
+  const halves = inputs.every(({ dtype }) => dtype === float16) && (out.dtype === float16 || out.dtype === float32);
+  const dense = !few && halves &&
+    suitsMatrices(l.backend, "coopmat_dense", sizeOf(walk.batch.shape), walk.m, n, kk);
+  if (dense) walk = walked(l, walk.operands.map((v) => denseOperand(l, v)), shape);
+  const { m, rowStride, batch, operands: [a, b] } = walk;
   const batches = sizeOf(batch.shape);
   const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
   const push = {
@@ -119,8 +125,10 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
     a_strides: [rowStride, a.strides[a.strides.length - 1]],
     b_strides: [b.strides[b.strides.length - 2], b.strides[b.strides.length - 1]],
   };
-  const alongK = push.b_strides[0] === 1;
-  if (isFewRows(m, alongK)) {
+  if (dense) {
+    emitDense(l, [a, b], out, push);
+  } else if (few) {
+    const alongK = push.b_strides[0] === 1;
     const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
     l.emit("matvec", [a, b, out], {
       threads,
@@ -178,45 +186,6 @@ export function gatherMatmul(l: Lowering, node: Node, inputs: readonly Value[]):
     },
     workgroups: cutting.workgroups,
   });
-  return out;
-}
-
-/** A product with quantized weights: by the kernels for few rows, on cooperative matrices, or by tiles. */
-export function quantizedMatmul(l: Lowering, node: Node, [x, w, scales, biases]: readonly Value[]): Value {
-  const { bits, groupSize, transpose } = attrsOf(node, "quantizedMatmul");
-  if (sizeOf(node.shape) === 0) return l.temporary(node.shape, node.dtype);
-  const n = node.shape[node.shape.length - 1];
-  const wBatch = sizeOf(w.shape.slice(0, -2));
-  const lead = node.shape.slice(0, -2);
-  const packed = transpose && packedMatrix([w, scales, biases]);
-  if (packed) return packedProduct(l, node, x, packed);
-  if (transpose && wBatch === 1 && sizeOf(lead) * node.shape[node.shape.length - 2] >= MATRIX_ROWS) {
-    const product = matrixProduct(l, node, x, [w, scales, biases]);
-    if (product) return product;
-  }
-  const out = l.temporary(node.shape, node.dtype);
-  // With one matrix all leading dimensions are rows; otherwise x is broadcast over the batch of w.
-  const dense = l.contiguous(wBatch === 1 ? x : l.broadcast(x, [...lead, ...x.shape.slice(-2)]), true);
-  const kk = x.shape[x.shape.length - 1];
-  const batch = wBatch === 1 ? 1 : sizeOf(lead);
-  const m = sizeOf(node.shape) / n / batch;
-  const full = (v: Value): Value =>
-    l.contiguous(wBatch === 1 ? v : l.broadcast(v, [...lead, ...v.shape.slice(-2)]), true);
-  const spec = { BITS: bits, GROUP: groupSize, DTYPE_X: x.dtype.code, DTYPE_SCALES: scales.dtype.code };
-  const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch };
-  const operands = [dense, full(w), full(scales), full(biases)];
-  if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
-    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
-    l.emit("quantized_matvec", [...operands, out], {
-      threads,
-      spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
-      push,
-      workgroups: batch * Math.ceil(n / columns),
-    });
-  } else {
-    const cutting = tiling(l.backend, batch, m, n, kk, true);
-    emitTiles(l, "quantized_matmul", cutting, operands, out, { ...spec, TRANSPOSE: transpose ? 1 : 0 }, push);
-  }
   return out;
 }
 

@@ -7,6 +7,10 @@
  */
 
 import type { Backend } from "../../backend/backend.ts";
+import { float32 } from "../../graph/dtype.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
 
 /** A tile: 4 * rowQuads x 4 * columnQuads outputs a thread, `side` threads along a row, `depth` of k at a time. */
 export interface TileShape {
@@ -128,6 +132,19 @@ export function cut(shape: TileShape, batch: number, m: number, n: number, k: nu
 export function tiling(backend: Backend, batch: number, m: number, n: number, k: number, splittable: boolean): Tiling {
   const shape = TILES.find(({ upTo, threads }) => m <= upTo && threads <= backend.limits.threads) ?? TILES.at(-1)!;
   return cut(shape, batch, m, n, k, splittable && backend.has("sum_splits") ? undefined : 1);
+}
+
+/** Emits a product into `out`; where several workgroups share its depth, into float32 parts (splits, …) that are added up then. */
+export function addSplits(l: Lowering, splits: number, out: Value, emit: (target: Value) => void): void {
+  if (splits === 1) return emit(out);
+  const count = sizeOf(out.shape);
+  const parts = l.temporary([splits, count], float32);
+  emit(parts);
+  l.emit("sum_splits", [parts, out], {
+    spec: { SPLITS: splits, DTYPE_OUT: out.dtype.code },
+    push: { count },
+    workgroups: l.groups(Math.ceil(count / 4)),
+  });
 }
 
 /** Rows of a prompt that cost a device as much as one. Fewer than matrix units take run op by op, which takes longer than those. */

@@ -5,12 +5,14 @@
  */
 
 import * as k from "../../backend/kernels.ts";
-import { complex64, float32, uint32 } from "../../graph/dtype.ts";
+import { float32, isWide, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type ReduceFn } from "../../graph/node.ts";
-import { collapse, sizeOf } from "../../graph/shape.ts";
+import { collapse, contiguousStrides, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
+import { zeros } from "./fill.ts";
 import type { Rule, RuleName } from "./rule.ts";
+import { along, argsortWide } from "./sort_wide.ts";
 
 /** Codes of what reductions, scans and scatters do with elements. */
 export const REDUCE_OPS = {
@@ -33,7 +35,14 @@ const WIDE_THREADS = 256;
 /** Most threads of a workgroup of reduce. */
 const REDUCE_THREADS = 1024;
 
-function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly number[], out: Value): void {
+/** Rows from which on each is one workgroup's: there are enough of them. */
+const MANY_ROWS = 512;
+
+/** Reductions of one element to itself. */
+const KEEPS_ONE: ReadonlySet<ReduceFn> = new Set<ReduceFn>(["sum", "prod", "min", "max"]);
+
+/** Dispatches a reduction of `x` over sorted axes to `out`. */
+export function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly number[], out: Value): void {
   const outer = x.shape.map((_, i) => i).filter((i) => !axes.includes(i));
   const pick = (list: readonly number[], which: readonly number[]): number[] => which.map((i) => list[i]);
   const outerWalk = collapse(pick(x.shape, outer), [pick(x.strides, outer)]);
@@ -47,49 +56,187 @@ function reduce(l: Lowering, fn: ReduceFn, x: Value, axes: readonly number[], ou
   const rows = sizeOf(pick(x.shape, outer));
   const cols = sizeOf(pick(x.shape, axes));
   const index = fn === "argmin" || fn === "argmax";
-  if (cols > REDUCE_SPLIT && !index && innerWalk.shape.length === 1) {
-    const parts = Math.ceil(Math.sqrt(cols));
-    const each = Math.floor(cols / parts);
+  if (cols === 1 && KEEPS_ONE.has(fn) && x.dtype === out.dtype) {
+    const shape = pick(x.shape, outer);
+    return l.copy(view(x, shape, pick(x.strides, outer)), view(out, shape, contiguousStrides(shape)));
+  }
+  const stride = innerWalk.strides[0][0];
+  const single = innerWalk.shape.length === 1;
+  const [columns = 1, batches = 1] = outerWalk.shape.toReversed();
+  const [columnStride, batchStride = 0] = outerWalk.strides[0].toReversed();
+  const beside = outerWalk.shape.length <= 2 && columns > 1 && columnStride === 1 && stride !== 1;
+  if (single && beside && !index && fn !== "logsumexp" && cols > 1 && l.backend.has("reduce_columns")) {
+    reduceColumns(l, fn, x, { batches, rows: cols, columns, batchStride, rowStride: stride }, out);
+    return;
+  }
+  const splits = single && cols > REDUCE_SPLIT && (!index || (l.backend.limits.sharedBytes > 0 && rows < MANY_ROWS));
+  if (splits) {
+    const each = 4 * Math.ceil(Math.sqrt(cols) / 4); // whole quads
+    const parts = Math.floor(cols / each);
     const rest = cols - each * parts;
-    const stride = innerWalk.strides[0][0];
-    // (rows, parts + 1): every part's result, the remainder last.
-    const partial = l.temporary([parts + (rest ? 1 : 0), rows], out.dtype.kind === "float" ? float32 : out.dtype);
-    const shape = [parts, ...outerWalk.shape, each];
-    const strides = [each * stride, ...outerWalk.strides[0], stride];
-    if (shape.length <= 4) {
-      reduce(l, fn, view(x, shape, strides), [shape.length - 1], view(partial, [parts, rows], [rows, 1]));
+    // (parts + 1, rows): every part's result, or a pair of words, the remainder last.
+    const words = index ? 2 : 1;
+    const dtype = index ? uint32 : out.dtype.kind === "float" ? float32 : out.dtype;
+    const partial = l.temporary([parts + (rest ? 1 : 0), rows * words], dtype);
+    const pairs = index ? k.PAIRS_WRITTEN : k.PAIRS_NONE;
+    const walk = outerWalk.shape.length + 1;
+    if (walk <= 3) {
+      const emit = (shape: number[], strides: number[], offset: number, count: number, at: number): void =>
+        emitReduce(l, fn, view(x, shape, strides, offset), view(partial, [count * words], [1], at), {
+          outer: { shape: shape.slice(0, -1), strides: strides.slice(0, -1) },
+          inner: { shape: shape.slice(-1), strides: strides.slice(-1) },
+          pairs,
+          disjoint: at > 0,
+        });
+      const [outerShape, outerStrides] = [outerWalk.shape, outerWalk.strides[0]];
+      emit([parts, ...outerShape, each], [each * stride, ...outerStrides, stride], x.offset, parts * rows, 0);
       if (rest) {
-        const tail = view(
-          x,
-          [...outerWalk.shape, rest],
-          [...outerWalk.strides[0], stride],
-          x.offset + parts * each * stride,
-        );
-        reduce(l, fn, tail, [outerWalk.shape.length], view(partial, [rows], [1], parts * rows));
+        const from = x.offset + parts * each * stride;
+        emit([...outerShape, rest], [...outerStrides, stride], from, rows, parts * rows * words);
       }
-      reduce(l, fn, partial, [0], out);
+      if (!index) return reduce(l, fn, partial, [0], out);
+      emitReduce(l, fn, partial, out, {
+        outer: { shape: [rows], strides: [1] },
+        inner: { shape: [partial.shape[0]], strides: [rows] },
+        pairs: k.PAIRS_READ,
+        part: each,
+      });
       return;
     }
   }
-  l.emit("reduce", [x, out], {
-    spec: { DTYPE_IN: x.dtype.code, DTYPE_OUT: out.dtype.code, OP: REDUCE_OPS[fn] },
-    push: {
-      rows,
-      cols,
-      outer_shape: outerWalk.shape,
-      outer_strides: outerWalk.strides[0],
-      inner_shape: innerWalk.shape,
-      inner_strides: innerWalk.strides[0],
-    },
-    // A long row that is not split wants as many loads under way as a workgroup can have.
-    threads: cols > REDUCE_SPLIT && l.backend.limits.threads >= WIDE_THREADS
-      ? Math.min(REDUCE_THREADS, l.backend.limits.maxThreads)
-      : undefined,
-    workgroups: rows,
+  emitReduce(l, fn, x, out, {
+    outer: { shape: outerWalk.shape, strides: outerWalk.strides[0] },
+    inner: { shape: innerWalk.shape, strides: innerWalk.strides[0] },
   });
 }
 
-function sortedIndices(l: Lowering, x: Value): { dense: Value; indices: Value; push: Record<string, number> } {
+/** How a reduction walks: rows, and the elements of each. */
+interface ReduceWalk {
+  readonly outer: { readonly shape: readonly number[]; readonly strides: readonly number[] };
+  readonly inner: { readonly shape: readonly number[]; readonly strides: readonly number[] };
+  readonly pairs?: number;
+  readonly part?: number;
+  readonly disjoint?: boolean;
+}
+
+/** A list of `count` numbers that ends with those given. */
+function leading(list: readonly number[], count: number, fill: number): number[] {
+  return [...new Array<number>(count - list.length).fill(fill), ...list];
+}
+
+/** One dispatch of reduce. */
+function emitReduce(l: Lowering, fn: ReduceFn, x: Value, out: Value, walk: ReduceWalk): void {
+  const { outer, inner, pairs = k.PAIRS_NONE, part = 0, disjoint } = walk;
+  const [rows, cols] = [sizeOf(outer.shape), sizeOf(inner.shape)];
+  const { threads, maxThreads } = l.backend.limits;
+  // A long row that is not split wants as many loads under way as a workgroup can have, a short one leaves threads without work.
+  const most = cols > REDUCE_SPLIT && threads >= WIDE_THREADS ? Math.min(REDUCE_THREADS, maxThreads) : threads;
+  l.emit("reduce", [x, out], {
+    spec: { DTYPE_IN: x.dtype.code, DTYPE_OUT: out.dtype.code, OP: REDUCE_OPS[fn], PAIRS: pairs },
+    push: {
+      rows,
+      cols,
+      outer_shape: leading(outer.shape, 3, 1),
+      outer_strides: leading(outer.strides, 3, 0),
+      inner_shape: leading(inner.shape, 2, 1),
+      inner_strides: leading(inner.strides, 2, 0),
+      part,
+    },
+    threads: threadsFor(Math.ceil(cols / 4), most),
+    workgroups: rows,
+    disjoint,
+  });
+}
+
+/** Threads of a workgroup, a power of two unless `most` is none: as many as there is work for, at least a subgroup of 32. */
+function threadsFor(work: number, most: number): number {
+  let threads = 32;
+  while (threads < work && threads < most) threads *= 2;
+  return Math.min(threads, most);
+}
+
+/** Workgroups that keep a large device busy. */
+const BUSY_WORKGROUPS = 2048;
+/** Threads side by side in a reduction of columns, of four columns each. */
+const COLUMN_LANES = 32;
+/** Rows that each thread of one has at least where there are several parts. */
+const COLUMN_ROWS = 8;
+
+interface Columns {
+  readonly batches: number;
+  readonly rows: number;
+  readonly columns: number;
+  readonly batchStride: number;
+  readonly rowStride: number;
+}
+
+/** A reduction along an axis in front of `columns` neighbours, in two dispatches where those are too few for a large device. */
+function reduceColumns(l: Lowering, fn: ReduceFn, x: Value, c: Columns, out: Value): void {
+  const lanes = Math.min(COLUMN_LANES, 2 ** Math.ceil(Math.log2(Math.ceil(c.columns / 4))));
+  const threads = threadsFor(lanes * Math.ceil(c.rows / 4), l.backend.limits.threads);
+  const workgroups = c.batches * Math.ceil(c.columns / (4 * lanes));
+  const most = Math.floor(c.rows / (COLUMN_ROWS * Math.max(1, threads / lanes)));
+  const parts = Math.max(1, Math.min(Math.ceil(BUSY_WORKGROUPS / workgroups), most));
+  const dtype = out.dtype.kind === "float" ? float32 : out.dtype;
+  const target = parts > 1 ? l.temporary([parts, c.batches * c.columns], dtype) : out;
+  l.emit("reduce_columns", [x, target], {
+    spec: { DTYPE_IN: x.dtype.code, DTYPE_OUT: target.dtype.code, OP: REDUCE_OPS[fn], LANES: lanes },
+    push: {
+      batches: c.batches,
+      rows: c.rows,
+      columns: c.columns,
+      parts,
+      batch_stride: c.batchStride,
+      row_stride: c.rowStride,
+    },
+    threads,
+    workgroups: workgroups * parts,
+  });
+  if (parts === 1) return;
+  const columns = c.batches * c.columns;
+  reduceColumns(l, fn, target, { batches: 1, rows: parts, columns, batchStride: 0, rowStride: columns }, out);
+}
+
+/** Polls of the tiles before one's own, after which a workgroup of a scan sums those that are missing. */
+const SCAN_SPINS = 1000;
+/** Elements of a tile for each thread. */
+const SCAN_ITEMS = 4 * k.SCAN_QUADS;
+
+interface ScanForm {
+  readonly op: number;
+  readonly reverse?: boolean;
+  readonly exclusive?: boolean;
+}
+
+/** Scans contiguous rows. */
+function scan(l: Lowering, form: ScanForm, x: Value, out: Value, rows: number, cols: number): void {
+  const threads = threadsFor(Math.ceil(cols / SCAN_ITEMS), l.backend.limits.threads);
+  const tiles = rows < MANY_ROWS && l.backend.limits.sharedBytes > 0 ? Math.ceil(cols / (SCAN_ITEMS * threads)) : 1;
+  const published = tiles > 1 ? zeros(l, [rows * tiles, 4], uint32) : undefined;
+  l.emit("scan", [x, out, published], {
+    spec: {
+      DTYPE_IN: x.dtype.code,
+      DTYPE_OUT: out.dtype.code,
+      OP: form.op,
+      REVERSE: form.reverse ? 1 : 0,
+      EXCLUSIVE: form.exclusive ? 1 : 0,
+      TILED: tiles > 1 ? 1 : 0,
+      SPINS: SCAN_SPINS,
+    },
+    push: { rows, cols, tiles },
+    threads,
+    workgroups: rows * tiles,
+  });
+}
+
+function sortedIndices(
+  l: Lowering,
+  x: Value,
+): {
+  dense: Value;
+  indices: Value;
+  push: { rows: number; cols: number; padded: number; pass_k: number; pass_j: number };
+} {
   const dense = l.contiguous(x);
   const { rows, cols } = rowsOf(x.shape);
   const { threads } = l.backend.limits;
@@ -125,12 +272,69 @@ function sortPasses(padded: number, span: number): [number, number][] {
   return passes;
 }
 
+/** Values of a digit of a radix sort. */
+const DIGITS = 256;
+/** Bytes that its threads share, and those beside. */
+const RADIX_SHARED = { thread: 4 * (k.RADIX_ITEMS + 12), all: 4 * DIGITS } as const;
+
+/** Sorts contiguous rows by a digit of 8 bits after the other, or gives what belongs where. */
+function radixSort(l: Lowering, x: Value, rows: number, cols: number, wantIndices: boolean, out: Value): void {
+  const tiles = Math.ceil(cols / (k.RADIX_ITEMS * l.backend.limits.threads));
+  let keys = x;
+  let indices: Value | undefined;
+  for (let pass = 1; pass <= x.dtype.bytes; pass++) {
+    const last = pass === x.dtype.bytes;
+    const push = { rows, cols, tiles, shift: 8 * (pass - 1) };
+    const counts = l.temporary([rows, DIGITS, tiles], uint32);
+    const starts = l.temporary([rows, DIGITS, tiles], uint32);
+    l.emit("radix_count", [keys, counts], { spec: { DTYPE: x.dtype.code }, push, workgroups: rows * tiles });
+    scan(l, { op: k.OP_SUM, exclusive: true }, counts, starts, rows, DIGITS * tiles);
+    const sorted = !last ? l.temporary(x.shape, x.dtype) : wantIndices ? undefined : out;
+    const sortedIndices = !wantIndices ? undefined : last ? out : l.temporary(x.shape, uint32);
+    l.emit("radix_scatter", [keys, indices, starts, sorted, sortedIndices], {
+      spec: { DTYPE: x.dtype.code, INDICES: wantIndices ? 1 : 0 },
+      push,
+      workgroups: rows * tiles,
+    });
+    if (sorted) keys = sorted;
+    indices = sortedIndices;
+  }
+}
+
+/** Sorts contiguous rows of 32-bit elements or shorter ones, or gives what belongs where. */
+function sortRows(l: Lowering, x: Value, wantIndices: boolean, out: Value): void {
+  const { rows, cols } = rowsOf(x.shape);
+  const { threads, sharedBytes } = l.backend.limits;
+  const fits = l.backend.has("radix_scatter") && sharedBytes >= RADIX_SHARED.thread * threads + RADIX_SHARED.all;
+  if (fits && cols > 2 * threads && x.dtype.bytes <= 4) {
+    return radixSort(l, l.contiguous(x), rows, cols, wantIndices, out);
+  }
+  const { dense, indices, push } = sortedIndices(l, x);
+  l.emit("sort_finish", [wantIndices ? undefined : dense, indices, out], {
+    spec: { DTYPE_OUT: out.dtype.code },
+    push,
+    workgroups: l.groups(rows * cols),
+  });
+}
+
+/** Indices that sort contiguous rows of 32-bit elements or shorter ones, equal ones in their order. */
+export function argsort(l: Lowering, x: Value): Value {
+  const out = l.temporary(x.shape, uint32);
+  sortRows(l, x, true, out);
+  return out;
+}
+
 function sortRule(wantIndices: boolean): Rule {
   return (l, node, [x]) => {
-    const out = l.temporary(node.shape, node.dtype);
     const { rows, cols } = rowsOf(x.shape);
-    if (rows * cols === 0) return out;
-    if (l.backend.has("radix_sort") && x.dtype !== complex64) {
+    if (rows * cols === 0) return l.temporary(node.shape, node.dtype);
+    if (isWide(x.dtype) && l.backend.has("sort_words")) {
+      const dense = l.contiguous(x);
+      const order = { ...argsortWide(l, dense, (keys) => argsort(l, keys)), shape: node.shape, strides: dense.strides };
+      return wantIndices ? order : along(l, dense, order);
+    }
+    const out = l.temporary(node.shape, node.dtype);
+    if (l.backend.has("radix_sort")) {
       // Pairs between its passes, in units of 8 bytes: none behind the one pass of bytes, two lists of 16 for wide elements.
       const pairs = Math.floor(x.dtype.bytes / 2);
       l.emit("radix_sort", [l.contiguous(x), pairs ? l.temporary([rows, cols, 2 * pairs], uint32) : undefined, out], {
@@ -140,12 +344,7 @@ function sortRule(wantIndices: boolean): Rule {
       });
       return out;
     }
-    const { dense, indices, push } = sortedIndices(l, x);
-    l.emit("sort_finish", [wantIndices ? undefined : dense, indices, out], {
-      spec: { DTYPE_OUT: node.dtype.code },
-      push,
-      workgroups: l.groups(rows * cols),
-    });
+    sortRows(l, x, wantIndices, out);
     return out;
   };
 }
@@ -173,18 +372,8 @@ export const ALONG_AXES = {
     const { fn, reverse, exclusive } = attrsOf(node, "scan");
     const dense = l.contiguous(x);
     const out = l.temporary(node.shape, node.dtype);
-    const push = rowsOf(node.shape);
-    l.emit("scan", [dense, out], {
-      spec: {
-        DTYPE_IN: x.dtype.code,
-        DTYPE_OUT: node.dtype.code,
-        OP: REDUCE_OPS[fn],
-        REVERSE: reverse ? 1 : 0,
-        EXCLUSIVE: exclusive ? 1 : 0,
-      },
-      push,
-      workgroups: push.cols ? push.rows : 0,
-    });
+    const { rows, cols } = rowsOf(node.shape);
+    if (rows * cols > 0) scan(l, { op: REDUCE_OPS[fn], reverse, exclusive }, dense, out, rows, cols);
     return out;
   },
   sort: sortRule(false),

@@ -7,19 +7,20 @@
  * @module
  */
 
-import { type Dtype, elementWords, float32, isWide, type Scalar, uint32 } from "../../graph/dtype.ts";
+import { elementWords, float32, isWide, uint32, uint8 } from "../../graph/dtype.ts";
 import { attrsOf } from "../../graph/node.ts";
 import { contiguousStrides, reshapeStrides, sameShape, type Shape, sizeOf } from "../../graph/shape.ts";
-import { immediateBits } from "./elementwise_chain.ts";
 import { AT_INDICES } from "./indexing.ts";
-import type { Lowering } from "../plan/context.ts";
 import { rowsOf, type Value, view } from "../plan/value.ts";
-import { dequantized } from "./embedding.ts";
+import { dequantized, matrixOf, MODE_CODES } from "./dequantize.ts";
 import { TRANSFORMS } from "./fft.ts";
 import { factorization } from "./factorization.ts";
+import { fill } from "./fill.ts";
 import { FUSED_RULES } from "./fused_ops.ts";
 import { conv } from "./conv.ts";
-import { gatherMatmul, matmul, quantizedMatmul } from "./matmul.ts";
+import { customKernel } from "./custom_kernel.ts";
+import { gatherMatmul, matmul } from "./matmul.ts";
+import { gatherQuantizedMatmul, quantizedMatmul } from "./quantized_matmul.ts";
 import { randomWords } from "./random.ts";
 import { ALONG_AXES } from "./reduce.ts";
 import type { Rule, RuleName } from "./rule.ts";
@@ -51,6 +52,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     });
     return out;
   },
+  stopGradient: (_l, _node, [x]) => x,
   reshape(l, node, [x]) {
     const strides = reshapeStrides(x.shape, x.strides, node.shape);
     if (strides) return view(x, node.shape, strides);
@@ -68,6 +70,7 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     return view(x, node.shape, x.strides.map((s, i) => s * steps[i]), offset);
   },
   broadcast: (l, node, [x]) => l.broadcast(x, node.shape),
+  depends: (_l, _node, [x]) => x,
   asStrided(l, node, [x]) {
     const { strides, offset } = attrsOf(node, "asStrided");
     const dense = l.contiguous(x);
@@ -98,14 +101,23 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
   matmul,
   gatherMatmul,
   conv,
-  quantize(l, node, [w]) {
-    const { bits, groupSize } = attrsOf(node, "quantize");
+  quantize(l, node, [w, global]) {
+    const { bits, groupSize, mode } = attrsOf(node, "quantize");
     const dense = l.contiguous(w);
     const { rows, cols } = rowsOf(w.shape);
     const lead = w.shape.slice(0, -1);
     const codes = l.temporary([...lead, cols * bits / 32], uint32);
-    const scales = l.temporary([...lead, cols / groupSize], w.dtype);
-    const biases = l.temporary([...lead, cols / groupSize], w.dtype);
+    const groups = [...lead, cols / groupSize];
+    if (mode !== "affine") {
+      const scales = l.temporary(groups, uint8);
+      l.emit("quantize_small_float", [dense, codes, scales, global && l.contiguous(global)], {
+        spec: { MODE: MODE_CODES[mode], DTYPE: w.dtype.code },
+        push: { rows, cols },
+        workgroups: l.groups(rows * cols / groupSize),
+      });
+      return [codes, scales];
+    }
+    const [scales, biases] = [l.temporary(groups, w.dtype), l.temporary(groups, w.dtype)];
     l.emit("quantize", [dense, codes, scales, biases], {
       spec: { BITS: bits, GROUP: groupSize, DTYPE: w.dtype.code },
       push: { rows, cols },
@@ -113,21 +125,20 @@ export const RULES: { readonly [K in RuleName]: Rule } = {
     });
     return [codes, scales, biases];
   },
-  dequantize: (l, node, inputs) => dequantized(l, node, inputs, inputs[1].dtype),
+  dequantize(l, node, inputs) {
+    const format = attrsOf(node, "dequantize");
+    const { rest: [global], ...parts } = matrixOf(format, inputs);
+    return dequantized(l, l.temporary(node.shape, node.dtype), parts, {
+      ...format,
+      rounds: parts.scales.dtype,
+      global,
+    });
+  },
   quantizedMatmul,
+  gatherQuantizedMatmul,
   ...FUSED_RULES,
   ...TRANSFORMS,
   factorization,
+  customKernel,
   randomBits: (l, node, [key]) => randomWords(l, "random_bits", node, key),
 };
-
-function fill(l: Lowering, shape: Shape, dtype: Dtype, value: Scalar): Value {
-  const out = l.temporary(shape, dtype);
-  const [start, high] = isWide(dtype) ? elementWords(dtype, value) : [immediateBits(dtype, value), 0];
-  l.emit("arange", [out], {
-    spec: { DTYPE_OUT: dtype.code },
-    push: { count: sizeOf(shape), start, step: 0, start_high: high, step_high: 0 },
-    workgroups: l.groups(sizeOf(shape)),
-  });
-  return out;
-}

@@ -7,6 +7,8 @@
  */
 
 import {
+  KERNEL_PUSH_WORDS,
+  KERNEL_SPEC_WORDS,
   type KernelName,
   KERNELS,
   PLAN_DISJOINT,
@@ -105,6 +107,25 @@ export class PlanBuilder {
       words.push(d.table?.length ?? 0);
       for (const b of d.table?.flat() ?? []) this.#bind(b);
     }
+    this.#dispatches++;
+  }
+
+  /** A call of a kernel made at run time: `id` is what its device gave, `spec` the size of a workgroup, `push` the grid in threads. */
+  addShader(
+    { id, buffers, threadgroup, push, workgroups }: {
+      readonly id: number;
+      readonly buffers: readonly (Binding | undefined)[];
+      readonly threadgroup: readonly number[];
+      readonly push: readonly number[];
+      readonly workgroups: readonly number[];
+    },
+  ): void {
+    this.#words.push(id, buffers.length | KERNEL_SPEC_WORDS << 8 | KERNEL_PUSH_WORDS << 16, ...workgroups);
+    for (const b of buffers) {
+      if (b) this.#bind(b);
+      else this.#words.push(PLAN_NO_SLOT, 0);
+    }
+    this.#words.push(...threadgroup, ...push);
     this.#dispatches++;
   }
 

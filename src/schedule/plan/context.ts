@@ -30,16 +30,26 @@ import type { Blocks, Value } from "./value.ts";
 const WIDE_BUFFERS: Partial<Record<KernelName, readonly number[]>> = {
   arange: [0],
   copy: [0, 2],
+  copy_transposed: [0, 2],
   gather: [0, 2],
+  scatter: [0, 2],
+  matmul: [0, 1, 2],
+  matvec: [0, 1, 2],
+  gathered_matmul: [0, 1, 2],
+  conv_direct: [0, 1, 2],
   elementwise_wide: [0, 1, 2, 3],
+  elementwise_complex: [0, 1, 2, 3],
+  elementwise_complex_math: [0, 1, 2, 3],
   lu: [0, 3],
   solve: [0, 1, 3],
   solve_triangular: [0, 1, 3],
   cholesky: [0, 3],
   qr: [0, 3],
+  eig: [0, 3],
   eigh: [0, 3],
   svd: [0, 3],
   radix_sort: [0, 2],
+  sort_words: [0],
 };
 
 /**
@@ -104,6 +114,26 @@ function wideness(
 
 /** Most dimensions that the copy kernel walks at once. */
 const COPY_RANK = 5;
+/** Side of a tile of copy_transposed by the bytes of an element. */
+const TRANSPOSED_TILES: Readonly<Record<number, number>> = { 1: 32, 2: 32, 4: 64, 8: 32 };
+/** Elements along both sides from which on a transposed copy is worth tiles. */
+const LEAST_TRANSPOSED = 16;
+
+/**
+ * The order of dimensions in which copy_transposed takes a copy: the one that elements of the input are neighbours along comes in front
+ * of the last one, which is that of the output. Undefined where they are the same, or too short.
+ */
+function transposedOrder(
+  shape: readonly number[],
+  inStrides: readonly number[],
+  outStrides: readonly number[],
+): readonly number[] | undefined {
+  const last = shape.length - 1;
+  const run = inStrides.indexOf(1);
+  if (run < 0 || run === last || inStrides[last] === 1 || outStrides[last] !== 1) return undefined;
+  if (Math.min(shape[run], shape[last]) < LEAST_TRANSPOSED) return undefined;
+  return [...shape.keys()].filter((d) => d !== run && d !== last).concat(run, last);
+}
 
 /** Lowers nodes into one Plan for one backend. */
 export class Lowering {
@@ -225,13 +255,7 @@ export class Lowering {
     const plain = buffers.map((value) => value && this.plain(value));
     this.#checkWide(kernel, plain);
     const rows = d.table?.map((row) => row.map((value) => this.plain(value)));
-    const at = this.builder.dispatches;
-    const bind = (value: Value): Binding => {
-      const use = this.uses[value.slot];
-      if (use.first < 0) use.first = at;
-      use.last = at;
-      return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
-    };
+    const bind = (value: Value): Binding => this.#bind(value);
     const bindings = plain.map((value) => value && bind(value));
     const spec = { THREADS: d.threads ?? this.backend.limits.threads, ...d.spec };
     const { push, workgroups, disjoint, opening = false } = d;
@@ -246,7 +270,26 @@ export class Lowering {
       opening,
     });
     const values = [...plain, ...(rows?.flat() ?? [])];
-    this.sources.push({ kernel, op: this.#op, region: this.#region, opening, values });
+    this.sources.push({ kernel, op: this.#op, region: this.#region, opening, spec, values });
+  }
+
+  /** Writes a dispatch of a kernel made at run time; see {@link PlanBuilder.addShader}. */
+  emitShader(
+    name: string,
+    buffers: readonly (Value | undefined)[],
+    d: Omit<Parameters<PlanBuilder["addShader"]>[0], "buffers">,
+  ): void {
+    const bindings = buffers.map((value) => value && this.#bind(value));
+    this.builder.addShader({ ...d, buffers: bindings });
+    this.sources.push({ kernel: name, op: this.#op, region: this.#region, opening: false, spec: {}, values: buffers });
+  }
+
+  /** Where the next dispatch finds a value. */
+  #bind(value: Value): Binding {
+    const use = this.uses[value.slot];
+    if (use.first < 0) use.first = this.builder.dispatches;
+    use.last = this.builder.dispatches;
+    return { slot: value.slot, byteOffset: value.offset * value.dtype.bytes };
   }
 
   /** Throws where a kernel would take elements of 8 bytes for others. */
@@ -360,6 +403,10 @@ export class Lowering {
       }
       return;
     }
+    const order = transposedOrder(shape, inStrides, outStrides);
+    if (order && !dynamic && this.backend.has("copy_transposed")) {
+      return this.#copyTransposed(from, to, order, { shape, strides: [inStrides, outStrides] }, options.disjoint);
+    }
     const starts = dynamic?.strides ?? [];
     const wide = wideness(from.dtype.bytes, shape, [inStrides, outStrides], [from.offset, to.offset, ...starts]);
     const last = shape.length - 1;
@@ -379,6 +426,37 @@ export class Lowering {
       },
       workgroups: this.groups(count),
       disjoint: options.disjoint,
+    });
+  }
+
+  #copyTransposed(
+    from: Value,
+    to: Value,
+    order: readonly number[],
+    { shape, strides }: ReturnType<typeof collapse>,
+    disjoint?: boolean,
+  ): void {
+    const { bytes } = from.dtype;
+    const tile = TRANSPOSED_TILES[bytes];
+    const front = new Array<number>(COPY_RANK - order.length);
+    const [sizes, inStrides, outStrides] = [shape, ...strides].map((list, i) => [
+      ...front.fill(i === 0 ? 1 : 0),
+      ...order.map((d) => list[d]),
+    ]);
+    const tiles = sizes.map((size, d) => d < COPY_RANK - 2 ? size : Math.ceil(size / tile));
+    this.emit("copy_transposed", [from, undefined, to], {
+      spec: { ELEMENT_BYTES: bytes, TILE: tile },
+      push: {
+        count: sizeOf(sizes),
+        shape: sizes,
+        in_strides: inStrides,
+        out_strides: outStrides,
+        start_strides: [],
+        start_limits: [],
+        starts: 0,
+      },
+      workgroups: sizeOf(tiles),
+      disjoint,
     });
   }
 }

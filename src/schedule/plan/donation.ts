@@ -16,6 +16,7 @@ import type { Storage } from "./storage.ts";
 
 /** Ops whose result may lie in the memory of their input. */
 const VIEWS: ReadonlySet<OpName> = new Set<OpName>([
+  "stopGradient",
   "reshape",
   "transpose",
   "slice",

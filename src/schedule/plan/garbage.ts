@@ -2,35 +2,52 @@
  * Memory of arrays that the program forgot without disposing of them.
  *
  * JavaScript's collector does not see device memory, and finalizers run between tasks only: a synchronous loop that evaluates and
- * drops arrays would hold all of them until its end. So the collector is asked when the bytes of results that were evaluated since
- * it last ran, and are still held, pass a limit; the limit grows with what survives, as that of a generational collector does, so
- * that a program which keeps much is not collected all the time. What was let go explicitly never counts.
+ * drops arrays would hold all of them until its end. So they are looked for when the bytes of results that were evaluated since then,
+ * and are still held, pass a limit. What was let go explicitly never counts.
  *
- * Dead arrays are then found through WeakRefs, in the same task: V8 keeps what a WeakRef was made or read for alive until a
- * microtask checkpoint, and running a script in a context with a microtask queue of its own is one, while no code of the program
- * runs. An engine without that has its finalizers alone, which release what no collection here has found.
+ * As in the collector itself there are two generations. Most arrays are forgotten soon, as the gradients of a step are, and V8's
+ * scavenger finds those in a millisecond or two: it is waited for, or made to run by filling its space, as soon as results of a share
+ * of what lives have come together. Those that got old before they were forgotten are found by a whole collection, which takes tens of
+ * milliseconds, when half as many bytes as live got old since the last one.
+ *
+ * Dead arrays are found through WeakRefs, in the same task: see collector.ts. An engine without that has its finalizers alone, which
+ * release what no collection here has found.
  *
  * @module
  */
 
-import process from "node:process";
 import type { Node } from "../../graph/node.ts";
+import { engine, scavenge, scavenged, watch } from "./collector.ts";
 
-/** Bytes of forgotten results that are no reason to collect, and fewer that are one when nothing else runs. */
+/** Bytes of forgotten results that are no reason to look for young arrays, at most where that takes long, and the share of what lives. */
+const LEAST_YOUNG = { bytes: 4 << 20, most: 12 << 20, share: 1 / 4 } as const;
+/** Bytes of results that got old since the last whole collection and are no reason for one. */
+const LEAST_MIDDLE = 8 << 20;
+/** Bytes of results, of any age, that are none. */
 const LEAST_BYTES = 48 << 20;
-const IDLE_BYTES = 8 << 20;
-/** Arrays after which the list of what lives until a checkpoint is cleared, and after which they are a reason to collect. */
-const CHECKPOINT_ARRAYS = 50_000;
+/** Bytes of results that are a reason to look for young arrays, and then to collect, when nothing else runs. */
+const IDLE_BYTES = 2 << 20;
+/** Arrays after which the list of what lives until a checkpoint is cleared, between evaluations and at all. */
+const CHECKPOINT_ARRAYS = { evaluated: 256, made: 50_000 } as const;
+/** Arrays that are a reason to collect. */
 const LEAST_ARRAYS = 200_000;
+/** Old arrays that are looked at with the young: V8 collects them at times, and few take no time. */
+const MOST_OLD = 10_000;
 /** Milliseconds from a reason to collect until it happens between tasks: a few collections' time, longer where they find nothing. */
 const IDLE_MS = { least: 20, most: 50, useless: 2000 } as const;
 /** Share of the bytes of JavaScript's heap that counts too: collecting takes as long as that is large. */
 const HEAP_SHARE = 1 / 8;
+/** How often in a row the scavenger may fail to run: engines differ in what it does with WeakRefs. */
+const MOST_VAIN = 3;
+/** Share of the time that having it run may take before more arrays are waited for. */
+const MOST_COST = 1 / 10;
 
 /** One Tensor's reference of a node, which it lets go when it is disposed of or was forgotten. */
 export class Hold {
   readonly #owner: WeakRef<object>;
   #node: Node | undefined;
+  /** Where it is listed. */
+  #among: Set<Hold> = young;
 
   /** Retains `node` for `owner`. */
   constructor(owner: object, node: Node) {
@@ -38,9 +55,9 @@ export class Hold {
     this.#node = node;
     node.retain();
     node.holders++;
-    holds.add(this);
+    this.#among.add(this);
     registry.register(owner, this, this);
-    if (++made % CHECKPOINT_ARRAYS === 0) engine()?.checkpoint();
+    if (++made - cleared >= CHECKPOINT_ARRAYS.made) checkpoint();
   }
 
   /** Lets the reference go. */
@@ -65,79 +82,123 @@ export class Hold {
     return this.#owner.deref() !== undefined;
   }
 
+  /** Moves on by a generation. */
+  age(): void {
+    const next = this.#among === young ? middle : old;
+    this.#among.delete(this);
+    this.#among = next;
+    next.add(this);
+  }
+
   #end(): Node | undefined {
     const node = this.#node;
     this.#node = undefined;
     if (!node) return undefined;
     node.holders--;
-    holds.delete(this);
+    this.#among.delete(this);
     registry.unregister(this);
     return node;
   }
 }
 
 const registry = new FinalizationRegistry<Hold>((hold) => hold.release());
-const holds = new Set<Hold>();
+/** Holds by how often they were found alive: never, once, more often. */
+const young = new Set<Hold>();
+const middle = new Set<Hold>();
+const old = new Set<Hold>();
 /** Stored nodes that no Tensor shows any more: something pending reads them. */
 const orphans = new Set<Node>();
+/** Arrays that were made, and how many there were at the last checkpoint. */
 let made = 0;
+let cleared = 0;
 let survivors = 0;
+let evaluations = 0;
 
-/** Bytes of results by whether they were there at the last collection. */
-const bytes = { young: 0, old: 0 };
+/** Bytes of results by when they were made: since arrays were last looked for, before but since the last whole collection, before that. */
+const bytes = { young: 0, middle: 0, old: 0 };
+/** How often arrays were looked for, and how often until the last whole collection. */
 let generation = 0;
-let limit = LEAST_BYTES;
+let collected = 0;
+const limit = { young: LEAST_YOUNG.bytes as number, middle: LEAST_MIDDLE as number, all: LEAST_BYTES as number };
 
 /** Counts the bytes of a result; gives what {@link uncount} takes when they are freed. */
 export function count(size: number): number {
   bytes.young += size;
+  if (bytes.young + bytes.middle > IDLE_BYTES) collectSoon();
   return generation;
 }
 
 /** Takes back what {@link count} counted in a generation. */
 export function uncount(size: number, counted: number): void {
-  bytes[counted === generation ? "young" : "old"] -= size;
+  bytes[counted === generation ? "young" : counted >= collected ? "middle" : "old"] -= size;
 }
 
-/** Collects when enough was forgotten. Nodes that the caller works on must be retained. */
+/** Looks for forgotten arrays when enough may be. Nodes that the caller works on must be retained. */
 export function collectWhenDue(): void {
-  if (bytes.young > limit || holds.size > survivors + Math.max(LEAST_ARRAYS, survivors)) collect();
-  else if (bytes.young > IDLE_BYTES) collectSoon();
-}
-
-interface Engine {
-  /** Runs the collector. */
-  readonly gc: () => void;
-  /** Forgets what lives until a microtask checkpoint. */
-  readonly checkpoint: () => void;
-  /** Bytes of the heap in use. */
-  readonly heap: () => number;
-}
-
-let found: Engine | null | undefined;
-
-function engine(): Engine | undefined {
-  if (found === undefined) found = findEngine();
-  return found ?? undefined;
-}
-
-function findEngine(): Engine | null {
-  try {
-    const v8 = process.getBuiltinModule("node:v8");
-    const vm = process.getBuiltinModule("node:vm");
-    v8.setFlagsFromString("--expose-gc");
-    const gc = vm.runInNewContext("gc");
-    const context = vm.createContext({}, { microtaskMode: "afterEvaluate" });
-    const script = new vm.Script("Promise.resolve().then(() => 1)");
-    if (typeof gc !== "function") return null;
-    return {
-      gc: () => gc(),
-      checkpoint: () => script.runInContext(context),
-      heap: () => v8.getHeapStatistics().used_heap_size,
-    };
-  } catch {
-    return null; // another engine: finalizers will do
+  evaluations++;
+  if (bytes.young > limit.young) {
+    const ran = scavenged();
+    if (ran) vain = 0;
+    if (ran || (bytes.young > patience && vain < MOST_VAIN)) sweep(ran);
   }
+  const arrays = young.size + middle.size + old.size;
+  const due = bytes.middle > limit.middle || bytes.young + bytes.middle > limit.all ||
+    arrays > survivors + Math.max(LEAST_ARRAYS, survivors);
+  if (due) collect();
+  // What is forgotten from now on the next scavenge finds, when nothing else keeps it alive.
+  if (made - cleared >= CHECKPOINT_ARRAYS.evaluated) checkpoint();
+}
+
+/** Forgets what lives until a checkpoint. */
+function checkpoint(): void {
+  engine()?.checkpoint();
+  cleared = made;
+}
+
+/** How often in a row the scavenger could not be made to run. */
+let vain = 0;
+/** When that last was done, the least bytes of the young that are a reason to, and those that are one now. */
+let forced = 0;
+let least = LEAST_YOUNG.bytes as number;
+let patience = 2 * least;
+
+/** Releases what arrays that are gone held. */
+function release(...among: readonly Set<Hold>[]): void {
+  for (const holds of among) for (const hold of holds) if (!hold.isAlive) hold.release();
+}
+
+/** Looks for arrays that were forgotten young, where the scavenger ran and where it has to be made to. */
+function sweep(ran: boolean): void {
+  if (!engine()) return;
+  const start = performance.now();
+  const among = old.size < MOST_OLD ? [young, middle, old] : [young, middle];
+  if (ran) release(...among);
+  if (!ran || bytes.young > patience / 2) {
+    if (!scavenge()) {
+      vain++;
+      return void collect();
+    }
+    vain = 0;
+    release(...among);
+    const now = performance.now(), cost = (now - start) / (now - forced);
+    forced = now;
+    if (cost > MOST_COST) least = Math.min(2 * least, LEAST_YOUNG.most);
+    else if (cost < MOST_COST / 2) least = Math.max(least / 2, LEAST_YOUNG.bytes);
+  }
+  for (const hold of middle) hold.age();
+  for (const hold of young) hold.age();
+  bytes.middle += bytes.young;
+  bytes.young = 0;
+  generation++;
+  watch();
+  setLimits();
+}
+
+/** Sets when arrays are next looked for among the young: where the scavenger ran, and in any case. */
+function setLimits(): void {
+  const share = LEAST_YOUNG.share * (bytes.middle + bytes.old);
+  limit.young = Math.max(LEAST_YOUNG.bytes, share);
+  patience = 2 * Math.max(least, share);
 }
 
 let took = 0;
@@ -150,18 +211,22 @@ export function collect(): boolean {
   const v8 = engine();
   if (!v8) return false;
   const start = performance.now();
-  const before = bytes.young + bytes.old;
-  v8.checkpoint();
+  const before = bytes.young + bytes.middle + bytes.old;
+  checkpoint();
   v8.gc();
-  for (const hold of holds) if (!hold.isAlive) hold.release();
+  release(young, middle, old);
   orphans.clear();
-  survivors = holds.size;
-  const all = bytes.young + bytes.old;
-  generation++;
+  survivors = young.size + middle.size + old.size;
+  const all = bytes.young + bytes.middle + bytes.old;
+  collected = ++generation;
   bytes.old = all;
-  bytes.young = 0;
+  bytes.young = bytes.middle = 0;
+  watch();
   took = performance.now() - start;
-  limit = Math.max(LEAST_BYTES, all, HEAP_SHARE * v8.heap());
+  const heap = HEAP_SHARE * v8.heap();
+  limit.middle = Math.max(LEAST_MIDDLE, all / 2, heap);
+  limit.all = Math.max(LEAST_BYTES, all, heap);
+  setLimits();
   return all < before;
 }
 
@@ -170,16 +235,19 @@ const never = new Int32Array(new SharedArrayBuffer(4));
 let waiting = false;
 let useless = 0;
 
-/** Collects some time after this task where something is still forgotten then. */
+/** Collects some time after this task where something is still forgotten then, and nothing else was evaluated meanwhile. */
 function collectSoon(): void {
   if (waiting || !engine()) return;
   waiting = true;
+  const before = evaluations;
   const delay = Math.min(Math.max(IDLE_MS.least, 8 * took), IDLE_MS.most) * 2 ** useless;
   const later = Atomics.waitAsync(never, 0, 0, Math.min(delay, IDLE_MS.useless));
   Promise.resolve(later.value).then(() => {
     waiting = false;
-    const due = bytes.young > IDLE_BYTES || [...orphans].some((node) => node.stored && node.holders === 0);
+    const forgotten = [...orphans].some((node) => node.stored && node.holders === 0);
+    if (!forgotten && bytes.young + bytes.middle <= IDLE_BYTES) return;
+    if (evaluations !== before) return collectSoon();
     orphans.clear();
-    if (due) useless = collect() ? 0 : Math.min(useless + 1, 10);
+    useless = collect() ? 0 : Math.min(useless + 1, 10);
   });
 }

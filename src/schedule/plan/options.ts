@@ -36,6 +36,8 @@ export const options: {
   batch: "auto" | "on" | "off";
   /** Whether workgroups make whole rows of the layers of one sequence: "auto" where that is faster, "on" wherever it is possible. */
   rows: "auto" | "on" | "off";
+  /** Products of quantized weights on matrix units where the device has them, or "emulated" through shared memory, slowly, for tests. */
+  matrices: "auto" | "emulated";
   /** Looks at an incomplete sum before a dispatch is given up, where it is not the usual number. */
   spinLimit: number | undefined;
 } = {
@@ -45,6 +47,7 @@ export const options: {
   fast: ({ "0": "barriers", "1": "try" } as const)[environment("VKMX_FAST") ?? ""] ?? "auto",
   batch: "auto",
   rows: "auto",
+  matrices: "auto",
   spinLimit: undefined,
 };
 

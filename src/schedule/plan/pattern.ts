@@ -119,7 +119,8 @@ export class Walk {
 
   product(node: Node, what: string): Product {
     const product = this.take(this.stripViews(node), "quantizedMatmul", what);
-    const { transpose, bits, groupSize } = attrsOf(product, "quantizedMatmul");
+    const { transpose, bits, groupSize, mode } = attrsOf(product, "quantizedMatmul");
+    expect(mode === "affine", `${what} has ${mode} weights`);
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
     return { matrix: { codes, scales, biases }, x, bits, groupSize };

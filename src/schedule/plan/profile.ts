@@ -9,21 +9,26 @@
 
 import type { Backend, PlanHandle } from "../../backend/backend.ts";
 import { devices, environment, getBackend, onExit } from "../../backend/devices.ts";
-import { bufferOf, type KernelName, type KernelRow, KERNELS } from "../../backend/kernels.ts";
+import { bufferOf, type KernelRow, KERNELS } from "../../backend/kernels.ts";
 import type { OpName } from "../../graph/node.ts";
+import { rowOf } from "../../graph/options.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { onFallback, print } from "../../backend/explain.ts";
+import { describePipelines, type PipelineCode, PipelineCodes } from "./profile_code.ts";
 import type { Value } from "./value.ts";
 
 /** Where a dispatch comes from. */
 export interface DispatchSource {
-  readonly kernel: KernelName;
+  /** Of the table, or what stands for one that is made at run time. */
+  readonly kernel: string;
   /** The op whose rule wrote it. */
   readonly op: OpName | "region" | "layout" | "output";
   /** The region that it belongs to, if any. */
   readonly region: string | undefined;
   /** Of untimed runs in a row, whether only the first one has it. */
   readonly opening: boolean;
+  /** Specialization constants of a kernel of the table, and maybe others. */
+  readonly spec: Readonly<Record<string, number>>;
   /** What it is bound to. */
   readonly values: readonly (Value | undefined)[];
 }
@@ -53,6 +58,8 @@ export interface KernelTime {
 export interface Profile {
   /** The most time first. */
   readonly kernels: readonly KernelTime[];
+  /** Machine code, where it was asked for and the device tells; the largest first. */
+  readonly pipelines: readonly PipelineCode[];
   /** Plans handed to a device: a loop submits several steps at once. */
   readonly submissions: number;
   /** Runs of them in all. */
@@ -92,14 +99,17 @@ const FEW_ROWS: Readonly<Record<string, readonly string[]>> = {
   batch_layers: ["keys", "values"],
 };
 
+/** Of kernels made at run time. */
+const NO_ROW: Pick<KernelRow, "buffers" | "columns"> = { buffers: [], columns: [] };
+
 /** Bytes of the distinct elements that a dispatch is bound to. */
 function movedBytes({ kernel, values }: DispatchSource): number {
   const [, few] = Object.entries(FEW_ROWS).find(([name]) => kernel.startsWith(name)) ?? [];
-  const { buffers, columns } = KERNELS[kernel] as KernelRow;
+  const { buffers, columns } = rowOf(KERNELS as Readonly<Record<string, KernelRow>>, kernel) ?? NO_ROW;
   const skipped = buffers.some((text, i) => bufferOf(text).name === "indices" && !values[i]) ? undefined : few; // then it takes all rows
   return values.reduce((sum, value, i) => {
-    const { name } = bufferOf(buffers[i] ?? columns[(i - buffers.length) % columns.length]);
-    if (!value || skipped?.includes(name)) return sum;
+    const text = buffers[i] ?? columns[(i - buffers.length) % columns.length];
+    if (!value || (text && skipped?.includes(bufferOf(text).name))) return sum;
     return sum + sizeOf(value.shape.filter((_, d) => value.strides[d] !== 0)) * value.dtype.bytes;
   }, 0);
 }
@@ -109,17 +119,20 @@ class Profiler {
   #host = { lowering: 0, compiling: 0, enqueuing: 0 };
   #counts = { submissions: 0, runs: 0, barriers: 0 };
   #fallbacks = new Set<string>();
+  /** Where the code of pipelines is asked for. */
+  #codes: PipelineCodes | undefined;
   #started = 0;
   /** Devices whose dispatches are timed one by one. */
   #timed = new Set<Backend>();
   #on = false;
 
-  /** Begins anew. */
-  start(): void {
+  /** Begins anew; with `code` pipelines are asked for theirs. */
+  start(code: boolean = false): void {
     this.#rows.clear();
     this.#host = { lowering: 0, compiling: 0, enqueuing: 0 };
     this.#counts = { submissions: 0, runs: 0, barriers: 0 };
     this.#fallbacks.clear();
+    this.#codes = code ? new PipelineCodes() : undefined;
     this.#started = performance.now();
     this.#on = true;
     onFallback((line) => this.#fallbacks.add(line));
@@ -175,6 +188,7 @@ class Profiler {
       row.calls += calls;
       row.nanoseconds += calls * (nanoseconds[i] ?? 0);
       row.bytes += calls * movedBytes(source);
+      this.#codes?.add(backend, plan, i, source, calls);
     });
   }
 
@@ -185,6 +199,7 @@ class Profiler {
     const onCpu = (name: string): boolean => name === "wasm" || devices().find((d) => d.name === name)?.type === "cpu";
     return {
       kernels,
+      pipelines: this.#codes?.result() ?? [],
       ...this.#counts,
       host: { ...this.#host, total: performance.now() - this.#started },
       onHost: [...new Set(kernels.map(({ device }) => device))].filter(onCpu),
@@ -208,6 +223,11 @@ export interface ProfileOptions {
   readonly device?: string;
   /** False counts only, and leaves the work as fast as it is. Default true. */
   readonly timed?: boolean;
+  /**
+   * True asks the driver for the machine code of every pipeline, which it compiles once more for that. Default false. Devices without the
+   * feature "pipelineStatistics" tell nothing.
+   */
+  readonly code?: boolean;
 }
 
 /**
@@ -223,7 +243,7 @@ export interface ProfileOptions {
  * ```
  */
 export async function profile(fn: () => unknown, options: ProfileOptions = {}): Promise<Profile> {
-  profiler.start();
+  profiler.start(options.code);
   try {
     if (options.timed ?? true) profiler.time(getBackend(options.device));
     await fn();
@@ -247,7 +267,7 @@ export function sumKernels(kernels: readonly KernelTime[], keys: readonly (keyof
 
 /** A profile as lines of text: regions, ops, kernels, the host. */
 export function describeProfile(found: Profile): string {
-  const { kernels, host, submissions, runs, barriers, onHost, fallbacks } = found;
+  const { kernels, pipelines, host, submissions, runs, barriers, onHost, fallbacks } = found;
   const all = kernels.reduce((sum, { nanoseconds }) => sum + nanoseconds, 0);
   const table = (title: string, keys: readonly (keyof KernelTime)[]): string[] => [
     `${title.padEnd(44)}   calls          ms   share       us    GB/s`,
@@ -268,6 +288,7 @@ export function describeProfile(found: Profile): string {
     ...table("region", ["device", "region"]),
     ...table("op", ["op"]),
     ...table("kernel", ["kernel"]),
+    ...describePipelines(pipelines),
     `host: ${ms(host.lowering)} lowering, ${ms(host.compiling)} compiling, ${ms(host.enqueuing)} enqueuing ` +
     `${submissions} submissions of ${runs} runs with ${barriers} barriers; ${ms(host.total)} in all`,
     `ran on the CPU: ${onHost.join(", ") || "nothing"}`,

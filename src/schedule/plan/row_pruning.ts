@@ -81,6 +81,7 @@ const AXES: { readonly [K in OpName]?: (node: Node, axis: number) => InputAxes |
   reduce: reduced,
   softmax: alongLast,
   rmsNorm: alongLast,
+  layerNorm: alongLast,
   matmul(node, axis) {
     const last = node.shape.length - 1;
     return axis < last - 1 ? broadcasting(node, axis) : axis < last ? [axis, undefined] : undefined;

@@ -95,13 +95,13 @@ function allocate(backend: Backend, bytes: number, visible: boolean): BufferHand
 
 /** Memory that several share. It lives as long as somebody holds what was taken. */
 export class SharedMemory {
-  #storage: Storage | undefined;
+  readonly #storages: Storage[] = [];
 
-  /** Storage of at least `bytes`, the same for all where it is large enough; a reference for the caller. */
-  take(backend: Backend, bytes: number): Storage {
-    const there = this.#storage;
+  /** Storage number `i` of at least `bytes`, the same for all where it is large enough; a reference for the caller. */
+  take(backend: Backend, bytes: number, i: number = 0): Storage {
+    const there = this.#storages[i];
     if (there && there.refs > 0 && there.bytes >= bytes && there.backend === backend) there.retain();
-    else this.#storage = new Storage(backend, bytes);
-    return this.#storage!;
+    else this.#storages[i] = new Storage(backend, bytes);
+    return this.#storages[i];
   }
 }

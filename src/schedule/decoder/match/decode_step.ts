@@ -171,10 +171,9 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
 /** The embedding of tokens in a quantized table, or the rows as they are. */
 function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"] {
   const row = walk.peek(node);
-  if (
-    row.op !== "dequantize" || attrsOf(row, "dequantize").bits !== sizes.bits ||
-    attrsOf(row, "dequantize").groupSize !== sizes.groupSize
-  ) return node;
+  if (row.op !== "dequantize") return node;
+  const { bits, groupSize, mode } = attrsOf(row, "dequantize");
+  if (bits !== sizes.bits || groupSize !== sizes.groupSize || mode !== "affine") return node;
   const gathers = row.inputs.map((n) => walk.peek(n));
   const [ids] = gathers.map((g) => g.op === "gather" ? walk.peekIndex(g.inputs[1]) : undefined);
   const same = gathers.every((g) =>

@@ -1,5 +1,6 @@
 /**
- * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows go through it.
+ * Regions of a prompt: what surrounds attention in the layers of a decoder when many rows go through it, of a prompt or of a step of
+ * several sequences.
  *
  * A layer falls into two of them. Its {@link AttentionPrologue} is everything before attention: norm, q, k and v, the norms and rotation
  * of their heads, the rows that go into the cache. Its {@link AttentionEpilogue} is everything behind it: output projection, residual, norm,
@@ -17,7 +18,7 @@ import type { Activation } from "../spec.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
-/** Rows from which on whole matrices pay. */
+/** Rows of a prompt from which on whole matrices pay. Sequences of a step may be fewer: it comes here where no other kernels serve them. */
 const LEAST_ROWS = 16;
 /** Widest residual. */
 const MOST_WIDTH = 16384;
@@ -112,13 +113,13 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
   const written = new Map<Node, CachedHeads>();
   for (const node of graph.order) {
     const norm = node.op === "rope" ? normBehind(new Walk(graph, wanted), node) : undefined;
-    if (norm && rowsOf(norm) >= LEAST_ROWS) rotated.set(norm, [...rotated.get(norm) ?? [], node]);
+    if (norm && isMany(norm)) rotated.set(norm, [...rotated.get(norm) ?? [], node]);
     const cached = cachedHeads(node);
     if (cached && cached.block % 4 === 0) written.set(cached.source, cached);
   }
   for (const ropes of rotated.values()) attempt((walk) => findAttentionPrologue(walk, ropes, written), prologues);
   for (const node of graph.order) {
-    if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || rowsOf(node) < LEAST_ROWS) continue;
+    if (node.op !== "elementwise" || attrsOf(node, "elementwise").fn !== "add" || !isMany(node)) continue;
     attempt((walk) => findAttentionEpilogue(walk, node), epilogues);
   }
   return { prologues, epilogues, reasons };
@@ -126,6 +127,16 @@ export function findPrompt(graph: GraphView, wanted: ReadonlySet<Node>): PromptR
 
 function rowsOf({ shape }: Node): number {
   return sizeOf(shape.slice(0, -1));
+}
+
+/** Rows of each sequence. */
+function rowsOfEach({ shape }: Node): number {
+  return shape[shape.length - 2];
+}
+
+function isMany(node: Node): boolean {
+  const rows = rowsOf(node);
+  return rows >= LEAST_ROWS || (rows > 1 && rowsOfEach(node) === 1);
 }
 
 /** Several products with the same x as one. */
@@ -163,7 +174,7 @@ function checkInside(walk: Walk, results: ReadonlySet<Node>, before?: { norm: No
 // ---- behind attention -----------------------------------------------------------------------------------------------
 
 function findAttentionEpilogue(walk: Walk, node: Node): AttentionEpilogue | undefined {
-  const found = findEpilogue(walk, node, true);
+  const found = findEpilogue(walk, node, rowsOfEach(node) > 1);
   if (!found) return undefined;
   const { attention, x, o, norm, gate, up, activation, down } = found;
   const attended = walk.readers(attention).length === 1 && !walk.wanted.has(attention) && attention.shape.length === 4;
@@ -228,7 +239,6 @@ function findAttentionPrologue(
   const read = behindCast(walk, values);
 
   const [batch, kvHeads, rows, headDim] = keys.shape;
-  expect(!k.angles.perSequence, "heads are rotated to a position of each sequence");
   const qkv = joint([...(q ? [q.projection] : []), k.projection, v]);
   expect([16, 32, 64, 128].includes(headDim), `heads have ${headDim} features`);
   const columns = [...(queries ? [queries.shape[1]] : []), kvHeads, kvHeads].map((heads) => heads * headDim);
@@ -261,6 +271,12 @@ function findAttentionPrologue(
     a.start === updates[0].start && a.capacity === updates[0].capacity && a.update.dtype === updates[0].update.dtype
   );
   expect(updates.length !== 1 && alike, "keys and values are not cached alike");
+  const { perSequence } = k.angles;
+  const starts = updates.map((a) => sizeOf(a.start.shape));
+  expect(
+    starts.every((n) => n === (perSequence ? batch : 1)),
+    "sequences are rotated and cached at different positions",
+  );
   expect(
     [x, weight, ...ofHeads, ...updates.map((a) => a.update)].every((n) => isFloat(n.dtype)),
     "the rows are no floats",

@@ -161,10 +161,10 @@ function findPenalty(walk: Walk, logits: Node, scatter: Node, rows: number): Sam
   return fits && factor !== undefined ? { recent, factor: roundedTo(logits.dtype, factor) } : undefined;
 }
 
-/** The split key that uniform numbers are drawn from: min(bits(second half) / 2^32, the largest float below 1). */
+/** The split key that uniform numbers are drawn from: min(bits(second half) * 2^-32, the largest float below 1). */
 function findSplit(uniforms: Node, rows: number): Chosen["split"] {
   const under = scaled(uniforms, "minimum", 1 - 2 ** -24);
-  const cast = under && scaled(under, "divide", 2 ** 32);
+  const cast = under && scaled(under, "multiply", 2 ** -32);
   const word = cast && isElementwise(cast, "cast") ? cast.inputs[0] : undefined;
   if (word?.op !== "randomBits" || sizeOf(word.shape) !== rows) return undefined;
   const half = viewed(word.inputs[0]);

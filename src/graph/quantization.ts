@@ -1,0 +1,39 @@
+/**
+ * Formats of quantized matrices: what a mode allows, and what it takes where nothing is said.
+ *
+ * @module
+ */
+
+/** How codes and scales of a group are read: as whole numbers with a scale and a bias, or as small floats with a scale of one byte. */
+export type QuantizationMode = "affine" | "mxfp4" | "mxfp8" | "nvfp4";
+
+/** Width of codes and size of the groups that share a scale. */
+export interface Quantization {
+  readonly bits: number;
+  readonly groupSize: number;
+}
+
+/** A width and a group size in the sense of a mode. */
+export interface QuantizedFormat extends Quantization {
+  readonly mode: QuantizationMode;
+}
+
+/** What a mode allows. */
+export interface ModeRow {
+  readonly bits: readonly number[];
+  readonly groupSizes: readonly number[];
+  /** Where nothing is said. */
+  readonly defaults: Quantization;
+}
+
+/** The modes. */
+export const QUANTIZATION_MODES: Readonly<Record<QuantizationMode, ModeRow>> = {
+  affine: {
+    bits: [2, 3, 4, 5, 6, 8],
+    groupSizes: [32, 64, 128],
+    defaults: { bits: 4, groupSize: 64 },
+  },
+  mxfp4: { bits: [4], groupSizes: [32], defaults: { bits: 4, groupSize: 32 } },
+  mxfp8: { bits: [8], groupSizes: [32], defaults: { bits: 8, groupSize: 32 } },
+  nvfp4: { bits: [4], groupSizes: [16], defaults: { bits: 4, groupSize: 16 } },
+};

@@ -1,0 +1,139 @@
+/**
+ * Dense products and convolutions of float16 on cooperative matrices: which kernel serves, operands as it reads them, dispatches.
+ *
+ * @module
+ */
+
+import type { Backend } from "../../backend/backend.ts";
+import { float16 } from "../../graph/dtype.ts";
+import { sizeOf } from "../../graph/shape.ts";
+import type { Dispatch } from "../plan/builder.ts";
+import type { Lowering } from "../plan/context.ts";
+import type { Value } from "../plan/value.ts";
+import { matrixMap, runsOn } from "./coopmat.ts";
+import { addSplits } from "./matmul_tiles.ts";
+
+/** Numbers that the kernels load at once: 16 bytes. */
+const RUN = 8;
+/** Multiplications below which a product is not worth a pipeline of its own. */
+const LEAST_WORK = 1 << 22;
+/** Parts of the depth that workgroups share, at most, and how deep each is at least. */
+const MOST_SPLITS = 32;
+const LEAST_DEPTH = 256;
+/** Of an H200: workgroups at a time, microseconds of a unit of a tile's depth, of adding a number of a part, and of doing so at all. */
+const COST = { workgroups: 264, depth: 0.03, add: 8 / 3e6, adding: 3 } as const;
+
+/** What a workgroup of the kernels makes, in steps of `depth`, and its threads: as shaders/coopmat/dense.comp has them. */
+const TILE = { rows: 128, columns: 128, depth: 32, threads: 128 } as const;
+
+function tilesOf(batch: number, m: number, n: number): number {
+  return batch * Math.ceil(m / TILE.rows) * Math.ceil(n / TILE.columns);
+}
+
+/**
+ * How many workgroups share the depth of each tile: as is estimated to be over first. Weight gradients are small and deep: unless they are cut
+ * their tiles leave most of a device idle; every part costs that it is written and added.
+ */
+export function depthSplits(batch: number, m: number, n: number, k: number): number {
+  const tiles = tilesOf(batch, m, n);
+  const time = (splits: number): number => {
+    const waves = Math.ceil(tiles * splits / COST.workgroups);
+    return waves * k / splits * COST.depth + (splits > 1 ? splits * batch * m * n * COST.add + COST.adding : 0);
+  };
+  const most = Math.min(MOST_SPLITS, Math.max(1, Math.floor(k / LEAST_DEPTH)));
+  return Array.from({ length: most }, (_, i) => i + 1).reduce((best, s) => time(s) < time(best) ? s : best);
+}
+
+/** Whether a kernel serves `batch` products (m, k) x (k, n) of float16. */
+export function suitsMatrices(
+  backend: Backend,
+  kernel: "coopmat_dense" | "coopmat_conv",
+  batch: number,
+  m: number,
+  n: number,
+  k: number,
+): boolean {
+  if (batch * m * n * k < LEAST_WORK || !runsOn(backend, { kernel, threads: TILE.threads })) return false;
+  return matrixMap(backend).plain;
+}
+
+/** Whether neighbours of a matrix lie along its last axis, else along the one before. */
+function alongLast({ strides, shape }: Value): boolean {
+  const last = strides.length - 1;
+  return strides[last] === 1 && (shape[last] > 1 || strides[last - 1] !== 1);
+}
+
+/** Whether matrices of an operand can be read in runs: neighbours along one axis, all else a multiple of a run apart. */
+function inRuns(v: Value): boolean {
+  const { offset, strides, shape } = v;
+  const along = strides.length - (alongLast(v) ? 1 : 2);
+  if (strides[along] !== 1 || shape[along] === 1) return false;
+  return [offset, ...strides.filter((_, d) => d !== along && shape[d] > 1)].every((n) => n >= 0 && n % RUN === 0);
+}
+
+/** An operand in runs: itself, or a copy whose rows are filled up. */
+export function denseOperand(l: Lowering, v: Value): Value {
+  if (inRuns(v)) return v;
+  const columns = v.shape[v.shape.length - 1];
+  const lead = v.shape.slice(0, -1);
+  const to = { ...l.temporary([...lead, Math.ceil(columns / RUN) * RUN], v.dtype), shape: v.shape };
+  l.copy(l.plain(v), to);
+  return to;
+}
+
+/** Emits products over operands in runs; `push` is that of the kernel `matmul`. */
+export function emitDense(
+  l: Lowering,
+  [a, b]: readonly Value[],
+  out: Value,
+  push: Dispatch["push"] & Readonly<Record<"batch" | "m" | "n" | "k", number>>,
+): void {
+  const { batch, m, n, k } = push;
+  const tiles = tilesOf(batch, m, n);
+  const splits = l.backend.has("sum_splits") ? depthSplits(batch, m, n, k) : 1;
+  addSplits(l, splits, out, (target) => {
+    l.emit("coopmat_dense", [a, b, target], {
+      threads: TILE.threads,
+      spec: {
+        DTYPE_OUT: target.dtype.code,
+        A_ALONG_K: alongLast(a) ? 1 : 0,
+        B_ALONG_K: alongLast(b) ? 0 : 1,
+        K_EDGE: k % TILE.depth === 0 ? 0 : 1,
+        SPLITS: splits,
+      },
+      push,
+      workgroups: splits * tiles,
+    });
+  });
+}
+
+/** What a convolution is as a product. */
+export interface ConvProduct {
+  readonly groups: number;
+  /** Images times positions. */
+  readonly rows: number;
+  /** Of a group. */
+  readonly filters: number;
+  readonly channels: number;
+  readonly taps: number;
+}
+
+/** Emits a convolution of float16 over contiguous operands; false where no kernel serves. `push` is that of the kernel `conv`. */
+export function emitDenseConv(
+  l: Lowering,
+  { groups, rows, filters, channels, taps }: ConvProduct,
+  [x, w]: readonly Value[],
+  out: Value,
+  push: Dispatch["push"],
+): boolean {
+  const suits = suitsMatrices(l.backend, "coopmat_conv", groups, rows, filters, taps * channels);
+  const fits = [x, w, out].every(({ dtype, shape }) => dtype === float16 && sizeOf(shape) < 2 ** 31);
+  if (!suits || !fits || channels % TILE.depth !== 0) return false;
+  l.emit("coopmat_conv", [l.contiguous(x, true), l.contiguous(w, true), out], {
+    threads: TILE.threads,
+    spec: { DTYPE_OUT: out.dtype.code, A_ALONG_K: 1, B_ALONG_K: 1, K_EDGE: 0, SPLITS: 1 },
+    push,
+    workgroups: tilesOf(groups, rows, filters),
+  });
+  return true;
+}
