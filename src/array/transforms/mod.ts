@@ -1,0 +1,18 @@
+/**
+ * Transforms of functions: gradients, batches, and functions with rules of their own.
+ *
+ * @module
+ */
+
+export {
+  type AnyFunction,
+  type Argnums,
+  grad,
+  type GradientOf,
+  type GradientsOf,
+  jvp,
+  valueAndGrad,
+  vjp,
+} from "./grad.ts";
+export { type Axes, vmap } from "./vmap.ts";
+export { checkpoint, type CustomFunction, customFunction, stopGradient } from "./custom.ts";
