@@ -25,6 +25,7 @@
  */
 
 export * from "./src/array/mod.ts";
+export * as nn from "./src/nn/mod.ts";
 export * as lm from "./src/llm/mod.ts";
 export * as plot from "./src/plot/mod.ts";
 export { progress, type ProgressBar, type ProgressUnit } from "./src/notebook/progress.ts";

@@ -5,9 +5,10 @@
  */
 
 import { castNode, type TensorLike, toNode, toOperands } from "./convert.ts";
+import { ValueError } from "../graph/error.ts";
 import { apply, broadcastOf } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
-import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
 import type { Arithmetic, Comparison, Quotient } from "./results.ts";
 import type { Larger, Promoted, RankOf } from "./types.ts";
@@ -144,12 +145,16 @@ export function rightShift<A extends TensorLike, B extends TensorLike>(a: A, b: 
 /** Elementwise whether exactly one of a and b is not 0 (bool). */
 export function logicalXor<A extends TensorLike, B extends TensorLike>(a: A, b: B): Comparison<A, B> {
   const isZero = (value: TensorLike): Tensor => apply("logicalNot", "bool", value);
-  return scoped((): AnyTensor => notEqual(isZero(a), isZero(b)));
+  return scoped("logicalXor", (): AnyTensor => notEqual(isZero(a), isZero(b)));
 }
 
-/** Quotient and remainder: [floorDivide(a, b), remainder(a, b)]. */
+/** Quotient and remainder: [floorDivide(a, b), remainder(a, b)]. As in MLX neither has a derivative; that of remainder() has. */
 export function divmod(a: TensorLike, b: TensorLike): [Tensor, Tensor] {
-  return [floorDivide(a, b), remainder(a, b)];
+  const constant = (value: Tensor): Tensor => {
+    const node = nodeOf(value);
+    return make("stopGradient", [node], node.shape, node.dtype, {});
+  };
+  return scoped("divmod", () => [constant(floorDivide(a, b)), constant(remainder(a, b))]);
 }
 
 /**
@@ -173,9 +178,10 @@ export function where<C extends TensorLike, X extends TensorLike, Y extends Tens
   return make("elementwise", [test, a, b], broadcastOf("where", [test, a, b]), a.dtype, { fn: "select" });
 }
 
-/** Elementwise a limited to aMin…aMax; null leaves a side open. */
+/** Elementwise a limited to aMin…aMax; null leaves one side open. */
 export function clip(a: TensorLike, aMin: TensorLike | null, aMax: TensorLike | null): Tensor {
-  return scoped((): AnyTensor => {
+  if (aMin === null && aMax === null) throw new ValueError("clip() expected aMin or aMax: found null for both");
+  return scoped("clip", (): AnyTensor => {
     const low = aMin === null ? wrap(toNode("clip", a)) : maximum(a, aMin);
     return aMax === null ? low : minimum(low, aMax);
   });

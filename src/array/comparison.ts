@@ -31,7 +31,7 @@ export function isclose<A extends TensorLike, B extends TensorLike>(
   options: CloseOptions = {},
 ): Comparison<A, B> {
   checkOptions("isclose", options, CLOSE_OPTIONS);
-  return scoped((): AnyTensor => {
+  return scoped("isclose", (): AnyTensor => {
     const near = lessEqual(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol));
     const infinite = logicalOr(isinf(a), isinf(b));
     const result = where(infinite, equal(a, b), near);
@@ -48,14 +48,14 @@ export function allclose(
   options: CloseOptions = {},
 ): Tensor<"bool", 0> {
   checkOptions("allclose", options, CLOSE_OPTIONS);
-  return scoped((): AnyTensor => all(isclose(a, b, rtol, atol, options)));
+  return scoped("allclose", (): AnyTensor => all(isclose(a, b, rtol, atol, options)));
 }
 
 /** Whether two arrays have the same shape and equal elements. A 0-dimensional bool. */
 export function arrayEqual(a: TensorLike, b: TensorLike, equalNan: boolean = false): Tensor<"bool", 0> {
   const [x, y] = toOperands("arrayEqual", [a, b]);
   if (!sameShape(x.shape, y.shape)) return wrap(toNode("arrayEqual", false));
-  return scoped((): AnyTensor => {
+  return scoped("arrayEqual", (): AnyTensor => {
     const [s, t] = [wrap(x), wrap(y)];
     const same = equal(s, t);
     return all(equalNan ? logicalOr(same, logicalAnd(isnan(s), isnan(t))) : same);

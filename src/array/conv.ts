@@ -7,7 +7,9 @@
 import { promote } from "../graph/dtype.ts";
 import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs } from "../graph/node.ts";
+import { rowOf } from "../graph/options.ts";
 import { formatShape } from "../graph/shape.ts";
+import { convFits, convShape, convSpan } from "./conv_shape.ts";
 import { castNode, type TensorLike, toInteger, toList, toNode } from "./convert.ts";
 import { reshapeNode } from "./movement.ts";
 import { type Tensor, wrap } from "./tensor.ts";
@@ -88,20 +90,15 @@ function convNode(op: string, x: Node, w: Node, attrs: ConvAttrs): Node {
         `${groups === 1 ? "group" : "groups"}: found ${shapes}`,
     );
   }
-  const out = stride.map((step, i) => {
-    const dilated = (n: number, by: number): number => n === 0 ? 0 : 1 + (n - 1) * by;
-    const size = dilated(x.shape[i + 1], inputDilation[i]) + paddingLow[i] + paddingHigh[i];
-    const span = dilated(w.shape[i + 1], kernelDilation[i]);
-    if (size < span || size < 1) {
-      throw new ShapeError(
-        `${op}() expected an input that is no smaller than the weights along axis ${
-          i + 1
-        }: found ${shapes} with padding ${paddingLow[i]} and ${paddingHigh[i]}`,
-      );
-    }
-    return Math.floor((size - span) / step) + 1;
+  stride.forEach((_, i) => {
+    if (convFits(convSpan(x.shape, w.shape, attrs, i))) return;
+    throw new ShapeError(
+      `${op}() expected an input that is no smaller than the weights along axis ${
+        i + 1
+      }: found ${shapes} with padding ${paddingLow[i]} and ${paddingHigh[i]}`,
+    );
   });
-  return makeNode("conv", [x, w], [x.shape[0], ...out, filters], x.dtype, attrs);
+  return makeNode("conv", [x, w], convShape(x.shape, w.shape, attrs)!, x.dtype, attrs);
 }
 
 /**
@@ -153,7 +150,9 @@ function convolution(
   groups: number,
 ): Node {
   const op = `conv${axes}d`;
-  const [x, w] = operands(op, input, weight, axes);
+  // As in MLX numbers stand for all spatial axes, so conv1d takes any number of them.
+  const [x, w] = operands(op, input, weight, axes === 1 ? undefined : axes);
+  axes = x.shape.length - 2;
   const both = spatial(op, "padding", padding, axes, true);
   return convNode(op, x, w, {
     stride: spatial(op, "stride", stride, axes, true),
@@ -313,11 +312,12 @@ export function convolve<A extends TensorLike, V extends TensorLike>(
     same: [Math.floor(k / 2), k - 1 - Math.floor(k / 2)],
     valid: [0, 0],
   };
-  if (!Object.hasOwn(padding, mode)) {
+  const ends = rowOf(padding, mode);
+  if (!ends) {
     throw new ValueError(`convolve() expected mode to be "full", "same" or "valid": found ${quoted(mode)}`);
   }
   const [x, w] = operands(op, wrap(reshapeNode(long, [1, n, 1])), wrap(reshapeNode(short, [1, k, 1])), 1);
-  const [low, high] = padding[mode];
+  const [low, high] = ends;
   const ones = { stride: [1], kernelDilation: [1], inputDilation: [1] };
   const result = convNode(op, x, w, { ...ones, paddingLow: [low], paddingHigh: [high], groups: 1, flip: true });
   return wrap(reshapeNode(result, [result.shape[1]]));

@@ -2,7 +2,8 @@
  * From JavaScript values to nodes: scalars, nested lists and typed arrays wherever an array is taken.
  *
  * Numbers and booleans are weak: beside an array they take its dtype (a number that is not whole lifts integers to
- * float32, a whole one must be in their range). Lists are arrays of float32, or of bool when all their elements are booleans.
+ * float32, a whole one must be in their range). Lists are arrays of float32, or of bool when all their elements are booleans;
+ * with arrays in them they are stacks of those.
  *
  * @module
  */
@@ -12,15 +13,17 @@ import {
   checkDtype,
   type Complex,
   type Dtype,
+  float32,
   hostView,
   isComplex,
+  isHalf,
   promote,
   promoteScalar,
   setHostValue,
 } from "../graph/dtype.ts";
-import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node } from "../graph/node.ts";
-import { formatShape, type Shape } from "../graph/shape.ts";
+import { DtypeError, kindOf, quoted, ShapeError, ValueError } from "../graph/error.ts";
+import { attrsOf, makeNode, MAX_SIZE, type Node } from "../graph/node.ts";
+import { formatShape, sameShape, type Shape } from "../graph/shape.ts";
 import { nodeOf, Tensor, type TensorLike } from "./tensor.ts";
 import type { NestedList, Scalar, TypedArray } from "./values.ts";
 
@@ -53,11 +56,21 @@ export function dataNode(bytes: Uint8Array, shape: Shape, dtype: Dtype): Node {
 
 /** The node of values with another dtype; the same node when the dtype is right already. */
 export function castNode(node: Node, dtype: Dtype): Node {
-  return node.dtype === dtype ? node : makeNode("elementwise", [node], node.shape, dtype, { fn: "cast" });
+  if (node.dtype === dtype) return node;
+  // There and back: float32 holds all numbers of shorter floats.
+  const from = node.dtype === float32 && isCast(node) ? node.inputs[0] : undefined;
+  if (from?.dtype === dtype && isHalf(dtype)) return from;
+  return makeNode("elementwise", [node], node.shape, dtype, { fn: "cast" });
+}
+
+/** Whether a node that is still to be computed is a cast. */
+function isCast(node: Node): boolean {
+  return node.op === "elementwise" && attrsOf(node, "elementwise").fn === "cast";
 }
 
 /** The node of a value, of a boolean as 0 or 1, repeated to a shape. A whole number that an integer type cannot hold is an error. */
 export function scalarNode(op: string, value: Scalar, dtype: Dtype, shape: Shape = []): Node {
+  checkDtype(dtype, op);
   if (isComplex(value)) {
     if (dtype.kind === "complex") return fullNode(value, shape, dtype);
     throw new DtypeError(`${op}() cannot make a complex number ${dtype.name}`);
@@ -85,7 +98,7 @@ export function toNode(op: string, value: TensorLike, dtype?: Dtype): Node {
   if (ArrayBuffer.isView(value)) return typedNode(op, value, dtype);
   if (Array.isArray(value)) return listNode(op, value as NestedList, dtype);
   throw new DtypeError(
-    `${op}() expected an array, number, boolean, bigint, complex number, list or typed array: found ${describe(value)}`,
+    `${op}() expected an array, number, boolean, bigint, complex number, list or typed array: found ${kindOf(value)}`,
   );
 }
 
@@ -115,7 +128,7 @@ function hasFraction(value: TensorLike): boolean {
 
 /** Nodes of operands cast to the dtype they meet in; scalars are weak. */
 export function toOperands(op: string, values: readonly TensorLike[], least?: (dtype: Dtype) => Dtype): Node[] {
-  const nodes = values.map((v) => isScalar(v) ? undefined : toNode(op, v));
+  const nodes = Array.from(values, (v) => isScalar(v) ? undefined : toNode(op, v)); // also of holes
   let dtype: Dtype | undefined;
   for (const node of nodes) if (node) dtype = dtype ? promote(dtype, node.dtype) : node.dtype;
   for (const v of values) {
@@ -144,31 +157,51 @@ export function atLeastFloat(dtype: Dtype): Dtype {
   return dtype.kind === "float" || dtype.kind === "complex" ? dtype : dt.float32;
 }
 
-function describe(value: unknown): string {
-  return value === null ? "null" : typeof value === "object" ? value.constructor?.name ?? "object" : typeof value;
-}
-
 function typedNode(op: string, value: ArrayBufferView, dtype?: Dtype): Node {
   const own = TYPED_DTYPES[value.constructor.name];
   if (!own) {
     throw new DtypeError(`${op}() does not take ${value.constructor.name}: use a typed array`);
   }
   const values = value as TypedArray;
-  if (value instanceof Float64Array || (dtype && dtype !== own)) return encode(values, [values.length], dtype ?? own);
+  if (value instanceof Float64Array || (dtype && dtype !== own)) {
+    return encode(op, values, [values.length], dtype ?? own);
+  }
   const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength).slice(); // the caller may reuse its buffer
   return dataNode(bytes, [values.length], own);
 }
 
+/** Whether an array lies in a list, however deep. */
+function hasArray(list: readonly unknown[]): boolean {
+  return list.some((value) => value instanceof Tensor || (Array.isArray(value) && hasArray(value)));
+}
+
+/** The node of a list with arrays in it: its entries stacked, in the dtype that they meet in. */
+function stackedNode(op: string, list: readonly TensorLike[]): Node {
+  const nodes = toOperands(op, list);
+  const { shape, dtype } = nodes[0];
+  for (const other of nodes) {
+    if (sameShape(other.shape, shape)) continue;
+    const found = `${formatShape(shape)} beside ${formatShape(other.shape)}`;
+    throw new ShapeError(`${op}() expected entries of one shape in a list: found ${found}`);
+  }
+  const rows = nodes.map((node) => makeNode("reshape", [node], [1, ...shape], dtype, {}));
+  return rows.length === 1 ? rows[0] : makeNode("concatenate", rows, [rows.length, ...shape], dtype, { axis: 0 });
+}
+
 function listNode(op: string, list: NestedList, dtype?: Dtype): Node {
+  if (hasArray(list)) {
+    const node = stackedNode(op, list as readonly TensorLike[]);
+    return dtype ? castNode(node, dtype) : node;
+  }
   const shape: number[] = [];
   for (let level: unknown = list; isList(level); level = level[0]) shape.push(level.length);
   const flat: Scalar[] = [];
   flatten(op, list, shape, 0, flat);
-  return encode(flat, shape, dtype ?? scalarsDtype(flat));
+  return encode(op, flat, shape, dtype ?? scalarsDtype(flat));
 }
 
 function isList(value: unknown): value is ArrayLike<unknown> {
-  return Array.isArray(value) || ArrayBuffer.isView(value);
+  return Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView));
 }
 
 function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: number, out: Scalar[]): void {
@@ -182,19 +215,18 @@ function flatten(op: string, list: ArrayLike<unknown>, shape: Shape, depth: numb
     const leaf = depth === shape.length - 1;
     if (leaf && isScalar(value)) out.push(value);
     else if (!leaf && isList(value)) flatten(op, value, shape, depth + 1, out);
-    else if (value instanceof Tensor) {
-      throw new DtypeError(`${op}() cannot take arrays inside a list: use mx.stack(list)`);
-    } else if (isList(value) || isScalar(value)) {
+    else if (isList(value) || isScalar(value)) {
       throw new ShapeError(`${op}() cannot mix scalars and lists at depth ${depth}`);
     } else {
       const expected = "numbers, booleans, bigints or complex numbers";
-      throw new DtypeError(`${op}() expected ${expected} in a list: found ${describe(value)}`);
+      throw new DtypeError(`${op}() expected ${expected} in a list: found ${kindOf(value)}`);
     }
   }
 }
 
-function encode(values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
-  checkDtype(dtype);
+/** The node of values that lie on the host, in row-major order. */
+export function encode(op: string, values: ArrayLike<Scalar>, shape: Shape, dtype: Dtype): Node {
+  checkDtype(dtype, op);
   const bytes = new Uint8Array(values.length * dtype.bytes);
   const view = hostView(dtype, bytes);
   for (let i = 0; i < values.length; i++) setHostValue(dtype, view, i, values[i]);
@@ -208,6 +240,7 @@ export function toShape(op: string, shape: number | Shape): number[] {
     if (!Number.isInteger(d) || d < 0) {
       throw new ShapeError(`${op}() expected sizes that are whole and not negative: found ${formatShape(list)}`);
     }
+    if (d > MAX_SIZE) throw new ShapeError(`${op}() expected sizes below 2^31: found ${formatShape(list)}`);
   }
   return list;
 }
@@ -222,8 +255,8 @@ export function toNumber(op: string, name: string, value: number): number {
 
 /** A list argument; `what` says of what, for the error. */
 export function toList<T>(op: string, what: string, value: readonly T[]): readonly T[] {
-  if (Array.isArray(value)) return value;
-  throw new ValueError(`${op}() expected a list of ${what}: found ${describe(value)}`);
+  if (Array.isArray(value)) return Array.from(value); // holes are undefined
+  throw new ValueError(`${op}() expected a list of ${what}: found ${kindOf(value)}`);
 }
 
 /** A list of arrays. */
@@ -233,8 +266,11 @@ export function toArrays(op: string, arrays: readonly TensorLike[]): readonly Te
 
 /** A list of sizes, which are not checked. */
 export function toSizes(op: string, shape: Shape): number[] {
-  if (isList(shape)) return Array.from(shape);
-  throw new ShapeError(`${op}() expected a list of sizes: found ${describe(shape)}`);
+  if (!isList(shape)) throw new ShapeError(`${op}() expected a list of sizes: found ${kindOf(shape)}`);
+  const sizes = Array.from(shape);
+  const other = sizes.find((d) => typeof d !== "number");
+  if (other === undefined && !sizes.includes(undefined!)) return sizes;
+  throw new ShapeError(`${op}() expected a list of sizes: found ${kindOf(other)} in it`);
 }
 
 /** A whole number argument. */

@@ -4,22 +4,34 @@
  * @module
  */
 
-import { complex64, type Dtype, type DtypeName, float32, float64, int32, int64, isComplex } from "../graph/dtype.ts";
+import {
+  checkDtype,
+  complex64,
+  type Dtype,
+  type DtypeName,
+  float32,
+  float64,
+  int32,
+  int64,
+  isComplex,
+  isDtype,
+} from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
 import { makeNode } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { add, equal, greaterEqual, multiply, where } from "./binary.ts";
-import { castNode, fullNode, scalarNode, type TensorLike, toArrays, toInteger, toNode, toShape } from "./convert.ts";
+import { castNode, encode, fullNode, scalarNode, type TensorLike, toInteger, toNode, toShape } from "./convert.ts";
 import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
-import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import { type AnyTensor, make, Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
 import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
 
 /**
  * An array of a number, nested lists or a typed array. Numbers become float32 and booleans bool unless a dtype is given;
- * typed arrays keep their element type (Float64Array becomes float32).
+ * typed arrays keep their element type (Float64Array becomes float32). Arrays in lists are stacked: dtypes meet as in arithmetic,
+ * shapes must be equal.
  *
  * @example
  * ```ts
@@ -27,13 +39,17 @@ import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
  *
  * mx.array([[1, 2], [3, 4]]).shape; // [2, 2]
  * mx.array([1, 2, 3], mx.int32).tolist(); // [1, 2, 3]
+ * mx.array([mx.array([1, 2]), [3, 4]]).shape; // [2, 2]
  * ```
  */
 export function array<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   value: A,
   dtype?: Dtype<N>,
 ): Tensor<N, RankOf<A>> {
-  const node = toNode("array", value, dtype);
+  if (dtype !== undefined) checkDtype(dtype, "array");
+  // A double is data as lists of them are: GPUs hold float64 and have no kernels that would make it.
+  const double = dtype?.name === "float64" && typeof value === "number";
+  const node = double ? encode("array", [value], [], dtype) : toNode("array", value, dtype);
   return wrap(dtype ? castNode(node, dtype) : node);
 }
 
@@ -53,7 +69,7 @@ export function asarray<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 ): Tensor<N, RankOf<A>> {
   checkOptions("asarray", options, ASARRAY_OPTIONS);
   if (options.copy === false) throw new ValueError("asarray() cannot do without a copy: leave out copy: false");
-  return array(a, dtype ?? undefined);
+  return scoped("asarray", (): AnyTensor => array(a, dtype ?? undefined));
 }
 
 /** An array of one value. The dtype is the value's unless given: float32 for numbers. */
@@ -67,7 +83,8 @@ export function full<const S extends number | Shape, A extends TensorLike, N ext
   if (typeof value === "bigint") return wrap(scalarNode("full", value, dtype ?? int64, to));
   if (isComplex(value)) return wrap(scalarNode("full", value, dtype ?? complex64, to));
   const node = toNode("full", value);
-  return scoped((): AnyTensor => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
+  if (dtype !== undefined) checkDtype(dtype, "full");
+  return scoped("full", (): AnyTensor => broadcastTo(wrap(dtype ? castNode(node, dtype) : node), to));
 }
 
 /**
@@ -84,7 +101,7 @@ export function zeros<const S extends number | Shape, N extends DtypeName = "flo
   shape: S,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, RankOfShape<S>> {
-  return wrap(fullNode(0, toShape("zeros", shape), dtype));
+  return wrap(scalarNode("zeros", 0, dtype, toShape("zeros", shape)));
 }
 
 /** An array of ones. */
@@ -92,7 +109,7 @@ export function ones<const S extends number | Shape, N extends DtypeName = "floa
   shape: S,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, RankOfShape<S>> {
-  return wrap(fullNode(1, toShape("ones", shape), dtype));
+  return wrap(scalarNode("ones", 1, dtype, toShape("ones", shape)));
 }
 
 /** An array whose values are not said, for one that is written before it is read: they are zeros. */
@@ -100,7 +117,7 @@ export function empty<const S extends number | Shape, N extends DtypeName = "flo
   shape: S,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, RankOfShape<S>> {
-  return wrap(fullNode(0, toShape("empty", shape), dtype));
+  return wrap(scalarNode("empty", 0, dtype, toShape("empty", shape)));
 }
 
 /** As {@link empty}, of the shape and, unless given, dtype of `a`. */
@@ -109,7 +126,7 @@ export function emptyLike<A extends TensorLike, N extends DtypeName = NameOf<A>>
   dtype?: Dtype<N>,
 ): Tensor<N, RankOf<A>> {
   const node = toNode("emptyLike", a);
-  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+  return wrap(scalarNode("emptyLike", 0, dtype ?? node.dtype, node.shape));
 }
 
 /** Zeros of the shape and, unless given, dtype of `a`. */
@@ -118,7 +135,7 @@ export function zerosLike<A extends TensorLike, N extends DtypeName = NameOf<A>>
   dtype?: Dtype<N>,
 ): Tensor<N, RankOf<A>> {
   const node = toNode("zerosLike", a);
-  return wrap(fullNode(0, node.shape, dtype ?? node.dtype));
+  return wrap(scalarNode("zerosLike", 0, dtype ?? node.dtype, node.shape));
 }
 
 /** Ones of the shape and, unless given, dtype of `a`. */
@@ -127,7 +144,7 @@ export function onesLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
   dtype?: Dtype<N>,
 ): Tensor<N, RankOf<A>> {
   const node = toNode("onesLike", a);
-  return wrap(fullNode(1, node.shape, dtype ?? node.dtype));
+  return wrap(scalarNode("onesLike", 1, dtype ?? node.dtype, node.shape));
 }
 
 /** One value in the shape and, unless given, dtype of `a`. */
@@ -138,12 +155,17 @@ export function fullLike<A extends TensorLike, N extends DtypeName = NameOf<A>>(
 ): Tensor<N, RankOf<A>> {
   const node = toNode("fullLike", a);
   const to = dtype ?? node.dtype;
-  return scoped((): AnyTensor => broadcastTo(wrap(castNode(toNode("fullLike", value, to), to)), node.shape));
+  checkDtype(to, "fullLike");
+  return scoped(
+    "fullLike",
+    (): AnyTensor => broadcastTo(wrap(castNode(toNode("fullLike", value, to), to)), node.shape),
+  );
 }
 
 /**
- * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole,
- * otherwise float32, unless a dtype is given, also in place of `stop` or `step`. With an infinite step `start` alone, where it is before `stop`.
+ * Numbers from `start` up to but not including `stop`, `step` apart; with one argument from 0. int32 when all are whole, or int64 where
+ * one of them is beyond that, which the result's type does not tell; otherwise float32. Unless a dtype is given, also in place of
+ * `stop` or `step`. With an infinite step `start` alone, where it is before `stop`.
  *
  * @example
  * ```ts
@@ -164,11 +186,15 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   const by = step ?? 1;
   const [from, to] = stop === undefined || stop === null ? [0, start] : [start, stop];
   if (![from, to].every(Number.isFinite) || typeof by !== "number" || Number.isNaN(by)) {
-    throw new ValueError(`arange() expected finite numbers: found ${[from, to, by].map(String).join(", ")}`);
+    throw new ValueError(`arange() expected finite numbers: found ${[from, to, by].map(quoted).join(", ")}`);
   }
   if (by === 0) throw new ValueError("arange() expected a step that is not 0");
-  const type = dtype ?? ([from, to, by].every(Number.isInteger) ? int32 : float32);
-  if (type.kind === "bool" || type.kind === "complex") throw new DtypeError(`arange() cannot make ${type.name}`);
+  if (dtype !== undefined) checkDtype(dtype, "arange");
+  const type = dtype ?? rangeDtype([from, to, by]);
+  if (type.kind === "bool") throw new DtypeError(`arange() cannot make ${type.name}`);
+  if (type.kind === "complex") {
+    return scoped("arange", (): AnyTensor => astype(arange(start, stop, step, float32), type as Dtype));
+  }
   if (!Number.isFinite(by)) {
     const count = Math.sign(by) * (to - from) > 0 ? 1 : 0;
     return make("arange", [], [count], type, { start: type.kind === "float" ? from : Math.trunc(from), step: 0 });
@@ -180,24 +206,38 @@ export function arange<N extends DtypeName = "int32" | "float32">(
   return make("arange", [], count, type, { start: first, step: Math.trunc(from + by) - first });
 }
 
-function isDtype<N extends DtypeName>(value: number | null | undefined | Dtype<N>): value is Dtype<N> {
-  return typeof value === "object" && value !== null;
+/** The dtype of numbers that begin, end and step so; an infinite step is none of the numbers. */
+function rangeDtype(numbers: readonly number[]): Dtype {
+  if (!numbers.every(Number.isInteger)) return float32;
+  return numbers.every((n) => n >= -(2 ** 31) && n < 2 ** 31) ? int32 : int64;
 }
 
-/** `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. */
+/**
+ * `num` numbers from `start` to `stop`, which is included unless `endpoint` is false. A dtype may stand in place of `num` or `endpoint`.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * mx.linspace(0, 1, 5).tolist(); // [0, 0.25, 0.5, 0.75, 1]
+ * mx.linspace(0, 8, 3, mx.int32).tolist(); // [0, 4, 8]
+ * ```
+ */
 export function linspace(
   start: number,
   stop: number,
-  num: number = 50,
-  endpoint: boolean = true,
+  num: number | Dtype = 50,
+  endpoint: boolean | Dtype = true,
   dtype: Dtype = float32,
 ): Tensor<NumberName, 1> {
+  if (isDtype(num)) return linspace(start, stop, 50, true, num);
+  if (isDtype(endpoint)) return linspace(start, stop, num, true, endpoint);
   if (toInteger("linspace", "num", num) < 0) {
     throw new ValueError(`linspace() expected num not to be negative: found ${num}`);
   }
   const steps = endpoint ? num - 1 : num;
-  if (num <= 1) return full([num], start, dtype) as AnyTensor;
-  return scoped((): AnyTensor => {
+  return scoped("linspace", (): AnyTensor => {
+    if (num <= 1) return full([num], start, dtype);
     // Both ends exact: (1 - t) * start + t * stop.
     const exact = dtype === float64 ? float64 : float32;
     const t = multiply(wrap(makeNode("arange", [], [num], exact, { start: 0, step: 1 })), 1 / steps);
@@ -219,7 +259,7 @@ export function eye<N extends DtypeName = "float32">(
   if (isDtype(m)) return eye(n, null, 0, m);
   if (isDtype(k)) return eye(n, m, 0, k);
   const [rows, cols] = toShape("eye", [n, m ?? n]);
-  return scoped((): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
+  return scoped("eye", (): AnyTensor => astype(compare("equal", rows, cols, k), dtype));
 }
 
 /** The n by n identity matrix. */
@@ -227,7 +267,7 @@ export function identity<N extends DtypeName = "float32">(
   n: number,
   dtype: Dtype<N> = float32 as Dtype<N>,
 ): Tensor<N, 2> {
-  return eye(n, n, 0, dtype);
+  return scoped("identity", (): AnyTensor => eye(n, n, 0, dtype));
 }
 
 /** An (n, m) matrix with ones on and below diagonal k. A dtype may stand in place of `m` or `k`. */
@@ -240,7 +280,7 @@ export function tri<N extends DtypeName = "float32">(
   if (isDtype(m)) return tri(n, null, 0, m);
   if (isDtype(k)) return tri(n, m, 0, k);
   const [rows, cols] = toShape("tri", [n, m ?? n]);
-  return scoped((): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
+  return scoped("tri", (): AnyTensor => astype(compare("greater_equal", rows, cols, k), dtype));
 }
 
 /** The matrices of the last two axes with zeros above diagonal k. */
@@ -256,8 +296,9 @@ export function triu<A extends TensorLike>(a: A, k: number = 0): Same<A> {
 function triangle(op: "tril" | "triu", a: TensorLike, k: number): AnyTensor {
   const node = toNode(op, a);
   const { shape } = node;
+  toInteger(op, "k", k);
   if (shape.length < 2) throw new ValueError(`${op}() expected at least 2 axes: found ${shape.length}`);
-  return scoped((): AnyTensor => {
+  return scoped(op, (): AnyTensor => {
     const below = compare("greater_equal", shape[shape.length - 2], shape[shape.length - 1], op === "tril" ? k : k - 1);
     const x = wrap(node);
     const zero = wrap(fullNode(0, [], node.dtype));
@@ -283,16 +324,44 @@ export interface MeshgridOptions {
 
 const MESHGRID_OPTIONS = { sparse: true, indexing: true } as const satisfies Record<keyof MeshgridOptions, true>;
 
-/** Coordinate arrays of a grid from coordinate vectors. */
-export function meshgrid(arrays: readonly TensorLike[], options: MeshgridOptions = {}): Tensor[] {
-  checkOptions("meshgrid", options, MESHGRID_OPTIONS);
-  const { sparse = false, indexing = "xy" } = options;
+/** Whether an argument is no array. */
+function isOptions(value: unknown): value is MeshgridOptions {
+  const isArray = value instanceof Tensor || Array.isArray(value) || ArrayBuffer.isView(value) || isComplex(value);
+  return typeof value === "object" && !isArray;
+}
+
+/**
+ * Coordinate arrays of a grid from coordinate vectors, which are given one by one or in a list, options behind them.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const [x, y] = mx.meshgrid([1, 2, 3], [4, 5]);
+ * x.tolist(); // [[1, 2, 3], [1, 2, 3]]
+ * mx.meshgrid([[1, 2, 3], [4, 5]], { indexing: "ij" })[1].tolist(); // [[4, 5], [4, 5], [4, 5]]
+ * ```
+ */
+export function meshgrid(arrays: readonly TensorLike[], options?: MeshgridOptions): Tensor[];
+/** The same of arrays one by one. */
+export function meshgrid(...arraysAndOptions: readonly (TensorLike | MeshgridOptions)[]): Tensor[];
+export function meshgrid(
+  arrays?: TensorLike | readonly TensorLike[] | MeshgridOptions,
+  options?: TensorLike | MeshgridOptions,
+  ...more: readonly (TensorLike | MeshgridOptions)[]
+): Tensor[] {
+  const given = [arrays, options, ...more].filter((part) => part !== undefined);
+  const named = given.find(isOptions) ?? {};
+  const vectors = given.filter((part) => !isOptions(part)) as TensorLike[];
+  const list = vectors.length === 1 && Array.isArray(vectors[0]) ? vectors[0] as readonly TensorLike[] : vectors;
+  checkOptions("meshgrid", named, MESHGRID_OPTIONS);
+  const { sparse = false, indexing = "xy" } = named;
   if (indexing !== "xy" && indexing !== "ij") {
     throw new ValueError(`meshgrid() expected indexing to be "xy" or "ij": found ${quoted(indexing)}`);
   }
-  const nodes = toArrays("meshgrid", arrays).map((a) => toNode("meshgrid", a));
+  const nodes = list.map((a) => toNode("meshgrid", a));
   const place = (i: number): number => indexing === "xy" && i < 2 && nodes.length > 1 ? 1 - i : i;
-  return scoped(() => {
+  return scoped("meshgrid", () => {
     const lines = nodes.map((node, i) => {
       const shape = new Array<number>(nodes.length).fill(1);
       shape[place(i)] = sizeOf(node.shape);

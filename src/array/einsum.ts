@@ -1,13 +1,12 @@
 /**
- * Einstein summation: operands are contracted from left to right, two at a time, through one matrix product each.
+ * Einstein summation: operands are contracted in the order of {@link einsumPath}, each step through matrix products.
  *
  * @module
  */
 
-import { quoted, ShapeError, ValueError } from "../graph/error.ts";
-import { formatShape } from "../graph/shape.ts";
 import { type TensorLike, toOperands } from "./convert.ts";
 import { matmul } from "./products.ts";
+import { pathOf, readSubscripts } from "./einsum_path.ts";
 import { broadcastTo, diagonal, reshape, transpose } from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
@@ -18,44 +17,6 @@ import { multiply } from "./binary.ts";
 interface Term {
   readonly tensor: Tensor;
   readonly letters: readonly string[];
-}
-
-/** Letters with at most one "..." in each part. */
-const FORM = /^(?!.*\.\.\.[A-Za-z]*\.)(?:[A-Za-z,]|\.\.\.)*(?:->(?:[A-Za-z]|\.\.\.)*)?$/;
-
-/** One letter an axis of every input and of the output. The axes of "…" are named by their place from the end. */
-function parse(subscripts: string, ranks: readonly number[]): { inputs: string[][]; output: string[] } {
-  if (typeof subscripts !== "string") {
-    throw new ValueError(`einsum() expected subscripts such as "ij,jk->ik": found ${quoted(subscripts)}`);
-  }
-  const text = subscripts.replaceAll(" ", "");
-  const [left, right, more] = text.split("->");
-  const parts = left.split(",");
-  const named = (part: string): number => part.replace("...", "").length;
-  const open = parts.map((part, i) => part.includes("...") ? Math.max(0, ranks[i] - named(part)) : 0);
-  const broadcast = (count: number): string[] => Array.from({ length: count }, (_, i) => `...${count - i}`);
-  const letters = (part: string, count: number): string[] => {
-    const [before, after] = part.split("...");
-    return after === undefined ? [...part] : [...before, ...broadcast(count), ...after];
-  };
-  const inputs = parts.map((part, i) => letters(part, open[i]));
-  const all = Math.max(...open);
-  const output = right !== undefined
-    ? letters(right, all)
-    : [...broadcast(all), ...once(inputs.flat()).filter((c) => c.length === 1).sort()];
-  const known = new Set(inputs.flat());
-  const wrong = more !== undefined || parts.length !== ranks.length || !FORM.test(text) ||
-    new Set(output).size !== output.length || output.some((c) => !known.has(c));
-  if (wrong) {
-    throw new ValueError(
-      `einsum() cannot use "${subscripts}" for ${ranks.length} arrays: letters, commas, "..." and "->" in NumPy's form`,
-    );
-  }
-  return { inputs, output };
-}
-
-function once(letters: readonly string[]): string[] {
-  return letters.filter((c) => letters.filter((d) => d === c).length === 1);
 }
 
 /** Repeated letters of one operand become its diagonal. */
@@ -102,9 +63,23 @@ function contract(a: Term, b: Term, needed: ReadonlySet<string>, sizes: Readonly
   return { tensor: reshape(product, [...lead, ...dims(rows), ...dims(cols)]), letters: [...batch, ...rows, ...cols] };
 }
 
+/** Operands contracted from left to right, over letters that neither the result nor the `others` need. */
+function contractAll(terms: readonly Term[], others: readonly string[], sizes: ReadonlyMap<string, number>): Term {
+  const neededBy = (from: number): Set<string> => new Set([...others, ...terms.slice(from).flatMap((t) => t.letters)]);
+  let result = dropUnused(terms[0], neededBy(1));
+  for (let i = 1; i < terms.length; i++) {
+    const needed = neededBy(i + 1);
+    const next = dropUnused(terms[i], new Set([...needed, ...result.letters]));
+    const left = dropUnused(result, new Set([...needed, ...next.letters]));
+    result = contract(left, next, needed, sizes);
+  }
+  return result;
+}
+
 /**
  * Sums of products over letters that name axes. Letters that "->" leaves out are summed over; without "->" the result has
  * the letters that occur once, in alphabetical order. "..." stands for any other axes, which broadcast; so do axes of size 1.
+ * Of more than two arrays those are multiplied first that {@link einsumPath} says.
  *
  * @example
  * ```ts
@@ -115,38 +90,18 @@ function contract(a: Term, b: Term, needed: ReadonlySet<string>, sizes: Readonly
  */
 export function einsum(subscripts: string, ...operands: readonly TensorLike[]): Tensor {
   const nodes = toOperands("einsum", operands);
-  const { inputs, output } = parse(subscripts, nodes.map((node) => node.shape.length));
-  const sizes = new Map<string, number>();
-  nodes.forEach((node, i) => {
-    if (node.shape.length !== inputs[i].length) {
-      throw new ShapeError(
-        `einsum() "${subscripts.split(",")[i].split("->")[0]}" does not fit an array of shape ${
-          formatShape(node.shape)
-        }`,
-      );
-    }
-    inputs[i].forEach((c, axis) => {
-      const [old = 1, size] = [sizes.get(c), node.shape[axis]];
-      if (old !== size && old !== 1 && size !== 1) {
-        throw new ShapeError(`einsum() letter "${c}" of "${subscripts}" has sizes ${old} and ${size}`);
-      }
-      sizes.set(c, old === 1 ? size : old);
-    });
-  });
-  return scoped(() => {
-    const terms = nodes.map((node, i): Term => {
+  const terms = readSubscripts("einsum", subscripts, nodes.map((node) => node.shape));
+  const { inputs, output, sizes } = terms;
+  return scoped("einsum", () => {
+    const left = nodes.map((node, i): Term => {
       const wide = broadcastTo(wrap(node), inputs[i].map((c) => sizes.get(c)!));
       return uniqueAxes({ tensor: wide, letters: inputs[i] });
     });
-    const neededBy = (from: number): Set<string> =>
-      new Set([...output, ...terms.slice(from).flatMap((t) => t.letters)]);
-    let result = dropUnused(terms[0], neededBy(1));
-    for (let i = 1; i < terms.length; i++) {
-      const needed = neededBy(i + 1);
-      const next = dropUnused(terms[i], new Set([...needed, ...result.letters]));
-      const left = dropUnused(result, new Set([...needed, ...next.letters]));
-      result = contract(left, next, needed, sizes);
+    for (const positions of pathOf(terms).path) {
+      const step = positions.map((i) => left[i]);
+      for (const i of positions.toReversed()) left.splice(i, 1);
+      left.push(contractAll(step, [...output, ...left.flatMap((term) => term.letters)], sizes));
     }
-    return arrange(dropUnused(result, new Set(output)), output);
+    return arrange(dropUnused(left[0], new Set(output)), output);
   });
 }

@@ -63,6 +63,15 @@ export function broadcastOf(op: string, nodes: readonly Node[]): number[] {
   throw new ShapeError(`${op}() cannot broadcast shapes ${nodes.map((n) => formatShape(n.shape)).join(" and ")}`);
 }
 
+const rows = new Map<string, string>();
+
+/** The row of a public function: its name in snake case. */
+function rowOf(op: string): string {
+  let row = rows.get(op);
+  if (row === undefined) rows.set(op, row = op.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
+  return row;
+}
+
 function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
   if (rule === "float") return atLeastFloat(dtype);
   if ((rule === "bits" || rule === "shift") && (dtype.kind === "float" || dtype.kind === "complex")) {
@@ -78,7 +87,7 @@ function operandDtype(op: string, rule: Rule, dtype: Dtype): Dtype {
  * `floor_divide`.
  */
 export function apply(op: string, rule: Rule, ...operands: readonly TensorLike[]): AnyTensor {
-  const row = op.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const row = rowOf(op);
   const inputs = toOperands(op, operands, (dtype) => operandDtype(op, rule, dtype));
   const shape = broadcastOf(op, inputs);
   const dtype = inputs[0].dtype;

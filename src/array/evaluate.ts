@@ -5,8 +5,10 @@
  */
 
 import { realize, realizeAsync, realizeNow } from "../schedule/realize.ts";
+import { ValueError } from "../graph/error.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf } from "./tensor.ts";
+import { recording } from "./transforms/tape.ts";
 
 /**
  * Evaluates arrays, also those inside arrays and objects, as one piece of work; on return their values are there. MLX's `eval`.
@@ -29,6 +31,9 @@ export function evaluate(...trees: readonly unknown[]): void {
  * alive meanwhile.
  */
 export function asyncEval(...trees: readonly unknown[]): Promise<void> {
+  if (recording()) {
+    throw new ValueError("asyncEval() cannot be called in a function that is being transformed: use eval()");
+  }
   return realizeAsync(tensorsOf(trees).map(nodeOf));
 }
 

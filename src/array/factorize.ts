@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Dtype } from "../graph/dtype.ts";
+import { complex64, type Dtype, float32, float64 } from "../graph/dtype.ts";
 import { DtypeError, ShapeError } from "../graph/error.ts";
 import { type Factorization, makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -12,21 +12,29 @@ import { type TensorLike, toNode } from "./convert.ts";
 import { reshapeNode, sliceNode } from "./movement.ts";
 import { type AnyTensor, wrap } from "./tensor.ts";
 
-/** Dtypes that factorizations take. */
-const FLOATS: ReadonlySet<string> = new Set(["float32", "float64"]);
+/** Dtypes that factorizations take; those to eigenvalues and singular values take complex64 as well. */
+const REALS: ReadonlySet<Dtype> = new Set<Dtype>([float32, float64]);
 
-/** Refuses a dtype that has no factorizations. */
-export function checkFloat(op: string, dtype: Dtype): void {
-  if (FLOATS.has(dtype.name)) return;
+/** Refuses a dtype that has no factorization of its kind. */
+export function checkFloat(op: string, dtype: Dtype, complex: boolean = false): void {
+  if (REALS.has(dtype) || complex && dtype === complex64) return;
   throw new DtypeError(
-    `${op}() expected an array of float32 or float64: found ${dtype.name}, use astype(mx.float32)`,
+    `${op}() expected an array of ${
+      complex ? "float32, float64 or complex64" : "float32 or float64"
+    }: found ${dtype.name}${dtype === complex64 ? "" : ", use astype(mx.float32)"}`,
   );
 }
 
+/** What {@link matrixNode} lets through. */
+export interface MatrixKind {
+  readonly square?: boolean;
+  readonly complex?: boolean;
+}
+
 /** The node of an array of matrices. Lists and numbers are float32. */
-export function matrixNode(op: string, a: TensorLike, square: boolean = false): Node {
+export function matrixNode(op: string, a: TensorLike, { square = false, complex = false }: MatrixKind = {}): Node {
   const node = toNode(op, a);
-  checkFloat(op, node.dtype);
+  checkFloat(op, node.dtype, complex);
   checkMatrix(op, node.shape, square);
   return node;
 }
@@ -40,16 +48,17 @@ export function checkMatrix(op: string, shape: Shape, square: boolean): void {
   }
 }
 
-/** The results of a factorization, of these shapes for each matrix of the batch. */
+/** The results of a factorization, of these shapes for each matrix of the batch, all of one dtype. */
 export function factorize(
   attrs: Factorization,
   inputs: readonly Node[],
   shapes: readonly Shape[],
+  dtype: Dtype = inputs[0].dtype,
 ): AnyTensor[] {
   const batch = inputs[0].shape.slice(0, -2);
   const sizes = shapes.map((shape) => sizeOf(shape));
   const length = sizes.reduce((sum, size) => sum + size, 0);
-  const all = makeNode("factorization", inputs, [...batch, length], inputs[0].dtype, attrs);
+  const all = makeNode("factorization", inputs, [...batch, length], dtype, attrs);
   let at = 0;
   return shapes.map((shape, i) => {
     const starts = [...batch.map(() => 0), at];

@@ -12,13 +12,13 @@ import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node, OpAttrs } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, sizeOf } from "../graph/shape.ts";
+import { attentionScores, productIn } from "./attention_scores.ts";
 import * as op from "./binary.ts";
 import { arange, array, full } from "./creation.ts";
 import { castNode, type TensorLike, toIndexNode, toInteger, toNode, toNumber } from "./convert.ts";
-import { matmul } from "./products.ts";
-import { astype, broadcastNode, expandDims, reshape, reshapeNode, swapaxes } from "./movement.ts";
+import { astype, broadcastNode, reshape, reshapeNode } from "./movement.ts";
 import { concatenate, split, stack } from "./join.ts";
-import { floatNode, fused } from "./fused.ts";
+import { accumulatorOf, defineFused, floatNode } from "./fused.ts";
 import { takeAlongAxis } from "./gather.ts";
 import { uniform } from "./random.ts";
 import * as reduce from "./reduce.ts";
@@ -29,6 +29,18 @@ import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "./
 import type { Floating } from "./results.ts";
 import type { FloatName, RankOf } from "./types.ts";
 
+export { crossEntropy } from "./cross_entropy.ts";
+export {
+  type HostKernel,
+  type HostKernelCall,
+  type KernelVariant,
+  type TemplateValue,
+  type VulkanKernel,
+  vulkanKernel,
+  type VulkanKernelCall,
+  type VulkanKernelOptions,
+} from "./custom_kernel.ts";
+export { gatedDeltaUpdate } from "./gated_delta.ts";
 export { logprobs, logprobsComposite } from "./logprobs.ts";
 
 function lastAxisVector(name: string, what: string, vector: Node, x: Node): void {
@@ -41,8 +53,8 @@ function lastAxisVector(name: string, what: string, vector: Node, x: Node): void
 }
 
 /**
- * Root mean square normalisation over the last axis: x / sqrt(mean(x²) + eps) * weight, in float32 inside. The dtype is that
- * in which x and weight meet.
+ * Root mean square normalisation over the last axis: x / sqrt(mean(x²) + eps) * weight, in float32 inside, in float64 of that. The dtype is
+ * that in which x and weight meet.
  *
  * @example
  * ```ts
@@ -60,24 +72,22 @@ export function rmsNorm<X extends TensorLike>(
   toNumber("rmsNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("rmsNorm() expected at least 1 axis");
   if (weight === null) {
-    return fused(
-      "rmsNorm",
-      [input],
-      input.shape,
-      input.dtype,
-      { eps },
-      (_, a) => rmsNormComposite(a, null, eps, input.dtype),
-    );
+    return rmsNormNode([input], input.shape, input.dtype, { eps });
   }
   const w = floatNode("rmsNorm", weight);
   lastAxisVector("rmsNorm", "weight", w, input);
   const dtype = promote(input.dtype, w.dtype);
-  return fused("rmsNorm", [input, w], input.shape, dtype, { eps }, (_, a, b) => rmsNormComposite(a, b, eps, dtype));
+  return rmsNormNode([input, w], input.shape, dtype, { eps });
 }
+
+const rmsNormNode = defineFused(
+  "rmsNorm",
+  ({ attrs, dtype }, x, weight) => rmsNormComposite(x, weight ?? null, attrs.eps, dtype),
+);
 
 /** What {@link rmsNorm} computes, in primitives. */
 export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, dtype: Dtype): Tensor {
-  const wide = astype(x, float32);
+  const wide = astype(x, accumulatorOf(dtype));
   const scale = rsqrt(op.add(reduce.mean(square(wide), -1, true), eps));
   const normal = astype(op.multiply(wide, scale), dtype);
   return weight === null ? normal : op.multiply(normal, astype(weight, dtype));
@@ -97,16 +107,20 @@ export function layerNorm<X extends TensorLike>(
   if (w) lastAxisVector("layerNorm", "weight", w, input);
   if (b) lastAxisVector("layerNorm", "bias", b, input);
   const dtype = [w, b].reduce((d, n) => n ? promote(d, n.dtype) : d, input.dtype);
-  return scoped((): AnyTensor => {
-    const wide = wrap(castNode(input, float32));
-    const centered = op.subtract(wide, reduce.mean(wide, -1, true));
-    const scale = rsqrt(op.add(reduce.mean(square(centered), -1, true), eps));
-    let y = astype(op.multiply(centered, scale), dtype);
-    if (w) y = op.multiply(y, wrap(castNode(w, dtype)));
-    if (b) y = op.add(y, wrap(castNode(b, dtype)));
-    return y;
-  });
+  const attrs = { eps, hasWeight: w !== undefined, hasBias: b !== undefined };
+  const inputs = [input, ...[w, b].filter((node) => node !== undefined)];
+  return layerNormNode(inputs, input.shape, dtype, attrs);
 }
+
+const layerNormNode = defineFused("layerNorm", ({ attrs: { eps, hasWeight, hasBias }, dtype }, x, ...rest) => {
+  const wide = astype(x, accumulatorOf(dtype));
+  const centered = op.subtract(wide, reduce.mean(wide, -1, true));
+  const scale = rsqrt(op.add(reduce.mean(square(centered), -1, true), eps));
+  let y = astype(op.multiply(centered, scale), dtype);
+  if (hasWeight) y = op.multiply(y, astype(rest[0], dtype));
+  if (hasBias) y = op.add(y, astype(rest[hasWeight ? 1 : 0], dtype));
+  return y;
+});
 
 /** Options of {@link rope}. */
 export interface RopeOptions {
@@ -143,7 +157,9 @@ export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOpti
     throw new ShapeError(`rope() expected (batch, …, positions, features): found shape ${formatShape(shape)}`);
   }
   if (!Number.isInteger(dims) || dims % 2 !== 0 || dims < 2 || dims > shape[shape.length - 1]) {
-    throw new ValueError(`rope() expected dims to be even and at most ${shape[shape.length - 1]}: found ${dims}`);
+    throw new ValueError(
+      `rope() expected dims to be even and at most ${shape[shape.length - 1]}: found ${quoted(dims)}`,
+    );
   }
   if ((base === null) === (freqs === null)) throw new ValueError("rope() expected either base or freqs");
   toNumber("rope", "scale", scale);
@@ -163,7 +179,7 @@ export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOpti
     inputs.push(node);
   }
   if (freqs !== null) {
-    const node = castNode(toNode("rope", freqs), float32);
+    const node = castNode(toNode("rope", freqs), accumulatorOf(input.dtype));
     if (node.shape.length !== 1 || node.shape[0] !== dims / 2) {
       throw new ShapeError(`rope() expected freqs of shape (${dims / 2},): found ${formatShape(node.shape)}`);
     }
@@ -178,8 +194,10 @@ export function rope<X extends TensorLike>(x: X, dims: number, options: RopeOpti
     offsetInput,
     hasFreqs: freqs !== null,
   };
-  return fused("rope", inputs, shape, input.dtype, attrs, (to, a, ...rest) => ropeComposite(a, to, rest));
+  return ropeNode(inputs, shape, input.dtype, attrs);
 }
+
+const ropeNode = defineFused("rope", ({ attrs }, x, ...rest) => ropeComposite(x, attrs, rest));
 
 /** What {@link rope} computes, in primitives. `inputs` are the offset and freqs arrays that the attributes ask for. */
 export function ropeComposite(x: Tensor, attrs: OpAttrs["rope"], inputs: readonly Tensor[]): Tensor {
@@ -187,16 +205,17 @@ export function ropeComposite(x: Tensor, attrs: OpAttrs["rope"], inputs: readonl
   const half = dims / 2;
   const { shape } = x;
   const steps = shape[shape.length - 2];
+  const accumulator = accumulatorOf(x.dtype);
   const inverse = hasFreqs
     ? reciprocal(inputs[inputs.length - 1])
-    : array(Float32Array.from({ length: half }, (_, i) => base ** (-2 * i / dims)));
+    : array(Float64Array.from({ length: half }, (_, i) => base ** (-2 * i / dims)), accumulator);
   // Positions (1 or B, 1…, T, 1) times inverse wavelengths (half,).
   const start = offsetInput === "none" ? attrs.offset : reshape(inputs[0], [-1, ...shape.slice(1).map(() => 1)]);
   const row = reshape(arange(0, steps, 1, int32), [...shape.slice(0, -2).map(() => 1), steps, 1]);
-  const position = op.multiply(astype(op.add(row, start), float32), scale);
+  const position = op.multiply(astype(op.add(row, start), accumulator), scale);
   const angle = op.multiply(position, inverse);
   const [c, s] = [cos(angle), sin(angle)];
-  const wide = astype(x, float32);
+  const wide = astype(x, accumulator);
   const [rotated, passed] = dims < shape[shape.length - 1] ? split(wide, [dims], -1) : [wide, undefined];
   const pairs = reshape(rotated, [...shape.slice(0, -1), ...(traditional ? [half, 2] : [2, half])]);
   const [a, b] = split(pairs, 2, traditional ? -1 : -2).map((part) => reshape(part, [...shape.slice(0, -1), half]));
@@ -232,8 +251,6 @@ const ATTENTION_OPTIONS = { scale: true, mask: true, sinks: true, lengths: true 
   true
 >;
 
-/** The lowest float32. */
-const LOWEST = -3.4028234663852886e38;
 /** Largest head dimension that the attention kernel takes. */
 const MAX_HEAD_DIM = 256;
 
@@ -294,22 +311,23 @@ export function scaledDotProductAttention(
   const sinks = options.sinks ?? null;
   const fits = dim <= MAX_HEAD_DIM && vDim <= MAX_HEAD_DIM;
   if (sinks === null && fits) {
-    return fused(
-      "attention",
-      inputs,
-      [batch, heads, qLen, vDim],
-      dtype,
-      attrs,
-      (to, ...all) => attentionComposite(all, to, dtype),
-    );
+    return attentionNode(inputs, [batch, heads, qLen, vDim], dtype, attrs);
   }
   const sink = sinks === null ? undefined : toNode(name, sinks, dtype);
   if (sink) needMeet("sinks", sink.dtype, dtype);
   if (sink && !sameShape(sink.shape, [heads])) {
     throw new ShapeError(`${name}() expected sinks of shape (${heads},): found ${formatShape(sink.shape)}`);
   }
-  return scoped((): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)));
+  return scoped(
+    "scaledDotProductAttention",
+    (): AnyTensor => attentionComposite(inputs.map(wrap), attrs, dtype, sink && wrap(sink)),
+  );
 }
+
+const attentionNode = defineFused(
+  "attention",
+  ({ attrs, dtype }, ...inputs) => attentionComposite(inputs, attrs, dtype),
+);
 
 /** What is added to scores must not be of a wider type than the result: it would be rounded without a word. */
 function needMeet(what: string, found: Dtype, result: Dtype): void {
@@ -352,43 +370,21 @@ export function attentionComposite(
   dtype: Dtype,
   sinks?: Tensor,
 ): Tensor {
-  const [q, k, v] = inputs.map((x, i) => i < 3 ? astype(x, float32) : x);
+  const accumulator = accumulatorOf(dtype);
+  const [q, k, v, ...rest] = inputs;
   const [batch, heads, qLen] = q.shape;
   const [, kvHeads, kvLen] = k.shape;
-  const group = heads / kvHeads;
-  // (B, Hkv, group, T, D): the heads of a group share their keys.
-  const grouped = (x: Tensor): Tensor => reshape(x, [batch, kvHeads, group, ...x.shape.slice(2)]);
-  const shared = (x: Tensor): Tensor => expandDims(x, 2);
-  let scores = matmul(op.multiply(grouped(q), attrs.scale), swapaxes(shared(k), -1, -2));
-
-  const column = arange(0, kvLen, 1, int32);
-  let values = v;
-  let lengths: Tensor | number = kvLen;
-  if (attrs.hasLengths) {
-    lengths = op.clip(reshape(inputs[inputs.length - 1], [-1, 1, 1, 1, 1]), 0, kvLen);
-    const inside = op.less(column, lengths);
-    scores = op.where(inside, scores, -Infinity);
-    values = op.where(reshape(inside, [inside.shape[0], 1, kvLen, 1]), v, 0); // 0 times NaN would be NaN
-  }
-  if (attrs.mask === "causal") {
-    const last = op.add(reshape(arange(0, qLen, 1, int32), [qLen, 1]), op.subtract(lengths, qLen));
-    scores = op.where(op.lessEqual(column, astype(last, int32)), scores, -Infinity);
-  }
-  if (attrs.mask === "bool") scores = op.where(grouped(inputs[3]), scores, -Infinity);
-  if (attrs.mask === "add") {
-    const shifted = op.add(scores, astype(grouped(inputs[3]), float32));
-    scores = op.where(op.lessEqual(shifted, LOWEST), -Infinity, shifted); // the lowest float masks like -infinity
-  }
+  const { scores, shared } = attentionScores(q, k, rest, attrs, accumulator);
 
   // Softmax by hand: a row of -infinity alone gives 0 instead of NaN.
-  let most = kvLen === 0 ? array(-Infinity) : reduce.max(scores, -1, true);
-  const sink = sinks && reshape(astype(sinks, float32), [kvHeads, group, 1, 1]);
+  let most: Tensor = kvLen === 0 ? array(-Infinity, accumulator) : reduce.max(scores, -1, true);
+  const sink = sinks && reshape(astype(sinks, accumulator), [kvHeads, heads / kvHeads, 1, 1]);
   if (sink) most = op.maximum(most, sink);
   const shift = op.where(op.equal(most, -Infinity), 0, most);
   const weights = exp(op.subtract(scores, shift));
   let total = reduce.sum(weights, -1, true);
   if (sink) total = op.add(total, exp(op.subtract(sink, shift)));
-  const mixed = matmul(weights, shared(values));
+  const mixed = productIn(accumulator, weights, shared(v));
   const result = op.divide(mixed, op.where(op.equal(total, 0), 1, total));
   return astype(reshape(result, [batch, heads, qLen, v.shape[3]]), dtype);
 }
@@ -426,6 +422,7 @@ const SAMPLE_OPTIONS = {
 export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<"uint32"> {
   checkOptions("sample", options, SAMPLE_OPTIONS);
   const { temperature = 1, topP = 1, minP = 0, topK = 0, key } = options;
+  for (const [option, value] of Object.entries({ temperature, topP, minP })) toNumber("sample", option, value);
   const node = floatNode("sample", logits);
   const { shape } = node;
   const cols = shape[shape.length - 1] ?? 0;
@@ -434,17 +431,18 @@ export function sample(logits: TensorLike, options: SampleOptions = {}): Tensor<
   if (!(topP >= 0 && topP <= 1)) throw new ValueError(`sample() expected topP between 0 and 1: found ${topP}`);
   if (!(minP >= 0 && minP <= 1)) throw new ValueError(`sample() expected minP between 0 and 1: found ${minP}`);
   if (!Number.isInteger(topK) || topK < 0) {
-    throw new ValueError(`sample() expected topK to be a whole number of 0 or more: found ${topK}`);
+    throw new ValueError(`sample() expected topK to be a whole number of 0 or more: found ${quoted(topK)}`);
   }
   const rows = sizeOf(shape.slice(0, -1));
   const attrs: OpAttrs["sample"] = { temperature, topP, minP, topK };
-  return scoped((): AnyTensor => {
+  return scoped("sample", (): AnyTensor => {
     const inputs = [reshapeNode(node, [rows, cols])];
     if (temperature > 0) inputs.push(handOn(uniform(0, 1, [rows], float32, key)));
-    const drawn = fused("sample", inputs, [rows], uint32, attrs, (to, x, u) => sampleComposite(x, u, to));
-    return reshape(drawn, shape.slice(0, -1));
+    return reshape(sampleNode(inputs, [rows], uint32, attrs), shape.slice(0, -1));
   });
 }
+
+const sampleNode = defineFused("sample", ({ attrs }, x, uniforms) => sampleComposite(x, uniforms, attrs));
 
 /** What {@link sample} computes for logits (rows, V) and uniforms (rows,), in primitives. */
 export function sampleComposite(logits: Tensor, uniforms: Tensor | undefined, attrs: OpAttrs["sample"]): Tensor {

@@ -11,8 +11,9 @@ import { complex64, type Dtype, float32 } from "../graph/dtype.ts";
 import { IndexError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, normalizeAxis } from "../graph/shape.ts";
-import { castNode, dataNode, type TensorLike, toInteger, toList, toNode, toNumber } from "./convert.ts";
-import { roll } from "./join.ts";
+import { castNode, type TensorLike, toInteger, toList, toNode, toNumber } from "./convert.ts";
+import { divide } from "./binary.ts";
+import { concatenate, roll } from "./join.ts";
 import { sliceNode, transposeNode } from "./movement.ts";
 import { pad } from "./pad.ts";
 import { scoped } from "./scope.ts";
@@ -44,19 +45,19 @@ function scaleOf({ name, inverse }: Kind, norm: FftNorm, n: number): number {
 }
 
 /** The node with an axis cut or padded with zeros to a size. */
-function resized(node: Node, axis: number, size: number): Node {
+function resized(name: string, node: Node, axis: number, size: number): Node {
   const { shape } = node;
   const cut = sliceNode(node, shape.map(() => 0), shape.map(() => 1), shape.with(axis, Math.min(size, shape[axis])));
   if (size <= shape[axis]) return cut;
   const widths = shape.map((d, i) => [0, i === axis ? size - d : 0] as const);
-  return handOn(scoped((): AnyTensor => pad(wrap(cut), widths)));
+  return handOn(scoped(name, (): AnyTensor => pad(wrap(cut), widths)));
 }
 
 /** One axis transformed; `n` elements of the side that is not half a spectrum. */
 function along(kind: Kind, node: Node, axis: number, n: number, norm: FftNorm): Node {
-  const { inverse, real } = kind;
+  const { name, inverse, real } = kind;
   const half = Math.floor(n / 2) + 1;
-  const input = resized(node, axis, real && inverse ? half : n);
+  const input = resized(name, node, axis, real && inverse ? half : n);
   const order = input.shape.map((_, i) => i);
   const last = order.length - 1;
   [order[axis], order[last]] = [order[last], order[axis]];
@@ -76,7 +77,7 @@ function axesAndSizes(
   const { name, inverse, real } = kind;
   const { shape } = node;
   if (shape.length === 0) throw new ValueError(`${name}() expected an array of at least one axis`);
-  if (s && !axes) throw new ValueError(`${name}() expected axes beside sizes: found sizes (${s.join(", ")}) alone`);
+  if (s && !axes) throw new ValueError(`${name}() expected axes beside sizes: found ${quoted(s)} alone`);
   const given = axes ? toList<number>(name, "axes", axes) : shape.map((_, i) => i);
   const at = given.map((axis) => {
     const found = normalizeAxis(toInteger(name, "axis", axis), shape.length);
@@ -303,19 +304,24 @@ export function ifftshift<A extends TensorLike>(a: A, axes: number | readonly nu
 }
 
 /** `count` frequencies, divided by n d. */
-function frequencies(name: string, n: number, d: number, count: number, at: (i: number) => number): AnyTensor {
+/** Multiples of 1 / (n d): so many from 0 on, then so many up to -1. */
+function frequencies(name: string, n: number, d: number, parts: (n: number) => [number, number]): AnyTensor {
   if (toInteger(name, "n", n) <= 0) throw new ValueError(`${name}() expected n above 0: found ${n}`);
   if (toNumber(name, "d", d) === 0) throw new ValueError(`${name}() expected d other than 0`);
-  const values = Float32Array.from({ length: count }, (_, i) => at(i) / (n * d));
-  return wrap(dataNode(new Uint8Array(values.buffer), [count], float32));
+  const [zero, below] = parts(n);
+  return scoped(name, (): AnyTensor => {
+    const from = (start: number, size: number): Tensor =>
+      wrap(makeNode("arange", [], [size], float32, { start, step: 1 }));
+    return divide(below === 0 ? from(0, zero) : concatenate([from(0, zero), from(-below, below)]), n * d);
+  });
 }
 
 /** The frequencies of the elements of a spectrum of n samples that are `d` apart: 0, 1, …, -2, -1 divided by n d. */
 export function fftfreq(n: number, d: number = 1): Tensor<"float32", 1> {
-  return frequencies("fftfreq", n, d, n, (i) => i < n / 2 ? i : i - n);
+  return frequencies("fftfreq", n, d, (n) => [Math.ceil(n / 2), Math.floor(n / 2)]);
 }
 
 /** The frequencies of the elements of half a spectrum: 0, 1, …, n / 2 divided by n d. */
 export function rfftfreq(n: number, d: number = 1): Tensor<"float32", 1> {
-  return frequencies("rfftfreq", n, d, Math.floor(n / 2) + 1, (i) => i);
+  return frequencies("rfftfreq", n, d, (n) => [Math.floor(n / 2) + 1, 0]);
 }

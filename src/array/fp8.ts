@@ -50,7 +50,7 @@ export function toFp8<A extends TensorLike>(x: A): Tensor<"uint8", RankOf<A>> {
   if (node.dtype.kind !== "float") {
     throw new DtypeError(`toFp8() takes float arrays only: found ${node.dtype.name}, use astype(mx.float32)`);
   }
-  return scoped((): AnyTensor => {
+  return scoped("toFp8", (): AnyTensor => {
     const a: AnyTensor = astype(wrap(node), float32);
     const size: AnyTensor = abs(a);
     // Not less: NaN too.
@@ -83,12 +83,12 @@ export function fromFp8<A extends TensorLike, N extends DtypeName = "bfloat16">(
   dtype: Dtype<N> = bfloat16 as unknown as Dtype<N>,
 ): Tensor<N, RankOf<A>> {
   const node = toNode("fromFp8", x);
-  checkDtype(dtype);
+  checkDtype(dtype, "fromFp8");
   if (dtype.kind !== "float") {
     throw new DtypeError(`fromFp8() gives float arrays only: found dtype ${dtype.name}`);
   }
   if (node.dtype !== uint8) {
     throw new DtypeError(`fromFp8() takes uint8 codes only: found ${node.dtype.name}, use astype(mx.uint8)`);
   }
-  return scoped((): AnyTensor => take(array(values(), dtype), wrap(node)));
+  return scoped("fromFp8", (): AnyTensor => take(array(values(), dtype), wrap(node)));
 }

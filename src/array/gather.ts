@@ -10,7 +10,7 @@ import { makeNode, type Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { castNode, type TensorLike, toIndexNode, toNode, toSizes } from "./convert.ts";
-import { startOf, updateSlice } from "./slice_update.ts";
+import { startOf, takeSlice, updateSlice } from "./slice_update.ts";
 import { axisOf, broadcastNode, reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 import type { NameOf, RankOf, Taken } from "./types.ts";
@@ -142,7 +142,7 @@ export function slice(a: TensorLike, start: TensorLike, axes: readonly number[],
   ) {
     throw new ShapeError(`slice() cannot take ${formatShape(sizes)} out of ${formatShape(node.shape)}`);
   }
-  return make("dynamicSlice", [node, from], sizes, node.dtype, { axes: at });
+  return wrap(takeSlice(node, from, at, sizes));
 }
 
 /** How `sliceUpdate` writes. */

@@ -124,10 +124,13 @@ export function hadamardTransform<A extends TensorLike>(a: A, scale: number | nu
   const n = node.shape.at(-1);
   // A single number is itself, of whatever dtype.
   if (n === undefined) {
-    return scoped((): AnyTensor => by === null ? wrap(node) : multiply(wrap(node), by)) as Floating<A>;
+    return scoped(
+      "hadamardTransform",
+      (): AnyTensor => by === null ? wrap(node) : multiply(wrap(node), by),
+    ) as Floating<A>;
   }
   const factors = factorsOf(n);
-  return scoped((): AnyTensor => {
+  return scoped("hadamardTransform", (): AnyTensor => {
     let x = astype(wrap(node), float32) as Tensor;
     let right = n;
     for (const size of factors) {

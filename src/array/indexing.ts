@@ -8,7 +8,7 @@
  */
 
 import { bool, type DtypeName, int32 } from "../graph/dtype.ts";
-import { IndexError, ShapeError } from "../graph/error.ts";
+import { IndexError, quoted, ShapeError } from "../graph/error.ts";
 import { makeNode, type Node, type ScatterFn } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import * as binary from "./binary.ts";
@@ -71,7 +71,7 @@ function planAxis(op: string, part: Index, size: number, axis: number): AxisPlan
   if (part instanceof SliceIndex) return { ...all, ...sliceRange(part, size) };
   if (!(part instanceof Tensor || Array.isArray(part) || ArrayBuffer.isView(part))) {
     throw new IndexError(
-      `${op}() takes whole numbers, mx.Slice(), null, "..." and integer arrays: found ${String(part)}`,
+      `${op}() takes whole numbers, mx.Slice(), null, "..." and integer arrays: found ${quoted(part)}`,
     );
   }
   const value = part as Tensor | NestedList;

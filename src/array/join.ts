@@ -24,10 +24,9 @@ import type { Down, NameOf, RankOf, Up } from "./types.ts";
  * ```
  */
 export function concatenate<A extends TensorLike>(arrays: readonly A[], axis: number | null = 0): Tensor<NameOf<A>> {
-  if (toArrays("concatenate", arrays).length === 0) {
-    throw new ValueError("concatenate() expected at least one array");
-  }
-  let nodes = toOperands("concatenate", arrays);
+  const list = toArrays("concatenate", arrays);
+  if (list.length === 0) throw new ValueError("concatenate() expected at least one array");
+  let nodes = toOperands("concatenate", list);
   if (axis === null) nodes = nodes.map((n) => reshapeNode(n, [sizeOf(n.shape)]));
   const first = nodes[0].shape;
   const at = axisOf("concatenate", axis ?? 0, first);
@@ -57,15 +56,18 @@ export function stack<A extends TensorLike>(
       );
     }
   }
-  return scoped((): AnyTensor => concatenate(nodes.map((n) => expandDims(wrap(n), axis)), axis));
+  return scoped("stack", (): AnyTensor => concatenate(nodes.map((n) => expandDims(wrap(n), axis)), axis));
 }
 
 /** The arrays along an axis, that axis dropped. */
 export function unstack<A extends TensorLike>(a: A, axis: number = 0): Tensor<NameOf<A>, Down<RankOf<A>>>[] {
   const node = toNode("unstack", a);
   const at = axisOf("unstack", axis, node.shape);
-  return scoped((): AnyTensor[] => split(wrap(node), node.shape[at], at).map((piece) => squeeze(piece, at)));
+  return scoped("unstack", (): AnyTensor[] => split(wrap(node), node.shape[at], at).map((piece) => squeeze(piece, at)));
 }
+
+/** Most pieces of an axis without elements. */
+const MOST_EMPTY_PIECES = 2 ** 16;
 
 /** Pieces along an axis: a number of equal ones, or cut at the given indices. */
 export function split<A extends TensorLike>(
@@ -79,7 +81,7 @@ export function split<A extends TensorLike>(
   let cuts: number[];
   if (typeof indicesOrSections === "number") {
     const each = size / toInteger("split", "sections", indicesOrSections);
-    if (indicesOrSections < 1 || !Number.isInteger(each)) {
+    if (indicesOrSections < 1 || !Number.isInteger(each) || indicesOrSections > Math.max(size, MOST_EMPTY_PIECES)) {
       throw new ShapeError(
         `split() cannot cut axis ${axis} of ${formatShape(node.shape)} into ${indicesOrSections} equal pieces`,
       );
@@ -131,8 +133,9 @@ export function roll(a: TensorLike, shift: number | readonly number[], axis: Axi
   const given = typeof shift === "number" ? [shift] : toList("roll", "shifts, or one number", shift);
   const total = given.reduce((n, s) => n + toInteger("roll", "shift", s), 0);
   if (axis === null) {
-    return scoped((): AnyTensor =>
-      reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape)
+    return scoped(
+      "roll",
+      (): AnyTensor => reshape(rollAxis(wrap(reshapeNode(node, [sizeOf(node.shape)])), total, 0), node.shape),
     );
   }
   const axes = (typeof axis === "number" ? [axis] : toList("roll", "axes, or one", axis)).map((i) =>
@@ -144,7 +147,7 @@ export function roll(a: TensorLike, shift: number | readonly number[], axis: Axi
       `roll() expected a shift for each axis: found ${shifts.length} shifts and ${axes.length} axes`,
     );
   }
-  return scoped((): AnyTensor => axes.reduce((x, at, i) => rollAxis(x, shifts[i], at), wrap(node)));
+  return scoped("roll", (): AnyTensor => axes.reduce((x, at, i) => rollAxis(x, shifts[i], at), wrap(node)));
 }
 
 function rollAxis(x: Tensor, shift: number, axis: number): Tensor {

@@ -1,5 +1,5 @@
 /**
- * Factorizations of matrices: LU, Cholesky, QR, symmetric eigenvalues, singular values. The last two axes are matrices, those before
+ * Factorizations of matrices: LU, Cholesky, QR, singular values. The last two axes are matrices, those before
  * them a batch.
  *
  * A matrix with NaN or an infinity, or one that has no such factors, gives NaN in all of them.
@@ -8,9 +8,9 @@
  */
 
 import { uint32 } from "../graph/dtype.ts";
-import { ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { add } from "./binary.ts";
+import { real } from "./complex.ts";
 import type { TensorLike } from "./convert.ts";
 import { eye, tril, triu } from "./creation.ts";
 import { factorize, factorsOf, matrixNode, sizes } from "./factorize.ts";
@@ -18,10 +18,10 @@ import { broadcastTo, sliceNode } from "./movement.ts";
 import type { Floating } from "./results.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "./tensor.ts";
-import type { Down, FloatOf, NameOf, RankOf } from "./types.ts";
+import type { Down, FloatOf, NameOf, RankOf, RealOf } from "./types.ts";
 
-/** Numbers for each matrix of a batch, such as its eigenvalues. */
-type Values<A> = Tensor<FloatOf<NameOf<A>>, Down<RankOf<A>>>;
+/** Real numbers for each matrix of a batch, such as its singular values. */
+export type Values<A> = Tensor<RealOf<FloatOf<NameOf<A>>>, Down<RankOf<A>>>;
 /** Whole numbers for each matrix of a batch. */
 type Indices<A> = Tensor<"uint32", Down<RankOf<A>>>;
 
@@ -40,12 +40,12 @@ type Indices<A> = Tensor<"uint32", Down<RankOf<A>>>;
 export function qr<A extends TensorLike>(a: A): [Floating<A>, Floating<A>] {
   const node = matrixNode("qr", a);
   const [m, n, k] = sizes(node);
-  return scoped(() => factorize({ fn: "qr" }, [node], [[m, k], [k, n]])) as [AnyTensor, AnyTensor];
+  return scoped("qr", () => factorize({ fn: "qr" }, [node], [[m, k], [k, n]])) as [AnyTensor, AnyTensor];
 }
 
 /**
  * Singular value decomposition a = U diag(S) Vt: U (…, m, m), S (…, k) from the largest, Vt (…, n, n), or S alone where `computeUv`
- * is false. Of a matrix that is not square, S belongs to the first columns of U and the first rows of Vt.
+ * is false. Of a matrix that is not square, S belongs to the first columns of U and the first rows of Vt. Of complex64, S is float32.
  *
  * @example
  * ```ts
@@ -60,16 +60,16 @@ export function svd<A extends TensorLike>(a: A, computeUv: false): Values<A>;
 /** Both forms. */
 export function svd(a: TensorLike, computeUv: boolean): AnyTensor | [AnyTensor, AnyTensor, AnyTensor];
 export function svd(a: TensorLike, computeUv: boolean = true): AnyTensor | [AnyTensor, AnyTensor, AnyTensor] {
-  const node = matrixNode("svd", a);
+  const node = matrixNode("svd", a, { complex: true });
   const [m, n, k] = sizes(node);
-  return scoped(() => {
-    if (!computeUv) return factorize({ fn: "svd", flag: true }, [node], [[k]])[0];
+  return scoped("svd", () => {
+    if (!computeUv) return real(factorize({ fn: "svd", flag: true }, [node], [[k]])[0]) as AnyTensor;
     // Without rows or columns there is nothing to compute, and every basis serves.
     if (k === 0 && m + n > 0) {
-      return [identities(node, m), factorize({ fn: "svd" }, [node], [[k]])[0], identities(node, n)];
+      return [identities(node, m), real(factorize({ fn: "svd" }, [node], [[k]])[0]), identities(node, n)];
     }
     const [s, u, vt] = factorize({ fn: "svd" }, [node], [[k], [m, m], [n, n]]);
-    return [u, s, vt];
+    return [u, real(s), vt];
   });
 }
 
@@ -90,44 +90,9 @@ function identities(node: Node, n: number): AnyTensor {
  * ```
  */
 export function cholesky<A extends TensorLike>(a: A, upper: boolean = false): Floating<A> {
-  const node = matrixNode("cholesky", a, true);
+  const node = matrixNode("cholesky", a, { square: true });
   const [m, n] = sizes(node);
-  return scoped(() => factorize({ fn: "cholesky", flag: upper }, [node], [[m, n]])[0]);
-}
-
-/** Which triangle of symmetric matrices is read. */
-export type Triangle = "L" | "U" | "l" | "u";
-
-function symmetric(op: string, a: TensorLike, triangle: Triangle, flag: boolean): AnyTensor[] {
-  const node = matrixNode(op, a, true);
-  if (!["L", "U"].includes(String(triangle).toUpperCase())) {
-    throw new ValueError(`${op}() expected the triangle "L" or "U": found ${JSON.stringify(triangle)}`);
-  }
-  const [m, n] = sizes(node);
-  const upper = triangle.toUpperCase() === "U";
-  return scoped(() => factorize({ fn: "eigh", flag, upper }, [node], flag ? [[n]] : [[n], [m, n]]));
-}
-
-/**
- * Eigenvalues (…, n) of symmetric matrices, ascending, and eigenvectors (…, n, n) as columns of length 1. Only the triangle that is
- * named is read.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * const [values, vectors] = mx.linalg.eigh([[2, 1], [1, 2]]);
- * values.tolist(); // [1, 3]
- * vectors.shape; // [2, 2]
- * ```
- */
-export function eigh<A extends TensorLike>(a: A, UPLO: Triangle = "L"): [Values<A>, Floating<A>] {
-  return symmetric("eigh", a, UPLO, false) as [AnyTensor, AnyTensor];
-}
-
-/** Eigenvalues of symmetric matrices, ascending: see {@link eigh}. */
-export function eigvalsh<A extends TensorLike>(a: A, UPLO: Triangle = "L"): Values<A> {
-  return symmetric("eigvalsh", a, UPLO, true)[0];
+  return scoped("cholesky", () => factorize({ fn: "cholesky", flag: upper }, [node], [[m, n]])[0]);
 }
 
 /**
@@ -136,7 +101,7 @@ export function eigvalsh<A extends TensorLike>(a: A, UPLO: Triangle = "L"): Valu
  */
 export function luFactor<A extends TensorLike>(a: A): [Floating<A>, Indices<A>] {
   const node = matrixNode("luFactor", a);
-  return scoped((): [AnyTensor, AnyTensor] => {
+  return scoped("luFactor", (): [AnyTensor, AnyTensor] => {
     const [factors, pivots] = factorsOf(node);
     return [factors, pivots.astype(uint32)];
   });
@@ -157,7 +122,7 @@ export function luFactor<A extends TensorLike>(a: A): [Floating<A>, Indices<A>] 
 export function lu<A extends TensorLike>(a: A): [Indices<A>, Floating<A>, Floating<A>] {
   const node = matrixNode("lu", a);
   const [m, n, k] = sizes(node);
-  return scoped((): [AnyTensor, AnyTensor, AnyTensor] => {
+  return scoped("lu", (): [AnyTensor, AnyTensor, AnyTensor] => {
     const [factors, , order] = factorsOf(node);
     const part = (rows: number, cols: number): AnyTensor => {
       const shape = [...node.shape.slice(0, -2), rows, cols];

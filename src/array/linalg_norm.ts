@@ -4,7 +4,7 @@
  * @module
  */
 
-import { ShapeError, ValueError } from "../graph/error.ts";
+import { quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape } from "../graph/shape.ts";
 import { multiply, notEqual, power, subtract } from "./binary.ts";
 import { type TensorLike, toOperands } from "./convert.ts";
@@ -44,10 +44,13 @@ export function norm<A extends TensorLike, const X extends Axis = null, K extend
   axis: X = null as X,
   keepdims: K = false as K,
 ): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
-  return scoped((): AnyTensor => {
+  return scoped("norm", (): AnyTensor => {
     const given = toFloat("norm", a);
     // Norms of complex numbers are those of their magnitudes, but for those of singular values.
     const x = given.dtype.kind === "complex" ? abs(given) : given;
+    if (ord !== null && typeof ord !== "number" && typeof ord !== "string") {
+      throw new ValueError(`norm() expected ord to be a number, "fro", "nuc" or null: found ${quoted(ord)}`);
+    }
     if (ord === null) return sqrt(sum(square(x), axis, keepdims));
     const axes = axis === null ? x.shape.map((_, i) => i) : [axis].flat().map((i) => axisOf("norm", i, x.shape));
     if (axes.length === 1 && typeof ord === "number") return vectorNorm(x, ord, axes[0], keepdims);
@@ -107,7 +110,7 @@ function spectralNorm(x: Tensor, ord: number | "nuc", row: number, column: numbe
  * ```
  */
 export function cross<A extends TensorLike, B extends TensorLike>(a: A, b: B, axis: number = -1): Arithmetic<A, B> {
-  return scoped((): AnyTensor => {
+  return scoped("cross", (): AnyTensor => {
     const [x, y] = toOperands("cross", [a, b]).map((node) => components(wrap(node), axis));
     const minor = (i: number, j: number): Tensor => subtract(multiply(x[i], y[j]), multiply(x[j], y[i]));
     return concatenate([minor(1, 2), minor(2, 0), minor(0, 1)], axis);

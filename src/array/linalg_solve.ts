@@ -39,20 +39,20 @@ type Solution<A, B> = Tensor<FloatOf<Promoted<A, B>>>;
  * ```
  */
 export function inv<A extends TensorLike>(a: A): Floating<A> {
-  const node = matrixNode("inv", a, true);
-  return scoped(() => factorize({ fn: "solve" }, [node], [node.shape.slice(-2)])[0]);
+  const node = matrixNode("inv", a, { square: true });
+  return scoped("inv", () => factorize({ fn: "solve" }, [node], [node.shape.slice(-2)])[0]);
 }
 
 /** Inverses of lower triangular matrices, or of `upper` ones; the other triangle is not read, and 0 in the result. */
 export function triInv<A extends TensorLike>(a: A, upper: boolean = false): Floating<A> {
-  const node = matrixNode("triInv", a, true);
-  return scoped(() => factorize({ fn: "solve_triangular", flag: upper }, [node], [node.shape.slice(-2)])[0]);
+  const node = matrixNode("triInv", a, { square: true });
+  return scoped("triInv", () => factorize({ fn: "solve_triangular", flag: upper }, [node], [node.shape.slice(-2)])[0]);
 }
 
 /** Inverses of positive matrices from their factors by {@link cholesky}: L, or U where `upper`. */
 export function choleskyInv<A extends TensorLike>(a: A, upper: boolean = false): Floating<A> {
-  matrixNode("choleskyInv", a, true);
-  return scoped((): AnyTensor => {
+  matrixNode("choleskyInv", a, { square: true });
+  return scoped("choleskyInv", (): AnyTensor => {
     const factor = triInv(a, upper);
     const across = swapaxes(factor, -1, -2);
     return upper ? matmul(factor, across) : matmul(across, factor);
@@ -76,7 +76,7 @@ export function pinv<A extends TensorLike>(a: A): Floating<A> {
   const node = matrixNode("pinv", a);
   const [m, n] = node.shape.slice(-2);
   const k = Math.min(m, n);
-  return scoped((): AnyTensor => {
+  return scoped("pinv", (): AnyTensor => {
     if (node.shape.includes(0)) return zeros([...node.shape.slice(0, -2), n, m], node.dtype);
     const [u, s, vt] = svd(wrap(node)) as readonly AnyTensor[];
     const epsilon = node.dtype === float32 ? 2 ** -23 : 2 ** -52;
@@ -121,7 +121,7 @@ function system(op: string, a: TensorLike, b: TensorLike, fn: "solve" | "solve_t
  * ```
  */
 export function solve<A extends TensorLike, B extends TensorLike>(a: A, b: B): Solution<A, B> {
-  return scoped(() => system("solve", a, b, "solve", false));
+  return scoped("solve", () => system("solve", a, b, "solve", false));
 }
 
 /** Options of {@link solveTriangular}. */
@@ -140,7 +140,7 @@ export function solveTriangular<A extends TensorLike, B extends TensorLike>(
 ): Solution<A, B> {
   if (typeof options === "object") checkOptions("solveTriangular", options, SOLVE_TRIANGULAR_OPTIONS);
   const upper = typeof options === "boolean" ? options : options.upper ?? false;
-  return scoped(() => system("solveTriangular", a, b, "solve_triangular", upper));
+  return scoped("solveTriangular", () => system("solveTriangular", a, b, "solve_triangular", upper));
 }
 
 /** The diagonal of U, and the sign that the exchanges of rows give, of matrices in float32 at least. */
@@ -169,7 +169,7 @@ function diagonalOf(op: string, a: TensorLike): { diagonal: AnyTensor; parity: A
  * ```
  */
 export function det<A extends TensorLike>(a: A): Determinant<A> {
-  return scoped((): AnyTensor => {
+  return scoped("det", (): AnyTensor => {
     const { diagonal, parity } = diagonalOf("det", a);
     return multiply(prod(diagonal, -1), parity).astype(nodeOf(toFloat("det", a)).dtype);
   });
@@ -188,7 +188,7 @@ export function det<A extends TensorLike>(a: A): Determinant<A> {
  * ```
  */
 export function slogdet<A extends TensorLike>(a: A): [Determinant<A>, Determinant<A>] {
-  return scoped((): [AnyTensor, AnyTensor] => {
+  return scoped("slogdet", (): [AnyTensor, AnyTensor] => {
     const { dtype } = nodeOf(toFloat("slogdet", a));
     const { diagonal, parity } = diagonalOf("slogdet", a);
     const found = multiply(prod(sign(diagonal), -1), parity);

@@ -8,12 +8,12 @@
  */
 
 import { float32, int32 } from "../graph/dtype.ts";
-import { ShapeError, ValueError } from "../graph/error.ts";
+import { quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { formatShape } from "../graph/shape.ts";
 import * as op from "./binary.ts";
 import { castNode, type TensorLike, toIndexNode } from "./convert.ts";
 import { arange } from "./creation.ts";
-import { floatNode, fused } from "./fused.ts";
+import { defineFused, floatNode } from "./fused.ts";
 import { take, takeAlongAxis } from "./gather.ts";
 import { concatenate, split } from "./join.ts";
 import { astype, reshape, reshapeNode } from "./movement.ts";
@@ -52,13 +52,13 @@ export function logprobs(logits: TensorLike, tokens: TensorLike, top: number): T
     );
   }
   if (!Number.isInteger(top) || top < 0) {
-    throw new ValueError(`logprobs() expected top to be a whole number of 0 or more: found ${top}`);
+    throw new ValueError(`logprobs() expected top to be a whole number of 0 or more: found ${quoted(top)}`);
   }
   const inputs = [reshapeNode(node, node.shape), chosen];
-  return scoped(() =>
-    fused("logprobs", inputs, [rows, 1 + 2 * top], float32, { top }, (_, x, t) => logprobsComposite(x, t, top))
-  );
+  return scoped(() => logprobsNode(inputs, [rows, 1 + 2 * top], float32, { top }));
 }
+
+const logprobsNode = defineFused("logprobs", ({ attrs }, x, t) => logprobsComposite(x, t, attrs.top));
 
 /** What {@link logprobs} computes, in primitives. */
 export function logprobsComposite(logits: Tensor, tokens: Tensor, top: number): Tensor {

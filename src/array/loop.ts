@@ -6,7 +6,7 @@
 
 import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../schedule/bound_loop.ts";
 import { options } from "../schedule/plan/options.ts";
-import { backendOf } from "../schedule/realize.ts";
+import { backendOf, realize } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
 import { leastTile } from "../schedule/ops/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
@@ -201,9 +201,14 @@ interface Kept {
   readonly trace: TracedStep<unknown>;
 }
 
-/** Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. */
+/**
+ * Traces of steps over the same weights, kept for their next use; the least recently used one goes where there are too many. All go
+ * where a weight has become another array.
+ */
 export class TracedSteps implements Disposable {
-  readonly #weights: { readonly tensors: readonly Tensor[] };
+  readonly #weights: () => readonly Tensor[];
+  /** The weights that the traces read. */
+  #read: readonly Node[] = [];
   /** The most recently used one comes last. */
   readonly #kept: Kept[] = [];
   readonly #scratch = new SharedMemory();
@@ -211,8 +216,8 @@ export class TracedSteps implements Disposable {
   #improving: Promise<unknown> = Promise.resolve();
   #device: ReturnType<typeof backendOf> | undefined;
 
-  /** For steps that read `weights`. */
-  constructor(weights: { readonly tensors: readonly Tensor[] }) {
+  /** For steps that read the arrays which `weights` gives. */
+  constructor(weights: () => readonly Tensor[]) {
     this.#weights = weights;
   }
 
@@ -243,7 +248,7 @@ export class TracedSteps implements Disposable {
 
   /** The device of the weights: looked for once among hundreds of them. */
   get #backend(): ReturnType<typeof backendOf> {
-    return this.#device ??= backendOf(this.#weights.tensors.map(nodeOf));
+    return this.#device ??= backendOf(this.#weights().map(nodeOf));
   }
 
   /** Traces that are kept. */
@@ -256,6 +261,7 @@ export class TracedSteps implements Disposable {
    * traced for all. The state is not evaluated.
    */
   trace<S>(name: string, state: S, step: (state: S) => S): TracedStep<S> {
+    this.#renew();
     const kept = this.#kept;
     const key = keyOf(name);
     const at = this.#find(key, state);
@@ -269,7 +275,17 @@ export class TracedSteps implements Disposable {
 
   /** The trace of a step, where it is kept. */
   known<S>(name: string, state: S): TracedStep<S> | undefined {
+    this.#renew();
     return this.#kept[this.#find(keyOf(name), state)]?.trace as TracedStep<S> | undefined;
+  }
+
+  /** Lets traces of replaced weights go. New weights are evaluated, or each step would compute them. */
+  #renew(): void {
+    const weights = this.#weights().map(nodeOf);
+    if (weights.length === this.#read.length && weights.every((node, i) => node === this.#read[i])) return;
+    this[Symbol.dispose]();
+    realize(weights);
+    this.#read = weights;
   }
 
   #find(key: string, state: unknown): number {

@@ -5,7 +5,7 @@
  */
 
 import { type Dtype, promote, uint32 } from "../graph/dtype.ts";
-import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
+import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
@@ -18,13 +18,14 @@ import { scoped } from "./scope.ts";
 import { type AnyTensor, type Tensor, wrap } from "./tensor.ts";
 import type { Promoted } from "./types.ts";
 
-/** Options of {@link gatherMm}. */
+/** Options of {@link gatherMm} and the like. */
 export interface GatherMmOptions {
   /** A promise that the indices ascend; results do not depend on it. Default false. */
   readonly sortedIndices?: boolean;
 }
 
-const GATHER_OPTIONS = { sortedIndices: true } as const satisfies Record<keyof GatherMmOptions, true>;
+/** Their names. */
+export const GATHER_OPTIONS = { sortedIndices: true } as const satisfies Record<keyof GatherMmOptions, true>;
 
 /** The float dtype in which two matrices meet. */
 function floatOf(op: string, a: Node, b: Node): Dtype {
@@ -40,6 +41,28 @@ function everyMatrix(lead: Shape): Node {
   const count = sizeOf(lead);
   const flat = makeNode("arange", [], [count], uint32, { start: 0, step: 1 });
   return reshapeNode(flat, lead);
+}
+
+/**
+ * The indices of both factors in one shape, uint32: into the leading axes of `stacks`, or all of those in order where none are given.
+ */
+export function chosenMatrices(
+  op: string,
+  stacks: readonly Shape[],
+  given: readonly (TensorLike | null | undefined)[],
+): { readonly lists: readonly Node[]; readonly lead: Shape } {
+  const indices = stacks.map((stack, i) => {
+    const list = given[i] == null ? everyMatrix(stack) : castNode(toIndexNode(op, given[i]!), uint32);
+    if (sizeOf(stack) === 0 && sizeOf(list.shape) > 0) throw new ShapeError(`${op}() cannot choose from no matrices`);
+    return list;
+  });
+  const lead = broadcastShapes(indices[0].shape, indices[1].shape);
+  if (!lead) {
+    throw new ShapeError(
+      `${op}() cannot broadcast indices of shapes ${indices.map((i) => formatShape(i.shape)).join(" and ")}`,
+    );
+  }
+  return { lists: indices.map((list) => broadcastNode(list, lead)), lead };
 }
 
 /**
@@ -65,7 +88,7 @@ export function gatherMm<A extends TensorLike, B extends TensorLike>(
 ): Tensor<Promoted<A, B>> {
   const op = "gatherMm";
   checkOptions(op, options, GATHER_OPTIONS);
-  if (lhsIndices == null && rhsIndices == null) return matmul(a, b) as AnyTensor;
+  if (lhsIndices == null && rhsIndices == null) return scoped(op, (): AnyTensor => matmul(a, b));
   const [x, y] = [toNode(op, a), toNode(op, b)];
   if (x.shape.length === 0 || y.shape.length === 0) throw new ShapeError("gatherMm() takes no 0-dimensional arrays");
   const dtype = floatOf(op, x, y);
@@ -80,21 +103,8 @@ export function gatherMm<A extends TensorLike, B extends TensorLike>(
       `gatherMm() cannot multiply ${formatShape(x.shape)} by ${formatShape(y.shape)}: inner sizes differ`,
     );
   }
-  const indices = [[left, lhsIndices], [right, rhsIndices]].map(([matrices, given]) => {
-    const stack = (matrices as Node).shape.slice(0, -2);
-    const list = given == null ? everyMatrix(stack) : castNode(toIndexNode(op, given as TensorLike), uint32);
-    if (sizeOf(stack) === 0 && sizeOf(list.shape) > 0) {
-      throw new ShapeError("gatherMm() cannot choose from no matrices");
-    }
-    return list;
-  });
-  const lead = broadcastShapes(indices[0].shape, indices[1].shape);
-  if (!lead) {
-    throw new ShapeError(
-      `gatherMm() cannot broadcast indices of shapes ${indices.map((i) => formatShape(i.shape)).join(" and ")}`,
-    );
-  }
-  const lists = indices.map((list) => broadcastNode(list, lead));
+  const stacks = [left, right].map((matrices) => matrices.shape.slice(0, -2));
+  const { lists, lead } = chosenMatrices(op, stacks, [lhsIndices, rhsIndices]);
   const shape = [...lead, m, n];
   const attrs = { left: true, right: true, ranges: false };
   const product = makeNode("gatherMatmul", [left, right, ...lists], shape, dtype, attrs);
@@ -183,10 +193,11 @@ export function blockMaskedMm<A extends TensorLike, B extends TensorLike>(
 ): Tensor<Promoted<A, B>> {
   const op = "blockMaskedMm";
   const [x, y] = [toNode(op, a), toNode(op, b)];
-  const dtype = floatOf(op, x, y);
+  const meet = promote(x.dtype, y.dtype);
+  const dtype = meet.kind === "complex" ? meet : floatOf(op, x, y);
   if (!BLOCK_SIZES.includes(blockSize)) {
     throw new ValueError(
-      `blockMaskedMm() expected blockSize to be one of ${BLOCK_SIZES.join(", ")}: found ${blockSize}`,
+      `blockMaskedMm() expected blockSize to be one of ${BLOCK_SIZES.join(", ")}: found ${quoted(blockSize)}`,
     );
   }
   if (x.shape.length === 0 || y.shape.length === 0) {
@@ -196,7 +207,7 @@ export function blockMaskedMm<A extends TensorLike, B extends TensorLike>(
   const column = y.shape.length === 1;
   const left = castNode(row ? reshapeNode(x, [1, ...x.shape]) : x, dtype);
   const right = castNode(column ? reshapeNode(y, [...y.shape, 1]) : y, dtype);
-  return scoped((): AnyTensor => {
+  return scoped("blockMaskedMm", (): AnyTensor => {
     const lead = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
     const wide = (node: Node): AnyTensor => wrap(lead ? broadcastNode(node, [...lead, ...node.shape.slice(-2)]) : node);
     const factors = [

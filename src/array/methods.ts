@@ -11,6 +11,7 @@ import * as join from "./join.ts";
 import * as movement from "./movement.ts";
 import * as products from "./products.ts";
 import * as reduce from "./reduce.ts";
+import { reshape } from "./reshape.ts";
 import * as sort from "./sort.ts";
 import { installOperations } from "./tensor.ts";
 import * as unary from "./unary.ts";
@@ -23,6 +24,7 @@ installOperations({
   ...sort,
   ...products,
   ...movement,
+  reshape,
   ...join,
   ...indexing,
   ...complex,

@@ -27,7 +27,16 @@ export {
   uint64,
   uint8,
 } from "../graph/dtype.ts";
-export { ArrayError, type ArrayErrorCode, DtypeError, IndexError, ShapeError, ValueError } from "../graph/error.ts";
+export {
+  ArrayError,
+  type ArrayErrorCode,
+  DtypeError,
+  IndexError,
+  KernelError,
+  ShapeError,
+  ValueError,
+} from "../graph/error.ts";
+export type { QuantizationMode } from "../graph/quantization.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
@@ -48,6 +57,7 @@ export type {
   Nested,
   NestedValues,
   NumberName,
+  PlainListName,
   ProductRank,
   Promoted,
   PromotedNames,
@@ -66,7 +76,9 @@ export type {
 } from "./types.ts";
 export type { Arithmetic, Comparison, Floating, Product, Quotient, Same } from "./results.ts";
 export { dispose, tidy } from "./scope.ts";
-export { compile, type Compiled } from "./compile.ts";
+export { compile, type Compiled, disableCompile, enableCompile } from "./compile.ts";
+export { depends } from "./depends.ts";
+export * from "./transforms/mod.ts";
 export { asyncEval, evaluate as eval } from "./evaluate.ts";
 export { exportToDot, type TextSink } from "./export_graph.ts";
 export {
@@ -115,12 +127,12 @@ export {
   matrixTranspose,
   moveaxis,
   permuteDims,
-  reshape,
   squeeze,
   swapaxes,
   transpose,
   unflatten,
 } from "./movement.ts";
+export { reshape } from "./reshape.ts";
 export { getPrintoptions, type PrintOptions, printoptions, setPrintoptions } from "./print.ts";
 export { Slice } from "./slice.ts";
 export * from "./gather.ts";
@@ -131,18 +143,33 @@ export * from "./aliases.ts";
 export * from "./reduce.ts";
 export * from "./sequences.ts";
 export * from "./sort.ts";
+export { unique } from "./unique.ts";
+export { getArrayBufferSize } from "./buffer_size.ts";
+export { norm as matrixNorm, type NormOrder } from "./linalg_norm.ts";
 export * from "./conv.ts";
-export * from "./matrix_products.ts";
+export { blockMaskedMm, gatherMm, type GatherMmOptions, segmentedMm } from "./matrix_products.ts";
 export * from "./products.ts";
+export {
+  dequantize,
+  type DequantizeOptions,
+  quantize,
+  quantizedMatmul,
+  type QuantizeOptions,
+  type SmallFloatMode,
+} from "./quantized.ts";
+export { gatherQmm, gatherQqmm, qqmm } from "./quantized_products.ts";
 export * from "./fp8.ts";
 export { hadamardTransform } from "./hadamard.ts";
 export { einsum } from "./einsum.ts";
+export { einsumPath } from "./einsum_path.ts";
 export * from "./io.ts";
+export * from "./exported/mod.ts";
 export * as fast from "./fast.ts";
-export * as fft from "./fft.ts";
+export * as fft from "./fft_and_stft.ts";
 export * as linalg from "./linalg.ts";
-export * as nn from "./nn.ts";
+export * as optimizers from "./optimizers/mod.ts";
 export * as random from "./random.ts";
+export * as utils from "./utils.ts";
 
 export * as cuda from "./cuda.ts";
 export * as distributed from "./distributed.ts";
@@ -181,6 +208,7 @@ export {
   devices,
   getActiveMemory,
   getCacheMemory,
+  getMemoryLimit,
   getPeakMemory,
   type MissingKernels,
   openAhead,
@@ -201,6 +229,7 @@ export {
   type ProfileOptions,
   sumKernels,
 } from "../schedule/plan/profile.ts";
+export type { PipelineCode } from "../schedule/plan/profile_code.ts";
 
 /** The ratio of a circle's circumference to its diameter. */
 export const pi: number = Math.PI;

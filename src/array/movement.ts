@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Dtype, DtypeName } from "../graph/dtype.ts";
+import { checkDtype, type Dtype, type DtypeName } from "../graph/dtype.ts";
 import { IndexError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import {
@@ -17,6 +17,7 @@ import {
   sizeOf,
 } from "../graph/shape.ts";
 import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape, toSizes } from "./convert.ts";
+import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
 import type { DiagRank, Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
@@ -43,6 +44,14 @@ export function axesOf(op: string, axis: Axis | undefined, shape: Shape): number
   return axes.sort((a, b) => a - b);
 }
 
+/** A node with axes of size 1 at places of the result. */
+export function expandNode(node: Node, axes: readonly number[]): Node {
+  if (axes.length === 0) return node;
+  const sizes = [...node.shape];
+  const shape = Array.from({ length: sizes.length + axes.length }, (_, i) => axes.includes(i) ? 1 : sizes.shift()!);
+  return makeNode("reshape", [node], shape, node.dtype, { inserted: axes });
+}
+
 /** A node with another shape of the same size. */
 export function reshapeNode(node: Node, shape: Shape): Node {
   return sameShape(node.shape, shape) ? node : makeNode("reshape", [node], shape, node.dtype, {});
@@ -67,19 +76,11 @@ export function sliceNode(node: Node, starts: readonly number[], steps: readonly
 
 /** The values cast to another element type. */
 export function astype<A extends TensorLike, N extends DtypeName>(a: A, dtype: Dtype<N>): Tensor<N, RankOf<A>> {
+  checkDtype(dtype, "astype");
   return wrap(castNode(toNode("astype", a), dtype));
 }
 
-/**
- * The same elements in row-major order in another shape. One size may be -1: it is worked out.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * mx.reshape(mx.arange(6), [2, -1]).shape; // [2, 3]
- * ```
- */
+/** The same elements in another shape: see reshape.ts, which programs call. */
 export function reshape<A extends TensorLike, const S extends readonly number[]>(
   a: A,
   shape: S,
@@ -154,8 +155,7 @@ export function expandDims<A extends TensorLike, X extends number | readonly num
   if (new Set(axes).size !== axes.length) {
     throw new ValueError(`expandDims() expected distinct axes: found (${list.join(", ")})`);
   }
-  const sizes = [...node.shape];
-  return wrap(reshapeNode(node, Array.from({ length: rank }, (_, i) => axes.includes(i) ? 1 : sizes.shift()!)));
+  return wrap(expandNode(node, axes));
 }
 
 /**
@@ -183,7 +183,7 @@ export function transpose<A extends TensorLike>(a: A, axes?: readonly number[] |
 
 /** Same as {@link transpose}. */
 export function permuteDims<A extends TensorLike>(a: A, axes?: readonly number[] | null): Same<A> {
-  return transpose(a, axes);
+  return scoped("permuteDims", (): AnyTensor => transpose(a, axes));
 }
 
 /** With the last two axes exchanged. */

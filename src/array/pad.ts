@@ -5,6 +5,8 @@
  */
 
 import { quoted, ShapeError, ValueError } from "../graph/error.ts";
+import { MAX_SIZE } from "../graph/node.ts";
+import { rowOf } from "../graph/options.ts";
 import { formatShape } from "../graph/shape.ts";
 import { castNode, type TensorLike, toList, toNode } from "./convert.ts";
 import { take } from "./gather.ts";
@@ -49,9 +51,9 @@ export function pad(
   const node = toNode("pad", a);
   const rank = node.shape.length;
   const pairs = padPairs(padWidth, rank);
-  if (pairs.length !== rank || pairs.flat().some((n) => !Number.isInteger(n) || n < 0)) {
+  if (pairs.length !== rank || pairs.flat().some((n) => !Number.isInteger(n) || n < 0 || n > MAX_SIZE)) {
     throw new ShapeError(
-      `pad() expected [before, after] for each axis of ${formatShape(node.shape)}: found ${JSON.stringify(padWidth)}`,
+      `pad() expected [before, after] for each axis of ${formatShape(node.shape)}: found ${quoted(padWidth)}`,
     );
   }
   const shape = node.shape.map((d, i) => d + pairs[i][0] + pairs[i][1]);
@@ -64,12 +66,12 @@ export function pad(
       donate: false,
     });
   }
-  const source = Object.hasOwn(SOURCES, mode) ? SOURCES[mode] : undefined;
+  const source = rowOf(SOURCES, mode);
   if (!source) {
     const modes = ["constant", ...Object.keys(SOURCES)].map((name) => `"${name}"`).join(", ");
     throw new ValueError(`pad() expected mode to be one of ${modes}: found ${quoted(mode)}`);
   }
-  return scoped((): AnyTensor =>
+  return scoped("pad", (): AnyTensor =>
     pairs.reduce((x: Tensor, [before, after], axis) => {
       const size = node.shape[axis];
       if (before === 0 && after === 0) return x;
@@ -78,8 +80,7 @@ export function pad(
       }
       const from = Int32Array.from({ length: before + size + after }, (_, i) => source(i - before, size));
       return take(x, from, axis);
-    }, wrap(node))
-  );
+    }, wrap(node)));
 }
 
 function padPairs(
@@ -92,6 +93,8 @@ function padPairs(
     const [before, after = before] = width as readonly number[];
     return all([before, after]);
   }
-  const pairs = width as readonly (readonly [number, number])[];
+  const pairs = (width as readonly (readonly [number, number])[]).map((pair) => {
+    return toList<number>("pad", "pairs of widths", pair) as readonly [number, number];
+  });
   return pairs.length === 1 ? all(pairs[0]) : [...pairs];
 }

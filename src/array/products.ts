@@ -1,26 +1,35 @@
 /**
- * Products: of matrices, of quantized matrices, and contractions that are written in terms of them.
+ * Products: of matrices, and contractions that are written in terms of them.
  *
  * @module
  */
 
 import { conjugate } from "./complex.ts";
-import { checkDtype, complex64, type Dtype, float32, isWide, promote, promoteScalar, uint32 } from "../graph/dtype.ts";
-import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type Quantization } from "../graph/node.ts";
-import { checkOptions } from "../graph/options.ts";
+import { checkDtype, complex64, type Dtype, float32, isDtype, isWide, promote, promoteScalar } from "../graph/dtype.ts";
+import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
+import { makeNode, type Node } from "../graph/node.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { add, multiply } from "./binary.ts";
 import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toNumber, toOperands } from "./convert.ts";
-import { astype, axisOf, broadcastNode, diagonal, flatten, reshape, reshapeNode, transpose } from "./movement.ts";
+import {
+  astype,
+  axisOf,
+  broadcastNode,
+  diagonal,
+  expandNode,
+  flatten,
+  reshape,
+  reshapeNode,
+  transpose,
+} from "./movement.ts";
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
-import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
-import type { Product, Same } from "./results.ts";
-import type { FloatName, Promoted, RankOf } from "./types.ts";
+import { type AnyTensor, type Tensor, wrap } from "./tensor.ts";
+import type { Product } from "./results.ts";
+import type { Promoted } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
-  checkDtype(dtype);
+  checkDtype(dtype, op);
   if (dtype.kind !== "float" && dtype.kind !== "complex") {
     throw new DtypeError(`${op}() takes float arrays only: found ${dtype.name}, use astype(mx.float32)`);
   }
@@ -52,8 +61,8 @@ function productNode(op: string, operands: readonly Node[], meet: Dtype, dtype: 
   if (x.shape.length === 0 || y.shape.length === 0) {
     throw new ShapeError(`${op}() takes no 0-dimensional arrays: use multiply()`);
   }
-  const left = x.shape.length === 1 ? reshapeNode(x, [1, ...x.shape]) : x;
-  const right = y.shape.length === 1 ? reshapeNode(y, [...y.shape, 1]) : y;
+  const left = x.shape.length === 1 ? expandNode(x, [0]) : x;
+  const right = y.shape.length === 1 ? expandNode(y, [1]) : y;
   const [m, k] = left.shape.slice(-2);
   const [k2, n] = right.shape.slice(-2);
   const lead = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
@@ -63,8 +72,7 @@ function productNode(op: string, operands: readonly Node[], meet: Dtype, dtype: 
     );
   }
   const rank = lead.length + 2;
-  const wide = (node: Node): Node =>
-    reshapeNode(node, [...new Array<number>(rank - node.shape.length).fill(1), ...node.shape]);
+  const wide = (node: Node): Node => expandNode(node, Array.from({ length: rank - node.shape.length }, (_, i) => i));
   const product = dtype.kind === "complex"
     ? complexProduct(wide(left), wide(right), [...lead, m, n])
     : makeNode("matmul", [wide(left), wide(right)], [...lead, m, n], dtype, {});
@@ -106,9 +114,10 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
       }`,
     );
   }
-  return scoped((): AnyTensor => {
+  return scoped("addmm", (): AnyTensor => {
     const wide = wrap(castNode(broadcastNode(base, product.shape), accumulator));
-    const [left, right] = [multiply(wide, beta), multiply(wrap(product), alpha)];
+    const times = (x: AnyTensor, factor: number): AnyTensor => factor === 1 ? x : multiply(x, factor);
+    const [left, right] = [times(wide, beta), times(wrap(product), alpha)];
     const sum = beta === 0 ? right : alpha === 0 ? left : add(left, right);
     return astype(alpha === 0 && beta === 0 ? wrap(fullNode(0, product.shape, dtype)) : sum, dtype);
   });
@@ -118,12 +127,12 @@ export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number
 export function inner<A extends TensorLike, B extends TensorLike>(a: A, b: B): Tensor<Promoted<A, B>> {
   const [x, y] = toOperands("inner", [a, b]);
   if (x.shape.length === 0 || y.shape.length === 0) return multiply(wrap(x), wrap(y)) as AnyTensor;
-  return tensordot(wrap(x), wrap(y), [[-1], [-1]]) as AnyTensor;
+  return scoped("inner", (): AnyTensor => tensordot(wrap(x), wrap(y), [[-1], [-1]]) as AnyTensor) as AnyTensor;
 }
 
 /** All products of the elements of two flattened arrays, as a matrix. */
 export function outer<A extends TensorLike, B extends TensorLike>(a: A, b: B): Tensor<Promoted<A, B>, 2> {
-  return scoped((): AnyTensor => {
+  return scoped("outer", (): AnyTensor => {
     const [x, y] = toOperands("outer", [a, b]).map((n) => flatten(wrap(n)));
     return multiply(reshape(x, [-1, 1]), y);
   });
@@ -146,18 +155,27 @@ export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor 
   if (x.shape[at] !== y.shape[at]) {
     throw new ShapeError(`vecdot() expected one size along axis ${axis}: found shapes ${shapes}`);
   }
-  return scoped((): AnyTensor => sum(multiply(x.dtype.kind === "complex" ? conjugate(wrap(x)) : wrap(x), wrap(y)), at));
+  return scoped(
+    "vecdot",
+    (): AnyTensor => sum(multiply(x.dtype.kind === "complex" ? conjugate(wrap(x)) : wrap(x), wrap(y)), at),
+  );
 }
 
-/** Sum of a diagonal, of the matrices of two axes, in the dtype of {@link sum} unless another is given. */
+/**
+ * Sum of a diagonal, of the matrices of two axes, in the dtype of {@link sum} unless another is given, which may also stand in place of
+ * `offset` or the axes.
+ */
 export function trace(
   a: TensorLike,
-  offset: number = 0,
-  axis1: number = 0,
-  axis2: number = 1,
+  offset: number | Dtype = 0,
+  axis1: number | Dtype = 0,
+  axis2: number | Dtype = 1,
   dtype?: Dtype | null,
 ): Tensor {
-  return scoped((): AnyTensor => {
+  if (isDtype(offset)) return trace(a, 0, 0, 1, offset);
+  if (isDtype(axis1)) return trace(a, offset, 0, 1, axis1);
+  if (isDtype(axis2)) return trace(a, offset, axis1, 1, axis2);
+  return scoped("trace", (): AnyTensor => {
     const entries = diagonal(a, offset, axis1, axis2);
     return sum(dtype ? astype(entries, dtype) : entries, -1);
   });
@@ -165,7 +183,7 @@ export function trace(
 
 /** Kronecker product: every element of `a` times the whole of `b`. Arrays without elements are refused. */
 export function kron(a: TensorLike, b: TensorLike): Tensor {
-  return scoped((): AnyTensor => {
+  return scoped("kron", (): AnyTensor => {
     const [x, y] = toOperands("kron", [a, b]);
     if (sizeOf(x.shape) === 0 || sizeOf(y.shape) === 0) {
       throw new ShapeError(
@@ -192,7 +210,7 @@ export function tensordot(
   const [x, y] = toOperands("tensordot", [a, b]);
   const most = Math.min(x.shape.length, y.shape.length);
   if (typeof axes === "number" && !(toInteger("tensordot", "axes", axes) >= 0 && axes <= most)) {
-    throw new ValueError(`tensordot() expected axes from 0 to ${most}: found ${axes}`);
+    throw new ValueError(`tensordot() expected axes from 0 to ${most}: found ${quoted(axes)}`);
   }
   const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
   const lists = typeof axes === "number"
@@ -213,155 +231,9 @@ export function tensordot(
   const [freeX, freeY] = [rest(x.shape, left), rest(y.shape, right)];
   const k = sizeOf(left.map((i) => x.shape[i]));
   const [rows, cols] = [freeX.map((i) => x.shape[i]), freeY.map((i) => y.shape[i])];
-  return scoped((): AnyTensor => {
+  return scoped("tensordot", (): AnyTensor => {
     const p = reshape(transpose(wrap(x), [...freeX, ...left]), [sizeOf(rows), k]);
     const q = reshape(transpose(wrap(y), [...right, ...freeY]), [k, sizeOf(cols)]);
     return reshape(matmul(p, q), [...rows, ...cols]);
   });
-}
-
-/** Widths of codes that `quantize` makes. */
-const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
-/** Sizes of groups that share a scale. */
-const GROUPS: readonly number[] = [32, 64, 128];
-
-function quantization(op: string, groupSize: number, bits: number): Quantization {
-  if (!BITS.includes(bits)) {
-    throw new ValueError(`${op}() expected bits to be one of ${BITS.join(", ")}: found ${bits}`);
-  }
-  if (!GROUPS.includes(groupSize)) {
-    throw new ValueError(`${op}() expected groupSize to be one of ${GROUPS.join(", ")}: found ${groupSize}`);
-  }
-  return { bits, groupSize };
-}
-
-/** Checks codes, scales and biases against each other; gives them with one dtype and the length of an unpacked row. */
-function packed(
-  op: string,
-  w: TensorLike,
-  scales: TensorLike,
-  biases: TensorLike,
-  q: Quantization,
-): { inputs: [Node, Node, Node]; cols: number } {
-  const codes = toNode(op, w);
-  let [s, b] = [toNode(op, scales), toNode(op, biases)];
-  if (codes.dtype !== uint32) throw new DtypeError(`${op}() expected w to be uint32: found ${codes.dtype.name}`);
-  needFloat(op, s.dtype);
-  needFloat(op, b.dtype);
-  const cols = (codes.shape[codes.shape.length - 1] ?? 0) * 32 / q.bits;
-  const groups = formatShape([...codes.shape.slice(0, -1), cols / q.groupSize]);
-  if (codes.shape.length < 2 || formatShape(s.shape) !== groups || formatShape(b.shape) !== groups) {
-    throw new ShapeError(
-      `${op}() with ${q.bits} bits in groups of ${q.groupSize} does not fit w ${formatShape(codes.shape)}, ` +
-        `scales ${formatShape(s.shape)}, biases ${formatShape(b.shape)}`,
-    );
-  }
-  const dtype = promote(s.dtype, b.dtype);
-  s = castNode(s, dtype);
-  b = castNode(b, dtype);
-  return { inputs: [codes, s, b], cols };
-}
-
-/**
- * Affine quantization in groups along the last axis: [codes (uint32, packed), scales, biases], so that
- * w ≈ scale * code + bias. Bits are 2, 3, 4, 5, 6 or 8; groups 32, 64 or 128, which must divide the last axis.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * const w = mx.random.normal([128, 256]);
- * const [codes, scales, biases] = mx.quantize(w, 64, 4);
- * const y = mx.quantizedMatmul(mx.ones([1, 256]), codes, scales, biases, true, 64, 4);
- * y.shape; // [1, 128]
- * ```
- */
-export function quantize<W extends TensorLike>(
-  w: W,
-  groupSize: number = 64,
-  bits: number = 4,
-): [Tensor<"uint32", RankOf<W>>, Same<W>, Same<W>] {
-  const node = toNode("quantize", w);
-  const q = quantization("quantize", groupSize, bits);
-  needFloat("quantize", node.dtype);
-  const { shape } = node;
-  const cols = shape[shape.length - 1] ?? 0;
-  if (shape.length < 2) throw new ShapeError(`quantize() expected at least 2 axes: found shape ${formatShape(shape)}`);
-  if (cols % groupSize !== 0) {
-    throw new ShapeError(
-      `quantize() expected the last axis to be divisible by groupSize ${groupSize}: found shape ${formatShape(shape)}`,
-    );
-  }
-  const lead = shape.slice(0, -1);
-  const codes = [...lead, cols * bits / 32];
-  const groups = [...lead, cols / groupSize];
-  const all = makeNode("quantize", [node], codes, uint32, q);
-  return [
-    make("part", [all], codes, uint32, { index: 0 }),
-    make("part", [all], groups, node.dtype, { index: 1 }),
-    make("part", [all], groups, node.dtype, { index: 2 }),
-  ];
-}
-
-/** Options of `dequantize`. */
-export interface DequantizeOptions {
-  /** Element type of the result; that of the scales unless given. */
-  readonly dtype?: Dtype;
-}
-
-const DEQUANTIZE_OPTIONS = { dtype: true } as const satisfies Record<keyof DequantizeOptions, true>;
-
-/** The matrix that codes, scales and biases stand for: scale * code + bias. */
-export function dequantize<W extends TensorLike>(
-  w: W,
-  scales: TensorLike,
-  biases: TensorLike,
-  groupSize: number = 64,
-  bits: number = 4,
-  options: DequantizeOptions = {},
-): Tensor<FloatName, RankOf<W>> {
-  checkOptions("dequantize", options, DEQUANTIZE_OPTIONS);
-  const q = quantization("dequantize", groupSize, bits);
-  const { inputs, cols } = packed("dequantize", w, scales, biases, q);
-  const dtype = options.dtype ?? inputs[1].dtype;
-  needFloat("dequantize", dtype);
-  return make("dequantize", inputs, [...inputs[0].shape.slice(0, -1), cols], dtype, q);
-}
-
-/**
- * Product with a quantized matrix: x @ w.T, or x @ w when `transpose` is false. The dtype is that in which x, scales and
- * biases meet. Leading axes of x are rows; with more than two axes in w, leading axes broadcast.
- */
-export function quantizedMatmul<X extends TensorLike>(
-  x: X,
-  w: TensorLike,
-  scales: TensorLike,
-  biases: TensorLike,
-  transpose: boolean = true,
-  groupSize: number = 64,
-  bits: number = 4,
-): Tensor<FloatName, RankOf<X>> {
-  const q = quantization("quantizedMatmul", groupSize, bits);
-  const left = toNode("quantizedMatmul", x);
-  needFloat("quantizedMatmul", left.dtype);
-  const { inputs, cols } = packed("quantizedMatmul", w, scales, biases, q);
-  const rows = inputs[0].shape[inputs[0].shape.length - 2];
-  const [n, k] = transpose ? [rows, cols] : [cols, rows];
-  const input = left.shape.length === 1 ? reshapeNode(left, [1, ...left.shape]) : left;
-  const rank = input.shape.length;
-  const lead = broadcastShapes(input.shape.slice(0, -2), inputs[0].shape.slice(0, -2));
-  if (left.shape.length === 0 || input.shape[rank - 1] !== k || !lead) {
-    throw new ShapeError(
-      `quantizedMatmul() cannot multiply ${formatShape(left.shape)} by ${
-        transpose ? "the transpose of " : ""
-      }a matrix of shape ` +
-        `${formatShape([...inputs[0].shape.slice(0, -2), rows, cols])}`,
-    );
-  }
-  const dtype = promote(left.dtype, inputs[1].dtype);
-  const node = makeNode("quantizedMatmul", [input, ...inputs], [...lead, input.shape[rank - 2], n], dtype, {
-    ...q,
-    transpose,
-  });
-  return wrap(left.shape.length === 1 ? reshapeNode(node, [...lead, n]) : node);
 }

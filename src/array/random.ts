@@ -7,17 +7,28 @@
  * @module
  */
 
-import { checkDtype, complex64, type Dtype, type DtypeName, float32, int32, uint32 } from "../graph/dtype.ts";
+import {
+  checkDtype,
+  complex64,
+  type Dtype,
+  type DtypeName,
+  float32,
+  float64,
+  int32,
+  isWide,
+  uint32,
+} from "../graph/dtype.ts";
 import { DtypeError, ShapeError, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { broadcastShapes, formatShape, sameShape, type Shape, sizeOf } from "../graph/shape.ts";
 import * as op from "./binary.ts";
-import { castNode, dataNode, fullNode, type TensorLike, toNode, toShape } from "./convert.ts";
+import { castNode, fullNode, type TensorLike, toNode, toShape } from "./convert.ts";
 import { toFloat } from "./elementwise.ts";
-import { fused } from "./fused.ts";
+import { defineFused } from "./fused.ts";
 import { take } from "./gather.ts";
-import { type Key, keyOf, KeySequence } from "./keys.ts";
+import { keyOf } from "./keys.ts";
+import { keyNode, nextKey, seedState } from "./random_state.ts";
 import { svd } from "./linalg_factors.ts";
 import { astype, axisOf, broadcastTo, expandDims, reshape, squeeze } from "./movement.ts";
 import { matmul } from "./products.ts";
@@ -30,55 +41,7 @@ import { view } from "./view.ts";
 import type { Same } from "./results.ts";
 import type { RankOf, RankOfShape, Up } from "./types.ts";
 
-let sequence: KeySequence | undefined;
-
-/** The next key of the global state. */
-function nextKey(): Node {
-  sequence ??= new KeySequence();
-  return keyNode(sequence.next());
-}
-
-/** The global random state, a list of one key as in MLX: what is put back draws the same numbers again. */
-class RandomState {
-  /** How many arrays there are. */
-  readonly length = 1;
-
-  /** The key that the next draw splits. */
-  get 0(): Tensor<"uint32", 1> {
-    sequence ??= new KeySequence();
-    return wrap(keyNode(sequence.key));
-  }
-
-  set 0(key: TensorLike) {
-    const [a, b] = wrap(keyArgument("state", key)).toTypedArray() as Uint32Array;
-    sequence ??= new KeySequence(0);
-    sequence.key = [a, b];
-  }
-
-  /** The arrays. */
-  *[Symbol.iterator](): Generator<Tensor<"uint32", 1>> {
-    yield this[0];
-  }
-}
-
-/**
- * The global random state, a list of one key.
- *
- * @example
- * ```ts
- * import * as mx from "@vkmx/vkmx";
- *
- * const kept = mx.random.state[0];
- * const a = mx.random.normal([3]);
- * mx.random.state[0] = kept;
- * mx.arrayEqual(a, mx.random.normal([3])).item(); // true
- * ```
- */
-export const state: RandomState = new RandomState();
-
-function keyNode(key: Key): Node {
-  return dataNode(new Uint8Array(Uint32Array.from(key).buffer), [2], uint32);
-}
+export { state } from "./random_state.ts";
 
 /** A key, or one for each of `rows`. */
 function keyArgument(name: string, value: TensorLike | null | undefined, rows?: number): Node {
@@ -95,7 +58,7 @@ function keyArgument(name: string, value: TensorLike | null | undefined, rows?: 
 
 /** Sets the global random state, so that the draws that follow repeat. */
 export function seed(value: number | bigint): void {
-  sequence = new KeySequence(value);
+  seedState(value);
 }
 
 /**
@@ -116,7 +79,7 @@ export function key(seed: number | bigint): Tensor<"uint32", 1> {
 export function split<K extends TensorLike>(key: K, num: number = 2): Tensor<"uint32", Up<RankOf<K>>> {
   const node = toNode("split", key, uint32);
   const rows = node.shape.length === 2 ? [node.shape[0]] : [];
-  return bits([...rows, ...toShape("split", num), 2], wrap(node)) as AnyTensor;
+  return scoped("split", (): AnyTensor => bits([...rows, ...toShape("split", num), 2], wrap(node)));
 }
 
 /** Random uint32 words; with a key for each row (rows, 2), those of a row depend on its key alone. */
@@ -135,12 +98,13 @@ const BELOW_ONE: Readonly<Record<string, number>> = {
   float32: 1 - 2 ** -24,
 };
 
-/** The dtype of random floats, float32 unless given; throws where it is none. */
-function floatDtype(name: string, dtype: Dtype | null): Dtype {
+/** The dtype of random floats, float32 unless given; throws where it is none of those, or of `more`. */
+function floatDtype(name: string, dtype: Dtype | null, ...more: readonly Dtype[]): Dtype {
   if (dtype === null) return float32;
-  checkDtype(dtype);
-  if (BELOW_ONE[dtype.name] === undefined) {
-    throw new DtypeError(`${name}() makes float16, bfloat16 or float32: found ${dtype.name}`);
+  checkDtype(dtype, name);
+  if (BELOW_ONE[dtype.name] === undefined && !more.includes(dtype)) {
+    const names = [...Object.keys(BELOW_ONE), ...more.map((type) => type.name)];
+    throw new DtypeError(`${name}() makes ${names.join(", ")}: found ${dtype.name}`);
   }
   return dtype;
 }
@@ -174,7 +138,7 @@ function uniformBetween(
     );
   }
   return scoped((): AnyTensor => {
-    const word = op.divide(astype(bits(to, wrap(keyArgument(name, key, to[0]))), float32), 2 ** 32);
+    const word = op.multiply(astype(bits(to, wrap(keyArgument(name, key, to[0]))), float32), 2 ** -32);
     const unit = astype(op.minimum(word, BELOW_ONE[dtype.name]), dtype);
     if (low === 0 && high === 1) return unit;
     return op.add(op.multiply(op.subtract(wrap(hi), wrap(lo)), unit), wrap(lo));
@@ -185,29 +149,33 @@ function wrapKey(name: string, key: TensorLike | undefined): Tensor {
   return wrap(keyArgument(name, key));
 }
 
+/** Axes of normal numbers: those of their shape, unless means or deviations that are arrays have more. */
+type NormalRank<S, M> = [M] extends [number | null] ? RankOfShape<S> : number;
+
 /**
  * Normal numbers of mean `loc` and standard deviation `scale`; complex64 ones have real and imaginary parts of half the variance.
+ * The numbers of `shape` broadcast with both.
  */
-export function normal<const S extends number | Shape = readonly [], N extends DtypeName = "float32">(
+export function normal<
+  const S extends number | Shape = readonly [],
+  N extends DtypeName = "float32",
+  L extends TensorLike | null = null,
+  C extends TensorLike | null = null,
+>(
   shape: S = [] as unknown as S,
   dtype: Dtype<N> | null = null,
-  loc: TensorLike | null = null,
-  scale: TensorLike | null = null,
+  loc: L = null as L,
+  scale: C = null as C,
   key?: TensorLike,
-): Tensor<N, RankOfShape<S>> {
-  const complex = (dtype as Dtype | null) === complex64;
-  const to = complex ? complex64 : floatDtype("normal", dtype);
-  return scoped((): AnyTensor => {
-    // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the inverse is infinite.
-    const wide = complex ? complex64 : float32;
+): Tensor<N, NormalRank<S, L | C>> {
+  const to = floatDtype("normal", dtype, float64, complex64);
+  return scoped("normal", (): AnyTensor => {
+    // No dtype of 16 bits: uniforms of it would reach -1 and 1, where the inverse is infinite.
+    const wide = isWide(to) ? to : float32;
     const size = toShape("normal", shape);
-    const samples = complex ? standardComplex(size, key) : standardNormal(size, key);
+    const samples = STANDARD[wide.name as keyof typeof STANDARD](size, key);
     const spread = scale === null ? samples : op.multiply(samples, array(scale, wide));
-    const moved = loc === null ? spread : op.add(spread, array(loc, wide));
-    if (!sameShape(moved.shape, samples.shape)) {
-      throw new ShapeError(`normal() cannot broadcast loc and scale to ${formatShape(samples.shape)}`);
-    }
-    return astype(moved, to);
+    return astype(loc === null ? spread : op.add(spread, array(loc, wide)), to);
   });
 }
 
@@ -219,10 +187,21 @@ function standardComplex(shape: Shape, key?: TensorLike): AnyTensor {
 
 /** float32 numbers of mean 0 and standard deviation 1. */
 function standardNormal(shape: Shape, key?: TensorLike): AnyTensor {
-  return fused("randomNormal", [keyArgument("normal", key, shape[0])], shape, float32, {}, (_, words) => {
-    return op.multiply(erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, words)), Math.SQRT2);
-  });
+  return normalNode([keyArgument("normal", key, shape[0])], shape, float32, {});
 }
+
+const normalNode = defineFused("randomNormal", ({ shape }, words) => {
+  return op.multiply(erfinv(uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, words)), Math.SQRT2);
+});
+
+/** float64 numbers of mean 0 and standard deviation 1, of uniform ones in float32 as MLX makes them. */
+function standardDouble(shape: Shape, key?: TensorLike): AnyTensor {
+  const unit = uniformBetween("normal", -BELOW_ONE.float32, 1, shape, float32, key);
+  return op.multiply(erfinv(astype(unit, float64)), Math.SQRT2);
+}
+
+/** Standard normal numbers by what they are computed in. */
+const STANDARD = { float32: standardNormal, float64: standardDouble, complex64: standardComplex } as const;
 
 function array(value: TensorLike, dtype: Dtype): Tensor {
   return wrap(castNode(toNode("random", value, dtype), dtype));
@@ -241,6 +220,7 @@ export function multivariateNormal(
   key?: TensorLike,
 ): Tensor<"float32"> {
   const name = "multivariateNormal";
+  if (dtype !== null) checkDtype(dtype, name);
   if (dtype !== null && dtype !== float32) throw new DtypeError(`${name}() makes float32: found ${dtype.name}`);
   const [m, c] = [toNode(name, mean, float32), toNode(name, cov, float32)];
   const n = m.shape.at(-1);
@@ -259,7 +239,7 @@ export function multivariateNormal(
       }`,
     );
   }
-  return scoped((): AnyTensor => {
+  return scoped("multivariateNormal", (): AnyTensor => {
     const [u, s, vt] = svd(wrap(castNode(c, float32)), true);
     const root = matmul(op.multiply(u, expandDims(sqrt(s), -2)), vt);
     const samples = expandDims(standardNormal([...to, n], key), -2);
@@ -276,7 +256,7 @@ export function truncatedNormal<N extends DtypeName = "float32">(
   key?: TensorLike,
 ): Tensor<N> {
   const to = floatDtype("truncatedNormal", dtype);
-  return scoped((): AnyTensor => {
+  return scoped("truncatedNormal", (): AnyTensor => {
     const [lo, hi] = [array(lower, to), array(upper, to)];
     const size = shape ?? op.add(lo, hi).shape;
     const edge = (bound: Tensor): Tensor => erf(op.divide(bound, Math.SQRT2));
@@ -299,8 +279,9 @@ export function bernoulli(
     throw new DtypeError(`bernoulli() expected float probabilities: found ${node.dtype.name}`);
   }
   const to = shape === null ? node.shape : toShape("bernoulli", shape);
-  return scoped((): AnyTensor =>
-    broadcastTo(op.less(uniformBetween("bernoulli", 0, 1, to, float32, key), wrap(node)), to)
+  return scoped(
+    "bernoulli",
+    (): AnyTensor => broadcastTo(op.less(uniformBetween("bernoulli", 0, 1, to, float32, key), wrap(node)), to),
   );
 }
 
@@ -316,11 +297,11 @@ export function randint<const S extends number | Shape = readonly [], N extends 
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
   const to: Dtype = dtype ?? int32;
-  checkDtype(to);
+  checkDtype(to, "randint");
   if (to.kind === "float" || to.kind === "complex") {
     throw new DtypeError(`randint() makes integers and bool only: found ${to.name}`);
   }
-  return scoped((): AnyTensor => {
+  return scoped("randint", (): AnyTensor => {
     const drawn = astype(floor(uniformBetween("randint", low, high, shape, float32, key)), to);
     // float32 may round the bounds and what lies between them up to `high` and beyond.
     const [least, most] = [wholeBound(low, 0, to), wholeBound(high, 1, to)];
@@ -342,7 +323,10 @@ export function gumbel<const S extends number | Shape = readonly [], N extends D
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
   const to = floatDtype("gumbel", dtype);
-  return scoped((): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, to, key))))));
+  return scoped(
+    "gumbel",
+    (): AnyTensor => negative(log(negative(log(uniformBetween("gumbel", 0, 1, shape, to, key))))),
+  );
 }
 
 /** Numbers of the Laplace distribution of mean `loc` and width `scale`. */
@@ -353,10 +337,11 @@ export function laplace<const S extends number | Shape = readonly [], N extends 
   scale: number = 1,
   key?: TensorLike,
 ): Tensor<N, RankOfShape<S>> {
-  const to = floatDtype("laplace", dtype);
-  return scoped((): AnyTensor => {
-    // In float32 whatever the dtype: 16-bit uniforms would reach -1 and 1, where the logarithm is infinite.
-    const u = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
+  const to = floatDtype("laplace", dtype, float64);
+  return scoped("laplace", (): AnyTensor => {
+    // Uniform in float32 whatever the dtype: 16-bit ones would reach -1 and 1, where the logarithm is infinite.
+    const unit = uniformBetween("laplace", -BELOW_ONE.float32, 1, shape, float32, key);
+    const u = to === float64 ? astype(unit, float64) : unit;
     const samples = astype(op.multiply(sign(u), log1p(negative(abs(u)))), to);
     const scaled = scale === 1 ? samples : op.multiply(samples, scale);
     return loc === 0 ? scaled : op.add(scaled, loc);
@@ -370,10 +355,12 @@ export function permutation<A extends TensorLike>(
   key?: TensorLike,
 ): A extends number ? Tensor<"uint32", 1> : Same<A>;
 export function permutation(x: TensorLike, axis: number = 0, key?: TensorLike): AnyTensor {
-  if (typeof x === "number") return scoped((): AnyTensor => argsort(bits(x, wrapKey("permutation", key))));
+  if (typeof x === "number") {
+    return scoped("permutation", (): AnyTensor => argsort(bits(x, wrapKey("permutation", key))));
+  }
   const node = toNode("permutation", x);
   const at = axisOf("permutation", axis, node.shape);
-  return scoped((): AnyTensor => take(wrap(node), permutation(node.shape[at], 0, key), at));
+  return scoped("permutation", (): AnyTensor => take(wrap(node), permutation(node.shape[at], 0, key), at));
 }
 
 /** Options of {@link categorical}. */
@@ -408,12 +395,14 @@ export function categorical(logits: TensorLike, axis: number = -1, options: Cate
   const rows = node.shape.filter((_, i) => i !== at);
   const { shape, numSamples, key } = options;
   if (shape && numSamples !== undefined) throw new ValueError("categorical() expected shape or numSamples, not both");
-  const to = shape ? toShape("categorical", shape) : [...rows, ...(numSamples === undefined ? [] : [numSamples])];
+  const to = shape
+    ? toShape("categorical", shape)
+    : [...rows, ...(numSamples === undefined ? [] : toShape("categorical", numSamples))];
   const fit = shape && broadcastShapes(rows, to);
   if (shape && (!fit || !sameShape(fit, to))) {
     throw new ShapeError(`categorical() cannot broadcast rows ${formatShape(rows)} to shape ${formatShape(to)}`);
   }
-  return scoped((): AnyTensor => {
+  return scoped("categorical", (): AnyTensor => {
     const x = toFloat("categorical", wrap(node));
     if (sizeOf(rows) === 1 && to.length > 0) return inverseCdf(reshape(x, [-1]), to, key);
     // Gumbel noise makes argmax a draw. It has the result's shape with the categories at the axis where the logits have them.

@@ -8,13 +8,20 @@
 
 import { bool, type Dtype, float32, int32, isWide, uint32 } from "../graph/dtype.ts";
 import { ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
+import { attrsOf, makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
 import { checkOptions } from "../graph/options.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { divide, notEqual, subtract } from "./binary.ts";
-import { atLeastFloat, castNode, type TensorLike, toNode } from "./convert.ts";
+import { atLeastFloat, castNode, scalarNode, type TensorLike, toInteger, toNode } from "./convert.ts";
 import { astype, axesOf, axisOf, reshapeNode, transposeNode } from "./movement.ts";
-import { CUMSUM_OPTIONS, type CumsumOptions, SCAN_OPTIONS, type ScanOptions } from "./scan_options.ts";
+import {
+  CUMSUM_OPTIONS,
+  type CumsumOptions,
+  SCAN_OPTIONS,
+  type ScanOptions,
+  VARIANCE_OPTIONS,
+  type VarianceOptions,
+} from "./reduce_options.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { abs, sqrt, square } from "./unary.ts";
@@ -22,7 +29,7 @@ import { reduceWide, scanWide, softmaxWide } from "./wide_reduce.ts";
 import type { Floating } from "./results.ts";
 import type { FloatOf, NameOf, NumberName, RankOf, RealOf, Reduced, SumOf } from "./types.ts";
 
-export type { CumsumOptions, ScanOptions };
+export type { CumsumOptions, ScanOptions, VarianceOptions };
 
 function reducedShape(shape: Shape, axes: readonly number[], keepdims: boolean): number[] {
   return shape.flatMap((d, i) => axes.includes(i) ? (keepdims ? [1] : []) : [d]);
@@ -99,6 +106,26 @@ export function max<A extends TensorLike, const X extends Axis = null, K extends
   const axes = axesOf("max", axis, node.shape);
   needElements("max", node.shape, axes);
   return wrap(reduceNode("max", node, axes, keepdims, node.dtype));
+}
+
+/**
+ * Smallest and largest element: see {@link min} and {@link max}.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const [least, most] = mx.minmax([[1, 5], [3, 2]], 0);
+ * least.tolist(); // [1, 2]
+ * most.tolist(); // [3, 5]
+ * ```
+ */
+export function minmax<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): [Tensor<NameOf<A>, Reduced<RankOf<A>, X, K>>, Tensor<NameOf<A>, Reduced<RankOf<A>, X, K>>] {
+  return scoped("minmax", () => [min(a, axis, keepdims), max(a, axis, keepdims)]);
 }
 
 /** Whether all elements are true (not 0). */
@@ -186,7 +213,9 @@ function accumulatorOf(dtype: Dtype): Dtype {
 function meanOf(x: Tensor, axes: readonly number[], keepdims: boolean, count: number, dtype: Dtype): Tensor {
   const node = castNode(toNode("mean", x), atLeastFloat(x.dtype));
   const total = wrap(reduceNode("sum", node, axes, keepdims, accumulatorOf(node.dtype)));
-  return astype(divide(total, count), dtype);
+  const divisor = scalarNode("mean", count, total.dtype);
+  divisor.attrs = { ...attrsOf(divisor, "full"), derived: true };
+  return astype(divide(total, wrap(divisor)), dtype);
 }
 
 /** Mean of elements, summed in float32, or in complex64 and float64. Integers give float32. */
@@ -198,7 +227,7 @@ export function mean<A extends TensorLike, const X extends Axis = null, K extend
   const node = toNode("mean", a);
   const axes = axesOf("mean", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));
-  return scoped((): AnyTensor => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
+  return scoped("mean", (): AnyTensor => meanOf(wrap(node), axes, keepdims, count, atLeastFloat(node.dtype)));
 }
 
 /** Mean squared distance from the mean, float32 of complex64; the divisor is the count less `ddof`. MLX's `var`. */
@@ -207,16 +236,19 @@ export function variance<A extends TensorLike, const X extends Axis = null, K ex
   axis?: X,
   keepdims: K = false as K,
   ddof: number = 0,
+  options: VarianceOptions = {},
 ): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
-  const node = toNode("variance", a);
+  checkOptions("variance", options, VARIANCE_OPTIONS);
+  const node = toNode("variance", a), freedom = options.correction ?? ddof;
   const axes = axesOf("variance", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));
-  return scoped((): AnyTensor => {
+  toInteger("variance", "ddof", ddof);
+  return scoped("variance", (): AnyTensor => {
     const x = wrap(castNode(node, accumulatorOf(node.dtype)));
     const centered = subtract(x, meanOf(x, axes, true, count, x.dtype));
     const distance = x.dtype.kind === "complex" ? abs(centered) : centered;
     const result = x.dtype.kind === "complex" ? float32 : atLeastFloat(node.dtype);
-    return meanOf(square(distance), axes, keepdims, Math.max(count - ddof, 0), result);
+    return meanOf(square(distance), axes, keepdims, Math.max(count - freedom, 0), result);
   });
 }
 
@@ -226,8 +258,9 @@ export function std<A extends TensorLike, const X extends Axis = null, K extends
   axis?: X,
   keepdims: K = false as K,
   ddof: number = 0,
+  options: VarianceOptions = {},
 ): Tensor<RealOf<FloatOf<NameOf<A>>>, Reduced<RankOf<A>, X, K>> {
-  return scoped((): AnyTensor => sqrt(variance(a, axis, keepdims, ddof)));
+  return scoped("std", (): AnyTensor => sqrt(variance(a, axis, keepdims, ddof, options)));
 }
 
 /** Number of elements that are not 0 (int32). */
@@ -236,7 +269,7 @@ export function countNonzero<A extends TensorLike, const X extends Axis = null, 
   axis?: X,
   keepdims: K = false as K,
 ): Tensor<NumberName, Reduced<RankOf<A>, X, K>> {
-  return scoped((): AnyTensor => sum(notEqual(a, 0), axis, keepdims));
+  return scoped("countNonzero", (): AnyTensor => sum(notEqual(a, 0), axis, keepdims));
 }
 
 /** Applies `build` to the array with axes moved last and flattened into one, and undoes the move. */

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { inNameOf } from "../graph/error.ts";
 import { Tensor } from "./tensor.ts";
 import { current, openScope, runAsyncIn, runIn, type Scope } from "./tracking.ts";
 
@@ -22,12 +23,20 @@ function close(scope: Scope, result: unknown): void {
   }
 }
 
-/** Runs a synchronous function; Tensors it makes go at the end, those its result reaches stay. */
-export function scoped<T>(fn: () => T): T {
+/**
+ * Runs a synchronous function; Tensors it makes go at the end, those its result reaches stay. With the name of a public function before it,
+ * errors of the functions that it calls are in that name: who called `clip()` knows of no `maximum()`.
+ */
+export function scoped<T>(fn: () => T): T;
+export function scoped<T>(op: string, fn: () => T): T;
+export function scoped<T>(...[first, second]: [() => T] | [string, () => T]): T {
+  const [op, fn] = typeof first === "string" ? [first, second!] : [undefined, first];
   const scope = openScope();
   let result: T | undefined;
   try {
     return result = runIn(scope, fn);
+  } catch (error) {
+    throw op === undefined ? error : inNameOf(op, error);
   } finally {
     close(scope, result);
   }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { bool, int32, isFloating, uint32 } from "../graph/dtype.ts";
+import { bool, int32, uint32 } from "../graph/dtype.ts";
 import { quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { checkOptions } from "../graph/options.ts";
 import { formatShape } from "../graph/shape.ts";
@@ -20,11 +20,11 @@ import { type AnyTensor, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import type { RankOf } from "./types.ts";
 import { isnan, logicalNot } from "./unary.ts";
 
-/** Whether x lies before y in sorting order: NaN is behind all numbers. */
+/** Whether x lies before y in sorting order: NaN is behind all numbers, complex ones with a NaN part as well. */
 function liesBefore(x: AnyTensor, y: AnyTensor): AnyTensor {
-  if (!isFloating(y.dtype)) return less(x, y);
-  const ordered = less(x, y);
-  return logicalOr(ordered, isFloating(x.dtype) ? logicalAnd(isnan(y), logicalNot(isnan(x))) : isnan(y));
+  const inexact = (a: AnyTensor): boolean => a.dtype.kind === "float" || a.dtype.kind === "complex";
+  if (!inexact(x) && !inexact(y)) return less(x, y);
+  return logicalAnd(logicalNot(isnan(x)), logicalOr(less(x, y), isnan(y)));
 }
 
 /**
@@ -53,7 +53,7 @@ export function searchsorted<V extends TensorLike>(
     throw new ShapeError(`searchsorted() expected a sequence of 1 axis: found ${formatShape(sequence.shape)}`);
   }
   const count = sequence.shape[0];
-  return scoped((): AnyTensor => {
+  return scoped("searchsorted", (): AnyTensor => {
     let found: AnyTensor = zeros(wanted.shape, int32); // elements known to lie in front
     if (count === 0) return astype(found, uint32);
     const [x, y] = [wrap(sequence), wrap(wanted)];
@@ -100,7 +100,7 @@ export function diff<A extends TensorLike>(a: A, n: number = 1, axis: number = -
     const value = wrap(toNode("diff", list, node.dtype));
     return [value.shape.length === 0 ? broadcastTo(value, row) : value];
   };
-  return scoped((): AnyTensor => {
+  return scoped("diff", (): AnyTensor => {
     let x: AnyTensor = wrap(node);
     if (n > 0 && (options.prepend !== undefined || options.append !== undefined)) {
       x = concatenate([...part(options.prepend), x, ...part(options.append)], at);

@@ -5,7 +5,7 @@
  */
 
 import { uint32 } from "../graph/dtype.ts";
-import { ValueError } from "../graph/error.ts";
+import { quoted, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { formatShape, type Shape, sizeOf } from "../graph/shape.ts";
 import { add, divide, where } from "./binary.ts";
@@ -53,7 +53,7 @@ export function argsort<A extends TensorLike>(a: A, axis: number | null = -1): T
 function checkPlace(op: string, kth: number, shape: Shape, axis: number | null): void {
   const size = axis === null ? sizeOf(shape) : shape[axisOf(op, axis, shape)];
   if (!Number.isInteger(kth) || kth < -size || kth >= size) {
-    throw new ValueError(`${op}() place ${kth} is out of range for axis ${axis} of ${formatShape(shape)}`);
+    throw new ValueError(`${op}() place ${quoted(kth)} is out of range for axis ${axis} of ${formatShape(shape)}`);
   }
 }
 
@@ -80,7 +80,7 @@ export function topk<A extends TensorLike>(a: A, k: number, axis: number | null 
   const node = toNode("topk", a);
   const size = axis === null ? sizeOf(node.shape) : node.shape[axisOf("topk", axis, node.shape)];
   if (!Number.isInteger(k) || k < 0 || k > size) {
-    throw new ValueError(`topk() expected k between 0 and ${size} for ${formatShape(node.shape)}: found ${k}`);
+    throw new ValueError(`topk() expected k between 0 and ${size} for ${formatShape(node.shape)}: found ${quoted(k)}`);
   }
   const sorted = sortNode("sort", "topk", node, axis);
   const at = axis === null ? 0 : axisOf("topk", axis, node.shape);
@@ -96,7 +96,7 @@ export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): T
   if (count === 0) throw new ValueError(`median() cannot reduce ${formatShape(node.shape)}: an axis is empty`);
   const rest = node.shape.map((_, i) => i).filter((i) => !axes.includes(i));
   const lead = rest.map((i) => node.shape[i]);
-  return scoped((): AnyTensor => {
+  return scoped("median", (): AnyTensor => {
     const flat = reshapeNode(transposeNode(node, [...rest, ...axes]), [...lead, count]);
     const sorted = nodeOf(sort(toFloat("median", wrap(flat))));
     const middle = (i: number): Tensor =>

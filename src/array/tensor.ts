@@ -12,14 +12,14 @@
 
 import type { Dtype, DtypeName } from "../graph/dtype.ts";
 import { ArrayError, ShapeError, ValueError } from "../graph/error.ts";
-import { makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
+import { type Definition, makeNode, type Node, type OpAttrs, type OpName } from "../graph/node.ts";
 import { type Shape, sizeOf } from "../graph/shape.ts";
 import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
 import { formatArray } from "./print.ts";
-import type { CumsumOptions, ScanOptions } from "./scan_options.ts";
+import type { CumsumOptions, ScanOptions, VarianceOptions } from "./reduce_options.ts";
 import type { Slice } from "./slice.ts";
 import { track, untrack } from "./tracking.ts";
 import type * as t from "./types.ts";
@@ -29,7 +29,7 @@ import * as values from "./values.ts";
 export type Axis = number | readonly number[] | null;
 
 /** What every function takes where MLX takes an array. */
-export type TensorLike = Tensor | values.Scalar | values.NestedList | values.TypedArray;
+export type TensorLike = Tensor | values.Scalar | values.NestedList | values.TypedArray | readonly TensorLike[];
 
 /** One part of an index: a whole number, a `Slice`, null (a new axis), "..." (all axes between), or an array of integers. */
 export type Index = number | Slice | null | "..." | Tensor | values.NestedList | Int32Array | Uint32Array;
@@ -45,7 +45,7 @@ type Unary = (a: Tensor) => AnyTensor;
 type Binary = (a: Tensor, b: TensorLike) => AnyTensor;
 type Reduction = (a: Tensor, axis?: Axis, keepdims?: boolean) => AnyTensor;
 type ArgReduction = (a: Tensor, axis?: number | null, keepdims?: boolean) => AnyTensor;
-type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number) => AnyTensor;
+type Deviation = (a: Tensor, axis?: Axis, keepdims?: boolean, ddof?: number, options?: VarianceOptions) => AnyTensor;
 type Scan = (a: Tensor, axis?: number | null, options?: ScanOptions) => AnyTensor;
 
 /** The functions that methods call. */
@@ -554,8 +554,9 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     axis?: X,
     keepdims: K = false as K,
     ddof: number = 0,
+    options: VarianceOptions = {},
   ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
-    return ops.variance(this, axis, keepdims, ddof);
+    return ops.variance(this, axis, keepdims, ddof, options);
   }
 
   /** Same as {@link Tensor.variance}. */
@@ -563,8 +564,9 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     axis?: X,
     keepdims: K = false as K,
     ddof: number = 0,
+    options: VarianceOptions = {},
   ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
-    return ops.variance(this, axis, keepdims, ddof);
+    return ops.variance(this, axis, keepdims, ddof, options);
   }
 
   /** Standard deviation over an axis, several, or all. */
@@ -572,8 +574,9 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
     axis?: X,
     keepdims: K = false as K,
     ddof: number = 0,
+    options: VarianceOptions = {},
   ): Tensor<t.FloatOf<N>, t.Reduced<R, X, K>> {
-    return ops.std(this, axis, keepdims, ddof);
+    return ops.std(this, axis, keepdims, ddof, options);
   }
 
   /** log(sum(exp(this))) over an axis, several, or all. */
@@ -673,7 +676,7 @@ export function make<K extends OpName>(
   shape: Shape,
   dtype: Dtype,
   attrs: OpAttrs[K],
-  composite?: (node: Node) => Node,
+  composite?: (node: Definition) => Node,
 ): AnyTensor {
   return wrap(makeNode(op, inputs, shape, dtype, attrs, composite));
 }

@@ -7,9 +7,10 @@
 import * as dt from "../graph/dtype.ts";
 import { checkDtype, type Dtype, promote } from "../graph/dtype.ts";
 import { DtypeError, quoted, ValueError } from "../graph/error.ts";
+import { rowOf } from "../graph/options.ts";
 import { fullNode, type TensorLike, toOperands } from "./convert.ts";
 import { scoped } from "./scope.ts";
-import { wrap } from "./tensor.ts";
+import { Tensor, wrap } from "./tensor.ts";
 
 /** Names of categories of dtypes. */
 export type CategoryName =
@@ -70,7 +71,8 @@ const CATEGORY_OF_KIND = {
 } as const satisfies Record<dt.DtypeKind, CategoryName>;
 
 function isCategory(type: unknown): type is DtypeCategory {
-  return Object.hasOwn(PARENTS, (type as Partial<DtypeCategory> | undefined)?.category ?? "");
+  const name: unknown = (type as Partial<DtypeCategory> | null | undefined)?.category;
+  return typeof name === "string" && Object.hasOwn(PARENTS, name);
 }
 
 /**
@@ -84,7 +86,7 @@ function isCategory(type: unknown): type is DtypeCategory {
  * ```
  */
 export function issubdtype(a: Dtype | DtypeCategory, b: Dtype | DtypeCategory): boolean {
-  for (const type of [a, b]) if (!isCategory(type)) checkDtype(type);
+  for (const type of [a, b]) if (!isCategory(type)) checkDtype(type, "issubdtype");
   if (!isCategory(b)) return a === b;
   let name: CategoryName | undefined = isCategory(a) ? a.category : CATEGORY_OF_KIND[a.kind];
   while (name !== undefined && name !== b.category) name = PARENTS[name];
@@ -107,26 +109,25 @@ export type DtypeOrKind = Dtype | DtypeCategory | string | readonly DtypeOrKind[
 
 /** Whether a dtype is of a kind, or of one of several. */
 export function isdtype(dtype: Dtype, kind: DtypeOrKind): boolean {
-  checkDtype(dtype);
+  checkDtype(dtype, "isdtype");
   if (Array.isArray(kind)) return kind.some((one) => isdtype(dtype, one));
   if (typeof kind === "string") {
-    if (!Object.hasOwn(KINDS, kind)) {
+    const row = rowOf(KINDS, kind);
+    if (!row) {
       throw new ValueError(`isdtype() expected a kind (${Object.keys(KINDS).join(", ")}): found ${quoted(kind)}`);
     }
-    return issubdtype(dtype, KINDS[kind]);
+    return issubdtype(dtype, row);
   }
+  if (!isCategory(kind)) checkDtype(kind as Dtype, "isdtype");
   return issubdtype(dtype, kind as Dtype | DtypeCategory);
 }
 
-/** Whether a cast from one dtype to another is one that promotion makes: to the dtype that the two meet in. */
-export function canCast(from: Dtype, to: Dtype): boolean {
-  checkDtype(from);
-  checkDtype(to);
-  return promote(from, to) === to;
-}
-
-function isDtype(value: unknown): value is Dtype {
-  return dt.DTYPES.includes(value as Dtype);
+/** Whether a cast from a dtype, or from that of an array, to another is one that promotion makes: to the dtype that the two meet in. */
+export function canCast(from: Dtype | Tensor, to: Dtype): boolean {
+  const dtype = from instanceof Tensor ? from.dtype : from;
+  checkDtype(dtype, "canCast");
+  checkDtype(to, "canCast");
+  return promote(dtype, to) === to;
 }
 
 /**
@@ -142,12 +143,15 @@ function isDtype(value: unknown): value is Dtype {
 export function resultType(...values: readonly (TensorLike | Dtype)[]): Dtype {
   if (values.length === 0) throw new ValueError("resultType() expected at least one array or dtype");
   // Dtypes stand for arrays of them, beside which scalars are weak.
-  return scoped(() => toOperands("resultType", values.map((v) => isDtype(v) ? wrap(fullNode(0, [], v)) : v))[0].dtype);
+  return scoped(
+    "resultType",
+    () => toOperands("resultType", values.map((v) => dt.isDtype(v) ? wrap(fullNode(0, [], v)) : v))[0].dtype,
+  );
 }
 
-/** The limits of a floating-point dtype; of complex64 those of its parts. */
+/** The limits of a floating-point dtype; of complex64 those of float32, which its parts are. */
 export interface FloatInfo {
-  /** The dtype. */
+  /** The dtype; float32 for complex64. */
   readonly dtype: Dtype;
   /** Bits of a number. */
   readonly bits: number;
@@ -157,21 +161,24 @@ export interface FloatInfo {
   readonly max: number;
   /** The least finite number. */
   readonly min: number;
+  /** The least positive number of full precision. */
+  readonly smallestNormal: number;
 }
 
 const FLOATS: Readonly<Record<string, Omit<FloatInfo, "dtype" | "min">>> = {
-  float16: { bits: 16, eps: 2 ** -10, max: 65504 },
-  bfloat16: { bits: 16, eps: 2 ** -7, max: (2 - 2 ** -7) * 2 ** 127 },
-  float32: { bits: 32, eps: 2 ** -23, max: (2 - 2 ** -23) * 2 ** 127 },
-  float64: { bits: 64, eps: 2 ** -52, max: Number.MAX_VALUE },
+  float16: { bits: 16, eps: 2 ** -10, max: 65504, smallestNormal: 2 ** -14 },
+  bfloat16: { bits: 16, eps: 2 ** -7, max: (2 - 2 ** -7) * 2 ** 127, smallestNormal: 2 ** -126 },
+  float32: { bits: 32, eps: 2 ** -23, max: (2 - 2 ** -23) * 2 ** 127, smallestNormal: 2 ** -126 },
+  float64: { bits: 64, eps: 2 ** -52, max: Number.MAX_VALUE, smallestNormal: 2 ** -1022 },
 };
 
 /** The limits of a floating-point dtype. Throws a DtypeError for others. */
 export function finfo(dtype: Dtype): FloatInfo {
-  checkDtype(dtype);
-  const known = FLOATS[dtype === dt.complex64 ? "float32" : dtype.name];
+  checkDtype(dtype, "finfo");
+  const part = dtype === dt.complex64 ? dt.float32 : dtype;
+  const known = FLOATS[part.name];
   if (!known) throw new DtypeError(`finfo() expected a dtype of floats: found ${dtype.name}, see iinfo()`);
-  return Object.freeze({ dtype, ...known, min: -known.max });
+  return Object.freeze({ dtype: part, ...known, min: -known.max });
 }
 
 /** The limits of an integer dtype. */
@@ -188,7 +195,7 @@ export interface IntegerInfo {
 
 /** The limits of an integer dtype. Throws a DtypeError for others. */
 export function iinfo(dtype: Dtype): IntegerInfo {
-  checkDtype(dtype);
+  checkDtype(dtype, "iinfo");
   if (dtype.kind !== "int" && dtype.kind !== "uint") {
     throw new DtypeError(`iinfo() expected a dtype of integers: found ${dtype.name}, see finfo()`);
   }

@@ -69,10 +69,15 @@ export type NameOf<A> = A extends Typed<infer N, number> ? N
   : A extends readonly (infer E)[] ? ListName<A, E>
   : DtypeName;
 
-/** Lists of booleans are bool, of bigints int64, of complex numbers complex64, all others float32. */
+/** Lists of arrays have their dtype, of booleans bool, of bigints int64, of complex numbers complex64, all others float32. */
 export type ListName<A, E> = [E] extends [never] ? "float32"
   : [A] extends [E] ? "bool" | "float32" // lists of any depth
-  : [E] extends [boolean] ? "bool"
+  : [E] extends [Typed<infer N, number>] ? N
+  : [Extract<E, Typed<DtypeName, number>>] extends [never] ? PlainListName<E>
+  : DtypeName;
+
+/** The same of lists without arrays at this depth. */
+export type PlainListName<E> = [E] extends [boolean] ? "bool"
   : [E] extends [bigint] ? "int64"
   : [E] extends [Complex] ? "complex64"
   : E extends readonly (infer F)[] ? ListName<E, F>

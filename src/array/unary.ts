@@ -221,12 +221,12 @@ export function isfinite<A extends TensorLike>(a: A): Tensor<"bool", RankOf<A>> 
 
 /** Elementwise angle in degrees of an angle in radians. */
 export function degrees<A extends TensorLike>(a: A): Floating<A> {
-  return scoped((): AnyTensor => multiply(toFloat("degrees", a), 180 / Math.PI));
+  return scoped("degrees", (): AnyTensor => multiply(toFloat("degrees", a), 180 / Math.PI));
 }
 
 /** Elementwise angle in radians of an angle in degrees. */
 export function radians<A extends TensorLike>(a: A): Floating<A> {
-  return scoped((): AnyTensor => multiply(toFloat("radians", a), Math.PI / 180));
+  return scoped("radians", (): AnyTensor => multiply(toFloat("radians", a), Math.PI / 180));
 }
 
 /**
@@ -245,7 +245,7 @@ export function round<A extends TensorLike>(a: A, decimals: number = 0): Same<A>
   if (toInteger("round", "decimals", decimals) === 0 || (whole && decimals > 0)) {
     return apply("round", "round", wrap(node));
   }
-  return scoped((): AnyTensor => {
+  return scoped("round", (): AnyTensor => {
     const scale = 10 ** Math.abs(decimals);
     const scaled = decimals > 0 ? multiply(wrap(node), scale) : divide(wrap(node), scale);
     const rounded = apply("round", "round", scaled);
@@ -256,7 +256,7 @@ export function round<A extends TensorLike>(a: A, decimals: number = 0): Same<A>
 
 /** Elementwise with NaN and infinities replaced; by default by 0 and the largest finite values of the dtype. */
 export function nanToNum<A extends TensorLike>(a: A, nan: number = 0, posinf?: number, neginf?: number): Same<A> {
-  return scoped((): AnyTensor => {
+  return scoped("nanToNum", (): AnyTensor => {
     const x = wrap(toNode("nanToNum", a));
     if (x.dtype.kind === "complex") throw new DtypeError("nanToNum() does not take complex64: use its real and imag");
     if (!isFloating(x.dtype)) return wrap(nodeOf(x));

@@ -24,7 +24,7 @@ import type { RankOf } from "./types.ts";
  */
 export function view<A extends TensorLike, N extends DtypeName>(a: A, dtype: Dtype<N>): Tensor<N, RankOf<A>> {
   const node = toNode("view", a);
-  checkDtype(dtype);
+  checkDtype(dtype, "view");
   if (node.dtype === dtype) return wrap(node);
   const { shape, dtype: { bytes, name } } = node;
   const last = (shape.at(-1) ?? 1) * bytes / dtype.bytes;

@@ -6,18 +6,18 @@
  */
 
 import { bool, type Dtype, int32, uint32 } from "../graph/dtype.ts";
-import { DtypeError } from "../graph/error.ts";
 import { makeNode, type Node, type OpAttrs, type ReduceFn } from "../graph/node.ts";
 import { castNode, fullNode, scalarNode } from "./convert.ts";
 import { broadcastNode, reshapeNode } from "./movement.ts";
 import { iinfo } from "./type_info.ts";
 
-/** The elementwise row that combines two, and what leaves a number as it is. */
+/** The elementwise row that combines two, and what leaves a number as it is; undefined where that depends on the dtype. */
 const FOLDS = {
   sum: { row: "add", identity: 0 },
   prod: { row: "multiply", identity: 1 },
   min: { row: "minimum", identity: undefined },
   max: { row: "maximum", identity: undefined },
+  logsumexp: { row: "logaddexp", identity: -Infinity },
 } as const;
 
 type Fold = keyof typeof FOLDS;
@@ -108,7 +108,6 @@ function extremeOf(dtype: Dtype, largest: boolean): number | bigint {
 
 /** A scan along the last axis of a node of an 8-byte dtype: sums over 1, 2, 4 … neighbours. */
 export function scanWide(node: Node, { fn, reverse, exclusive }: OpAttrs["scan"]): Node {
-  if (fn === "logsumexp") throw new DtypeError(`logcumsumexp() does not take ${node.dtype.name}`);
   const axis = node.shape.length - 1;
   const size = node.shape[axis];
   const { row, identity } = FOLDS[fn];
@@ -124,7 +123,8 @@ export function scanWide(node: Node, { fn, reverse, exclusive }: OpAttrs["scan"]
     x = joined(axis, [first, part(x, axis, 0, size - 1)]);
   }
   for (let step = 1; step < size; step *= 2) {
-    const sums = apply(row, [part(x, axis, step, size), part(x, axis, 0, size - step)]);
+    // The later element second: of equal ones it has the cotangent, as with the scans of other dtypes.
+    const sums = apply(row, [part(x, axis, 0, size - step), part(x, axis, step, size)]);
     x = joined(axis, [part(x, axis, 0, step), sums]);
   }
   return reverse ? turned(x) : x;

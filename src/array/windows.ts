@@ -16,7 +16,7 @@ import { abs, cos, sin, square } from "./unary.ts";
 function window(op: string, m: number, end: number, weigh: (at: Tensor) => AnyTensor): Tensor<"float32", 1> {
   if (toInteger(op, "m", m) < 1) return zeros([0]);
   if (m === 1) return ones([1]);
-  return scoped((): AnyTensor => weigh(multiply(arange(0, m, 1, float32), end / (m - 1))));
+  return scoped(op, (): AnyTensor => weigh(multiply(arange(0, m, 1, float32), end / (m - 1))));
 }
 
 /** Bartlett's window: a triangle that begins and ends at 0. */

@@ -7,12 +7,12 @@
  * @module
  */
 
-import { FileError, InputFile } from "../../../ffi/file.ts";
+import type { InputFile } from "../../../ffi/file.ts";
 import * as dt from "../../graph/dtype.ts";
 import type { Dtype } from "../../graph/dtype.ts";
 import { quoted } from "../../graph/error.ts";
 import { GGUF_TYPES, type GgufType } from "./gguf_types.ts";
-import { failFile } from "./safetensors.ts";
+import { opened } from "./safetensors.ts";
 
 /** "GGUF". */
 export const MAGIC = 0x46554747;
@@ -125,13 +125,7 @@ class Cursor {
 
 /** Reads and checks the header of a file. Throws an {@link ArrayError} with code "file" that says what is wrong. */
 export function readGguf(given: string): GgufHeader {
-  try {
-    using file = new InputFile(given);
-    return parse(file, (what) => failFile(given, what));
-  } catch (error) {
-    if (error instanceof FileError) failFile(given, error.message, error);
-    throw error;
-  }
+  return opened(given, parse);
 }
 
 function parse(file: InputFile, fail: (what: string) => never): GgufHeader {

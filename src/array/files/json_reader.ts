@@ -91,6 +91,18 @@ export class JsonReader {
     return whole && Number.isSafeInteger(value) ? value : undefined;
   }
 
+  /** Passes a number. */
+  number(): number {
+    this.#next();
+    return this.#number().value;
+  }
+
+  /** Passes `true` or `false`; undefined where neither comes next. */
+  boolean(): boolean | undefined {
+    this.#next();
+    return this.#word("true") || (this.#word("false") ? false : undefined);
+  }
+
   /** Passes a string of at most `most` bytes as it is written. */
   string(most: number): string {
     if (this.#next() !== QUOTE) this.expected("a string");

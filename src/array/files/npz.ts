@@ -6,7 +6,7 @@
  * @module
  */
 
-import { FileError, inflateBeginning, InputFile } from "../../../ffi/file.ts";
+import { inflateBeginning, type InputFile } from "../../../ffi/file.ts";
 import { quoted } from "../../graph/error.ts";
 import type { OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
@@ -17,7 +17,7 @@ import { make, Tensor } from "../tensor.ts";
 import { byName, checkNames, namedList, type NamedTensors } from "./named.ts";
 import { type NpyHeader, npyHeader, readNpyHeader } from "./npy.ts";
 import { tensorPieces, writeFile } from "./pieces.ts";
-import { failFile } from "./safetensors.ts";
+import { opened } from "./safetensors.ts";
 import { type Member, type NewMember, readZip, zipPieces } from "./zip.ts";
 
 /** The array of values that lie behind a header. */
@@ -29,17 +29,6 @@ function stored({ dtype, fortran, bigEndian, shape }: NpyHeader, place: OpAttrs[
     x = reshape(view(flip(bytes, -1), dtype), axes);
   } else x = make("file", [], axes, dtype, place);
   return fortran && shape.length > 1 ? transpose(x) : x;
-}
-
-/** Opens a file and describes it. Throws an {@link ArrayError} with code "file". */
-function opened<T>(given: string, describe: (file: InputFile, fail: (what: string) => never) => T): T {
-  try {
-    using file = new InputFile(given);
-    return describe(file, (what) => failFile(given, what));
-  } catch (error) {
-    if (error instanceof FileError) failFile(given, error.message, error);
-    throw error;
-  }
 }
 
 /**

@@ -98,15 +98,20 @@ export function failFile(path: string, what: string, cause?: unknown): never {
   throw new ArrayError("file", `${shownPath(path)}: ${what}`, { cause });
 }
 
-/** Reads and checks the header of a file. Throws an {@link ArrayError} with code "file" that says what is wrong. */
-export function readHeader(given: string): Header {
+/** Opens a file and describes it. Throws an {@link ArrayError} with code "file", also where `describe` calls `fail`. */
+export function opened<T>(given: string, describe: (file: InputFile, fail: (what: string) => never) => T): T {
   try {
     using file = new InputFile(given);
-    return parse(given, file);
+    return describe(file, (what) => failFile(given, what));
   } catch (error) {
     if (error instanceof FileError) failFile(given, error.message, error);
     throw error;
   }
+}
+
+/** Reads and checks the header of a file. Throws an {@link ArrayError} with code "file" that says what is wrong. */
+export function readHeader(given: string): Header {
+  return opened(given, (file) => parse(given, file));
 }
 
 function parse(given: string, file: InputFile): Header {

@@ -1,5 +1,5 @@
 /**
- * Options of running reductions, which functions and methods take.
+ * Options of reductions, running ones too, which functions and methods take.
  *
  * @module
  */
@@ -24,3 +24,12 @@ export interface CumsumOptions extends ScanOptions {
 export const SCAN_OPTIONS = { reverse: true, inclusive: true } as const satisfies Record<keyof ScanOptions, true>;
 /** Names of {@link CumsumOptions}. */
 export const CUMSUM_OPTIONS = { ...SCAN_OPTIONS, dtype: true } as const satisfies Record<keyof CumsumOptions, true>;
+
+/** Options of `variance` and `std`. */
+export interface VarianceOptions {
+  /** The same as `ddof`, in whose place it stands where it is given. */
+  readonly correction?: number | null;
+}
+
+/** Names of {@link VarianceOptions}. */
+export const VARIANCE_OPTIONS = { correction: true } as const satisfies Record<keyof VarianceOptions, true>;
