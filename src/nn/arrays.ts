@@ -1,0 +1,32 @@
+/**
+ * What layers are made of where their arrays are given, as those of a file are: nothing is drawn then.
+ *
+ * @module
+ */
+
+import type { Tensor } from "../array/mod.ts";
+import type { QuantizationMode } from "../graph/quantization.ts";
+
+/** The arrays of a linear map. */
+export interface LinearArrays {
+  /** (outputDims, inputDims) */
+  readonly weight: Tensor;
+  /** (outputDims,), where there is a bias. */
+  readonly bias?: Tensor;
+}
+
+/** A quantized matrix, and how it is quantized. */
+export interface QuantizedArrays {
+  /** Codes, several to a word: (rows, columns * bits / 32), uint32. */
+  readonly weight: Tensor;
+  /** (rows, columns / groupSize) */
+  readonly scales: Tensor;
+  /** (rows, columns / groupSize), of affine codes. */
+  readonly biases?: Tensor;
+  /** Columns that share a scale. */
+  readonly groupSize: number;
+  /** Bits of a code. */
+  readonly bits: number;
+  /** How codes are read; "affine" unless given. */
+  readonly mode?: QuantizationMode;
+}
