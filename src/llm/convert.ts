@@ -1,5 +1,5 @@
 /**
- * Converts model directories as mlx-lm does: other dtypes, affine quantization, and back. Available as `mx.lm.convert`.
+ * Converts model directories as mlx-lm does: other dtypes, quantization, and back. Available as `mx.lm.convert`.
  *
  * The files are those of `mlx_lm.convert` to the byte, weights, index and config.json; the tokenizer's are copied as they are, where
  * mlx-lm lets transformers write them anew. Tensors go through one by one, a run of rows at a time.
@@ -14,17 +14,12 @@ import { checkFree, OutputFolder } from "../../ffi/output_folder.ts";
 import { storedTensors } from "../array/files/stored.ts";
 import * as mx from "../array/mod.ts";
 import { quoted, shownPath } from "../graph/error.ts";
+import { QUANTIZATION_MODES } from "../graph/quantization.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Quantization } from "./config/model.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "./convert/files.ts";
 import { bytesOf, type Job, jobsOf } from "./convert/jobs.ts";
-import {
-  checkConvertOptions,
-  checkSource,
-  type ConvertOptions,
-  DEFAULTS,
-  describeConversion,
-} from "./convert/options.ts";
+import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./convert/options.ts";
 import { MAX_SHARD_BYTES, ShardFiles, shardsOf } from "./convert/shard_files.ts";
 import { runJobs } from "./convert/stream.ts";
 import { isEmbedded, provideEmbedded } from "./embedded.ts";
@@ -139,7 +134,9 @@ async function convertFolder(
   };
   const quantizedAs = (module: string): Quantization | undefined => {
     const row = rows.get(module)?.row;
-    return row && { bits: row.bits, groupSize: row.groupSize ?? DEFAULTS.qGroupSize };
+    if (row === undefined) return undefined;
+    const { defaults } = QUANTIZATION_MODES[row.mode ?? "affine"];
+    return { ...row, groupSize: row.groupSize ?? defaults.groupSize };
   };
   const wish = {
     dtype,

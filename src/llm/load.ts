@@ -21,6 +21,7 @@ import { modelDirectory, type OnDownload } from "./hub.ts";
 import { describeModel, type LanguageModel } from "./models/mod.ts";
 import { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { weightFiles } from "./shards.ts";
+import { loadAdapters } from "./tuner/adapters.ts";
 import { Sums, type Verify } from "./verify.ts";
 import {
   checkShards,
@@ -41,6 +42,8 @@ export interface LoadOptions {
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;
+  /** A folder with adapters, or with what was fine-tuned in full, that are put into the model: see `mx.lm.tuner.loadAdapters`. */
+  readonly adapterPath?: string;
   /** Branch, tag or commit of a model of the hub; "main" unless given here or as "org/name@revision". */
   readonly revision?: string;
   /** Called about ten times a second while a model of the hub is downloaded, which is before its weights are read. */
@@ -56,6 +59,7 @@ export interface LoadOptions {
 }
 
 const LOAD_OPTIONS = {
+  adapterPath: true,
   device: true,
   dtype: true,
   onDownload: true,
@@ -180,6 +184,9 @@ async function loadFrom(
     await read(weights, options);
     sums?.finish();
     options.signal?.throwIfAborted();
+    if (options.adapterPath !== undefined) {
+      mx.withDevice(options.device, () => loadAdapters(model, options.adapterPath!));
+    }
     return { model, tokenizer, config, generationConfig, device: mx.withDevice(options.device, mx.defaultDevice) };
   } catch (cause) {
     weights[Symbol.dispose]();
@@ -213,7 +220,7 @@ async function read(weights: Weights, { device, onProgress, signal }: LoadOption
   const total = weights.byteLength;
   let done = 0;
   onProgress?.(done, total);
-  for (const { weight, scales, biases, quantization: { groupSize, bits } } of weights.matrices) {
+  for (const { weight, scales, biases, groupSize, bits } of weights.matrices) {
     signal?.throwIfAborted();
     await mx.withDevice(device, () => packQuantized(weight, scales, biases, groupSize, bits));
   }

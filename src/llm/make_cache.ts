@@ -5,32 +5,46 @@
  */
 
 import { cacheDtype, layoutFor } from "../array/kv_memory.ts";
+import type { Dtype, Tensor } from "../array/mod.ts";
 import type { KvLayout } from "../graph/kv_layout.ts";
+import type { QuantizedFormat } from "../graph/quantization.ts";
 import type { DecoderConfig } from "./config/decoder.ts";
 import { KvCache } from "./kv_cache.ts";
-import type { Weights } from "./weights.ts";
 
-/** An empty cache for `batch` sequences of a model with this config, whose weights must not have been disposed. */
-export function makeCache(config: DecoderConfig, weights: Weights, batch: number): KvCache {
+/** What a cache depends on besides the config. */
+export interface CachedModel {
+  readonly config: DecoderConfig;
+  /** The parameters, which say where the cache is. */
+  readonly tensors: readonly Tensor[];
+  /** What activations are computed in. */
+  readonly dtype: Dtype;
+  /** How the matrices are quantized; undefined where not all are in one way. */
+  readonly quantization: QuantizedFormat | undefined;
+}
+
+/** An empty cache for `batch` sequences of a model, whose weights must not have been disposed. */
+export function makeCache(model: CachedModel, batch: number): KvCache {
+  const { config, tensors, dtype } = model;
   const { layers, kvHeads, headDim, maxPositionEmbeddings } = config;
   return new KvCache({
     layers,
     batch,
     heads: kvHeads,
     headDim,
-    dtype: cacheDtype(weights.tensors, weights.dtype),
-    blocks: batch === 1 ? layoutOf(config, weights) : undefined,
+    dtype: cacheDtype(tensors, dtype),
+    blocks: batch === 1 ? layoutOf(model) : undefined,
     limit: maxPositionEmbeddings,
     config,
   });
 }
 
 /** The layout for one sequence; plain where no step is fused: of other architectures, or of weights quantized in several ways. */
-function layoutOf(config: DecoderConfig, weights: Weights): KvLayout | undefined {
-  const { quantization, qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
-  if (quantization === undefined || quantization.overrides.size > 0 || outputBias || mlpBias) return undefined;
+function layoutOf({ config, tensors, quantization }: CachedModel): KvLayout | undefined {
+  const { qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
+  if (quantization?.mode !== "affine" || outputBias || mlpBias) return undefined;
+  const { groupSize, bits } = quantization;
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
-  return layoutFor(weights.tensors, { hidden, intermediate, heads, kvHeads, headDim, ...quantization.base }, {
+  return layoutFor(tensors, { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
     headNorm: qkNorm,
     qkvBias,
     activation,

@@ -17,6 +17,7 @@
 export { load, type Loaded, type LoadOptions } from "./load.ts";
 export { convert, type Converted, type ConvertOptions, type QuantPredicate, type QuantRecipe } from "./convert.ts";
 export { EMBEDDED_MODEL } from "./embedded.ts";
+export * as tuner from "./tuner/mod.ts";
 export { inspect, type InspectOptions, type ModelInfo } from "./inspect.ts";
 export type { Verify } from "./verify.ts";
 export * as hub from "./hub.ts";

@@ -13,6 +13,7 @@ import * as mx from "../array/mod.ts";
 import { MAX_TENSORS } from "../array/files/safetensors.ts";
 import { untrack } from "../array/tracking.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
+import type { QuantizedArrays } from "../nn/mod.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
@@ -20,25 +21,21 @@ import { missingShards } from "./shards.ts";
 import type { Sums } from "./verify.ts";
 
 /** What a tensor may be stored as. */
-type Kind = "float" | "codes";
+type Kind = "float" | "codes" | "bytes";
 
 const KINDS: Readonly<Record<Kind, readonly string[]>> = {
   float: ["float32", "float16", "bfloat16"],
   codes: ["uint32"],
+  bytes: ["uint8"],
 };
 
-/** The three tensors of a quantized matrix. */
-export interface QuantizedMatrix {
-  readonly weight: Tensor;
-  readonly scales: Tensor;
-  readonly biases: Tensor;
-  readonly quantization: Quantization;
-}
+/** A matrix of affine codes. */
+export type AffineMatrix = QuantizedArrays & { readonly biases: Tensor };
 
 /** The tensors of a model directory, taken by name. */
 export class Weights implements Disposable {
   /** Matrices whose three tensors are only read together, which lets a device lay them out as it likes. */
-  readonly matrices: QuantizedMatrix[] = [];
+  readonly matrices: AffineMatrix[] = [];
   /** What activations are computed in. */
   readonly dtype: Dtype;
   /** Whether the model was saved without its head, as one for embeddings. */
@@ -118,7 +115,7 @@ export class Weights implements Disposable {
     if (problems.length > 0) throw new LlmError("weights", `${shownPath(this.#dir)}: ${problems.join("; ")}`);
   }
 
-  /** The tensors of the model. */
+  /** The tensors of the model as they were loaded. */
   get tensors(): readonly Tensor[] {
     return this.#taken;
   }

@@ -7,14 +7,17 @@
  */
 
 import { quoted } from "../../graph/error.ts";
+import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
 import { Fields } from "./fields.ts";
 
-/** Affine quantization of one module. */
+/** Quantization of one module. */
 export interface Quantization {
-  /** Neighbouring weights of a row that share a scale and a bias. */
+  /** Neighbouring weights of a row that share a scale. */
   readonly groupSize: number;
   /** Bits of a weight. */
   readonly bits: number;
+  /** How codes are read. Affine unless given. */
+  readonly mode?: QuantizationMode;
 }
 
 /** The "quantization" block: a default and the modules that differ from it (`undefined` keeps a module dense). */
@@ -54,13 +57,6 @@ export interface GenerationConfig {
   /** Drop tokens less likely than this share of the likeliest. */
   readonly minP: number | undefined;
 }
-
-/** Group sizes of affine quantization. */
-export const GROUP_SIZES: readonly number[] = [32, 64, 128];
-/** Bits of a weight. */
-export const BITS: readonly number[] = [2, 3, 4, 5, 6, 8];
-/** What mlx-lm takes for what a row of the quantization block leaves out or says null for. */
-const AFFINE: Quantization = { groupSize: 64, bits: 4 };
 
 // Far above any model. Sizes are compared with the tensors that are stored, and until then nothing may be made of them.
 const MAX_VOCABULARY = 2 ** 26;
@@ -128,15 +124,22 @@ function readQuantization(fields: Fields): QuantizationConfig | undefined {
 }
 
 function readQuantizationRow(fields: Fields, row: Record<string, unknown>, path: string): Quantization {
-  const groupSize = row.group_size ?? AFFINE.groupSize;
-  const bits = row.bits ?? AFFINE.bits;
-  const mode = row.mode ?? "affine";
-  if (mode !== "affine") fields.problem(`${quoted(path)} has mode ${quoted(mode)}: only "affine" is supported`);
-  if (!GROUP_SIZES.includes(groupSize as number)) {
-    fields.problem(`${quoted(path)} has group_size ${quoted(groupSize)}, expected ${GROUP_SIZES.join(", ")}`);
+  const name = row.mode ?? "affine";
+  if (typeof name !== "string" || !Object.hasOwn(QUANTIZATION_MODES, name)) {
+    const all = Object.keys(QUANTIZATION_MODES).join(", ");
+    fields.problem(`${quoted(path)} has mode ${quoted(name)}, expected ${all}`);
+    return QUANTIZATION_MODES.affine.defaults;
   }
-  if (!BITS.includes(bits as number)) {
-    fields.problem(`${quoted(path)} has bits ${quoted(bits)}, expected ${BITS.join(", ")}`);
+  const mode = name as QuantizationMode;
+  const known = QUANTIZATION_MODES[mode];
+  // What mlx-lm takes for what a row leaves out or says null for.
+  const groupSize = row.group_size ?? known.defaults.groupSize;
+  const bits = row.bits ?? known.defaults.bits;
+  if (!known.groupSizes.includes(groupSize as number)) {
+    fields.problem(`${quoted(path)} has group_size ${quoted(groupSize)}, expected ${known.groupSizes.join(", ")}`);
   }
-  return { groupSize: groupSize as number, bits: bits as number };
+  if (!known.bits.includes(bits as number)) {
+    fields.problem(`${quoted(path)} has bits ${quoted(bits)}, expected ${known.bits.join(", ")}`);
+  }
+  return { groupSize: groupSize as number, bits: bits as number, ...(mode !== "affine" && { mode }) };
 }

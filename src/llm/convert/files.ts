@@ -58,8 +58,8 @@ export function newConfig({ file, text, generation, base, rows, dense }: Descrip
   return encode(writePythonJson(sorted));
 }
 
-function quantizationBlock({ groupSize, bits }: QuantizationRow): PythonObject {
-  return new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits], ["mode", "affine"]]);
+function quantizationBlock({ groupSize, bits, mode = "affine" }: QuantizationRow): PythonObject {
+  return new Map<string, PythonJson>([["group_size", groupSize], ["bits", bits], ["mode", mode]]);
 }
 
 /** What counts as true in Python. */

@@ -53,18 +53,25 @@ export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, StoredT
   const cast = (tensor: Tensor): Tensor => wish.dtype === undefined ? tensor : tensor.astype(wish.dtype);
   const rest = bias.map((tensor) => plain(tensor, wish.dtype));
   if (quantized !== undefined) {
-    const { bits, groupSize } = quantized;
+    const { bits, groupSize, mode = "affine" } = quantized;
     const [rows, cols] = weight.shape;
-    const dtype = wish.dtype ?? weight.dtype;
+    const dtype = mode === "affine" ? wish.dtype ?? weight.dtype : mx.uint8;
+    const shape = [rows, cols / groupSize];
     const outputs: Output[] = [
       { name, dtype: mx.uint32, shape: [rows, cols * bits / 32] },
-      { name: `${path}.scales`, dtype, shape: [rows, cols / groupSize] },
-      { name: `${path}.biases`, dtype, shape: [rows, cols / groupSize] },
+      { name: `${path}.scales`, dtype, shape },
+      ...(mode === "affine" ? [{ name: `${path}.biases`, dtype, shape }] : []),
     ];
-    return [{ inputs: [weight], outputs, compute: (w) => mx.quantize(cast(w), groupSize, bits) }, ...rest];
+    return [{ inputs: [weight], outputs, compute: (w) => mx.quantize(cast(w), groupSize, bits, mode) }, ...rest];
   }
   if (packed !== undefined) {
-    const { bits, groupSize } = packed;
+    const { bits, groupSize, mode = "affine" } = packed;
+    if (mode !== "affine") {
+      // As mlx-lm has it, whatever the dtype of the rest.
+      const outputs: Output[] = [{ name, dtype: mx.bfloat16, shape: module.shape }];
+      const compute = (w: Tensor, s: Tensor): Tensor[] => [mx.dequantize(w, s, null, groupSize, bits, mode)];
+      return [{ inputs: [weight, scales], outputs, compute: compute as Job["compute"] }, ...rest];
+    }
     const outputs: Output[] = [{ name, dtype: wish.dtype ?? scales.dtype, shape: module.shape }];
     const compute = (w: Tensor, s: Tensor, b: Tensor): Tensor[] => [
       mx.dequantize(w, cast(s), cast(b), groupSize, bits),

@@ -8,10 +8,11 @@ import { join } from "node:path";
 import * as mx from "../../array/mod.ts";
 import type { Dtype } from "../../array/mod.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { QUANTIZATION_MODES, type QuantizationMode } from "../../graph/quantization.ts";
 import { checkSignal } from "../abort.ts";
 import { checkOptions } from "../arguments.ts";
 import { Fields } from "../config/fields.ts";
-import { BITS, GROUP_SIZES } from "../config/model.ts";
+import type { Quantization } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import type { OnDownload } from "../hub.ts";
 import type { Architecture } from "../models/mod.ts";
@@ -23,13 +24,13 @@ import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe 
 export interface ConvertOptions {
   /** Quantizes the model, which must not be quantized yet. */
   readonly quantize?: boolean;
-  /** Bits of a weight: 2, 3, 4, 5, 6 or 8; 4 unless given. */
+  /** Bits of a weight: 2, 3, 4, 5, 6 or 8, 4 unless given; other modes have theirs. */
   readonly qBits?: number;
-  /** Neighbouring weights of a row that share a scale and a bias: 32, 64 or 128; 64 unless given. */
+  /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 64 unless given; other modes have theirs. */
   readonly qGroupSize?: number;
-  /** Only "affine". */
-  readonly qMode?: "affine";
-  /** A mixed recipe, which gives some matrices more bits, or a function that says it of each. */
+  /** How codes are read, as `mx.quantize` tells: "affine" unless given, "mxfp4", "mxfp8" or "nvfp4". */
+  readonly qMode?: QuantizationMode;
+  /** A mixed recipe, which gives some matrices more bits in mode "affine", or a function that says it of each. */
   readonly quantPredicate?: QuantRecipe | QuantPredicate;
   /** Dtype of what is not quantized: float16, bfloat16 or float32; that which config.json names unless given. */
   readonly dtype?: Dtype;
@@ -67,8 +68,6 @@ const CONVERT_OPTIONS = {
 
 /** The dtypes that a model may be converted to. */
 const DTYPES: Readonly<Record<string, Dtype>> = { float16: mx.float16, bfloat16: mx.bfloat16, float32: mx.float32 };
-/** What mlx-lm takes where nothing is said. */
-export const DEFAULTS = { qBits: 4, qGroupSize: 64 } as const;
 
 /** Throws an {@link LlmError} unless the options are ones that fit together. */
 export function checkConvertOptions(options: ConvertOptions): void {
@@ -82,11 +81,20 @@ export function checkConvertOptions(options: ConvertOptions): void {
   const wide = { qBits, qGroupSize, qMode, quantPredicate };
   const idle = Object.entries(wide).find(([, value]) => value !== undefined);
   if (!quantize && idle !== undefined) refuse(`got ${idle[0]} without quantize: true`);
-  if (qBits !== undefined && !BITS.includes(qBits)) refuse(`expected qBits ${BITS.join(", ")}: found ${qBits}`);
-  if (qGroupSize !== undefined && !GROUP_SIZES.includes(qGroupSize)) {
-    refuse(`expected qGroupSize ${GROUP_SIZES.join(", ")}: found ${qGroupSize}`);
+  if (qMode !== undefined && !Object.hasOwn(QUANTIZATION_MODES, qMode)) {
+    refuse(`expected qMode ${Object.keys(QUANTIZATION_MODES).join(", ")}: found ${quoted(qMode)}`);
   }
-  if (qMode !== undefined && qMode !== "affine") refuse(`expected qMode "affine": found ${quoted(qMode)}`);
+  const known = QUANTIZATION_MODES[qMode ?? "affine"];
+  const inMode = qMode === undefined || qMode === "affine" ? "" : ` in mode ${qMode}`;
+  if (qBits !== undefined && !known.bits.includes(qBits)) {
+    refuse(`expected qBits ${known.bits.join(", ")}${inMode}: found ${qBits}`);
+  }
+  if (qGroupSize !== undefined && !known.groupSizes.includes(qGroupSize)) {
+    refuse(`expected qGroupSize ${known.groupSizes.join(", ")}${inMode}: found ${qGroupSize}`);
+  }
+  if (typeof quantPredicate === "string" && inMode !== "") {
+    refuse(`has mixed recipes for mode affine only: found ${qMode}`);
+  }
   if (typeof quantPredicate === "string" && !QUANT_RECIPES.includes(quantPredicate)) {
     refuse(`expected quantPredicate ${QUANT_RECIPES.join(", ")} or a function: found ${quoted(quantPredicate)}`);
   }
@@ -111,18 +119,31 @@ export function checkSource(path: string, { config }: Architecture, { quantize }
   );
 }
 
+/** Whether a function gave bits and a group size of a mode. */
+function isFormat(said: Quantization | null | undefined): boolean {
+  const mode = said?.mode ?? "affine";
+  if (!said || !Object.hasOwn(QUANTIZATION_MODES, mode)) return false;
+  const { bits, groupSizes } = QUANTIZATION_MODES[mode];
+  return bits.includes(said.bits) && groupSizes.includes(said.groupSize);
+}
+
 /** What config.json is made of, and what it asks for. */
 export function describeConversion(path: string, { modules }: Architecture, options: ConvertOptions): Description {
   const text = readModelFile(path, "config.json")!;
-  const { quantize, dequantize, qGroupSize, qBits = DEFAULTS.qBits, quantPredicate } = options;
+  const { quantize, dequantize, qGroupSize, qBits, qMode = "affine", quantPredicate } = options;
   const named = Fields.parse(text, join(path, "config.json")).values.torch_dtype;
-  const base = { groupSize: qGroupSize ?? DEFAULTS.qGroupSize, bits: qBits };
+  const { defaults } = QUANTIZATION_MODES[qMode];
+  const base = {
+    groupSize: qGroupSize ?? defaults.groupSize,
+    bits: qBits ?? defaults.bits,
+    ...(qMode !== "affine" && { mode: qMode }),
+  };
   const layers = new Set(modules.map(({ path }) => /\.layers\.(\d+)\./.exec(path)?.[1])).size - 1;
   const rows = chosen(quantize ? modules : [], base, ({ path, shape }) => {
     if (quantPredicate === undefined) return true;
     if (typeof quantPredicate === "string") return ofRecipe(quantPredicate, path, layers, qGroupSize);
     const said = quantPredicate(path, shape);
-    if (typeof said === "boolean" || (BITS.includes(said?.bits) && GROUP_SIZES.includes(said.groupSize))) return said;
+    if (typeof said === "boolean" || isFormat(said)) return said;
     throw new LlmError(
       "option",
       `quantPredicate(${quoted(path)}) gave ${quoted(said)}, expected true, false or { groupSize, bits }`,

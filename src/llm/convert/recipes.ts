@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { QuantizationMode } from "../../graph/quantization.ts";
 import type { Quantization } from "../config/model.ts";
 import type { WeightModule } from "../layers/modules.ts";
 
@@ -30,6 +31,8 @@ export type QuantPredicate = (path: string, shape: readonly number[]) => boolean
 export interface QuantizationRow {
   readonly groupSize: number | null;
   readonly bits: number;
+  /** Affine unless given. */
+  readonly mode?: QuantizationMode;
 }
 
 /** What a recipe makes of a module. Layers count as mlx-lm counts them: all matrices outside of the layers as the first. */

@@ -169,7 +169,7 @@ export function maskingOf(model: LanguageModel, rows: number): Masking {
 
 /** The position behind the last token of a chunk: one more than that of its row, which is limited to the rows as in `take`. */
 function behind({ position, ids, last }: PrefillState & PromptChunk): Tensor {
-  return mx.add(mx.add(mx.minimum(last, ids.size - 1), position), 1);
+  return mx.add(mx.add(mx.minimum(last, ids.size - 1).astype(mx.int32), position), 1);
 }
 
 /** Feeds a token of each sequence and chooses the next ones. */

@@ -6,33 +6,38 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { Module, type RoPE } from "../../nn/mod.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import type { Cache } from "../kv_cache.ts";
 import type { Weights } from "../weights.ts";
 import { Attention } from "./attention.ts";
 import { Mlp } from "./mlp.ts";
-import { RmsNorm } from "./rms_norm.ts";
-import type { Rope } from "./rope.ts";
+import { applied, type Layer, rmsNorm } from "./stored.ts";
 
 /** A pre-norm layer. */
-export class Block {
-  readonly #attention: Attention;
-  readonly #mlp: Mlp;
-  readonly #attentionNorm: RmsNorm;
-  readonly #mlpNorm: RmsNorm;
+export class Block extends Module {
+  /** Attention. */
+  self_attn: Attention;
+  /** The feed-forward part. */
+  mlp: Mlp;
+  /** The norm in front of attention. */
+  input_layernorm: Layer;
+  /** The norm in front of the feed-forward part. */
+  post_attention_layernorm: Layer;
 
   /** Takes self_attn, mlp and the norms in front of them below `path`. */
-  constructor(config: DecoderConfig, weights: Weights, path: string, rope: Rope) {
+  constructor(config: DecoderConfig, weights: Weights, path: string, rope: RoPE) {
+    super();
     const { hiddenSize, rmsNormEps } = config;
-    this.#attention = new Attention(config, weights, `${path}.self_attn`, rope);
-    this.#mlp = new Mlp(config, weights, `${path}.mlp`);
-    this.#attentionNorm = new RmsNorm(weights, `${path}.input_layernorm`, hiddenSize, rmsNormEps);
-    this.#mlpNorm = new RmsNorm(weights, `${path}.post_attention_layernorm`, hiddenSize, rmsNormEps);
+    this.self_attn = new Attention(config, weights, `${path}.self_attn`, rope);
+    this.mlp = new Mlp(config, weights, `${path}.mlp`);
+    this.input_layernorm = rmsNorm(weights, `${path}.input_layernorm`, hiddenSize, rmsNormEps);
+    this.post_attention_layernorm = rmsNorm(weights, `${path}.post_attention_layernorm`, hiddenSize, rmsNormEps);
   }
 
-  /** (B, T, hidden) → (B, T, hidden); row t has the position offset + t. */
-  forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
-    const h = mx.add(x, this.#attention.forward(this.#attentionNorm.forward(x), layer, cache, offset));
-    return mx.add(h, this.#mlp.forward(this.#mlpNorm.forward(h)));
+  /** (B, T, hidden) → (B, T, hidden); row t has the position offset + t. Keys and values go to the place `layer` of the cache. */
+  override forward(x: Tensor, layer: number, cache: Cache | undefined, offset: number | Tensor): Tensor {
+    const h = mx.add(x, this.self_attn.forward(applied(this.input_layernorm, x), layer, cache, offset));
+    return mx.add(h, this.mlp.forward(applied(this.post_attention_layernorm, h)));
   }
 }

@@ -1,12 +1,18 @@
 /**
- * A decoder-only language model: embedding, blocks, a last norm and a head. A {@link DecoderConfig} says what its family makes of it.
+ * A decoder-only language model: a decoder and a head. A {@link DecoderConfig} says what its family makes of it.
+ *
+ * Modules below have the names that checkpoints give them, and theirs are the parameters.
  *
  * @module
  */
 
-import * as mx from "../../array/mod.ts";
 import { TracedSteps } from "../../array/loop.ts";
+import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { tensorsOf } from "../../array/scope.ts";
+import type { QuantizedFormat } from "../../graph/quantization.ts";
+import { Module, RMSNorm, RoPE } from "../../nn/mod.ts";
+import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
 import { LlmError } from "../error.ts";
@@ -14,57 +20,53 @@ import type { Cache, KvCache } from "../kv_cache.ts";
 import { makeCache } from "../make_cache.ts";
 import type { LanguageModel } from "../models/language_model.ts";
 import type { Weights } from "../weights.ts";
-import { Block } from "./block.ts";
-import { Embedding } from "./embedding.ts";
-import { Linear } from "./linear.ts";
-import { RmsNorm } from "./rms_norm.ts";
-import { Rope } from "./rope.ts";
+import { Decoder } from "./decoder.ts";
+import { applied, type Layer, linear } from "./stored.ts";
 
-/** A model of any family whose layers are {@link Block}s. */
-export class DecoderModel implements LanguageModel {
-  /** What config.json says. */
-  readonly config: DecoderConfig;
-  /** Steps of this model that were traced. */
-  readonly traces: TracedSteps;
+/** A model of any family whose layers are {@link Decoder}s' blocks. */
+export class DecoderModel extends Module implements LanguageModel {
+  /** All but the head. */
+  model: Decoder;
+  /** (…, hidden) → (…, V); not there where the embedding is the head, or where there is none. */
+  lm_head?: Layer;
+  readonly #config: DecoderConfig;
   readonly #weights: Weights;
-  readonly #embedding: Embedding;
-  readonly #blocks: readonly Block[];
-  readonly #norm: RmsNorm;
-  readonly #head: Linear | undefined;
+  readonly #traces: TracedSteps;
 
   /** Takes all tensors from `weights`, which the model owns from now on. */
   constructor(config: DecoderConfig, weights: Weights) {
-    const { vocabSize, hiddenSize, layers, headDim, ropeTheta, ropeScaling, rmsNormEps } = config;
-    this.config = config;
+    super();
+    const { vocabSize, hiddenSize } = config;
+    this.#config = config;
     this.#weights = weights;
-    this.traces = new TracedSteps(weights);
-    const rope = new Rope(weights, headDim, ropeTheta, ropeScaling);
-    this.#embedding = new Embedding(weights, "model.embed_tokens", vocabSize, hiddenSize);
-    this.#blocks = Array.from({ length: layers }, (_, i) => new Block(config, weights, `model.layers.${i}`, rope));
-    this.#norm = new RmsNorm(weights, "model.norm", hiddenSize, rmsNormEps);
+    this.#traces = new TracedSteps(() => this.#tensors);
+    this.model = new Decoder(config, weights, "model");
     // A head that is tied but stored all the same is left in the file.
     if (config.tieWordEmbeddings) weights.drop("lm_head");
-    else if (!weights.headless) this.#head = new Linear(weights, "lm_head", hiddenSize, vocabSize);
+    else if (!weights.headless) this.lm_head = linear(weights, "lm_head", hiddenSize, vocabSize);
   }
 
-  /**
-   * Token ids (B, T) → logits (B, T, V), or (B, n, V) of `rows` (n,) from 0 on. With a cache, the tokens follow those that it holds.
-   * Throws an {@link LlmError} where the model was disposed or the cache has no room.
-   */
-  forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
+  /** What config.json says. */
+  get config(): DecoderConfig {
+    return this.#config;
+  }
+
+  /** Steps of this model that were traced, with the parameters that it has now. */
+  get traces(): TracedSteps {
+    return this.#traces;
+  }
+
+  /** See {@link LanguageModel.forward}. Throws an {@link LlmError} where the model was disposed or the cache has no room. */
+  override forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor {
     this.#checkAlive();
     checkTokens(tokens, rows);
-    const offset = cache?.begin(tokens.shape[1]) ?? 0;
-    let x = this.#embedding.forward(tokens);
-    this.#blocks.forEach((block, layer) => x = block.forward(x, layer, cache, offset));
-    if (rows !== undefined) x = mx.take(x, rows, 1);
-    return this.logits(this.#norm.forward(x));
+    return this.logits(this.model.forward(tokens, cache, rows));
   }
 
   /** See {@link LanguageModel.logits}. Throws an {@link LlmError} where the checkpoint had no head. */
   logits(hidden: Tensor): Tensor {
-    if (this.#head !== undefined) return this.#head.forward(hidden);
-    if (this.config.tieWordEmbeddings) return this.#embedding.asLinear(hidden);
+    if (this.lm_head !== undefined) return applied(this.lm_head, hidden);
+    if (this.#config.tieWordEmbeddings) return this.model.embed_tokens.asLinear(hidden).astype(hidden.dtype);
     throw new LlmError("weights", "The model has no head, which logits come from: it is one for embeddings");
   }
 
@@ -72,9 +74,12 @@ export class DecoderModel implements LanguageModel {
   hiddenStates(tokens: Tensor): Tensor[] {
     this.#checkAlive();
     checkTokens(tokens);
-    const states = [this.#embedding.forward(tokens)];
-    this.#blocks.forEach((block, layer) => states.push(block.forward(states[layer], layer, undefined, 0)));
-    return states.with(-1, this.#norm.forward(states[this.#blocks.length]));
+    return this.model.hiddenStates(tokens);
+  }
+
+  /** The parameters as they are now; none when they were freed. */
+  get #tensors(): readonly Tensor[] {
+    return this.#weights.tensors.length === 0 ? [] : tensorsOf(this);
   }
 
   #checkAlive(): void {
@@ -83,12 +88,31 @@ export class DecoderModel implements LanguageModel {
 
   /** An empty cache for `batch` sequences. */
   makeCache(batch = 1): KvCache {
-    return makeCache(this.config, this.#weights, batch);
+    const [config, tensors, { dtype }] = [this.#config, this.#tensors, this.#weights];
+    return makeCache({ config, tensors, dtype, quantization: quantizationOf(this) }, batch);
   }
 
-  /** Frees the weights. */
+  /** Frees the weights: those that were loaded, and those that took their places. */
   [Symbol.dispose](): void {
-    this.traces[Symbol.dispose]();
+    this.#traces[Symbol.dispose]();
+    mx.dispose(this);
     this.#weights[Symbol.dispose]();
   }
+}
+
+/** How the matrices of a model are quantized where all are in one way, and nothing else has arrays but norms and positions. */
+function quantizationOf(model: DecoderModel): QuantizedFormat | undefined {
+  const formats: QuantizedFormat[] = [];
+  let others = false;
+  const visit = (part: unknown): void => {
+    if (part instanceof QuantizedMatrix) formats.push(part);
+    else if (part instanceof mx.Tensor) others = true;
+    else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
+      Object.values(part).forEach(visit);
+    }
+  };
+  visit(model);
+  const [first] = formats;
+  const alike = formats.every((f) => f.bits === first.bits && f.groupSize === first.groupSize && f.mode === first.mode);
+  return alike && !others ? first : undefined;
 }

@@ -6,34 +6,40 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { gelu, geluApprox, Module, silu } from "../../nn/mod.ts";
 import type { Activation, DecoderConfig } from "../config/decoder.ts";
 import type { Weights } from "../weights.ts";
-import { Linear } from "./linear.ts";
+import { applied, type Layer, linear } from "./stored.ts";
 
 const ACTIVATIONS = {
-  silu: mx.nn.silu,
-  gelu: mx.nn.gelu,
-  geluTanh: mx.nn.geluApprox,
+  silu,
+  gelu,
+  geluTanh: geluApprox,
 } as const satisfies Record<Activation, (x: Tensor) => Tensor>;
 
-/** down(activation(gate(x)) * up(x)) */
-export class Mlp {
-  readonly #gate: Linear;
-  readonly #up: Linear;
-  readonly #down: Linear;
+/** down_proj(activation(gate_proj(x)) * up_proj(x)) */
+export class Mlp extends Module {
+  /** (…, hidden) → (…, intermediate) */
+  gate_proj: Layer;
+  /** (…, intermediate) → (…, hidden) */
+  down_proj: Layer;
+  /** (…, hidden) → (…, intermediate) */
+  up_proj: Layer;
   readonly #activation: (x: Tensor) => Tensor;
 
   /** Takes gate_proj, up_proj and down_proj below `path`. */
   constructor(config: DecoderConfig, weights: Weights, path: string) {
+    super();
     const { hiddenSize, intermediateSize, activation, mlpBias } = config;
-    this.#gate = new Linear(weights, `${path}.gate_proj`, hiddenSize, intermediateSize, mlpBias);
-    this.#up = new Linear(weights, `${path}.up_proj`, hiddenSize, intermediateSize, mlpBias);
-    this.#down = new Linear(weights, `${path}.down_proj`, intermediateSize, hiddenSize, mlpBias);
+    this.gate_proj = linear(weights, `${path}.gate_proj`, hiddenSize, intermediateSize, mlpBias);
+    this.down_proj = linear(weights, `${path}.down_proj`, intermediateSize, hiddenSize, mlpBias);
+    this.up_proj = linear(weights, `${path}.up_proj`, hiddenSize, intermediateSize, mlpBias);
     this.#activation = ACTIVATIONS[activation];
   }
 
   /** (…, hidden) → (…, hidden) */
-  forward(x: Tensor): Tensor {
-    return this.#down.forward(mx.multiply(this.#activation(this.#gate.forward(x)), this.#up.forward(x)));
+  override forward(x: Tensor): Tensor {
+    const gate = this.#activation(applied(this.gate_proj, x));
+    return applied(this.down_proj, mx.multiply(gate, applied(this.up_proj, x)));
   }
 }

@@ -1,11 +1,16 @@
 /**
- * The modules of a decoder that hold weights, in the order in which mlx-lm's classes have them: what its converter writes, and in which
- * order it fills its files, follows from that.
+ * The modules of a decoder that hold weights, in the order of their fields, which is that of mlx-lm's classes: what its converter
+ * writes, and in which order it fills its files, follows from that.
  *
  * @module
  */
 
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { namedLeaves } from "../../nn/tree.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
+import { Weights } from "../weights.ts";
+import { DecoderModel } from "./decoder_model.ts";
 
 /** A module with weights. */
 export interface WeightModule {
@@ -17,28 +22,15 @@ export interface WeightModule {
   readonly bias: boolean;
 }
 
-/** The modules of a decoder. */
+/** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. */
 export function decoderModules(config: DecoderConfig): WeightModule[] {
-  const { vocabSize, hiddenSize, intermediateSize, layers, heads, kvHeads, headDim } = config;
-  const module = (path: string, shape: readonly number[], bias = false): WeightModule => ({ path, shape, bias });
-  const block = (path: string): WeightModule[] => [
-    module(`${path}.self_attn.q_proj`, [heads * headDim, hiddenSize], config.qkvBias),
-    module(`${path}.self_attn.k_proj`, [kvHeads * headDim, hiddenSize], config.qkvBias),
-    module(`${path}.self_attn.v_proj`, [kvHeads * headDim, hiddenSize], config.qkvBias),
-    module(`${path}.self_attn.o_proj`, [hiddenSize, heads * headDim], config.outputBias),
-    ...(config.qkNorm ? ["q_norm", "k_norm"].map((name) => module(`${path}.self_attn.${name}`, [headDim])) : []),
-    module(`${path}.mlp.gate_proj`, [intermediateSize, hiddenSize], config.mlpBias),
-    module(`${path}.mlp.down_proj`, [hiddenSize, intermediateSize], config.mlpBias),
-    module(`${path}.mlp.up_proj`, [intermediateSize, hiddenSize], config.mlpBias),
-    module(`${path}.input_layernorm`, [hiddenSize]),
-    module(`${path}.post_attention_layernorm`, [hiddenSize]),
-  ];
-  return [
-    module("model.embed_tokens", [vocabSize, hiddenSize]),
-    ...Array.from({ length: layers }, (_, i) => block(`model.layers.${i}`)).flat(),
-    module("model.norm", [hiddenSize]),
-    ...(config.tieWordEmbeddings ? [] : [module("lm_head", [vocabSize, hiddenSize])]),
-  ];
+  const dense = { ...config, quantization: undefined };
+  using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32));
+  const parameters = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
+  return [...parameters].filter(([name]) => name.endsWith(".weight")).map(([name, { shape }]) => {
+    const path = name.slice(0, -".weight".length);
+    return { path, shape, bias: parameters.has(`${path}.bias`) };
+  });
 }
 
 /** Bytes of the float32 wavelengths that each layer of mlx-lm's model keeps where positions are stretched other than evenly. */

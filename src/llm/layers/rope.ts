@@ -6,37 +6,39 @@
 
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
+import { RoPE } from "../../nn/mod.ts";
 import type { RopeScaling } from "../config/rope.ts";
 import type { Weights } from "../weights.ts";
 
-/** Rotary position embedding over the last axis of (B, H, T, D), half-split, with the scalings of {@link RopeScaling}. */
-export class Rope {
-  readonly #dims: number;
-  readonly #base: number;
-  readonly #scale: number;
-  readonly #freqs: Tensor | undefined;
-  readonly #mscale: number;
+/**
+ * Rotary positions over the last axis of (B, H, T, D), half-split, with the scalings of {@link RopeScaling}. `weights` keeps the table
+ * of wavelengths that a scaling may need.
+ */
+export function initializeRope(weights: Weights, dims: number, base: number, scaling: RopeScaling): RoPE {
+  const { scale = 1, freqs, mscale = 1 } = stretched(dims, base, scaling);
+  if (freqs === undefined) return new RoPE(dims, false, base, scale);
+  return new StretchedRoPE(dims, weights.own(mx.array(freqs, mx.float32)), mscale);
+}
 
-  /** `weights` keeps the frequency table that a scaling may need. */
-  constructor(weights: Weights, dims: number, base: number, scaling: RopeScaling) {
-    const { scale = 1, freqs, mscale = 1 } = stretched(dims, base, scaling);
-    this.#dims = dims;
-    this.#base = base;
-    this.#scale = scale;
-    this.#freqs = freqs && weights.own(mx.array(freqs, mx.float32));
-    this.#mscale = mscale;
+/** Rotary positions of wavelengths that are no powers of a base. */
+export class StretchedRoPE extends RoPE {
+  /** Wavelengths of the pairs (dims / 2,), divided by 2π. */
+  readonly _freqs: Tensor;
+  /** A factor of what is rotated. */
+  readonly mscale: number;
+
+  /** Takes the number of features, the wavelengths and the factor. */
+  constructor(dims: number, freqs: Tensor, mscale: number) {
+    super(dims);
+    this._freqs = freqs;
+    this.mscale = mscale;
   }
 
   /** Rotates row t by position offset + t; the offset is a number or an int32 array. */
-  forward(x: Tensor, offset: number | Tensor): Tensor {
-    const input = this.#mscale === 1 ? x : mx.multiply(x, this.#mscale);
-    return mx.fast.rope(input, this.#dims, {
-      traditional: false,
-      base: this.#freqs === undefined ? this.#base : null,
-      scale: this.#scale,
-      offset,
-      freqs: this.#freqs,
-    });
+  override forward(x: Tensor, offset: number | Tensor = 0): Tensor {
+    const { dims, traditional, _freqs: freqs } = this;
+    const input = this.mscale === 1 ? x : mx.multiply(x, this.mscale);
+    return mx.fast.rope(input, dims, { traditional, base: null, scale: 1, offset, freqs });
   }
 }
 

@@ -6,18 +6,35 @@
 
 import type { TracedSteps } from "../../array/loop.ts";
 import type { Tensor } from "../../array/mod.ts";
+import type { Module } from "../../nn/mod.ts";
 import type { ModelConfig } from "../config/model.ts";
 import type { Cache, KvCache } from "../kv_cache.ts";
 
-/** What generation needs of a model. */
-export interface LanguageModel extends Disposable {
+/**
+ * A model as {@link load} gives it: a module of `mx.nn` whose parameters have the names that the checkpoint gives them.
+ * What replaces them, one by one or with their modules, is what the next generation computes with.
+ *
+ * @example
+ * ```ts
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model } = await mx.lm.load(mx.lm.EMBEDDED_MODEL);
+ * const loss = (tokens: mx.Tensor, next: mx.Tensor) =>
+ *   mx.nn.losses.crossEntropy(model.forward(tokens), next, null, -1, 0, "mean");
+ * const [value, grads] = mx.nn.valueAndGrad(model, loss)(mx.array([[1, 2, 3]], mx.int32), mx.array([[2, 3, 4]], mx.int32));
+ * mx.eval(value, grads);
+ * grads.model.norm.weight.shape; // [256]
+ * model[Symbol.dispose]();
+ * ```
+ */
+export interface LanguageModel extends Module, Disposable {
   /** What config.json says. */
   readonly config: ModelConfig;
   /** Steps of this model that were traced; generation keeps its own here. They go with the model. */
   readonly traces: TracedSteps;
   /**
-   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). With a
-   * cache, the tokens follow those that it holds.
+   * Token ids (B, T) → logits (B, T, V); with `rows` (int32 (n,), counted from 0) only those of some of the T: (B, n, V). Each token
+   * sees those in front of it; with a cache, they follow those that it holds.
    */
   forward(tokens: Tensor, cache?: Cache, rows?: Tensor): Tensor;
   /**

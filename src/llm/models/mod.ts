@@ -37,7 +37,9 @@ function decoder({ readArgs }: { readArgs(fields: Fields): DecoderConfig }): (fi
     const config = readArgs(fields);
     return {
       config,
-      modules: decoderModules(config),
+      get modules() {
+        return decoderModules(config);
+      },
       tableBytes: ropeTableBytes(config),
       build: (weights) => new DecoderModel(config, weights),
     };

@@ -1,0 +1,62 @@
+/**
+ * Layers of `mx.nn` over the tensors of a model directory, dense or quantized. They take them from {@link Weights} by path, which is
+ * where shapes are checked; nothing is drawn or computed.
+ *
+ * @module
+ */
+
+import type { Dtype, Tensor } from "../../array/mod.ts";
+import { Embedding, Linear, type Module, QuantizedEmbedding, QuantizedLinear, RMSNorm } from "../../nn/mod.ts";
+import type { QuantizedArrays } from "../../nn/mod.ts";
+import type { Weights } from "../weights.ts";
+
+/** A layer from arrays to arrays, such as a linear map or a norm; others may be put in its place. */
+export type Layer = Module & { forward(x: Tensor): Tensor };
+
+/** A table of vectors, which may also be a head. */
+export type Table = Module & {
+  forward(ids: Tensor, dtype?: Dtype): Tensor;
+  asLinear(x: Tensor): Tensor;
+};
+
+/** What a layer makes of x, in the dtype of x: weights keep the one that they are stored in. */
+export function applied(layer: Layer, x: Tensor): Tensor {
+  return layer.forward(x).astype(x.dtype);
+}
+
+/** Takes `<path>.weight` (outputs, inputs), or its codes, scales and biases, and `<path>.bias` (outputs,) where it has one. */
+export function linear(weights: Weights, path: string, inputs: number, outputs: number, bias: boolean = false): Layer {
+  const matrix = takeMatrix(weights, path, outputs, inputs);
+  const arrays = bias ? { ...matrix, bias: weights.take(`${path}.bias`, [outputs], "float") } : matrix;
+  return "scales" in arrays ? new QuantizedLinear(arrays) : new Linear(arrays);
+}
+
+/** Takes `<path>.weight` (count, size), or its codes, scales and biases. */
+export function embedding(weights: Weights, path: string, count: number, size: number): Table {
+  const matrix = takeMatrix(weights, path, count, size);
+  return "scales" in matrix ? new QuantizedEmbedding(matrix) : new Embedding(matrix);
+}
+
+/** Takes `<path>.weight` (size,). */
+export function rmsNorm(weights: Weights, path: string, size: number, eps: number): Layer {
+  return new RMSNorm({ weight: weights.take(`${path}.weight`, [size], "float") }, eps);
+}
+
+/** Takes `<path>.weight` (rows, cols), or its codes, scales and, where they are affine, biases. */
+function takeMatrix(
+  weights: Weights,
+  path: string,
+  rows: number,
+  cols: number,
+): { readonly weight: Tensor } | QuantizedArrays {
+  const quantization = weights.quantization(path);
+  if (quantization === undefined) return { weight: weights.take(`${path}.weight`, [rows, cols], "float") };
+  const { bits, groupSize, mode = "affine" } = quantization;
+  const weight = weights.take(`${path}.weight`, [rows, cols * bits / 32], "codes");
+  const factors = (name: string, kind: "float" | "bytes"): Tensor =>
+    weights.take(`${path}.${name}`, [rows, cols / groupSize], kind);
+  if (mode !== "affine") return { weight, scales: factors("scales", "bytes"), groupSize, bits, mode };
+  const matrix = { weight, scales: factors("scales", "float"), biases: factors("biases", "float"), groupSize, bits };
+  weights.matrices.push(matrix);
+  return matrix;
+}
