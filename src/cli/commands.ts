@@ -33,6 +33,16 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
     load: () => import("./commands/convert.ts"),
   },
   quantize: { summary: "write a model in 2 to 8 bits", load: () => import("./commands/quantize.ts") },
+  train: {
+    summary: "fine-tune a model: LoRA, DoRA or full",
+    meant: ["lora", "finetune", "fine-tune", "tune"],
+    load: () => import("./commands/train.ts"),
+  },
+  fuse: {
+    summary: "write a model with adapters fused into it",
+    meant: ["merge", "export-lora"],
+    load: () => import("./commands/fuse.ts"),
+  },
   devices: { summary: "list the devices of this machine", load: () => import("./commands/devices.ts") },
   doctor: { summary: "check what is here and say what is missing", load: () => import("./commands/doctor.ts") },
   bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },

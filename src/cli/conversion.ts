@@ -5,6 +5,7 @@
  */
 
 import * as mx from "../../mod.ts";
+import { QUANTIZATION_MODES } from "../graph/quantization.ts";
 import { useDevice } from "./device.ts";
 import { checkOneOf, type Flags, UsageError, type Values } from "./flags.ts";
 import { onInterrupt } from "./loading.ts";
@@ -15,8 +16,10 @@ import { BYTES, Progress } from "./progress.ts";
 
 const RECIPES = ["mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"] as const satisfies readonly mx.lm.QuantRecipe[];
 const DTYPES = ["float16", "bfloat16", "float32"] as const;
-const BITS = [2, 3, 4, 5, 6, 8];
-const GROUP_SIZES = [32, 64, 128];
+const MODES = Object.keys(QUANTIZATION_MODES) as mx.QuantizationMode[];
+
+/** Help of the flag that names a mode. */
+export const MODE_HELP = `how codes are read: ${MODES.join(", ")} (affine)`;
 
 /** Where mlx-lm writes to where nothing is said. */
 const DEFAULT_OUT = "mlx_model";
@@ -43,19 +46,26 @@ export const CONVERSION_FLAGS = {
 export interface Widths {
   readonly bits: string | undefined;
   readonly groupSize: string | undefined;
+  readonly mode: string | undefined;
 }
 
-/** Options of a quantization. `names` are the flags of both widths, for messages. */
+/** Options of a quantization. `names` are their flags, for messages. */
 export function quantization(
   values: Values<typeof CONVERSION_FLAGS>,
-  { bits, groupSize }: Widths,
-  names: { readonly bits: string; readonly groupSize: string },
+  { bits, groupSize, mode }: Widths,
+  names: { readonly [K in keyof Widths]: string },
 ): mx.lm.ConvertOptions {
   const { "quant-predicate": recipe } = values;
+  const qMode = mode === undefined ? "affine" : checkOneOf(names.mode, mode, MODES);
+  const known = QUANTIZATION_MODES[qMode];
+  if (recipe !== undefined && qMode !== "affine") {
+    throw new UsageError(`--quant-predicate is for mode affine: ${names.mode} is ${qMode}`);
+  }
   return {
     quantize: true,
-    ...(bits !== undefined && { qBits: checkWidth(names.bits, bits, BITS) }),
-    ...(groupSize !== undefined && { qGroupSize: checkWidth(names.groupSize, groupSize, GROUP_SIZES) }),
+    qMode,
+    ...(bits !== undefined && { qBits: checkWidth(names.bits, bits, known.bits) }),
+    ...(groupSize !== undefined && { qGroupSize: checkWidth(names.groupSize, groupSize, known.groupSizes) }),
     ...(recipe !== undefined && { quantPredicate: checkOneOf("--quant-predicate", recipe, RECIPES) }),
   };
 }
@@ -63,7 +73,7 @@ export function quantization(
 function checkWidth(flag: string, text: string, known: readonly number[]): number {
   const found = known.find((width) => text.trim() !== "" && width === Number(text));
   if (found !== undefined) return found;
-  const all = `${known.slice(0, -1).join(", ")} or ${known.at(-1)}`;
+  const all = [known.slice(0, -1).join(", "), known.at(-1)].filter((part) => part !== "").join(" or ");
   throw new UsageError(`${flag} is ${JSON.stringify(text)}, expected ${all}`);
 }
 

@@ -9,7 +9,7 @@ import { quoted } from "../graph/error.ts";
 import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
-import { generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
+import { ADAPTER_FLAG, generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
 import { note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
 import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
@@ -24,6 +24,7 @@ const FLAGS = {
     meant: ["f", "file", "message"],
   },
   ...MODEL_FLAGS,
+  ...ADAPTER_FLAG,
   ...CACHE_FLAGS,
   "chat": {
     help: "put the prompt into the model's chat template (default with --model, where there is one)",
@@ -99,7 +100,8 @@ export class Generation {
     this.#format = readFormat(values);
     this.#verbose = readBool("--verbose", values.verbose ?? "true");
     this.model = model;
-    this.loading = loadOptions(values.device, onInterrupt());
+    const adapterPath = values["adapter-path"];
+    this.loading = { ...loadOptions(values.device, onInterrupt()), ...(adapterPath !== undefined && { adapterPath }) };
   }
 
   /** Checks the command line, reads the prompt and readies the device. */

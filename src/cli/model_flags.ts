@@ -17,6 +17,15 @@ export const MODEL_FLAG = {
   },
 } as const satisfies Flags;
 
+/** The flag of commands that take a fine-tuned model. */
+export const ADAPTER_FLAG = {
+  "adapter-path": {
+    value: "DIR",
+    help: "folder of adapters that vkmx train or mlx-lm wrote for the model",
+    meant: ["lora", "adapter", "adapters"],
+  },
+} as const satisfies Flags;
+
 /** The flag of commands that compute. */
 export const DEVICE_FLAG = {
   "device": {

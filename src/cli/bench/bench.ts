@@ -6,7 +6,7 @@
 
 import * as mx from "../../../mod.ts";
 import { shownPath } from "../../graph/error.ts";
-import type { Flags, Values } from "../flags.ts";
+import { checkOneOf, type Flags, type Values } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
 import { MODEL_FLAG } from "../model_flags.ts";
 import { print, printJson } from "../output.ts";
@@ -15,6 +15,9 @@ import { describeBytes, describeCount, table } from "../table.ts";
 import { readCounts } from "./figures.ts";
 import { type Figures, measure, type Phase, type Work } from "./measure.ts";
 
+/** Dtypes that a model computes in, the default first. */
+const DTYPES = ["float32", "float16", "bfloat16"] as const;
+
 /** Flags of `bench`. */
 export const BENCH_FLAGS = {
   ...MODEL_FLAG,
@@ -22,6 +25,7 @@ export const BENCH_FLAGS = {
   "tokens": { value: "M[,M…]", help: "tokens to generate behind the first prompt (32)" },
   "runs": { value: "R", help: "runs to take the median of (3)", range: [1, 1000], whole: true },
   "device": { value: "A[,B…]", help: "devices (all but software drivers)" },
+  "dtype": { value: "NAME", help: `dtype of activations and cache: ${DTYPES.join(", ")} (float32)` },
   "all": { help: "software drivers too" },
   "profile": { help: "time of every kernel, in one more run" },
   ...JSON_FLAG,
@@ -34,6 +38,7 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
     tokens: unique(readCounts("tokens", values.tokens ?? "32", 1)),
     runs: values.runs ?? 3,
     profile: values.profile ?? false,
+    dtype: checkOneOf("--dtype", values.dtype ?? DTYPES[0], DTYPES),
   };
   await mx.prepareDevices(values.device?.split(",").find((name) => name.startsWith("vulkan")));
   const devices = chooseDevices(values.device, values.all ?? false);
@@ -44,7 +49,8 @@ export async function bench(values: Values<typeof BENCH_FLAGS>, model: string | 
   for (const device of devices) results.push(await measure(path, device, work));
   if (values.json) {
     const { parameters, weightBytes } = info;
-    printJson({ model: name, size_bytes: weightBytes, parameters, runs: work.runs, devices: results });
+    const { runs, dtype } = work;
+    printJson({ model: name, size_bytes: weightBytes, parameters, dtype, runs, devices: results });
   } else {
     print(describe(name, info, results));
   }

@@ -20,6 +20,8 @@ export interface Work {
   readonly tokens: readonly number[];
   /** Runs of each. */
   readonly runs: number;
+  /** What activations and the cache are of. */
+  readonly dtype: "float32" | "float16" | "bfloat16";
   /** Whether one more run tells the time of every kernel. */
   readonly profile: boolean;
 }
@@ -61,7 +63,7 @@ export async function measure(path: string | URL, device: string, work: Work): P
   mx.setDefaultDevice(device);
   mx.deviceMemory(device); // opens it: not part of loading
   const started = performance.now();
-  const loaded = await mx.lm.load(path, { device });
+  const loaded = await mx.lm.load(path, { device, dtype: mx[work.dtype] });
   using model = loaded.model;
   const load_s = (performance.now() - started) / 1000;
   checkContext(model.config.maxPositionEmbeddings, work);

@@ -4,15 +4,15 @@
  * @module
  */
 
-import { CONVERSION_FLAGS, quantization, runConversion } from "../conversion.ts";
-import { checkOneOf, type Flags, UsageError } from "../flags.ts";
+import { CONVERSION_FLAGS, MODE_HELP, quantization, runConversion } from "../conversion.ts";
+import { type Flags, UsageError } from "../flags.ts";
 import { type Command, command } from "../program.ts";
 
 const FLAGS = {
   "quantize": { help: "quantize the model", short: "q" },
   "q-bits": { value: "N", help: "bits of a weight: 2, 3, 4, 5, 6 or 8 (4)", aliases: ["bits"] },
   "q-group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (64)", aliases: ["group-size"] },
-  "q-mode": { value: "NAME", help: "affine, the only one (affine)" },
+  "q-mode": { value: "NAME", help: MODE_HELP },
   "dequantize": { help: "make a quantized model dense", short: "d" },
   ...CONVERSION_FLAGS,
   "trust-remote-code": { help: "refused: no program of a model is ever run" },
@@ -42,11 +42,14 @@ const convert: Command = command(
     }
     const { quantize, dequantize, "q-bits": bits, "q-group-size": groupSize, "q-mode": mode } = values;
     if (quantize && dequantize) throw new UsageError("--quantize and --dequantize exclude each other");
-    if (mode !== undefined) checkOneOf("--q-mode", mode, ["affine"]);
     const idle = (["q-bits", "q-group-size", "q-mode", "quant-predicate"] as const).find((name) => values[name]);
     if (!quantize && idle !== undefined) throw new UsageError(`--${idle} needs --quantize`);
     const options = quantize
-      ? quantization(values, { bits, groupSize }, { bits: "--q-bits", groupSize: "--q-group-size" })
+      ? quantization(values, { bits, groupSize, mode }, {
+        bits: "--q-bits",
+        groupSize: "--q-group-size",
+        mode: "--q-mode",
+      })
       : { dequantize };
     return await runConversion("Converting", values, operands, options);
   },

@@ -9,7 +9,7 @@ import { shownPath } from "../../graph/error.ts";
 import { useDevice } from "../device.ts";
 import { type Flags, UsageError } from "../flags.ts";
 import { loadOptions, onInterrupt } from "../loading.ts";
-import { DEVICE_FLAG, MODEL_FLAG } from "../model_flags.ts";
+import { ADAPTER_FLAG, DEVICE_FLAG, MODEL_FLAG } from "../model_flags.ts";
 import { print, printJson, readInput } from "../output.ts";
 import { type Command, command, JSON_FLAG, type Program } from "../program.ts";
 import { Progress, TOKENS } from "../progress.ts";
@@ -24,6 +24,7 @@ const PROGRAM = {
 windows; "-" reads it from stdin.`,
   flags: {
     ...MODEL_FLAG,
+    ...ADAPTER_FLAG,
     "context": {
       value: "N",
       help: "tokens of a window (512, or the model's context where that is shorter)",
@@ -60,7 +61,10 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
   const scoring = new Progress("Scoring", { unit: TOKENS, delay: 1000 });
   const { model, tokenizer, device } = await mx.lm.load(
     values.model ?? mx.lm.EMBEDDED_MODEL,
-    loadOptions(values.device, signal),
+    {
+      ...loadOptions(values.device, signal),
+      ...(values["adapter-path"] !== undefined && { adapterPath: values["adapter-path"] }),
+    },
   );
   using _ = model;
   const found = await mx.lm.perplexity(model, tokenizer, text, {

@@ -1,0 +1,161 @@
+/**
+ * Folders of adapters as mlx-lm writes them: adapter_config.json, which says what was adapted and how, and adapters.safetensors.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { FileError, readFile, writeWhole } from "../../../ffi/file.ts";
+import { makeFolder } from "../../../ffi/store.ts";
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { quoted, shownPath } from "../../graph/error.ts";
+import { formatShape, sameShape } from "../../graph/shape.ts";
+import type * as nn from "../../nn/mod.ts";
+import { LlmError } from "../error.ts";
+import { blocksOf, linearToLoraLayers, type LoRAConfig } from "./layers.ts";
+
+/** How a model is fine-tuned. */
+export type FineTuneType = "lora" | "dora" | "full";
+
+/** What adapter_config.json says of the model's form. */
+export interface AdapterConfig {
+  /** How it was fine-tuned. */
+  readonly fineTuneType: FineTuneType;
+  /** Blocks from the end on that were; -1 and 0 are all. */
+  readonly numLayers: number;
+  /** How layers were adapted; not there with "full". */
+  readonly loraParameters?: LoRAConfig;
+}
+
+/** File of the trained parameters. */
+export const ADAPTER_FILE = "adapters.safetensors";
+const CONFIG_FILE = "adapter_config.json";
+const MAX_CONFIG_BYTES = 2 ** 20;
+const TYPES: readonly FineTuneType[] = ["lora", "dora", "full"];
+
+/** Names of parameters that adapters have. */
+const LEAVES = new Set(["lora_a", "lora_b", "m"]);
+
+/**
+ * Readies a model for fine-tuning as a config says: freezes it, and puts adapters in or, with "full", lets the last `numLayers` blocks be
+ * trained.
+ */
+export function prepareModel(model: nn.Module, { fineTuneType, numLayers, loraParameters }: AdapterConfig): void {
+  const blocks = blocksOf(model);
+  if (numLayers > blocks.length) {
+    throw new LlmError("option", `${numLayers} layers were asked for: the model has ${blocks.length}`);
+  }
+  model.freeze();
+  if (fineTuneType === "full") {
+    for (const block of numLayers > 0 ? blocks.slice(-numLayers) : blocks) block.unfreeze();
+  } else linearToLoraLayers(model, numLayers, loraParameters!, fineTuneType === "dora");
+}
+
+/** Writes adapter_config.json; `more` is what mlx-lm notes besides. The folder is made where it is not there. */
+export function saveAdapterConfig(
+  folder: string,
+  { fineTuneType, numLayers, loraParameters }: AdapterConfig,
+  more: Readonly<Record<string, unknown>> = {},
+): void {
+  const all: Record<string, unknown> = {
+    ...more,
+    fine_tune_type: fineTuneType,
+    num_layers: numLayers,
+    lora_parameters: loraParameters ?? null,
+  };
+  const sorted = Object.fromEntries(Object.keys(all).sort().map((name) => [name, all[name]]));
+  try {
+    makeFolder(folder);
+    writeWhole(join(folder, CONFIG_FILE), [new TextEncoder().encode(JSON.stringify(sorted, null, 4))]);
+  } catch (cause) {
+    throw new LlmError("output", `${shownPath(folder)} cannot be written: ${firstLine(cause)}`, { cause });
+  }
+}
+
+function firstLine(cause: unknown): string {
+  return (cause as Error).message.split("\n")[0];
+}
+
+/** Reads adapter_config.json. Throws an {@link LlmError} that names what is wrong. */
+export function readAdapterConfig(folder: string): AdapterConfig {
+  const file = join(folder, CONFIG_FILE);
+  let text: string;
+  try {
+    text = new TextDecoder().decode(readFile(file, MAX_CONFIG_BYTES));
+  } catch (cause) {
+    if (!(cause instanceof FileError)) throw cause;
+    throw new LlmError("config", `${shownPath(file)} ${cause.message}`, { cause });
+  }
+  const fail = (what: string): never => {
+    throw new LlmError("config", `${shownPath(file)}: ${what}`);
+  };
+  let found: Record<string, unknown>;
+  try {
+    found = JSON.parse(text);
+  } catch (cause) {
+    throw new LlmError("config", `${shownPath(file)} is not JSON`, { cause });
+  }
+  if (typeof found !== "object" || found === null) fail("expected an object");
+  const { fine_tune_type: type = "lora", num_layers: numLayers, lora_parameters: given } = found;
+  const fineTuneType = TYPES.find((name) => name === type) ??
+    fail(`fine_tune_type is ${quoted(type)}, expected ${TYPES.join(", ")}`);
+  if (!Number.isSafeInteger(numLayers)) fail(`num_layers is ${quoted(numLayers)}, expected a whole number`);
+  if (fineTuneType === "full") return { fineTuneType, numLayers: numLayers as number };
+  const { rank, scale, dropout = 0, keys } = (given ?? {}) as Record<string, unknown>;
+  for (const [name, value] of Object.entries({ rank, scale, dropout })) {
+    if (typeof value !== "number") fail(`lora_parameters.${name} is ${quoted(value)}, expected a number`);
+  }
+  const isList = Array.isArray(keys) && keys.every((key) => typeof key === "string");
+  if (keys !== undefined && keys !== null && !isList) fail("lora_parameters.keys is no list of names");
+  const loraParameters = { rank, scale, dropout, ...(isList && { keys }) } as LoRAConfig;
+  return { fineTuneType, numLayers: numLayers as number, loraParameters };
+}
+
+/**
+ * Puts the arrays of a file in the places of parameters: of adapters, or with "full" of any. Throws an {@link LlmError} that names those
+ * that do not fit, and changes nothing then.
+ */
+export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType: FineTuneType): void {
+  let arrays: Record<string, Tensor>;
+  try {
+    arrays = mx.loadSafetensors(file);
+  } catch (cause) {
+    if (!(cause instanceof mx.ArrayError)) throw cause;
+    throw new LlmError("weights", cause.message, { cause });
+  }
+  const own = mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, Tensor>;
+  const fail = (what: string): never => {
+    throw new LlmError("weights", `${shownPath(file)} ${what}`);
+  };
+  for (const [name, { shape }] of Object.entries(arrays)) {
+    const place = Object.hasOwn(own, name) ? own[name] : undefined;
+    const fits = fineTuneType === "full" || LEAVES.has(name.slice(name.lastIndexOf(".") + 1));
+    if (place === undefined || !fits) {
+      fail(`has ${quoted(name)}, which is no parameter that was fine-tuned of this model`);
+    } else if (!sameShape(shape, place.shape)) {
+      fail(`has ${quoted(name)} of shape ${formatShape(shape)}: the model's is ${formatShape(place.shape)}`);
+    }
+  }
+  model.update(mx.utils.treeUnflatten(arrays) as nn.ModuleTree);
+}
+
+/**
+ * Puts the adapters of a folder, as {@link train} and mlx-lm save them, into a model, or what was trained of it in full.
+ *
+ * Throws an {@link LlmError} that names the file and what does not fit the model.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load("Qwen/Qwen3-0.6B-MLX-4bit");
+ * mx.lm.tuner.loadAdapters(model, "adapters");
+ * console.log(await mx.lm.generate(model, tokenizer, "Hi"));
+ * ```
+ */
+export function loadAdapters(model: nn.Module, folder: string): void {
+  const config = readAdapterConfig(folder);
+  prepareModel(model, config);
+  loadAdapterWeights(model, join(folder, ADAPTER_FILE), config.fineTuneType);
+}

@@ -1,0 +1,33 @@
+/**
+ * What a language model loses on a batch.
+ *
+ * @module
+ */
+
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import * as nn from "../../nn/mod.ts";
+
+/** A module that makes logits (B, T, V) of token ids (B, T). */
+export interface TrainableModel extends nn.Module {
+  forward(tokens: Tensor): Tensor;
+}
+
+/** The mean loss of a batch, float32, and how many tokens it counts, int32: what is trained to be small. */
+export type Loss = (model: TrainableModel, tokens: Tensor, lengths: Tensor) => [loss: Tensor, tokens: Tensor];
+
+/**
+ * The mean cross entropy of the tokens of a batch (B, T), of those from the first to the second place of `lengths` (B, 2): behind the
+ * prompt, and up to the one that follows the example, as mlx-lm counts them.
+ */
+export const defaultLoss: Loss = (model, tokens, lengths) => {
+  const inputs = tokens.index("...", mx.Slice(null, -1));
+  const targets = tokens.index("...", mx.Slice(1));
+  const logits = model.forward(inputs);
+  const steps = mx.arange(1, tokens.shape[1]);
+  const [first, last] = mx.split(lengths, 2, 1);
+  const mask = mx.logicalAnd(mx.greaterEqual(steps, first), mx.lessEqual(steps, last));
+  const losses = mx.multiply(nn.losses.crossEntropy(logits, targets), mask);
+  const count = mx.sum(mask);
+  return [mx.divide(mx.sum(losses.astype(mx.float32)), count), count];
+};

@@ -1,0 +1,354 @@
+/**
+ * The training loop of mlx-lm: compiled steps over batches, reports, validation, adapters and checkpoints.
+ *
+ * @module
+ */
+
+import { basename, dirname, join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import * as mx from "../../array/mod.ts";
+import type { Tensor } from "../../array/mod.ts";
+import { checkOptions } from "../../graph/options.ts";
+import * as nn from "../../nn/mod.ts";
+import { Batches } from "./batches.ts";
+import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";
+import type { Dataset } from "./datasets.ts";
+import { checkpointLayers } from "./layers.ts";
+import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
+import { NumpyRandom } from "./numpy_random.ts";
+
+/** What is known at a report of the training loss. */
+export interface TrainReport {
+  /** Iterations that are done. */
+  readonly iteration: number;
+  /** Mean loss of the iterations since the last report. */
+  readonly trainLoss: number;
+  /** The learning rate now. */
+  readonly learningRate: number;
+  /** Iterations a second since the last report. */
+  readonly iterationsPerSecond: number;
+  /** Tokens that the loss counted, a second. */
+  readonly tokensPerSecond: number;
+  /** Such tokens since the training began. */
+  readonly trainedTokens: number;
+  /** Most bytes of device memory that were in use at once. */
+  readonly peakMemory: number;
+}
+
+/** What is known at a report of the validation loss. */
+export interface ValReport {
+  /** Iterations that are done. */
+  readonly iteration: number;
+  /** Mean loss of the validation set. */
+  readonly valLoss: number;
+  /** Seconds that it took. */
+  readonly valTime: number;
+}
+
+/** Who is told of a training. */
+export interface TrainingCallback {
+  /** Behind each iteration. */
+  onStep?(iteration: number, iters: number): void;
+  /** Each `stepsPerReport` iterations and at the end. */
+  onTrainLossReport?(report: TrainReport): void;
+  /** Before the first iteration, each `stepsPerEval` ones and at the end. */
+  onValLossReport?(report: ValReport): void;
+  /** Where adapters were saved. */
+  onSave?(files: readonly string[]): void;
+}
+
+/** How {@link train} trains; names and what holds unless given are mlx-lm's. */
+export interface TrainingArgs {
+  /** Examples of a batch; 4. */
+  readonly batchSize?: number;
+  /** Iterations in all, those of a checkpoint included; 100. */
+  readonly iters?: number;
+  /** Batches of a validation, -1 for all of the set; 25. */
+  readonly valBatches?: number;
+  /** Iterations from one report to the next; 10. */
+  readonly stepsPerReport?: number;
+  /** Iterations from one validation to the next; 200. */
+  readonly stepsPerEval?: number;
+  /** Iterations from one save to the next; 100. */
+  readonly stepsPerSave?: number;
+  /** Most tokens of an example, whose rest is left out; 2048. */
+  readonly maxSeqLength?: number;
+  /** Where trained parameters are saved, null for nowhere; "adapters.safetensors". A checkpoint lies beside it. */
+  readonly adapterFile?: string | null;
+  /** Whether what lies inside of layers is computed again for gradients, which takes less memory; false. */
+  readonly gradCheckpoint?: boolean;
+  /** Batches whose gradients make one step of the optimizer; 1. */
+  readonly gradAccumulationSteps?: number;
+  /** What decides the order of batches; 0. */
+  readonly seed?: number;
+}
+
+/** What {@link train} may be given besides. */
+export interface TrainOptions {
+  /** A set to validate with. */
+  readonly valDataset?: Dataset;
+  /** How it trains. */
+  readonly args?: TrainingArgs;
+  /** What is to become small; {@link defaultLoss} unless given. */
+  readonly loss?: Loss;
+  /** Who is told. */
+  readonly callback?: TrainingCallback;
+  /** A checkpoint to go on from, exactly as if the training had not ended there. */
+  readonly resume?: string;
+  /** Ends the training behind an iteration; what was trained is saved. */
+  readonly signal?: AbortSignal;
+}
+
+const TRAIN_OPTIONS = {
+  valDataset: true,
+  args: true,
+  loss: true,
+  callback: true,
+  resume: true,
+  signal: true,
+} as const satisfies Record<keyof TrainOptions, true>;
+
+/** Arguments with what holds where nothing is given. */
+export const DEFAULT_ARGS: Required<TrainingArgs> = {
+  batchSize: 4,
+  iters: 100,
+  valBatches: 25,
+  stepsPerReport: 10,
+  stepsPerEval: 200,
+  stepsPerSave: 100,
+  maxSeqLength: 2048,
+  adapterFile: "adapters.safetensors",
+  gradCheckpoint: false,
+  gradAccumulationSteps: 1,
+  seed: 0,
+};
+
+/** Least values of arguments that are whole numbers. */
+const LEAST = {
+  batchSize: 1,
+  iters: 0,
+  valBatches: -1,
+  stepsPerReport: 1,
+  stepsPerEval: 1,
+  stepsPerSave: 1,
+  maxSeqLength: 2,
+  gradAccumulationSteps: 1,
+  seed: 0,
+} as const satisfies Partial<Record<keyof TrainingArgs, number>>;
+
+function checked(args: TrainingArgs): Required<TrainingArgs> {
+  checkOptions("train", args, Object.fromEntries(Object.keys(DEFAULT_ARGS).map((name) => [name, true] as const)));
+  const all = { ...DEFAULT_ARGS, ...args };
+  for (const [name, least] of Object.entries(LEAST) as [keyof typeof LEAST, number][]) {
+    const value = all[name];
+    if (Number.isSafeInteger(value) && value >= least) continue;
+    throw new mx.ValueError(`train() expected ${name} to be a whole number of at least ${least}: found ${value}`);
+  }
+  return all;
+}
+
+/** What a training measured. */
+export interface Trained extends History {
+  /** Iterations that are done. */
+  readonly iteration: number;
+  /** Tokens that the loss counted. */
+  readonly trainedTokens: number;
+}
+
+/** How {@link evaluate} goes through a set. */
+export interface EvaluateOptions {
+  /** Batches at most, -1 for all; -1 unless given. */
+  readonly numBatches?: number;
+  /** Most tokens of an example; 2048 unless given. */
+  readonly maxSeqLength?: number;
+  /** What is measured; {@link defaultLoss} unless given. */
+  readonly loss?: Loss;
+  /** What decides which batches are taken; seed 0 unless given. */
+  readonly random?: NumpyRandom;
+  /** Called behind each batch. */
+  readonly onProgress?: (done: number, total: number) => void;
+  /** Ends it with an error. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * The mean loss of a token of a set, measured without dropout. The model is not in training afterwards.
+ *
+ * Throws a ValueError where the set does not fill a batch.
+ */
+export async function evaluate(
+  model: TrainableModel,
+  dataset: Dataset,
+  batchSize: number,
+  options: EvaluateOptions = {},
+): Promise<number> {
+  const { numBatches = -1, maxSeqLength = DEFAULT_ARGS.maxSeqLength, loss = defaultLoss, signal } = options;
+  const batches = new Batches(dataset, batchSize, maxSeqLength, options.random ?? new NumpyRandom(0));
+  const total = numBatches < 0 ? batches.count : Math.min(numBatches, batches.count);
+  model.eval();
+  let sum = 0, count = 0;
+  for (let i = 0; i < total; i++) {
+    signal?.throwIfAborted();
+    const [value, tokens] = loss(model, ...batches.next());
+    mx.eval(value, tokens);
+    const n = Number(tokens.item());
+    sum += Number(value.item()) * n;
+    count += n;
+    options.onProgress?.(i + 1, total);
+    await setImmediate();
+  }
+  return sum / count;
+}
+
+/** Where trained parameters are saved behind so many iterations, beside the newest ones. */
+function numbered(file: string, iteration: number): string {
+  return join(dirname(file), `${String(iteration).padStart(7, "0")}_${basename(file)}`);
+}
+
+/** The checkpoint of a training whose parameters are saved to `file`. */
+export function checkpointOf(file: string): string {
+  return join(dirname(file), "checkpoint.safetensors");
+}
+
+/**
+ * Trains the parameters of a model that are not frozen, as mlx-lm's `train` does: the same batches in the same order, compiled steps.
+ * Every `stepsPerSave` iterations and at the end, these parameters go to `adapterFile`, and all that a training needs to go on to
+ * "checkpoint.safetensors" beside it; what is killed meanwhile leaves the files before whole.
+ *
+ * Throws a ValueError where arguments or sets cannot be, an {@link LlmError} where `resume` is of another training.
+ *
+ * @example
+ * ```ts ignore
+ * import * as mx from "@vkmx/vkmx";
+ *
+ * const { model, tokenizer } = await mx.lm.load("Qwen/Qwen3-0.6B-MLX-4bit");
+ * const { train } = mx.lm.tuner.loadDatasets("data", tokenizer);
+ * model.freeze();
+ * mx.lm.tuner.linearToLoraLayers(model, 8, { rank: 8, scale: 20, dropout: 0 });
+ * const optimizer = new mx.optimizers.Adam({ learningRate: 1e-4 });
+ * await mx.lm.tuner.train(model, optimizer, train, { args: { iters: 200 } });
+ * ```
+ */
+export async function train(
+  model: TrainableModel,
+  optimizer: mx.optimizers.Optimizer,
+  trainDataset: Dataset,
+  options: TrainOptions = {},
+): Promise<Trained> {
+  checkOptions("train", options, TRAIN_OPTIONS);
+  const { valDataset = [], loss = defaultLoss, callback = {}, resume, signal } = options;
+  const args = checked(options.args ?? {});
+  const { batchSize, iters, maxSeqLength, gradAccumulationSteps, seed, adapterFile } = args;
+  const random = new NumpyRandom(seed);
+  const batches = new Batches(trainDataset, batchSize, maxSeqLength, random);
+  const history: History = { train: [], valid: [] };
+  const settings = {
+    batchSize: `${batchSize}`,
+    maxSeqLength: `${maxSeqLength}`,
+    gradAccumulationSteps: `${gradAccumulationSteps}`,
+    examples: `${trainDataset.length}`,
+    scale: [...new Set(model.modules().flatMap(({ state }) => "lora_a" in state ? [state.scale] : []))].join(),
+  };
+  let gradients: nn.ModuleTree | null = null;
+  let counts: Counts = { iteration: 0, trainedTokens: 0, since: { loss: 0, tokens: 0, steps: 0 } };
+  optimizer.init(model.trainableParameters());
+  if (resume !== undefined) {
+    const found = restoreCheckpoint(resume, { model, optimizer, batches, random, history, settings });
+    ({ gradients, ...counts } = found);
+  }
+
+  using _ = args.gradCheckpoint ? checkpointLayers(model) : undefined;
+  using step = stepOf(model, optimizer, loss, gradAccumulationSteps);
+  const save = (iteration: number): void => {
+    if (adapterFile === null) return;
+    const files = [adapterFile, ...(iteration % args.stepsPerSave === 0 ? [numbered(adapterFile, iteration)] : [])];
+    const training = { model, optimizer, batches, random, gradients, history, settings };
+    saveCheckpoint(checkpointOf(adapterFile), training, counts);
+    for (const file of files) mx.saveSafetensors(file, model.trainableParameters());
+    callback.onSave?.(files);
+  };
+  const validate = async (iteration: number): Promise<void> => {
+    if (valDataset.length === 0) return;
+    const start = performance.now();
+    const valLoss = await evaluate(model, valDataset, batchSize, {
+      numBatches: args.valBatches,
+      maxSeqLength,
+      loss,
+      random,
+      signal,
+    });
+    history.valid.push([iteration, valLoss]);
+    callback.onValLossReport?.({ iteration, valLoss, valTime: (performance.now() - start) / 1000 });
+  };
+
+  let seconds = 0, timed = 0;
+  const first = counts.iteration;
+  for (let i = first + 1; i <= iters && !signal?.aborted; i++) {
+    const batch = batches.next();
+    if (i === 1 || i % args.stepsPerEval === 0 || i === iters) await validate(i - 1);
+    const start = performance.now();
+    model.train();
+    const [value, tokens, left] = step(batch, gradients, i % gradAccumulationSteps === 0);
+    mx.eval(value, tokens, left, model.trainableParameters(), optimizer.state);
+    gradients = left;
+    const { since } = counts;
+    const [lost, seen] = [Number(value.item()), Number(tokens.item())];
+    counts = {
+      iteration: i,
+      trainedTokens: counts.trainedTokens + seen,
+      since: { loss: since.loss + lost, tokens: since.tokens + seen, steps: since.steps + 1 },
+    };
+    await setImmediate();
+    seconds += (performance.now() - start) / 1000;
+    timed++;
+    if (i % args.stepsPerReport === 0 || i === iters) {
+      const { since: { loss, tokens, steps }, trainedTokens } = counts;
+      history.train.push([i, loss / steps]);
+      callback.onTrainLossReport?.({
+        iteration: i,
+        trainLoss: loss / steps,
+        learningRate: Number(optimizer.learningRate.item()),
+        iterationsPerSecond: timed / seconds,
+        tokensPerSecond: tokens * timed / steps / seconds,
+        trainedTokens,
+        peakMemory: mx.getPeakMemory(),
+      });
+      counts = { ...counts, since: { loss: 0, tokens: 0, steps: 0 } };
+      [seconds, timed] = [0, 0];
+    }
+    callback.onStep?.(i, iters);
+    if (i % args.stepsPerSave === 0 && i !== iters) save(i);
+  }
+  save(counts.iteration);
+  return { ...history, iteration: counts.iteration, trainedTokens: counts.trainedTokens };
+}
+
+/** The compiled step: the loss of a batch, its tokens, and the gradients that wait for more. */
+function stepOf(
+  model: TrainableModel,
+  optimizer: mx.optimizers.Optimizer,
+  loss: Loss,
+  accumulated: number,
+): mx.Compiled<
+  [batch: readonly [Tensor, Tensor], before: nn.ModuleTree | null, update: boolean],
+  [value: Tensor, tokens: Tensor, gradients: nn.ModuleTree | null]
+> {
+  const lossAndGradients = nn.valueAndGrad(model, (tokens: Tensor, lengths: Tensor) => loss(model, tokens, lengths));
+  const state = [model.state, optimizer.state, mx.random.state];
+  return mx.compile(
+    (batch, before, update) => {
+      const [[value, tokens], found] = lossAndGradients(...batch);
+      const sum = before === null
+        ? found
+        : mx.utils.treeMap((a: Tensor, b: Tensor) => mx.add(a, b), found, [before]) as nn.ModuleTree;
+      if (!update) return [value, tokens, sum];
+      const mean = accumulated === 1
+        ? sum
+        : mx.utils.treeMap((g: Tensor) => mx.divide(g, accumulated), sum) as nn.ModuleTree;
+      optimizer.update(model, mean);
+      return [value, tokens, null];
+    },
+    state,
+    state,
+  );
+}
