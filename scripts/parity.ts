@@ -1,8 +1,8 @@
 /**
  * `deno task parity`: writes docs/parity.md, one row for each function of MLX with where it runs here, or why it is not there.
  *
- * What MLX has is the committed list of tests/golden/mlx_names.py. Marks come from the case table of the tests: an op with rows
- * there is run by them on Vulkan and in WASM. `--check` says whether the page is up to date, without writing it.
+ * What MLX has is the committed list of tests/golden/mlx_names.py. Marks come from the tests: an op with rows in their case table, or
+ * with cases among MLX's own results, is run by them on Vulkan and in WASM. `--check` says whether the page is up to date, without writing it.
  *
  * @module
  */
@@ -12,7 +12,9 @@ import { runMain } from "../src/cli/program.ts";
 import type { Flags } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
 import { OPS, UNTESTED } from "../tests/ops/cases.ts";
+import { functionsWithCases } from "../tests/support/mlx_cases.ts";
 import { ROOT } from "./tools.ts";
+import { type Left, NOT_RUN_ON_VULKAN, TESTS_LEFT, TESTS_LEFT_ON_VULKAN, TESTS_RUN } from "./parity_tests.ts";
 
 const FLAGS = { "check": { help: "fail where docs/parity.md is not what would be written" } } as const satisfies Flags;
 const PROGRAM = {
@@ -40,30 +42,10 @@ const ON_CPU: ReadonlySet<string> = new Set(
 
 /** Why functions of MLX are not there, by reason. */
 const REASONS: Readonly<Record<string, readonly string[]>> = {
-  "gradients and transformations are not there yet": [
-    ...["checkpoint", "depends", "grad", "jvp", "stop_gradient", "value_and_grad", "vjp", "vmap"],
-  ],
-  "kernels of vkmx are rows of shaders/kernels.zon: docs/extending.md": [
+  "`fast.vulkanKernel` takes kernels in GLSL and SPIR-V: docs/custom-kernels.md": [
     ...["fast.cuda_kernel", "fast.metal_kernel", "fast.precompiled_cuda_kernel"],
   ],
-  "functions are not written to files": ["export_function", "exporter", "import_function"],
   "JavaScript has no DLPack; `array()` takes typed arrays": ["from_dlpack"],
-  "`setFusion()` does what they are used for": ["disable_compile", "enable_compile"],
-  "complex eigenvalues are not there yet": ["linalg.eig", "linalg.eigvals"],
-  "not there yet": [
-    ...[
-      "diff",
-      "einsum_path",
-      "fft.istft",
-      "fft.stft",
-      "fast.cross_entropy",
-      "fast.gated_delta_update",
-      "gather_qmm",
-      "gather_qqmm",
-    ],
-    ...["get_array_buffer_size", "get_memory_limit", "matrix_norm", "minmax", "positive", "qqmm"],
-    ...["searchsorted", "unique"],
-  ],
 };
 
 /** Reasons by the name of the function. */
@@ -111,10 +93,11 @@ function methodOf(name: string, ops: ReadonlySet<string>): string {
 /** A row for each name of MLX's list. */
 export function parityRows(list: string): ParityRow[] {
   const ops = new Set(OPS);
+  const golden = functionsWithCases();
   return list.split("\n").filter((line) => line !== "" && !line.startsWith("#")).map((mlx) => {
     const name = nameOf(mlx);
     const there = has(name);
-    const tested = there && ops.has(name);
+    const tested = there && (ops.has(name) || golden.has(mlx));
     let note = "";
     if (!there) note = REASON.get(mlx) ?? "";
     else if (ON_CPU.has(name)) note = "factorized on the CPU, as in MLX";
@@ -141,9 +124,10 @@ export function parityPage(list: string): string {
   const lines = [
     "# Functions of MLX",
     "",
-    `Every function of MLX ${version} and what it is called here: ${there} of ${rows.length} are there. V and W: rows of the tests' case table`,
-    "(`tests/ops/cases.ts`) run it on Vulkan and in WASM, against float64 oracles. Where a function is there without marks, the",
-    "last column says what tests it; where it is not there, why. This page is written by `deno task parity`.",
+    `Every function of MLX ${version} and what it is called here: ${there} of ${rows.length} are there. V and W: tests run it on Vulkan`,
+    "and in WASM, rows of a case table against float64 oracles (`tests/ops/cases.ts`) or drawn arguments against what MLX gives",
+    "(`tests/ops/mlx_cases_test.ts`). Where a function is there without marks, the last column says what tests it; where it is not",
+    "there, why. This page is written by `deno task parity`.",
   ];
   for (const [prefix, title] of Object.entries(PARTS)) {
     const part = rows.filter(({ mlx }) => (/^\w+\./.exec(mlx)?.[0] ?? "") === prefix);
@@ -160,7 +144,25 @@ export function parityPage(list: string): string {
     lines.push("", `## ${title}`, "", line(head), `| ${widths.map((w) => "-".repeat(w)).join(" | ")} |`);
     lines.push(...cells.map(line));
   }
+  lines.push("", "## MLX's own tests", "");
+  lines.push(
+    `${TESTS_RUN.wasm.passed} of the ${TESTS_RUN.wasm.run} Python tests of MLX 0.32 that need neither Metal nor PyTorch pass on the CPU when`,
+    "every call goes to vkmx (`deno task test:mlx`, [tests/reference/mlx_bridge](../tests/reference/mlx_bridge/README.md)). The others:",
+    "",
+    ...listLeft(TESTS_LEFT),
+    "",
+    `On Vulkan (lavapipe, a software GPU) ${TESTS_RUN.vulkan.passed} of ${TESTS_RUN.vulkan.run} pass, those that want a GPU among them, without`,
+    `${
+      NOT_RUN_ON_VULKAN.map((name) => `\`${name}\``).join(", ")
+    }, which were not run to their end there. Besides the above do not:`,
+    "",
+    ...listLeft(TESTS_LEFT_ON_VULKAN),
+  );
   return lines.join("\n") + "\n";
+}
+
+function listLeft(left: Left): string[] {
+  return left.map(([reason, tests]) => `- ${reason}: ${tests.map((name) => `\`${name}\``).join(", ")}`);
 }
 
 if (import.meta.main) {

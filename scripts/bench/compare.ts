@@ -1,16 +1,16 @@
 /**
  * What the benchmarks share: cases that two programs measure in turns, each in processes of its own, and the table of both.
  *
- * vkmx is measured by worker.ts, native llama.cpp by bench_peer.mjs through node-llama-cpp with its own build, and
- * llama.cpp in WebAssembly by bench_wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
+ * vkmx is measured by worker.ts, native llama.cpp by llama_cpp.mjs through node-llama-cpp with its own build, and
+ * llama.cpp in WebAssembly by wllama.mjs, both on a Q4_0 model of the same shape that is written here. All run the same
  * cases and print times in milliseconds. A ratio above 1 says that vkmx is better.
  *
  * @module
  */
 
 import { note } from "../../src/cli/output.ts";
-import type { Profile } from "../../mod.ts";
-import type { Form } from "./sequences.ts";
+import type { PipelineCode, Profile } from "../../mod.ts";
+import type { Form } from "./forms.ts";
 import { writeGguf } from "../gguf.ts";
 import { SHAPES, writeModel } from "../synthetic.ts";
 import { exists, ROOT, run, TOOLS } from "../tools.ts";
@@ -28,8 +28,12 @@ export interface Case {
   readonly window?: number;
   /** Sequences that advance together; a token's time is then that of any of them. 1 unless given. */
   readonly rows?: number;
+  /** Tokens that a prompt stands behind. 0 unless given; of vkmx only. */
+  readonly behind?: number;
   /** The form of their steps, without times where there is none; "any" asks which one is taken. Of vkmx only. */
   readonly form?: Form | "any";
+  /** Only where the steps that are taken have kernels of the same kind. */
+  readonly sameKind?: boolean;
   /** Temperature 0.6, top-k 20, top-p 0.95; greedy otherwise. */
   readonly sampled?: boolean;
   /** Runs that are not counted. */
@@ -44,8 +48,15 @@ export interface SideSettings {
   readonly device?: string;
   /** Activations and cache of vkmx. */
   readonly dtype?: "float32" | "float16" | "bfloat16";
-  /** Adds {@link Details}. */
-  readonly details?: boolean;
+  /** Whether what the device can do is measured before the cases. */
+  readonly rates?: boolean;
+  /** Forms whose code is asked for behind them; of one sequence those with kernels of the kind that is taken, or of every kind. */
+  readonly code?: readonly Form[];
+  readonly everyKind?: boolean;
+  /** Adds {@link HostTimes}. */
+  readonly host?: boolean;
+  /** Adds timed runs. */
+  readonly profiles?: boolean;
 }
 
 /** What the peer is asked to do. */
@@ -61,22 +72,19 @@ export interface PeerSettings {
 /** Milliseconds by case: of a whole prompt or of one token, one value a repeat; and "load" from the first file to the first token. */
 export type Times = Readonly<Record<string, readonly number[]>>;
 
-/** What a side answers. */
-export interface Answer {
-  readonly device: string;
-  readonly times: Times;
-  /** Of vkmx's cases that have a form, the one that ran; null of steps that were not fused. */
-  readonly forms?: Readonly<Record<string, Form | null>>;
-  /** Highest resident bytes of the process up to the first token. */
-  readonly memory: number;
-  readonly details?: Details;
+/** What a device can do. */
+export interface Rates {
+  /** GB/s of a copy of an array, bytes read and written. */
+  readonly copy: number;
+  /** TFLOP/s of matrix units whose operands lie in registers; null where there are none. */
+  readonly matrix: number | null;
 }
 
 /** Tokens of the prompt whose host work is measured. */
 export const PROMPT = 512;
 
-/** Where vkmx's time goes. */
-export interface Details {
+/** What the host does for a token and for a prompt, and what it submits. */
+export interface HostTimes {
   /** Microseconds of host work for a token, waiting excluded. */
   readonly hostUs: number;
   /** The same for a prompt of {@link PROMPT}: until it is submitted, and from its end to the first token. */
@@ -85,10 +93,40 @@ export interface Details {
   readonly dispatches: number;
   readonly barriers: number;
   readonly submissions: number;
-  /** Timed runs: of tokens behind 128, or of a prompt. */
-  readonly profiles: readonly { readonly name: string; readonly tokens: number; readonly profile: Profile }[];
-  /** GB/s of a copy of an array, bytes read and written. */
-  readonly copyRate: number;
+}
+
+/** A timed run: of tokens behind 128, or of a prompt. */
+export interface TimedRun {
+  readonly name: string;
+  readonly tokens: number;
+  readonly profile: Profile;
+}
+
+/** What worker.ts says of a case: its times, or why it has none. */
+export interface CaseResult {
+  readonly case: string;
+  readonly times: readonly number[];
+  /** Of a case that has a form, the one that ran; null of steps that were not fused. */
+  readonly form?: Form | null;
+  /** Why there are no times: "not supported" where kernels do not serve it, "left out", or an error. */
+  readonly why?: string;
+}
+
+/** A line that worker.ts prints: each as soon as it is known. */
+export type Line =
+  | { readonly load: { readonly device: string; readonly times: Times; readonly memory: number } }
+  | { readonly rates: Rates }
+  | { readonly result: CaseResult }
+  | { readonly code: { readonly form: Form; readonly pipelines: readonly PipelineCode[] } }
+  | { readonly host: HostTimes }
+  | { readonly profiles: readonly TimedRun[] };
+
+/** What a side answers. */
+export interface Answer {
+  readonly device: string;
+  readonly times: Times;
+  /** Highest resident bytes of the process up to the first token. */
+  readonly memory: number;
 }
 
 /** A row of the result. */
@@ -101,23 +139,39 @@ export interface Row {
   readonly ratio: number | null;
 }
 
-type Unit = "tok/s" | "s" | "ms" | "us" | "MB" | "";
+/** What a figure counts. */
+export type Unit = "tok/s" | "GB/s" | "TFLOP/s" | "s" | "ms" | "us" | "MB" | "KB" | "";
 
-/** A row of both values; of rates the higher is better, of all else the lower. */
+/** How many times as good as another figure one is: of rates the higher is better, of all else the lower. */
+export function ratioOf(value: number | null, other: number | null, unit: Unit): number | null {
+  if (value === null || other === null) return null;
+  return unit.endsWith("/s") ? value / other : other / value;
+}
+
+/** A row of both values. */
 export function row(name: string, vkmx: number | null, peer: string | null, value: number | null, unit: Unit): Row {
-  const ratio = vkmx === null || value === null ? null : unit === "tok/s" ? vkmx / value : value / vkmx;
-  return { case: name, vkmx, peer: value === null ? null : peer, peer_value: value, unit, ratio };
+  return {
+    case: name,
+    vkmx,
+    peer: value === null ? null : peer,
+    peer_value: value,
+    unit,
+    ratio: ratioOf(vkmx, value, unit),
+  };
+}
+
+/** A figure with its unit. */
+export function figure(value: number | null, unit: string): string {
+  return value === null ? "-" : `${value.toFixed(value < 10 ? 2 : value < 1000 ? 1 : 0)} ${unit}`.trimEnd();
 }
 
 /** Rows as a table. */
 export function describeRows(rows: readonly Row[]): string {
   const width = Math.max(...rows.map((r) => r.case.length));
-  const figure = (value: number | null, unit: string): string =>
-    (value === null ? "-" : `${value.toFixed(value < 10 ? 2 : value < 1000 ? 1 : 0)} ${unit}`).padEnd(16);
   const head = `${"case".padEnd(width)}  ${"vkmx".padEnd(16)}${"peer".padEnd(16)}ratio\n`;
   return head +
     rows.map(({ case: name, vkmx, peer, peer_value: value, unit, ratio }) =>
-      `${name.padEnd(width)}  ${figure(vkmx, unit)}${figure(value, unit)}${
+      `${name.padEnd(width)}  ${figure(vkmx, unit).padEnd(16)}${figure(value, unit).padEnd(16)}${
         ratio === null ? "-" : `${ratio.toFixed(2)}  ${peer}`
       }\n`
     ).join("");
@@ -133,19 +187,26 @@ export function joinTimes(answers: readonly Pick<Answer, "times">[]): Times {
 }
 
 /** The folder of a synthetic model, made at its first use. */
-export function modelFolder(shape: string): Promise<string> {
-  return made(`${TOOLS}/models/${shape}`, (path) => writeModel(path, SHAPES[shape]));
+export function modelFolder(shape: string, folder: string = MODELS): Promise<string> {
+  return made(folder, shape, (path) => writeModel(path, SHAPES[shape]));
 }
 
 /** A GGUF file of the same shape, made at its first use. */
-export function ggufFile(shape: string): Promise<string> {
-  return made(`${TOOLS}/models/${shape}-q4_0.gguf`, (path) => writeGguf(path, SHAPES[shape]));
+export function ggufFile(shape: string, folder: string = MODELS): Promise<string> {
+  return made(folder, `${shape}-q4_0.gguf`, (path) => writeGguf(path, SHAPES[shape]));
 }
 
-async function made(path: string, make: (path: string) => Promise<unknown>): Promise<string> {
+/** Where models are kept. */
+const MODELS = `${TOOLS}/models`;
+
+/** What is kept already under a name, else what `make` writes into a folder. */
+async function made(folder: string, name: string, make: (path: string) => Promise<unknown>): Promise<string> {
+  const kept = `${MODELS}/${name}`;
+  if (await exists(kept)) return kept;
+  const path = `${folder}/${name}`;
   if (await exists(path)) return path;
   note(`Making ${path}\n`);
-  await Deno.mkdir(`${TOOLS}/models`, { recursive: true });
+  await Deno.mkdir(folder, { recursive: true });
   const partial = `${path}.partial`; // so that what was interrupted is not taken for the whole
   await Deno.remove(partial, { recursive: true }).catch(() => {});
   await make(partial);
@@ -160,7 +221,7 @@ export const PEERS = {
     package: "node-llama-cpp",
     version: "3.22.1",
     folder: "peer",
-    script: "bench_peer.mjs",
+    script: "llama_cpp.mjs",
     longest: Infinity,
   },
   wasm: {
@@ -168,7 +229,7 @@ export const PEERS = {
     package: "@wllama/wllama",
     version: "3.8.1",
     folder: "peer-wasm",
-    script: "bench_wllama.mjs",
+    script: "wllama.mjs",
     longest: 128,
   },
 } as const;
@@ -190,16 +251,82 @@ export async function installPeer(peer: Peer = PEERS.native): Promise<string | u
   return undefined;
 }
 
-/** Runs vkmx in a process of its own. */
+/** Runs vkmx in a process of its own. Throws where a case fails. */
 export async function runSide(
   dir: string,
   settings: SideSettings,
   env: Readonly<Record<string, string>> = {},
 ): Promise<Answer> {
-  const command = ["--no-lock", `${ROOT}scripts/bench/worker.ts`, dir, JSON.stringify(settings)];
-  const { answer, error } = await answerOf(command, { cwd: ROOT, env });
-  if (!answer) throw new Error(`vkmx could not be measured: ${error}`);
+  const answer = { device: "", memory: 0, times: {} as Record<string, readonly number[]> };
+  try {
+    for await (const line of sideLines(dir, settings, env)) {
+      if ("load" in line) Object.assign(answer, line.load, { times: { ...line.load.times } });
+      if (!("result" in line)) continue;
+      const { case: name, times, why } = line.result;
+      if (why !== undefined) throw new Error(`${name}: ${why}`);
+      answer.times[name] = times;
+    }
+  } catch (cause) {
+    throw new Error(`vkmx could not be measured: ${(cause as Error).message}`, { cause });
+  }
   return answer;
+}
+
+/**
+ * What vkmx says in a process of its own, as it says it. The process is ended where `limit` milliseconds pass without a word, at `until`
+ * (of performance.now()) and when nobody reads on. Throws an Error that says why where it fails or was ended.
+ */
+export async function* sideLines(
+  dir: string,
+  settings: SideSettings,
+  env: Readonly<Record<string, string>> = {},
+  { limit = Infinity, until = Infinity }: { readonly limit?: number; readonly until?: number } = {},
+): AsyncGenerator<Line, void, void> {
+  const args = ["run", "-A", "--no-lock", `${ROOT}scripts/bench/worker.ts`, dir, JSON.stringify(settings)];
+  const child = new Deno.Command(Deno.execPath(), {
+    args,
+    cwd: ROOT,
+    env: { NO_COLOR: "1", ...env },
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  let ended: string | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const end = (why: string): void => {
+    ended ??= why;
+    try {
+      child.kill("SIGKILL");
+    } catch { /* it ended by itself */ }
+  };
+  const watch = (): void => {
+    clearTimeout(timer);
+    const left = until - performance.now();
+    const ms = Math.max(Math.min(limit, left), 0);
+    const why = limit < left ? `it said nothing for ${Math.round(limit / 1000)} s` : "the time was over";
+    if (ms < Infinity) timer = setTimeout(() => end(why), ms);
+  };
+  const said = new Response(child.stderr).text();
+  watch();
+  try {
+    let rest = "";
+    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) {
+        clearTimeout(timer);
+        yield JSON.parse(line);
+        watch();
+      }
+    }
+    clearTimeout(timer);
+    const { success } = await child.status;
+    if (!success) throw new Error(ended ?? errorOf(await said));
+  } finally {
+    clearTimeout(timer);
+    end("nobody reads on");
+    await child.status;
+    await said;
+  }
 }
 
 /** Runs a peer in a process of its own; undefined, said on stderr, where it does not run. */
@@ -210,20 +337,17 @@ export async function runPeer(
   { name, script }: Peer = PEERS.native,
 ): Promise<Answer | undefined> {
   const flags = ["--no-lock", "--node-modules-dir=manual", "--no-config"];
-  const command = [...flags, `${ROOT}scripts/${script}`, gguf, JSON.stringify(settings)];
-  const { answer, error } = await answerOf(command, { cwd: folder });
-  if (!answer) note(`no ${name} beside: ${error}\n`);
-  return answer;
+  const args = ["run", "-A", ...flags, `${ROOT}scripts/bench/${script}`, gguf, JSON.stringify(settings)];
+  const options = { args, cwd: folder, env: { NO_COLOR: "1" } };
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), options).output();
+  const decoder = new TextDecoder();
+  if (success) return JSON.parse(decoder.decode(stdout).trim().split("\n").at(-1)!);
+  note(`no ${name} beside: ${errorOf(decoder.decode(stderr))}\n`);
+  return undefined;
 }
 
-async function answerOf(
-  args: readonly string[],
-  { cwd, env }: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> },
-): Promise<{ readonly answer?: Answer; readonly error?: string }> {
-  const options = { args: ["run", "-A", ...args], cwd, env: { NO_COLOR: "1", ...env } };
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), options).output();
-  const lines = (bytes: Uint8Array): string[] => new TextDecoder().decode(bytes).trim().split("\n");
-  if (success) return { answer: JSON.parse(lines(stdout).at(-1)!) };
-  const said = lines(stderr);
-  return { error: said.find((line) => /error:/i.test(line)) ?? said.at(-1) };
+/** The line of stderr that says what was wrong. */
+function errorOf(stderr: string): string {
+  const lines = stderr.trim().split("\n");
+  return lines.find((line) => /error:/i.test(line)) ?? lines.at(-1)!;
 }

@@ -1,6 +1,6 @@
 // Native llama.cpp through node-llama-cpp: runs the cases of a benchmark on a GGUF file and prints their times as JSON, by name in
 // milliseconds: for "prefill" of a prompt, for "decode" of a token, for "load" from opening the file to the first token.
-//   deno run -A --node-modules-dir=manual bench_peer.mjs MODEL.gguf SETTINGS     (see PeerSettings in compare.ts)
+//   deno run -A --node-modules-dir=manual llama_cpp.mjs MODEL.gguf SETTINGS     (see PeerSettings in compare.ts)
 // Runs in the folder that node-llama-cpp is installed in.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";

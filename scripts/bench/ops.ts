@@ -6,8 +6,8 @@
  *     deno task bench:ops --device vulkan:0           on a GPU: GB/s and their share of a copy's, TFLOP/s, keys/s
  *     deno task bench:ops --filter sort --json        an array of { case, size, work, vkmx, mlx, numpy } in milliseconds
  *
- * Every result is waited for; the sides take turns, and the median of the samples after one that warms up counts. Ratios above 1 say
- * that vkmx is faster. Rows of functions that the library lacks are printed as missing.
+ * Every result is waited for; the sides take turns, and the median of the samples after one that warms up counts, or the least with
+ * --least, for many short ones on a machine that does other work. Ratios above 1 say that vkmx is faster. Rows of functions that the library lacks are printed as missing.
  *
  * @module
  */
@@ -17,8 +17,9 @@ import { note, print } from "../../src/cli/output.ts";
 import { runMain } from "../../src/cli/program.ts";
 import * as mx from "../../mod.ts";
 import { OP_CASES } from "./ops_cases.ts";
-import { copyBandwidth, measureCase, type OpRow, Reference } from "./ops_measure.ts";
+import { copyBandwidth, measureCase, type OpRow, type ReferenceName } from "./ops_measure.ts";
 import { describeOps } from "./ops_table.ts";
+import { Reference } from "./reference.ts";
 
 const FLAGS = {
   "device": { value: "NAME", help: "wasm, beside the references, or a GPU by itself (wasm)" },
@@ -28,6 +29,7 @@ const FLAGS = {
   "scale": { value: "X", help: "size of the work, 1 for that of the documentation (1)", range: [1e-7, 16] },
   "samples": { value: "N", help: "samples of each side (7)", range: [1, 100], whole: true },
   "ms": { value: "X", help: "least milliseconds of a sample: short calls are repeated (20)", range: [0, 10_000] },
+  "least": { help: "the least of the samples counts, not their median: for machines that do other work" },
   "json": { help: "print a JSON array" },
 } as const satisfies Flags;
 
@@ -45,12 +47,16 @@ await runMain(PROGRAM, async (values) => {
   if (cases.length === 0) throw new UsageError(`--filter is in no call: ${OP_CASES.map((c) => c.name).join(", ")}`);
   const compared = device === "wasm" && !values["no-reference"];
   await using reference = compared
-    ? await Reference.start(values.python ?? Deno.env.get("VKMX_PYTHON") ?? "python3")
+    ? await Reference.start<ReferenceName>(
+      values.python ?? Deno.env.get("VKMX_PYTHON") ?? "python3",
+      "ops_reference.py",
+      "mlx[cpu] and numpy",
+    )
     : undefined;
   using held = mx.zeros([HELD_BYTES / 4]);
   mx.eval(held);
   const copy = device === "wasm" ? undefined : await copyBandwidth(COPY_BYTES * scale);
-  const effort = { samples: values.samples ?? 7, ms: values.ms ?? 20 };
+  const effort = { samples: values.samples ?? 7, ms: values.ms ?? 20, least: values.least };
   const rows: OpRow[] = [];
   for (const c of cases) {
     const row = await measureCase(c, scale, effort, reference);

@@ -1,6 +1,6 @@
 // llama.cpp compiled to WebAssembly (npm @wllama/wllama): runs the cases of a benchmark on a GGUF file and prints their times as
-// JSON like bench_peer.mjs.
-//   deno run -A --node-modules-dir=manual bench_wllama.mjs MODEL.gguf SETTINGS     (see PeerSettings in compare.ts)
+// JSON like llama_cpp.mjs.
+//   deno run -A --node-modules-dir=manual wllama.mjs MODEL.gguf SETTINGS     (see PeerSettings in compare.ts)
 // Runs in the folder that the package is installed in.
 //
 // The package is written for browsers. Deno has all that it needs, but under other names: workers must be modules, nothing may

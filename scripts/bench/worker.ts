@@ -1,6 +1,6 @@
 /**
- * One process of a benchmark: `worker.ts DIR SETTINGS` times vkmx on a model directory and prints an `Answer` of
- * compare.ts as one line of JSON. bench_peer.mjs does the same for native llama.cpp.
+ * One process of a benchmark: `worker.ts DIR SETTINGS` times vkmx on a model directory and prints each `Line` of
+ * compare.ts as JSON as soon as it is known. llama_cpp.mjs measures native llama.cpp.
  *
  * @module
  */
@@ -8,8 +8,17 @@
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { FORCED, type Form, formOf } from "./sequences.ts";
-import { type Answer, type Case, type Details, PROMPT, type SideSettings } from "./compare.ts";
+import { FORCED, type Form, formOf, FORMS, inSteps, kindOf } from "./forms.ts";
+import {
+  type Case,
+  type CaseResult,
+  type HostTimes,
+  type Line,
+  PROMPT,
+  type SideSettings,
+  type TimedRun,
+} from "./compare.ts";
+import { matrixRate } from "./matrix_rate.ts";
 import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
@@ -21,14 +30,22 @@ const FIRST_PROMPT = 16;
 const TIMED = 32;
 const POSITION = 128;
 const PROMPTS = [64, 512, 2048];
+/** Tokens after which it is known in which form steps run. */
+const FEW = 4;
+/** Sequences together whose code is asked for. */
+const TOGETHER = 8;
 
 const [dir, text] = Deno.args;
 const settings: SideSettings = JSON.parse(text);
-const { device = mx.defaultDevice(), dtype = "float32", cases, details } = settings;
+const { device = mx.defaultDevice(), dtype = "float32", cases } = settings;
 const started = performance.now();
 mx.setDefaultDevice(device);
 const { model, tokenizer } = await mx.lm.load(dir, { device, dtype: mx[dtype] });
 const loaded = performance.now();
+
+function say(line: Line): void {
+  console.log(JSON.stringify(line));
+}
 
 /** A prompt of the model. */
 function ids(count: number): number[] {
@@ -46,16 +63,40 @@ function generate(
   return timeTokens(model, cache, prompt, tokens, sampler);
 }
 
+/** A cache that holds a prompt, which is read once for all cases behind so many positions in a row. */
+let filled: { readonly cache: mx.lm.KvCache; readonly positions: number } | undefined;
+
+function empty(): void {
+  filled?.cache.dispose();
+  filled = undefined;
+}
+
+async function filledWith(positions: number): Promise<mx.lm.KvCache> {
+  if (filled?.positions !== positions) {
+    empty();
+    const cache = model.makeCache();
+    await generate(cache, ids(positions), 1);
+    filled = { cache, positions };
+  }
+  const { cache } = filled!;
+  cache.trim(cache.offset - positions);
+  return cache;
+}
+
 /** Milliseconds of a prompt or of a token. */
-async function time(c: Case): Promise<number> {
-  const { kind, prompt, tokens = 1, window = tokens, sampled, rows = 1 } = c;
+async function time(c: Case, tokens: number = c.tokens ?? 1): Promise<number> {
+  const { kind, prompt, window = tokens, sampled, rows = 1, behind = 0 } = c;
   if (rows > 1) return await timeRows(prompt, tokens, rows);
-  using cache = model.makeCache();
+  if (kind === "decode") {
+    const times = await generate(await filledWith(prompt - 1), ids(1), tokens + 1, sampled);
+    return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
+  }
+  using fresh = behind === 0 ? model.makeCache() : undefined;
+  const cache = fresh ?? await filledWith(behind);
   const read = ids(prompt);
   const start = performance.now();
-  const times = await generate(cache, read, kind === "prefill" ? 1 : tokens + 1, sampled);
-  if (kind === "prefill") return times[0] - start;
-  return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
+  const times = await generate(cache, read, 1);
+  return times[0] - start;
 }
 
 /** Milliseconds of a token of any of several sequences, from when each has its first. */
@@ -75,64 +116,119 @@ async function timeRows(prompt: number, tokens: number, rows: number): Promise<n
   return (times[times.length - 1] - times[started - 1]) / (times.length - started);
 }
 
-/**
- * The times of a case, none where its steps do not have the form that it asks for; the one that they have is noted in `forms`.
- * The kernels of several sequences that need no matrix units are there for tests, and are not measured.
- */
-async function measureCase(c: Case, forms: Record<string, Form | null>): Promise<number[]> {
-  const { name, form } = c;
-  if (form && form !== "any" && form !== "grid" && !matrixMap(getBackend(device)).pairs) return [];
-  using _options = withOptions(form && form !== "any" ? FORCED[form] : {});
-  for (let i = 0; i < c.warmUps; i++) await time(c);
-  await model.traces.idle(); // a step that is still being tested would change in the middle
-  if (form) {
-    const { kernels } = await mx.profile(() => time(c), { timed: false });
-    forms[name] = formOf(kernels) ?? null;
-    if (form !== "any" && forms[name] !== form) return [];
-  }
-  const times: number[] = [];
-  for (let i = 0; i < c.repeats; i++) times.push(await time(c));
-  return times;
+/** The form of a case's steps; null where they are not fused. */
+async function formOfCase(c: Case, tokens?: number): Promise<Form | null> {
+  const { rows = 1, tokens: all = 1 } = c;
+  const kernels = async (count: number): Promise<readonly mx.KernelTime[]> =>
+    (await mx.profile(() => time(c, count), { timed: false })).kernels;
+  const many = await kernels(tokens ?? all);
+  return formOf(rows > 1 ? inSteps(many, await kernels(1)) : many, rows) ?? null;
 }
 
-async function measure(): Promise<Answer> {
-  const times: Record<string, number[]> = {};
-  const forms: Record<string, Form | null> = {};
+/** The form that steps of one sequence take. */
+let alone: Promise<Form | null> | undefined;
+
+function formAlone(): Promise<Form | null> {
+  return alone ??= formOfCase({ name: "", kind: "decode", prompt: POSITION, warmUps: 0, repeats: 0 }, FEW);
+}
+
+/**
+ * Whether a device serves a form. Kernels of several sequences that need no matrix units, and those whose workgroups wait for each other
+ * on devices that may not run all of them at once, are there for tests, and are not measured.
+ */
+function serves(form: Form): boolean {
+  const backend = getBackend(device);
+  if (form.startsWith("batch") && !matrixMap(backend).pairs) return false;
+  if (form === "products" && !matrixMap(backend).weights) return false;
+  return !form.endsWith("one dispatch") || backend.limits.concurrent;
+}
+
+/** The times of a case and the form of its steps, or why there are none. */
+async function measureCase(c: Case): Promise<CaseResult> {
+  const { name, form, rows = 1 } = c;
+  const none = (why: string, found?: Form | null): CaseResult => ({ case: name, times: [], why, form: found });
+  const forced = form === "any" ? undefined : form;
+  if (forced && c.sameKind) {
+    const taken = await formAlone();
+    if (!taken || kindOf(taken) !== kindOf(forced)) return none("left out");
+  }
+  if (forced && !serves(forced)) return none("not supported");
+  if (forced) empty(); // its layout may be another one
+  using _options = withOptions(forced ? FORCED[forced] : {});
+  // Op by op many sequences take long, which is found out with few tokens.
+  if (form && rows > 1 && await formOfCase(c, FEW) === null && (forced || await formAlone())) {
+    return none("not supported", null);
+  }
+  for (let i = 0; i < c.warmUps; i++) await time(c);
+  await model.traces.idle(); // a step that is still being tested would change in the middle
+  const found = form ? await formOfCase(c) : undefined;
+  if (forced && found !== forced) return none("not supported", found);
+  const times: number[] = [];
+  for (let i = 0; i < c.repeats; i++) times.push(await time(c));
+  if (forced) empty();
+  return { case: name, times, form: found };
+}
+
+async function measure(): Promise<void> {
   {
     using cache = model.makeCache();
     await generate(cache, ids(FIRST_PROMPT), 1);
-    times.load = [performance.now() - started];
-    times.loaded = [loaded - started];
+    const times = { load: [performance.now() - started], loaded: [loaded - started] };
+    const { description } = mx.devices().find(({ name }) => name === device)!;
+    say({ load: { device: `${device}: ${description}`, times, memory: peakMemory() } });
   }
-  const memory = peakMemory();
-  for (const c of cases) times[c.name] = await measureCase(c, forms);
-  const { description } = mx.devices().find(({ name }) => name === device)!;
-  return { device: `${device}: ${description}`, times, forms, memory, ...(details ? { details: await detail() } : {}) };
+  if (settings.rates) {
+    const matrix = await matrixRate(getBackend(device)).catch(() => undefined) ?? null;
+    say({ rates: { copy: await copyRate(), matrix } });
+  }
+  for (const c of cases) {
+    const failed = (error: Error): CaseResult => ({ case: c.name, times: [], why: error.message.split("\n")[0] });
+    say({ result: await measureCase(c).catch(failed) });
+  }
+  if (settings.host) say({ host: await hostTimes() });
+  if (settings.profiles) say({ profiles: await timedRuns() });
+  for (const form of settings.code ?? []) await sayCode(form);
+  empty();
+}
+
+/** The code of a form's kernels, where the device serves it. */
+async function sayCode(form: Form): Promise<void> {
+  const rows = FORMS.several.includes(form) ? TOGETHER : 1;
+  const c: Case = { name: "", kind: "decode", prompt: POSITION, rows, warmUps: 0, repeats: 0 };
+  const taken = settings.everyKind || rows > 1 ? form : await formAlone();
+  if (!serves(form) || taken === null || kindOf(taken) !== kindOf(form)) return;
+  empty();
+  using _options = withOptions(FORCED[form]);
+  const { kernels, pipelines } = await mx.profile(() => time(c, FEW), { timed: false, code: true });
+  const steps = rows > 1 ? kernels.filter(({ region }) => region !== "prompt layer") : kernels; // of these forms none has such
+  if (formOf(steps, rows) === form) say({ code: { form, pipelines } });
+  empty();
 }
 
 // ---- where the time goes ----------------------------------------------------------------------------------------------
 
-async function detail(): Promise<Details> {
+async function hostTimes(): Promise<HostTimes> {
   await count(2 * TIMED);
   await model.traces.idle(); // steps over a cache of this size are tested before they are counted
   const [few, many] = [await count(TIMED), await count(2 * TIMED)];
   const perToken = (of: (p: mx.Profile) => number): number => (of(many) - of(few)) / TIMED;
-  const profiles = [];
-  for (const prompt of PROMPTS) {
-    using cache = model.makeCache();
-    const profile = await mx.profile(() => generate(cache, ids(prompt), 1));
-    profiles.push({ name: `prompt of ${prompt} and first token`, tokens: prompt, profile });
-  }
-  profiles.unshift({ name: `token @${POSITION}`, tokens: TIMED, profile: await profileDecode(TIMED, true) });
   return {
     hostUs: await hostTime(),
     promptUs: await promptTime(),
     dispatches: perToken((p) => p.kernels.reduce((sum, { calls }) => sum + calls, 0)),
     barriers: perToken((p) => p.barriers),
     submissions: perToken((p) => p.submissions),
-    profiles,
-    copyRate: await copyRate(),
   };
+}
+
+async function timedRuns(): Promise<TimedRun[]> {
+  const runs = [{ name: `token @${POSITION}`, tokens: TIMED, profile: await profileDecode(TIMED, true) }];
+  for (const prompt of PROMPTS) {
+    using cache = model.makeCache();
+    const profile = await mx.profile(() => generate(cache, ids(prompt), 1));
+    runs.push({ name: `prompt of ${prompt} and first token`, tokens: prompt, profile });
+  }
+  return runs;
 }
 
 function count(tokens: number): Promise<mx.Profile> {
@@ -182,7 +278,7 @@ async function hostTime(): Promise<number> {
 }
 
 /** Microseconds of host work in front of a prompt's submission and behind its end: the middle of some runs. */
-async function promptTime(): Promise<Details["promptUs"]> {
+async function promptTime(): Promise<HostTimes["promptUs"]> {
   const backend = getBackend(device);
   const { run, waitAsync } = backend;
   let submitted = 0;
@@ -209,9 +305,9 @@ async function promptTime(): Promise<Details["promptUs"]> {
   return { before: median(before)!, behind: median(behind)! };
 }
 
-/** GB/s that copying an array of 512 MB moves, read and written. */
+/** GB/s that copying an array moves, read and written: of 512 MB, or what a software device does in no time. */
 async function copyRate(): Promise<number> {
-  using x = mx.zeros([2 ** 27], mx.float32);
+  using x = mx.zeros([getBackend(device).limits.concurrent ? 2 ** 27 : 2 ** 22], mx.float32);
   mx.eval(x);
   let best = 0;
   for (let i = 0; i < 5; i++) {
@@ -223,5 +319,5 @@ async function copyRate(): Promise<number> {
   return best;
 }
 
-console.log(JSON.stringify(await measure()));
+await measure();
 Deno.exit(0);

@@ -178,6 +178,50 @@ export const ARRAYS: Safetensors = safetensors([
   { name: "truth", dtype: "BOOL", shape: [8] },
 ]);
 
+/** A file of functions: a program of several ops with constants, and one that serves other sizes. */
+export const FUNCTIONS: Safetensors = (() => {
+  const f32 = (shape: readonly number[]): object => ({ dtype: "float32", shape });
+  const step = (op: string, inputs: readonly number[], shape: readonly number[], attrs: object = {}): object => {
+    return { op, inputs, ...f32(shape), attrs };
+  };
+  const header = {
+    metadata: "m",
+    constants: [f32([3, 2]), { dtype: "int32", shape: [2] }],
+    programs: [
+      {
+        shapeless: false,
+        inputs: [f32([4, 3])],
+        keywords: [{ name: "y", ...f32([2]) }],
+        constants: [0, 1],
+        steps: [
+          step("matmul", [0, 2], [4, 2]),
+          step("full", [], [], { value: "-Infinity" }),
+          step("elementwise", [4, 5], [4, 2], { fn: "maximum" }),
+          step("slice", [6], [2, 2], { starts: [3, 0], steps: [-2, 1] }),
+          step("gather", [7, 3], [2, 2], { axis: 0 }),
+          step("rmsNorm", [8, 1], [2, 2], { eps: 1e-5 }),
+          step("scan", [9], [2, 2], { fn: "sum", reverse: true, exclusive: false }),
+        ],
+        outputs: [10, 0],
+      },
+      {
+        shapeless: true,
+        inputs: [f32([4])],
+        keywords: [],
+        constants: [],
+        steps: [step("reshape", [0], [2, 2], { asked: [-1, 2] }), step("reduce", [1], [2], { fn: "max", axes: [1] })],
+        outputs: [2],
+      },
+    ],
+  };
+  return { header: treeOf(header), data: new Uint8Array(32) };
+})();
+
+/** The bytes of a file of functions; the length of its header is right unless given. */
+export function functionsOf({ header, data }: Safetensors, length?: bigint): Uint8Array {
+  return join([new TextEncoder().encode("VKMXFN"), Uint8Array.of(1, 0), fileOf({ header, data }, length)]);
+}
+
 /** The weights that {@link CONFIG} describes. */
 export const WEIGHTS: Safetensors = safetensors(
   (() => {

@@ -97,9 +97,9 @@ function joined(a: Json, b: Json): Json {
   return b;
 }
 
-/** Mutations of a safetensors file: of its header, its data, the length in front, its bytes. */
-function safetensors(base: bases.Safetensors): Pick<Format, "base" | "generate"> {
-  const whole = bases.fileOf(base);
+/** Mutations of a safetensors file, or of one built like it: of its header, its data, the length in front, its bytes. */
+function safetensors(base: bases.Safetensors, fileOf = bases.fileOf): Pick<Format, "base" | "generate"> {
+  const whole = fileOf(base);
   const lengths = [
     0n,
     1n,
@@ -120,7 +120,7 @@ function safetensors(base: bases.Safetensors): Pick<Format, "base" | "generate">
       if (random.once(5)) return mutateBytes(whole, random);
       const header = random.once(5) ? base.header : mutateJson(base.header, random);
       const data = random.once(4) ? mutateBytes(base.data, random) : base.data;
-      const file = bases.fileOf({ header, data }, random.once(12) ? random.pick(lengths) : undefined);
+      const file = fileOf({ header, data }, random.once(12) ? random.pick(lengths) : undefined);
       return random.once(12) ? mutateBytes(file, random) : file;
     },
   };
@@ -258,6 +258,18 @@ export const FORMATS: readonly Format[] = [
         mx.dispose(arrays);
       });
       checkAccepted(bytes);
+    },
+  },
+  {
+    name: "functions",
+    suffix: ".vkmxfn",
+    share: 8,
+    ...safetensors(bases.FUNCTIONS, bases.functionsOf),
+    read: (bytes) => {
+      const path = `${folder()}/function.vkmxfn`;
+      Deno.writeFileSync(path, bytes);
+      const [imported] = mx.importFunction(path, true);
+      imported[Symbol.dispose]();
     },
   },
   {

@@ -1,0 +1,30 @@
+/**
+ * What is aimed at: figures of an H200, Qwen3 shapes in 4 bits with groups of 128, activations and cache float16.
+ *
+ * @module
+ */
+
+/** Bytes of machine code that a multiprocessor keeps near: what the kernels of a layer should stay below together. */
+export const NEAR_CODE: number = 128 * 1024;
+
+/** Aims by shape, then by case and, behind a comma, a form that is not the one that is taken. Units are those of the rows. */
+export const TARGETS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+  "qwen3-0.6b": {
+    "decode @128": 3500,
+    "decode @1024": 3000,
+    "decode @3500": 2300,
+    "decode @128, columns, barriers": 2250,
+    "decode @1024, columns, barriers": 2050,
+    "decode @3500, columns, barriers": 1600,
+    "decode @128, sampled": 3191,
+    "8 sequences @128": 10_000,
+    "prompt of 64": 2,
+    "prompt of 512": 185_000,
+    "prompt of 2048": 230_000,
+    "load to first token": 1,
+    "host time a token": 20,
+  },
+  "qwen3-1.7b": { "decode @128": 2300 },
+  "qwen3-4b": { "decode @128": 1200, "8 sequences @128": 7500 },
+  "qwen3-8b": { "decode @128": 700, "8 sequences @128": 4500 },
+};
