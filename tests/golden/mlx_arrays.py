@@ -301,6 +301,34 @@ g(
     "quantizedMatmul vector",
     lambda: mx.quantized_matmul(mx.cos(mx.arange(64).astype(mx.float32)), *mx.quantize(W, 64, 4), True, 64, 4),
 )
+T = mx.cos(mx.arange(3 * 64).astype(mx.float32)).reshape(3, 1, 64)
+for mode in ("mxfp4", "mxfp8", "nvfp4"):
+    q = mx.quantize(W, mode=mode)
+    g(f"quantize {mode}", lambda: list(q))
+    g(f"dequantize {mode}", lambda: mx.dequantize(*q, mode=mode))
+    g(f"dequantize {mode} float16", lambda: mx.dequantize(*q, mode=mode, dtype=mx.float16))
+    g(f"quantizedMatmul {mode}", lambda: mx.quantized_matmul(T, *q, mode=mode))
+    g(f"quantizedMatmul {mode} no transpose", lambda: mx.quantized_matmul(F[:, :2], *q, transpose=False, mode=mode))
+    g(
+        f"gatherQmm {mode}",
+        lambda: mx.gather_qmm(
+            T, *[p[:, None] for p in q], lhs_indices=mx.array([2, 0]), rhs_indices=mx.array([[1], [0]]), mode=mode
+        ),
+    )
+    g(f"qqmm {mode}", lambda: mx.qqmm(T[0], *q, mode=mode))
+q = mx.quantize(W, mode="nvfp4", global_scale=mx.array(3.0))
+g("quantize global scale", lambda: list(q))
+g(
+    "dequantize global scale",
+    lambda: mx.dequantize(*q, mode="nvfp4", global_scale=mx.array(3.0), dtype=mx.float32),
+)
+q = mx.quantize(W, 32, 4)
+g(
+    "gatherQmm",
+    lambda: mx.gather_qmm(
+        T, *[p[:, None] for p in q], rhs_indices=mx.array([1, 0, 1]), group_size=32, bits=4, sorted_indices=True
+    ),
+)
 # fast
 g("rmsNorm", lambda: mx.fast.rms_norm(F, mx.array([1.0, 2, 3, 4]), 1e-5))
 g("rmsNorm no weight", lambda: mx.fast.rms_norm(F, None, 1e-5))

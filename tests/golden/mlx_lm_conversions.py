@@ -22,6 +22,9 @@ CONVERSIONS = {
     "4 bits": {"quantize": True},
     "mixed_4_6": {"quantize": True, "quant_predicate": "mixed_4_6"},
     "mixed_3_6": {"quantize": True, "quant_predicate": "mixed_3_6"},
+    "mxfp4": {"quantize": True, "q_mode": "mxfp4"},
+    "mxfp8": {"quantize": True, "q_mode": "mxfp8"},
+    "nvfp4": {"quantize": True, "q_mode": "nvfp4"},
 }
 
 mx.set_default_device(mx.cpu)

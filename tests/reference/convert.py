@@ -20,6 +20,7 @@ NAMES = {
     "dequantize": "dequantize",
     "qBits": "q_bits",
     "qGroupSize": "q_group_size",
+    "qMode": "q_mode",
     "quantPredicate": "quant_predicate",
     "dtype": "dtype",
 }

@@ -14,9 +14,13 @@ const script = new URL("convert.py", import.meta.url).pathname;
 const folder = await Deno.makeTempDir();
 try {
   const jobs = [];
-  for (const [i, { shape, format, asked }] of CONVERSIONS.entries()) {
+  for (const [i, { shape, format, first }] of CONVERSIONS.entries()) {
     await writeModel(`${folder}/${i}`, shape, format);
-    jobs.push([`${folder}/${i}`, `${folder}/${i}.out`, asked]);
+    if (first) jobs.push([`${folder}/${i}`, `${folder}/${i}.first`, first]);
+  }
+  const before = jobs.length;
+  for (const [i, { first, asked }] of CONVERSIONS.entries()) {
+    jobs.push([`${folder}/${i}${first ? ".first" : ""}`, `${folder}/${i}.out`, asked]);
   }
   const child = new Deno.Command(python, { args: [script], stdin: "piped", stdout: "piped" }).spawn();
   const writer = child.stdin.getWriter();
@@ -27,7 +31,8 @@ try {
   const { bits, order }: { bits: (string | null)[]; order: unknown } = JSON.parse(new TextDecoder().decode(stdout));
   const golden: Record<string, GoldenConversion> = Object.fromEntries(CONVERSIONS.map(({ name }, i) => {
     const files = sumsOf(`${folder}/${i}.out`);
-    return [name, { files, ...(bits[i] !== null && { bits: bits[i] }) }];
+    const width = bits[before + i];
+    return [name, { files, ...(width !== null && { bits: width }) }];
   }));
   const text = `${JSON.stringify(golden, null, 1)}\n`;
   await Deno.writeTextFile(new URL("../golden/conversions.json", import.meta.url), text);
