@@ -5,8 +5,9 @@ import * as mx from "../mod.ts";
 import { getBackend } from "../src/backend/devices.ts";
 import { UsageError } from "../src/cli/flags.ts";
 import { OP_CASES, type OpCase, sizeOf } from "../scripts/bench/ops_cases.ts";
-import { measureCase, type OpRow, Reference } from "../scripts/bench/ops_measure.ts";
+import { figureOf, measureCase, type OpRow } from "../scripts/bench/ops_measure.ts";
 import { describeOps, geometricMean } from "../scripts/bench/ops_table.ts";
+import { Reference } from "../scripts/bench/reference.ts";
 
 mx.setDefaultDevice("wasm");
 mx.withDevice("wasm", getBackend); // opened outside the tests, which count resources
@@ -25,6 +26,10 @@ Deno.test("every row runs at a small size, those of GPUs too", async () => {
     if (row.missing === undefined) assert(row.vkmx! > 0 && row.vkmx! < 60_000, c.name);
     else assertMatch(row.missing, /^there is no mx\./, c.name);
   }
+});
+
+Deno.test("the median of the samples counts, or the least where that is asked for", () => {
+  assertEquals([figureOf([5, 1, 9]), figureOf([5, 1, 9], true), figureOf([]), figureOf([], true)], [5, 1, null, null]);
 });
 
 Deno.test("rows that are for a GPU only are not measured on the CPU", async () => {
@@ -65,7 +70,10 @@ Deno.test("describeOps() prints rates, ratios, means and what is missing", () =>
 
 Deno.test("an interpreter that is none is refused in one line that says what to give", async () => {
   for (const python of ["no-such-python", Deno.execPath()]) {
-    const error = await assertRejects(() => Reference.start(python), UsageError);
+    const error = await assertRejects(
+      () => Reference.start(python, "ops_reference.py", "mlx[cpu] and numpy"),
+      UsageError,
+    );
     assertMatch(error.message, /--python or VKMX_PYTHON, or --no-reference$/);
   }
 });

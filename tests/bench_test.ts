@@ -1,13 +1,24 @@
-/** The benchmarks' common part: ratios, the tables, the forms of sequences together, and both sides as processes. */
+/** The benchmarks' common part: ratios, the table, the forms of steps, and both sides as processes. */
 
-import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects, assertThrows } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { median, readCounts } from "../src/cli/bench/figures.ts";
 import { UsageError } from "../src/cli/flags.ts";
 import * as mx from "../mod.ts";
-import { describeSequences, formOf, FORMS, sequenceCells, sequenceRows } from "../scripts/bench/sequences.ts";
-import { type Case, describeRows, joinTimes, row, runPeer, runSide } from "../scripts/bench/compare.ts";
+import { type Form, formOf, FORMS, inSteps, LAYER_KERNELS } from "../scripts/bench/forms.ts";
+import {
+  type Case,
+  describeRows,
+  joinTimes,
+  PEERS,
+  row,
+  runPeer,
+  runSide,
+  sideLines,
+} from "../scripts/bench/compare.ts";
+import { ROOT } from "../scripts/tools.ts";
 import { getBackend } from "../src/backend/devices.ts";
+import { KERNELS } from "../src/backend/kernels.ts";
 import { matrixMap } from "../src/schedule/ops/coopmat.ts";
 import { testDevices } from "./support/devices.ts";
 import { TINY_DIR } from "./support/models.ts";
@@ -57,6 +68,10 @@ Deno.test("runSide() times every case, and a peer that is not there is no failur
   await Deno.remove(folder);
 });
 
+Deno.test("the programs of all peers are there", async () => {
+  for (const { script } of Object.values(PEERS)) assert((await Deno.stat(`${ROOT}scripts/bench/${script}`)).isFile);
+});
+
 Deno.test("readCounts() reads whole numbers and refuses all else with the flag's name", () => {
   assertEquals(readCounts("threads", "2,16,3", 2), [2, 16, 3]);
   for (const text of ["", "2,,3", "1,2", "2.5", "two", "2;3"]) {
@@ -68,56 +83,86 @@ Deno.test("readCounts() reads whole numbers and refuses all else with the flag's
   }
 });
 
-Deno.test("formOf() tells by the kernels of a step how several sequences were computed", () => {
+Deno.test("formOf() tells by the kernels of a step how it was computed", () => {
   const kernels = (region: string | undefined, calls: Readonly<Record<string, number>>) =>
     Object.entries(calls).map(([kernel, calls]) => ({ region, kernel, calls }));
   const prompt = kernels("prompt end", { decode_mlp_u64: 1, batch_head: 1 });
-  const of = (calls: Readonly<Record<string, number>>) => formOf([...prompt, ...kernels("decoder step", calls)]);
-  assertEquals(of({ batch_begin: 1, batch_layers: 12, batch_head: 12 }), "one dispatch");
-  assertEquals(of({ batch_begin: 1, batch_layers: 12 * 5 * 28, batch_head: 12 }), "barriers");
-  assertEquals(of({ batch_begin: 2, batch_layers: 6 + 6 * 140, batch_head: 12 }), "barriers"); // changed over between
-  assertEquals(of({ decode_qkv_u64: 28, decode_mlp_u64: 28 }), "grid");
-  assertEquals(formOf([...prompt, ...kernels(undefined, { matmul: 9 })]), undefined);
+  const of = (sequences: number, calls: Readonly<Record<string, number>>) =>
+    formOf([...prompt, ...kernels("decoder step", calls)], sequences);
+  const read = kernels("prompt layer", { coopmat_qkv: 56, coopmat_matmul: 112 });
+  const steps = kernels("prompt layer", { coopmat_qkv: 28 });
+  const more = inSteps([...read, ...steps, ...prompt], [...prompt, ...read]);
+  assertEquals(more, steps);
+  assertEquals([formOf(more, 32), formOf(inSteps(read, read), 32)], ["products", undefined]);
+  assertEquals(of(8, { batch_begin: 1, batch_layers: 12, batch_head: 12 }), "batch, one dispatch");
+  assertEquals(of(8, { batch_begin: 1, batch_layers: 12 * 5 * 28, batch_head: 12 }), "batch, barriers");
+  assertEquals(of(8, { batch_begin: 2, batch_layers: 6 + 6 * 140, batch_head: 12 }), "batch, barriers"); // changed over between
+  assertEquals(of(2, { decode_qkv_u64: 28, decode_mlp_u64: 28 }), "grid");
+  assertEquals(of(1, { decode_qkv_u64: 28, decode_mlp_u64: 28 }), "columns, barriers");
+  assertEquals(of(1, { decode_layers: 1, decode_greedy_u64: 1 }), "columns, one dispatch");
+  assertEquals(of(1, { decode_rows_phase: 140, decode_rows_layers: 1 }), "rows, barriers");
+  assertEquals(of(1, { decode_rows_layers: 1, decode_greedy_u64: 1 }), "rows, one dispatch");
+  assertEquals(formOf([...prompt, ...kernels(undefined, { matmul: 9 })], 1), undefined);
 });
 
-Deno.test("the table of sequences has a row a number, a column a form, and no figure where there is none", () => {
-  const like: Case = { name: "decode", kind: "decode", prompt: 8, tokens: 4, warmUps: 1, repeats: 2 };
-  const cells = sequenceCells([2, 8], like);
-  assertEquals(cells.map((c) => c.case.form), ["any", "any", ...FORMS.flatMap((form) => [form, form])]);
-  assertEquals(new Set(cells.map((c) => c.case.name)).size, 8);
-  assert(cells.every(({ case: c, sequences }) => c.rows === sequences && c.prompt === 8 && c.repeats === 2));
-  const name = (column: string, sequences: number): string =>
-    cells.find((c) => c.column === column && c.sequences === sequences)!.case.name;
-  const times = {
-    [name("grid", 2)]: [0.5, 0.25, 0.125],
-    [name("of itself", 2)]: [0.25],
-    [name("of itself", 8)]: [2],
-    [name("barriers", 8)]: [],
-  };
-  const rows = sequenceRows(cells, times, { [name("grid", 2)]: "grid", [name("of itself", 2)]: "grid" });
-  assertEquals(rows.map((r) => r.sequences), [2, 2, 2, 2, 8, 8, 8, 8]);
-  const { vkmx, step_us, form, unit, ratio } = rows.find((r) => r.case === name("grid", 2))!;
-  assertEquals([vkmx, step_us, form, unit, ratio], [4000, 500, "grid", "tok/s", null]);
-  assertEquals(rows.filter((r) => r.vkmx === null && r.step_us === null).length, 5);
-  const lines = describeSequences(rows).trimEnd().split("\n").map((line) => line.split(/ {2,}/));
-  assertEquals(lines, [
-    ["sequences", "grid", "barriers", "one dispatch", "of itself"],
-    ["2", "4000 (500 us)", "-", "-", "4000 (500 us), grid"],
-    ["8", "-", "-", "-", "500 (16000 us), op by op"],
-  ]);
+Deno.test("every kernel of a layer that there is counts as one", () => {
+  const layers = Object.keys(KERNELS).filter((name) => LAYER_KERNELS.test(name));
+  const others = Object.keys(KERNELS).filter((name) => /^(decode|batch)_/.test(name) && !LAYER_KERNELS.test(name));
+  for (const name of ["decode_qkv", "decode_attention", "decode_mlp", "decode_layers", "decode_rows", "batch_layers"]) {
+    assert(layers.some((kernel) => kernel.startsWith(name)), name);
+  }
+  assert(others.every((name) => /begin|greedy|draw|head|logits|logprobs|finish|tail/.test(name)), String(others));
 });
 
 for (const device of testDevices()) {
-  Deno.test(`runSide() times sequences in the forms that there are on ${device}`, async () => {
+  Deno.test(`sideLines() times sequences in the forms that there are on ${device}, and says what there is not`, async () => {
     const { pairs } = matrixMap(mx.withDevice(device, getBackend));
-    const there = FORMS.filter((form) => device !== "wasm" && (pairs || form === "grid"));
-    const like: Case = { name: "decode", kind: "decode", prompt: 4, tokens: 3, warmUps: 1, repeats: 1 };
-    const cells = sequenceCells([2], like);
-    const settings = { device, dtype: "float16", cases: cells.map((c) => c.case) } as const;
-    const { times, forms } = await runSide(fileURLToPath(TINY_DIR), settings);
-    const rows = sequenceRows(cells, times, forms!);
-    const found = rows.filter(({ vkmx }) => vkmx !== null);
-    assertEquals(found.map(({ column }) => column), ["of itself", ...there]);
-    assertEquals(found.slice(1).map(({ form }) => form), there);
+    const { concurrent } = mx.withDevice(device, getBackend).limits;
+    const serves = (form: Form): boolean =>
+      device !== "wasm" && (pairs || !form.startsWith("batch")) && (concurrent || !form.endsWith("one dispatch")) &&
+      form !== "products"; // of a small model
+    const like: Case = { name: "", kind: "decode", prompt: 4, tokens: 3, rows: 2, warmUps: 1, repeats: 1 };
+    const cases = (["any", ...FORMS.several] as const).map((form) => ({ ...like, name: form, form }));
+    const lines = await Array.fromAsync(
+      sideLines(fileURLToPath(TINY_DIR), { device, dtype: "float16", cases, rates: true }),
+    );
+    const results = lines.flatMap((line) => "result" in line ? [line.result] : []);
+    assertEquals(results.map((result) => result.case), cases.map(({ name }) => name)); // in their order
+    assertEquals(results.map(({ times }) => times.length > 0), [true, ...FORMS.several.map(serves)]);
+    for (const { case: form, times, why, form: found } of results.slice(1)) {
+      if (times.length > 0) assertEquals([why, found], [undefined, form]);
+      else assertEquals(why, "not supported");
+    }
+    const rates = lines.flatMap((line) => "rates" in line ? [line.rates] : []);
+    assertEquals(rates.length, 1);
+    assert(rates[0].copy > 0.01 && rates[0].copy < 1e5);
+    const matrices = device !== "wasm" && matrixMap(mx.withDevice(device, getBackend)).weights;
+    assertEquals(rates[0].matrix !== null, Boolean(matrices));
   });
 }
+
+Deno.test("sideLines() ends a process that says nothing for too long, and at the end of its time", async () => {
+  const c: Case = { name: "long", kind: "decode", prompt: 4, tokens: 2000, warmUps: 0, repeats: 100 };
+  const settings = { device: "wasm", cases: [c] };
+  for (
+    const [limits, message] of [
+      [{ limit: 3000 }, /said nothing for 3 s$/],
+      [{ until: performance.now() + 6000 }, /the time was over$/],
+    ] as const
+  ) {
+    const started = performance.now();
+    const error = await assertRejects(() => Array.fromAsync(sideLines(fileURLToPath(TINY_DIR), settings, {}, limits)));
+    assertMatch((error as Error).message, message);
+    assert(performance.now() - started < 20_000);
+  }
+});
+
+Deno.test("a case that fails says why, and the next one is measured", async () => {
+  const like: Case = { name: "", kind: "prefill", prompt: 8, warmUps: 0, repeats: 1 };
+  const cases = [{ ...like, name: "too long", prompt: 5000 }, { ...like, name: "short" }];
+  const lines = sideLines(fileURLToPath(TINY_DIR), { device: "wasm", cases });
+  const results = (await Array.fromAsync(lines)).flatMap((line) => "result" in line ? [line.result] : []);
+  assertEquals(results.map((r) => [r.case, r.times.length]), [["too long", 0], ["short", 1]]);
+  assertMatch(results[0].why!, /5,?0\d\d/);
+  await assertRejects(() => runSide(fileURLToPath(TINY_DIR), { device: "wasm", cases }), Error, "too long");
+});

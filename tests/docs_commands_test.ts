@@ -118,7 +118,7 @@ Deno.test(
       for (const name of Object.keys(imports)) if (imports[name].startsWith("jsr:")) delete imports[name]; // no example uses them
       for (const name of ["@vkmx/vkmx", "jsr:@vkmx/vkmx"]) imports[name] = new URL("mod.ts", `file://${project}/`).href;
       await Deno.writeTextFile(`${project}/map.json`, JSON.stringify({ imports }));
-      const comments = ["mod.ts", "src/array", "src/llm", "src/notebook", "src/plot"].map((path) =>
+      const comments = ["mod.ts", "src/array", "src/llm", "src/nn", "src/notebook", "src/plot"].map((path) =>
         `${project}/${path}`
       );
       const examples = DOCUMENTS.map((path) => ROOT + path);

@@ -1,5 +1,5 @@
 /**
- * The import arrows: cli -> mod.ts -> llm -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
+ * The import arrows: cli -> mod.ts -> llm -> nn -> array -> schedule -> backend -> ffi, with graph as the vocabulary of the upper ones, the folders
  * inside of them, and no circles between files. Read from `deno info --json`, so type imports and dynamic imports count too. In C a
  * module is a .c file with its .h; what it includes runs down as well.
  */
@@ -24,9 +24,11 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/environment.ts",
     "ffi/notebook.ts",
   ],
-  "mod.ts": ["src/llm", "src/plot", "src/notebook", "src/array", "src/graph"],
+  "mod.ts": ["src/llm", "src/nn", "src/plot", "src/notebook", "src/array", "src/graph"],
+  "src/nn": ["src/array", "src/graph"],
   "src/plot": ["src/display", "src/array", "src/graph", "ffi/file.ts"],
   "src/llm": [
+    "src/nn",
     "src/notebook",
     "src/llm/chat_template.ts",
     "src/llm/tokenizer",

@@ -33,6 +33,8 @@ Deno.test("types say the dtype and the axes of results", () => {
   known(mx.array([[[true]]]), "bool", 3);
   known(mx.array([]), "float32", 1);
   known(mx.array([1, 2], mx.uint8), "uint8", 1);
+  known(mx.array([i, i]), "int32", 2);
+  known(mx.array([[i], [i]]), "int32", 3);
   known(mx.full([1, 2, 3], 4, mx.bfloat16), "bfloat16", 3);
   known(mx.zeros(5), "float32", 1);
 

@@ -39,7 +39,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'mx.array([1, 2], "int32");',
     "check": "TS2345",
-    "error": 'DtypeError: expected a dtype such as mx.float32: found "int32", which is a string: use mx.int32',
+    "error": 'DtypeError: array() expected a dtype such as mx.float32: found "int32", which is a string: use mx.int32',
   },
   {
     "program": 'mx.zeros("2");',
@@ -90,7 +90,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'x.index("0");',
     "check": "TS2345",
-    "error": 'IndexError: index() takes whole numbers, mx.Slice(), null, "..." and integer arrays: found 0',
+    "error": 'IndexError: index() takes whole numbers, mx.Slice(), null, "..." and integer arrays: found "0"',
   },
   { "program": "x.index(0.5);", "error": "IndexError: index() index 0.5 is out of range for axis 0 of size 2" },
   {
@@ -111,7 +111,8 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'x.astype("float16");',
     "check": "TS2345",
-    "error": 'DtypeError: expected a dtype such as mx.float32: found "float16", which is a string: use mx.float16',
+    "error":
+      'DtypeError: astype() expected a dtype such as mx.float32: found "float16", which is a string: use mx.float16',
   },
   { "program": "x.astyp(mx.float16);", "check": "TS2551", "error": "TypeError: x.astyp is not a function" },
   {

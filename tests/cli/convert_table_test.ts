@@ -47,7 +47,16 @@ testTable("help and wrong usage of convert and quantize", [
     "mixed_3_5",
   ),
   usage('--dtype is "bf16", expected float16, bfloat16 or float32', "convert", "a", "b", "--dtype", "bf16"),
-  usage('--q-mode is "mxfp4", expected affine', "convert", "a", "b", "-q", "--q-mode", "mxfp4"),
+  usage(
+    '--q-mode is "int4", expected affine, mxfp4, mxfp8 or nvfp4',
+    ...["convert", "a", "b", "-q", "--q-mode", "int4"],
+  ),
+  usage('--q-bits is "8", expected 4', "convert", "a", "b", "-q", "--q-mode", "mxfp4", "--q-bits", "8"),
+  usage('--group-size is "64", expected 16', "quantize", "a", "b", "--q-mode", "nvfp4", "--group-size", "64"),
+  usage(
+    "--quant-predicate is for mode affine: --mode is mxfp4",
+    ...["quantize", "a", "b", "--mode", "mxfp4", "--quant-predicate", "mixed_3_6"],
+  ),
   usage(
     "--trust-remote-code is refused: no program of a model is ever run, leave it out",
     "convert",
@@ -65,6 +74,7 @@ testTable("convert and quantize", [
   written("out: 0.2 MB, 5.{number} bits per weight", "quantize", DENSE, "out", "--bits", "4", "--group-size", "32"),
   written("out: 0.2 MB, {number} bits per weight", "convert", "--hf-path", DENSE, "--mlx-path", "out", "-q"),
   written("out: 0.2 MB, 4.{number} bits per weight", "convert", "--model", DENSE, "out", "-q", "--q-mode", "affine"),
+  written("out: 0.2 MB, 4.{number} bits per weight", "quantize", DENSE, "out", "--mode", "mxfp4"),
   written("out: 1.2 MB, 32.000 bits per weight", "convert", DENSE, "out", "--dtype", "float32", "--device", "cpu"),
   written("out: 0.6 MB, 16.000 bits per weight", "convert", QUANTIZED, "out", "--dequantize"),
   written("out: 0.1 MB, 2.{number} bits per weight", "quantize", DENSE, "out", "--quant-predicate", "mixed_2_6"),

@@ -93,6 +93,7 @@ const MISTAKES: readonly Row[] = [
   refused("bench --prompt 0", '--prompt is "0", expected whole numbers of at least 1 with commas between them'),
   refused("bench --tokens 4,x", '--tokens is "4,x", expected whole numbers of at least 1 with commas between them'),
   refused("bench --runs 0", '--runs is "0", expected a whole number from 1 to 1000'),
+  refused("bench --dtype float17", '--dtype is "float17": did you mean float16?'),
   refused("bench x", 'Expected flags only, found "x" (--help lists all)'),
   refused(
     "bench --device cpu --prompt 4090",
@@ -179,7 +180,7 @@ const KEPT: readonly Row[] = [
   {
     args: ["bench", "--model", TINY, "--prompt", "4", "--tokens", "2", "--runs", "1", "--device", "cpu", "--json"],
     stdout:
-      '{"model":"org/tiny","size_bytes":4747776,"parameters":8919296,"runs":1,"devices":[{"device":"wasm",{text}\n',
+      '{"model":"org/tiny","size_bytes":4747776,"parameters":8919296,"dtype":"float32","runs":1,"devices":[{"device":"wasm",{text}\n',
   },
 ];
 

@@ -1,15 +1,15 @@
 /**
- * Products of many rows with quantized weights on cooperative matrices, against float64 loops. On a device without them these
- * tests are ignored by name.
+ * Products of many rows with quantized weights on cooperative matrices, and emulated without them, against float64 loops. On a device without
+ * cooperative matrices the tests of the former are ignored by name.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { interleave, quantized, repack, type Weights } from "../support/quantized_fragments.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
+import { neededBy, weightsMap } from "../support/matrices.ts";
 import { assertClose, pack, unpack } from "../support/kernel_values.ts";
 import { erf, generator } from "../support/oracle.ts";
 
@@ -34,13 +34,14 @@ const PRODUCTS: readonly { readonly kernel: KernelName; readonly rows: number; r
   { kernel: "coopmat_matmul_64", rows: 64, bits: 4 },
   { kernel: "coopmat_matmul_32_8bit", rows: 32, bits: 8 },
   { kernel: "coopmat_matmul_64_8bit", rows: 64, bits: 8 },
+  { kernel: "coopmat_matmul_emulated", rows: 32, bits: 4 },
 ];
 
 function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: ProductCase): void {
   const { m, n, k, group = 64, splits = 1, x: dtype = float16, out: outDtype = float16, scale = 1 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, x: dtype.name, out: outDtype.name })}`;
   const w = quantized(n, k, bits, group);
-  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const { codes, scales_biases } = repack(backend, w, weightsMap(backend, kernel), float16);
   const x = unpack(dtype, pack(dtype, random(m * k, scale)));
   let half = new Uint16Array(pack(float16, x).buffer);
   const powers = new Float32Array(Math.ceil(m / 16));
@@ -86,7 +87,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
 }
 
 for (const row of PRODUCTS) {
-  const needs: KernelName[] = ["coopmat_map", row.kernel];
+  const needs = neededBy(row.kernel);
   kernelTest(`${row.kernel}() takes any number of rows`, (backend) => {
     for (const m of [1, 7, 63, 64, 65, 129, 256]) {
       product(backend, row, { m, n: 256, k: 128 });
@@ -163,13 +164,13 @@ for (const row of PRODUCTS) {
       runKernel(backend, row.kernel, {
         spec: { THREADS: 128, N: n, K: k, GROUP: 64, SCALED: 0, DTYPE_OUT: float16.code },
         push: { m, scale: 1 },
-        buffers: { x: pack(float16, x), ...repack(backend, w, matrixMap(backend).weights!, float16), out },
+        buffers: { x: pack(float16, x), ...repack(backend, w, weightsMap(backend, row.kernel), float16), out },
         grid: [Math.ceil(m / row.rows), Math.ceil(n / 128), 1],
       });
       const expected = Float64Array.from({ length: m * n }, (_, at) => dot(x, w, k, Math.floor(at / n), at % n));
       assertLost(unpack(float16, out), expected, n, 2e-6, `${row.kernel} of ${m} rows, ${n} columns`);
     }
-  }, ["coopmat_map", row.kernel]);
+  }, neededBy(row.kernel));
 }
 
 /** Row i of x (m, k) times column j. */
@@ -206,7 +207,7 @@ interface GatedCase {
 function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
   const { m, n, k, group, scale = 1 / 16, size = 1, activation = 0, lost = false } = c;
   const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
-  const { codes, scales_biases } = interleave(backend, gate, up, matrixMap(backend).weights!);
+  const { codes, scales_biases } = interleave(backend, gate, up, weightsMap(backend, kernel));
   const x = lost ? withLost(m, k) : unpack(float16, pack(float16, random(m * k, size)));
   const out = pack(float16, new Array(m * n).fill(0));
   runKernel(backend, kernel, {
@@ -240,7 +241,7 @@ for (const { kernel: product, rows, bits } of PRODUCTS) {
     for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
     gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
     for (const m of [40, 128]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64, size: 1000 });
-  }, ["coopmat_map", kernel]);
+  }, neededBy(kernel));
   kernelTest(`${kernel}() takes every activation`, (backend) => {
     for (const activation of ACTIVATIONS.keys()) {
       for (const m of [37, 128]) {
@@ -249,12 +250,12 @@ for (const { kernel: product, rows, bits } of PRODUCTS) {
         }
       }
     }
-  }, ["coopmat_map", kernel]);
+  }, neededBy(kernel));
   kernelTest(`${kernel}() keeps results within float16, and NaN and infinities as NaN`, (backend) => {
     for (const activation of ACTIVATIONS.keys()) {
       for (const m of [127, 128]) {
         gated(backend, { kernel, rows, bits }, { m, n: 64, k: 64, group: 64, scale: 1, lost: true, activation });
       }
     }
-  }, ["coopmat_map", kernel]);
+  }, neededBy(kernel));
 }

@@ -23,7 +23,7 @@ import {
 import { bfloat16Bits, bfloat16Value } from "../../src/graph/dtype.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { ORACLES } from "../ops/cases/elementwise.ts";
-import { erf, erfinv } from "../support/oracle.ts";
+import { erf, erfinv, unravel } from "../support/oracle.ts";
 
 type Fn = (a: number, b: number, c: number) => number;
 type Values = Float32Array | Int32Array | Uint32Array;
@@ -300,22 +300,66 @@ kernelTest("elementwise loads and stores every dtype", (backend) => {
   for (const [dtype, array, value] of rows) {
     const kind: Domain = dtype >= DTYPE_F16 ? "float" : dtype >= DTYPE_I8 ? "int" : "uint";
     const wide = new ARRAYS[kind](5);
-    const common = { CONTIGUOUS: 1, STEPS: 1, STEP0: step("identity", kind) };
+    for (const fours of [0, 1]) { // one thread for four elements, and one for the last
+      const common = { CONTIGUOUS: 1, STEPS: 1, STEP0: step("identity", kind), FOURS: fours, WIDE: fours };
+      runKernel(backend, "elementwise_single", {
+        spec: { ...common, DTYPE_A: dtype, DTYPE_OUT: DTYPES[kind] },
+        push: { count: 5 },
+        buffers: { a: array, out: wide.fill(0) },
+        items: 5,
+      });
+      assertEquals(Array.from(wide), [0, 1, 2, 3, 4].map(value), `load of dtype ${dtype}, fours ${fours}`);
+      const back = (array as Uint8Array).slice().fill(77);
+      runKernel(backend, "elementwise_single", {
+        spec: { ...common, DTYPE_A: DTYPES[kind], DTYPE_OUT: dtype },
+        push: { count: 5 },
+        buffers: { a: wide, out: back },
+        items: 5,
+      });
+      assertEquals(back, array, `store of dtype ${dtype}, fours ${fours}`);
+    }
+  }
+});
+
+kernelTest("elementwise takes four elements at once through strides", (backend) => {
+  const shape = [2, 3, 5, 8];
+  const count = 240;
+  const a = Float32Array.from({ length: 2 * count }, (_, i) => i / 4);
+  const b = Float16Array.from({ length: 2 * count }, (_, i) => i % 97);
+  const c = Uint8Array.from({ length: 2 * count }, (_, i) => i * 7 % 3 === 0 ? 1 : 0);
+  // Side by side, repeated, with gaps and back to front: [strides, first element], the first one wide.
+  const walks: readonly (readonly [readonly number[], number])[] = [
+    [[120, 40, 8, 1], 0],
+    [[0, 8, 24, 1], 4],
+    [[120, 40, 8, 0], 0],
+    [[240, 80, 16, 2], 1],
+    [[-120, -40, -8, -1], count - 1],
+    [[1, 2, 6, 30], 0],
+  ];
+  const place = ([strides, first]: (typeof walks)[number], i: number): number =>
+    unravel(shape, i).reduce((at, x, d) => at + x * strides[d], first);
+  for (const [i, first] of walks.entries()) {
+    const [second, third] = [walks[(i + 1) % walks.length], walks[(i + 2) % walks.length]];
+    const isWide = [first, second, third].map(([strides, at]) => strides[3] === 1 && at % 4 === 0);
+    const out = new Float32Array(count);
     runKernel(backend, "elementwise_single", {
-      spec: { ...common, DTYPE_A: dtype, DTYPE_OUT: DTYPES[kind] },
-      push: { count: 5 },
-      buffers: { a: array, out: wide },
-      items: 5,
+      spec: {
+        DTYPE_A: DTYPE_F32,
+        DTYPE_B: DTYPE_F16,
+        DTYPE_C: DTYPE_BOOL,
+        DTYPE_OUT: DTYPE_F32,
+        STEPS: 1,
+        STEP0: step("select", "float"),
+        FOURS: 1,
+        WIDE: isWide.reduce((bits, wide, r) => bits | Number(wide) << r, 0),
+      },
+      push: { count, shape, a_strides: first[0], b_strides: second[0], c_strides: third[0] },
+      buffers: { a, b, c, out },
+      offsets: { a: 4 * first[1], b: 2 * second[1], c: third[1] },
+      items: count,
     });
-    assertEquals(Array.from(wide), [0, 1, 2, 3, 4].map(value), `load of dtype ${dtype}`);
-    const back = (array as Uint8Array).slice().fill(77);
-    runKernel(backend, "elementwise_single", {
-      spec: { ...common, DTYPE_A: DTYPES[kind], DTYPE_OUT: dtype },
-      push: { count: 5 },
-      buffers: { a: wide, out: back },
-      items: 5,
-    });
-    assertEquals(back, array, `store of dtype ${dtype}`);
+    const expected = Array.from(out, (_, j) => c[place(third, j)] ? a[place(first, j)] : b[place(second, j)]);
+    assertEquals(Array.from(out), expected, `walk ${i}`);
   }
 });
 
@@ -395,18 +439,19 @@ kernelTest("elementwise chains equal separate ops", (backend) => {
   const x = Float16Array.from({ length: n }, () => (random() - 0.5) * 8);
   const y = Float16Array.from({ length: n }, () => (random() - 0.5) * 8);
   const out = new Float16Array(n);
-  // silu(x) * y + imm0, each result rounded to float16
+  // -(silu(x) * y + imm0), each result rounded to float16
   runKernel(backend, "elementwise", {
     spec: {
       DTYPE_A: DTYPE_F16,
       DTYPE_B: DTYPE_F16,
       DTYPE_OUT: DTYPE_F16,
       CONTIGUOUS: 1,
-      STEPS: 4,
+      STEPS: 5,
       STEP0: step("sigmoid", "float", 0, 0, 0, 1),
       STEP1: step("multiply", "float", 0, 5, 0, 1),
       STEP2: step("multiply", "float", 6, 1, 0, 1),
       STEP3: step("add", "float", 7, 3, 0, 1),
+      STEP4: step("negative", "float", 8, 0, 0, 1),
     },
     push: { count: n, imm0: new Uint32Array(Float32Array.of(0.75).buffer)[0] },
     buffers: { a: x, b: y, out },
@@ -415,7 +460,7 @@ kernelTest("elementwise chains equal separate ops", (backend) => {
   let differing = 0;
   for (let i = 0; i < n; i++) {
     const gate = Math.f16round(x[i] * Math.f16round(1 / (1 + Math.exp(-x[i]))));
-    const wanted = Math.f16round(Math.f16round(gate * y[i]) + 0.75);
+    const wanted = -Math.f16round(Math.f16round(gate * y[i]) + 0.75);
     if (out[i] !== wanted) differing++; // where float32's sigmoid lies on the other side of a rounding boundary
     assert(
       Math.abs(out[i] - wanted) <= 2 ** -8 * Math.max(1, Math.abs(wanted)),

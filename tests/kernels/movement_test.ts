@@ -108,6 +108,43 @@ kernelTest("copy moves 16 bytes at once, to places of that size", (backend) => {
   }
 });
 
+kernelTest("copy_transposed turns tiles around, whole ones and their rests", (backend) => {
+  // (shape, strides of the input): the fourth dimension is the one whose elements are neighbours there.
+  const cases = [
+    { shape: [1, 1, 1, 64, 64], inStrides: [0, 0, 0, 1, 64] },
+    { shape: [1, 1, 1, 65, 131], inStrides: [0, 0, 0, 1, 65] },
+    { shape: [2, 1, 3, 17, 16], inStrides: [900, 0, 290, 1, 17] },
+    { shape: [1, 2, 2, 40, 70], inStrides: [0, 2, 1, 4, 160] }, // no neighbours at all
+    { shape: [1, 1, 2, 33, 1], inStrides: [0, 0, 33, 1, 0] },
+    { shape: [1, 1, 0, 33, 40], inStrides: [0, 0, 33, 1, 33] },
+  ];
+  for (const { shape, inStrides } of cases) {
+    const count = shape.reduce((n, d) => n * d, 1);
+    const outStrides = [0, 1, 2, 3].map((d) => shape.slice(d + 1).reduce((n, s) => n * s, 1)).concat(1);
+    for (const bytes of [1, 2, 4, 8] as const) {
+      const words = bytes === 8 ? 2 : 1;
+      const width = bytes === 8 ? 4 : bytes;
+      for (const tile of bytes === 8 ? [16, 32] : [32, 64]) {
+        const input = numbered(width, words * 4 * Math.max(1, count));
+        const out = numbered(width, words * Math.max(1, count)).fill(9);
+        const expected = out.slice();
+        for (let i = 0; i < count; i++) {
+          const from = unravel(shape, i).reduce((n, x, d) => n + x * inStrides[d], 0);
+          for (let w = 0; w < words; w++) expected[words * i + w] = input[words * from + w];
+        }
+        const [down, across] = shape.slice(3).map((n) => Math.ceil(n / tile));
+        runKernel(backend, "copy_transposed", {
+          spec: { ELEMENT_BYTES: bytes, TILE: tile },
+          push: { count, shape, in_strides: inStrides, out_strides: outStrides },
+          buffers: { in: input, out },
+          grid: Math.max(1, shape[0] * shape[1] * shape[2] * down * across),
+        });
+        assertEquals(out, expected, `${bytes} bytes, tile ${tile}, shape ${shape}, strides ${inStrides}`);
+      }
+    }
+  }
+}, ["copy_transposed"]);
+
 kernelTest("copy shifts by start offsets and clamps them", (backend) => {
   // A (2, 3) block into a (6, 8) array and out of it.
   const block = numbered(2, 6);
@@ -224,6 +261,40 @@ kernelTest("gather takes rows and single elements, clamps and counts from the en
   }
 });
 
+kernelTest("gather takes four elements at once, and rows of 16 bytes", (backend) => {
+  for (const [dtype, make] of INDEX_ARRAYS.slice(0, 2)) {
+    for (const n of [1, 4, 7, 300]) {
+      const input = numbered(4, 50) as Uint32Array;
+      const indices = make(Array.from({ length: n }, (_, i) => (i * 7) % 54 - 2));
+      const out = new Uint32Array(n);
+      runKernel(backend, "gather", {
+        spec: { ELEMENT_BYTES: 4, DTYPE_INDEX: dtype, FOURS: 1 },
+        push: { outer: 1, axis: 50, inner: 1, n },
+        buffers: { in: input, indices, out },
+        items: n,
+      });
+      assertEquals(out, out.map((_, i) => input[resolve(indices[i], 50)]), `${n} of index dtype ${dtype}`);
+    }
+  }
+  if (backend.limits.subgroup === 1) return; // the CPU copies rows as they are
+  const [outer, axis, inner, n] = [2, 5, 3, 4];
+  const input = numbered(4, 4 * outer * axis * inner) as Uint32Array;
+  const indices = Int32Array.of(3, -1, 0, 9);
+  const out = new Uint32Array(4 * outer * n * inner);
+  runKernel(backend, "gather", {
+    spec: { ELEMENT_BYTES: 16, DTYPE_INDEX: DTYPE_I32 },
+    push: { outer, axis, inner, n },
+    buffers: { in: input, indices, out },
+    items: outer * n * inner,
+  });
+  const row = 4 * inner;
+  const expected = out.map((_, i) => {
+    const [o, k] = [Math.floor(i / row / n), Math.floor(i / row) % n];
+    return input[(o * axis + resolve(indices[k], axis)) * row + i % row];
+  });
+  assertEquals(out, expected, "rows of 16 bytes");
+});
+
 kernelTest("scatter combines in the order of the updates", (backend) => {
   const ops: [number, (a: number, b: number) => number][] = [
     [OP_ASSIGN, (_, b) => b],
@@ -279,6 +350,60 @@ kernelTest("scatter combines in the order of the updates", (backend) => {
     }
   }
 });
+
+kernelTest("scatter_keys are the places that indices mean", (backend) => {
+  for (const [axis, dtype, Keys] of [[7, DTYPE_U16, Uint16Array], [300, DTYPE_U32, Uint32Array]] as const) {
+    const indices = Int16Array.from({ length: 333 }, (_, i) => (i * 37) % (2 * axis) - axis - 2);
+    const keys = new Keys(indices.length);
+    runKernel(backend, "scatter_keys", {
+      spec: { DTYPE_INDEX: DTYPE_I16, DTYPE_KEY: dtype },
+      push: { outer: 1, axis, inner: 1, n: indices.length },
+      buffers: { indices, keys },
+      items: indices.length,
+    });
+    assertEquals(Array.from(keys), Array.from(indices, (index) => resolve(index, axis)), `axis of ${axis}`);
+  }
+}, ["scatter_keys"]);
+
+kernelTest("scatter_sorted combines equal keys in the order of the updates", (backend) => {
+  const ops: [number, (a: number, b: number) => number][] = [
+    [OP_ASSIGN, (_, b) => b],
+    [OP_SUM, (a, b) => a + b],
+    [OP_PROD, (a, b) => a * b],
+    [OP_MIN, Math.min],
+    [OP_MAX, Math.max],
+  ];
+  const arrays = [[DTYPE_F32, Float32Array], [DTYPE_F16, Float16Array], [DTYPE_I32, Int32Array], [
+    DTYPE_U8,
+    Uint8Array,
+  ]] as const;
+  for (const [outer, axis, inner, n] of [[1, 5, 3, 200], [2, 40, 1, 37], [1, 1, 70, 90], [3, 9, 2, 1]]) {
+    for (const [op, combine] of ops) {
+      for (const [dtype, Values] of arrays) {
+        const out = new Values(outer * axis * inner).map((_: number, i: number) => i % 5 + 1);
+        // Factors of 1 but for a few, so that no product leaves the numbers of the dtype.
+        const updates = new Values(outer * n * inner).map((_: number, i: number) =>
+          op === OP_PROD ? Number(i % 97 === 0) + 1 : i % 7
+        );
+        const keys = Uint16Array.from({ length: n }, (_, k) => (k * k * 5 + k) % axis);
+        const order = Uint32Array.from(keys.keys()).toSorted((a, b) => keys[a] - keys[b]);
+        const expected = out.slice();
+        for (let i = 0; i < updates.length; i++) {
+          const [o, k, j] = [Math.floor(i / inner / n), Math.floor(i / inner) % n, i % inner];
+          const to = (o * axis + keys[k]) * inner + j;
+          expected[to] = combine(expected[to], updates[i]);
+        }
+        runKernel(backend, "scatter_sorted", {
+          spec: { DTYPE: dtype, DTYPE_KEY: DTYPE_U16, OP: op },
+          push: { outer, axis, inner, n },
+          buffers: { updates, keys, order, out },
+          items: outer * n * inner,
+        });
+        assertEquals(out, expected, `(${outer}, ${axis}, ${inner}) by ${n}, op ${op}, dtype ${dtype}`);
+      }
+    }
+  }
+}, ["scatter_sorted"]);
 
 kernelTest("scatter keeps bool 0 or 1 and lets NaN through min and max", (backend) => {
   const run = (dtype: number, op: number, out: ArrayBufferView, updates: ArrayBufferView, n: number): void =>

@@ -140,7 +140,7 @@ kernelTest("rope_table() holds the turns of every position", (backend) => {
         const out = new Float32Array(seq * dims);
         runKernel(backend, "rope_table", {
           spec: { OFFSET_MODE: scalar ? 1 : 0, HAS_FREQS: freqs ? 1 : 0 },
-          push: { seq, rope_dims: dims, offset: scalar ? 12345 : offset, scale, log2_base: Math.log2(base) },
+          push: { rows: seq, seq, rope_dims: dims, offset: scalar ? 12345 : offset, scale, log2_base: Math.log2(base) },
           buffers: { ...(scalar ? { offset: Int32Array.of(offset) } : {}), ...(freqs ? { freqs } : {}), out },
           items: seq * dims / 2,
         });
@@ -155,5 +155,20 @@ kernelTest("rope_table() holds the turns of every position", (backend) => {
         }
       }
     }
+  }
+  // Rows of several sequences, each at a position of its own.
+  const [positions, seq, dims] = [[3, 0, 5000], 2, 64];
+  const out = new Float32Array(positions.length * seq * dims);
+  runKernel(backend, "rope_table", {
+    spec: { OFFSET_MODE: 2, HAS_FREQS: 0 },
+    push: { rows: positions.length * seq, seq, rope_dims: dims, offset: 12345, scale: 1, log2_base: Math.log2(1e6) },
+    buffers: { offset: Int32Array.from(positions), out },
+    items: positions.length * seq * dims / 2,
+  });
+  for (let at = 0; at < out.length / 2; at++) {
+    const [row, i] = [Math.floor(at / (dims / 2)), at % (dims / 2)];
+    const angle = (positions[Math.floor(row / seq)] + row % seq) * 1e6 ** (-2 * i / dims);
+    const error = Math.hypot(out[2 * at] - Math.cos(angle), out[2 * at + 1] - Math.sin(angle));
+    assert(error < 1e-4, `row ${row}, pair ${i}: ${error}`);
   }
 }, ["rope_table"]);

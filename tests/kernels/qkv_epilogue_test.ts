@@ -1,15 +1,15 @@
 /**
- * q, k and v as one product whose heads get their biases and norms, are turned and cached, against float64 loops. Needs cooperative
- * matrices; on a device without them these tests are ignored by name.
+ * q, k and v as one product whose heads get their biases and norms, are turned and cached, against float64 loops: on cooperative matrices,
+ * which tests are ignored by name without, and emulated.
  */
 
 import { assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { quantized, repack } from "../support/quantized_fragments.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
+import { neededBy, weightsMap } from "../support/matrices.ts";
 import { assertClose, pack, unpack } from "../support/kernel_values.ts";
 import { generator } from "../support/oracle.ts";
 
@@ -25,7 +25,8 @@ interface HeadsCase {
   readonly dim: number;
   readonly depth?: number;
   readonly group?: number;
-  readonly start?: number;
+  /** The first row in the caches; of each sequence where there are several. */
+  readonly start?: number | readonly number[];
   readonly capacity?: number;
   readonly blocks?: readonly [number, number];
   readonly kv?: Dtype;
@@ -42,18 +43,21 @@ interface HeadsCase {
 }
 
 function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: number, c: HeadsCase): void {
-  const { batch = 1, seq, heads, kvHeads, dim, depth = 64, group = 32, start = 0, capacity = seq + start } = c;
+  const { batch = 1, seq, heads, kvHeads, dim, depth = 64, group = 32, start = 0 } = c;
+  const starts = typeof start === "number" ? [start] : start;
+  const { capacity = seq + Math.max(...starts) } = c;
   const { kv = float16, weight: wType = float32, blocks: [keyBlock, valueBlock] = [dim, dim], keep = true } = c;
   const { norm = true, bias: biasSize = 0, size = 1, beyond = false } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, kv: kv.name, weight: wType.name })}`;
   const [rows, all, eps] = [batch * seq, heads + 2 * kvHeads, 1e-5];
   const n = all * dim;
   const w = quantized(n, depth, bits, group);
-  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const { codes, scales_biases } = repack(backend, w, weightsMap(backend, kernel), float16);
   const x = values(float16, rows * depth, size);
   const [qNorm, kNorm] = [0, 1].map(() => values(wType, dim, 2));
   const bias = values(wType, n, biasSize);
-  const angles = random(seq * dim / 2, 3);
+  const perSequence = starts.length > 1;
+  const angles = random((perSequence ? rows : seq) * dim / 2, 3);
   const before = values(kv, batch * kvHeads * dim * capacity);
   const [keys, cached] = [0, 1].map(() => pack(kv, before));
   const out = pack(float16, new Array(rows * n).fill(0.5));
@@ -76,6 +80,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
         KEEP: keep ? 1 : 0,
         HEAD_NORM: norm ? 1 : 0,
         QKV_BIAS: biasSize > 0 ? 1 : 0,
+        PER_SEQUENCE: perSequence ? 1 : 0,
       },
       push: { m: rows, seq, capacity, eps },
       buffers: {
@@ -90,7 +95,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
       },
       grid: [Math.ceil(rows / rowsEach), Math.ceil(n / 128), 1],
     });
-  run({ out, start: Int32Array.of(start), keys, values: cached });
+  run({ out, start: Int32Array.from(starts), keys, values: cached });
 
   const sums = new Float64Array(rows * n);
   for (let j = 0; j < n; j++) {
@@ -109,13 +114,12 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
     const normed = norm ? from.map((v, i) => v * factor * (h < heads ? qNorm : kNorm)[i]) : from;
     const half = dim / 2;
     return normed.map((v, i) => {
-      const [cos, sin] = [Math.cos, Math.sin].map((f) => f(angles[row % seq * half + i % half]));
+      const [cos, sin] = [Math.cos, Math.sin].map((f) => f(angles[(perSequence ? row : row % seq) * half + i % half]));
       return i < half ? v * cos - normed[i + half] * sin : v * cos + normed[i - half] * sin;
     });
   };
   const expected = new Array<number>(rows * n).fill(0.5);
   const [expectedKeys, expectedValues] = [before.slice(), before.slice()];
-  const first = Math.min(Math.max(start, 0), capacity - seq);
   for (let row = 0; row < rows; row++) {
     for (let h = 0; h < all; h++) {
       const turned = head(row, h);
@@ -123,6 +127,7 @@ function check(backend: Backend, kernel: KernelName, rowsEach: number, bits: num
       if (h < heads || keep) turned.forEach((v, d) => expected[to + d] = Math.min(65504, Math.max(-65504, v)));
       if (h < heads) continue;
       const [cache, block] = h < heads + kvHeads ? [expectedKeys, keyBlock] : [expectedValues, valueBlock];
+      const first = Math.min(Math.max(starts[perSequence ? Math.floor(row / seq) : 0], 0), capacity - seq);
       const place = Math.floor(row / seq) * kvHeads + (h - heads) % kvHeads;
       turned.forEach((v, d) => {
         const at = (place * (dim / block) + Math.floor(d / block)) * capacity + first + row % seq;
@@ -145,7 +150,7 @@ function lostNumbers(backend: Backend, kernel: KernelName, rowsEach: number, bit
   const [seq, dim, depth, group] = [70, 64, 64, 32];
   const n = 3 * dim;
   const w = quantized(n, depth, bits, group);
-  const { codes, scales_biases } = repack(backend, w, matrixMap(backend).weights!, float16);
+  const { codes, scales_biases } = repack(backend, w, weightsMap(backend, kernel), float16);
   const x = values(float16, seq * depth);
   const product = (x: readonly number[]): Float32Array => {
     const out = pack(float16, new Array(seq * n).fill(0.5));
@@ -167,6 +172,7 @@ function lostNumbers(backend: Backend, kernel: KernelName, rowsEach: number, bit
         KEEP: 1,
         HEAD_NORM: 0,
         QKV_BIAS: 0,
+        PER_SEQUENCE: 0,
       },
       push: { m: seq, seq, capacity: seq, eps: 1e-5 },
       buffers: {
@@ -188,12 +194,16 @@ function lostNumbers(backend: Backend, kernel: KernelName, rowsEach: number, bit
 }
 
 for (const bits of [4, 8]) {
-  for (const rows of [16, 32, 64]) {
-    const kernel = `coopmat_qkv_${rows}${bits === 8 ? "_8bit" : ""}` as KernelName;
+  for (const form of [16, 32, 64, "emulated"]) {
+    const emulated = form === "emulated"; // software devices take long to compile a pipeline
+    if (emulated && bits === 8) continue;
+    const dims = emulated ? [16, 64, 128] : [16, 32, 64, 128];
+    const rows = typeof form === "number" ? form : 16;
+    const kernel = `coopmat_qkv_${form}${bits === 8 ? "_8bit" : ""}` as KernelName;
     const run = (backend: Backend, c: HeadsCase): void => check(backend, kernel, rows, bits, c);
-    const needs: KernelName[] = ["coopmat_map", kernel];
+    const needs = neededBy(kernel);
     kernelTest(`${kernel}() takes heads of 16 to 128 features`, (backend) => {
-      for (const dim of [16, 32, 64, 128]) {
+      for (const dim of dims) {
         run(backend, { seq: 17, heads: 2, kvHeads: 1, dim });
         run(backend, { seq: 33, heads: 3, kvHeads: 3, dim, blocks: [4, 8], capacity: 64, start: 9 });
       }
@@ -216,8 +226,25 @@ for (const bits of [4, 8]) {
       run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, capacity: 22, start: 9, weight: float16 }); // clamped
       run(backend, { seq: 20, heads: 1, kvHeads: 1, dim: 128, depth: 448, group: 64, keep: false });
     }, needs);
+    kernelTest(`${kernel}() takes sequences at positions of their own`, (backend) => {
+      const start = [4, 0, 31, 17, 30];
+      run(backend, { batch: 5, seq: 1, heads: 2, kvHeads: 1, dim: 128, capacity: 32, start, blocks: [4, 8] });
+      run(backend, { batch: 5, seq: 2, heads: 3, kvHeads: 3, dim: 64, capacity: 32, start, norm: false, bias: 2 }); // one is clamped
+      const many = Array.from({ length: 37 }, (_, i) => i * 7 % 40);
+      run(backend, {
+        batch: 37,
+        seq: 1,
+        heads: 1,
+        kvHeads: 1,
+        dim: 32,
+        capacity: 40,
+        start: many,
+        kv: float32,
+        keep: false,
+      });
+    }, needs);
     kernelTest(`${kernel}() takes heads with and without norms and biases`, (backend) => {
-      for (const dim of [16, 32, 64, 128]) {
+      for (const dim of dims) {
         for (const { norm, bias } of [{ norm: false }, { norm: false, bias: 3 }, { norm: true, bias: 3 }]) {
           run(backend, { seq: 37, heads: 3, kvHeads: 1, dim, norm, bias, blocks: [4, 8], capacity: 64, start: 9 });
           run(backend, { seq: 20, heads: 0, kvHeads: 3, dim, norm, bias, blocks: [4, 8], keep: false });

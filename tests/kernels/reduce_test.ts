@@ -223,6 +223,99 @@ kernelTest("reduce sums a million float32", (backend) => {
   }
 });
 
+kernelTest("reduce finds extremes of parts, then of their pairs", (backend) => {
+  const [rows, parts, part] = [2, 5, 36];
+  for (
+    const [fold, dtype] of [["argmax", float32], ["argmin", int8], ["argmax", bool], ["argmin", bfloat16]] as const
+  ) {
+    const values = random(dtype, rows * parts * part, 31);
+    if (dtype === float32) values[3 * part + 7] = values[parts * part + 4 * part] = NaN; // one in each row
+    const pairs = new Uint32Array(2 * rows * parts);
+    const spec = { DTYPE_IN: dtype.code, DTYPE_OUT: uint32.code, OP: FOLDS[fold][0] };
+    runKernel(backend, "reduce", {
+      spec: { ...spec, PAIRS: K.PAIRS_WRITTEN },
+      push: {
+        rows: rows * parts,
+        cols: part,
+        outer_shape: [1, parts, rows],
+        outer_strides: [0, part, parts * part],
+        inner_shape: [1, part],
+        inner_strides: [0, 1],
+      },
+      buffers: { in: pack(dtype, values), out: pairs },
+      grid: rows * parts,
+    });
+    const out = new Uint32Array(rows);
+    runKernel(backend, "reduce", {
+      spec: { ...spec, PAIRS: K.PAIRS_READ },
+      push: {
+        rows,
+        cols: parts,
+        outer_shape: [1, 1, rows],
+        outer_strides: [0, 0, 1],
+        inner_shape: [1, parts],
+        inner_strides: [0, rows],
+        part,
+      },
+      buffers: { in: pairs, out },
+      grid: rows,
+    });
+    const expected = [0, 1].map((r) => FOLDS[fold][1](values.slice(r * parts * part, (r + 1) * parts * part)));
+    assertEquals([...out], expected, `${fold} of ${dtype.name} on ${backend.name}`);
+  }
+}, ["reduce_columns"]); // on GPUs
+
+kernelTest("reduce_columns folds rows, in parts and from any layout", (backend) => {
+  const layouts = [
+    // batches, rows, columns, parts, LANES, THREADS, first element
+    [1, 1, 1, 1, 1, 32, 0],
+    [1, 7, 4, 1, 1, 32, 0],
+    [2, 33, 9, 1, 2, 64, 0],
+    [1, 130, 129, 3, 32, 64, 0],
+    [3, 64, 128, 4, 32, 256, 0],
+    [1, 500, 3, 5, 1, 64, 0],
+    [2, 65, 260, 2, 16, 64, 1], // misaligned
+    [1, 0, 5, 1, 2, 64, 0],
+  ] as const;
+  const cases = [["sum", float32], ["max", bfloat16], ["min", int8], ["all", float16], ["any", bool], [
+    "sum",
+    uint16,
+  ]] as const;
+  for (const [batches, rows, columns, parts, lanes, threads, start] of layouts) {
+    for (const [fold, dtype] of cases) {
+      const [rowStride, batchStride] = [columns + 4 * (columns % 2), rows * (columns + 4) + 8];
+      const values = random(dtype, start + batches * batchStride + 4, rows);
+      const outDtype = foldedDtype(fold, dtype);
+      const out = pack(outDtype, new Float64Array(parts * batches * columns));
+      runKernel(backend, "reduce_columns", {
+        spec: { THREADS: threads, DTYPE_IN: dtype.code, DTYPE_OUT: outDtype.code, OP: FOLDS[fold][0], LANES: lanes },
+        push: { batches, rows, columns, parts, batch_stride: batchStride, row_stride: rowStride },
+        buffers: { in: pack(dtype, values), out },
+        offsets: { in: start * dtype.bytes },
+        grid: parts * batches * Math.ceil(columns / (4 * lanes)),
+      });
+      const each = Math.ceil(rows / parts);
+      const expected = Array.from({ length: parts * batches * columns }, (_, at) => {
+        const [part, batch, column] = [
+          Math.floor(at / columns / batches),
+          Math.floor(at / columns) % batches,
+          at % columns,
+        ];
+        const mine = Array.from(
+          { length: Math.max(0, Math.min(each, rows - part * each)) },
+          (_, r) => values[start + batch * batchStride + (part * each + r) * rowStride + column],
+        );
+        const exact = FOLDS[fold][1](mine);
+        return outDtype.kind === "float" ? exact : clampTo(outDtype, exact);
+      });
+      const what = `${fold} of ${dtype.name} (${batches}, ${rows}, ${columns}) in ${parts} on ${backend.name}`;
+      if (outDtype.kind !== "float") {
+        assertEquals(unpack(outDtype, out), unpack(outDtype, pack(outDtype, expected)), what);
+      } else assertClose(unpack(outDtype, out), expected, bound(outDtype), what);
+    }
+  }
+}, ["reduce_columns"]);
+
 // ---- scan -------------------------------------------------------------------------------------------------------------
 
 const SCANS = {
@@ -240,22 +333,27 @@ function checkScan(
   rows: number[][],
   reverse: boolean,
   exclusive: boolean,
-): void {
+  { threads = 64, tiles = 1, spins = 0 }: { threads?: number; tiles?: number; spins?: number } = {},
+): Uint8Array {
   const [code, neutral, f] = SCANS[fold];
   const cols = rows[0].length;
   const outDtype = foldedDtype(fold, dtype);
   const out = pack(outDtype, new Float64Array(rows.length * cols));
+  const published: Record<string, Uint32Array> = tiles > 1 ? { tiles: new Uint32Array(4 * tiles * rows.length) } : {};
   runKernel(backend, "scan", {
     spec: {
+      THREADS: threads,
+      TILED: Number(tiles > 1),
+      SPINS: spins,
       DTYPE_IN: dtype.code,
       DTYPE_OUT: outDtype.code,
       OP: code,
       REVERSE: Number(reverse),
       EXCLUSIVE: Number(exclusive),
     },
-    push: { rows: rows.length, cols },
-    buffers: { in: pack(dtype, rows.flat()), out },
-    grid: rows.length,
+    push: { rows: rows.length, cols, tiles },
+    buffers: { in: pack(dtype, rows.flat()), out, ...published },
+    grid: rows.length * tiles,
   });
   const scan = (row: number[]): number[] => {
     let folded: number = neutral;
@@ -267,13 +365,14 @@ function checkScan(
   };
   const expected = rows.map((row) => (reverse ? scan(row.toReversed()).toReversed() : scan(row))).flat();
   const what =
-    `scan ${fold} of ${dtype.name} (${rows.length}, ${cols}) reverse ${reverse} exclusive ${exclusive} on ${backend.name}`;
+    `scan ${fold} of ${dtype.name} (${rows.length}, ${cols}) tiles ${tiles} spins ${spins} reverse ${reverse} exclusive ${exclusive} on ${backend.name}`;
   if (outDtype.kind === "float") assertClose(unpack(outDtype, out), expected, bound(outDtype), what);
   else {assertEquals(
       unpack(outDtype, out),
       unpack(outDtype, pack(outDtype, expected.map((v) => clampTo(outDtype, v)))),
       what,
     );}
+  return new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
 }
 
 /** The limit of an integer dtype in place of an infinity. */
@@ -316,6 +415,44 @@ kernelTest("scan folds forwards and backwards", (backend) => {
     }
   }
 });
+
+kernelTest(
+  "scan gives the same bits by one workgroup a row and by one a tile, whether or not those help each other",
+  (backend) => {
+    const threads = 32, tile = 4 * K.SCAN_QUADS * threads;
+    const forms = [[false, false], [true, false], [false, true], [true, true]] as const;
+    const cases = [
+      ["sum", float32, ...forms],
+      ["sum", int8, forms[3]],
+      ["sum", float16, forms[1]],
+      ["max", bfloat16, forms[2]],
+      ["min", int16, forms[1]],
+      ["logsumexp", float32, forms[0]],
+      ["prod", float32, forms[1]],
+    ] as const;
+    for (const [rows, cols] of [[1, tile + 1], [3, 2 * tile - 1], [2, 41 * tile + 6], [1, 150 * tile - 4]]) {
+      for (const [fold, dtype, ...some] of cols > 50 * tile ? cases.slice(0, 1) : cases) {
+        const table = Array.from({ length: rows }, (_, r) => {
+          const values = random(dtype, cols, cols + r);
+          if (fold === "prod") return values.map((v) => Math.fround(1 + v / 40_000));
+          return dtype === float16 ? values.map((v) => Math.abs(v) / 4) : values;
+        });
+        for (const [reverse, exclusive] of some) {
+          const tiles = Math.ceil(cols / tile);
+          const walked = checkScan(backend, fold, dtype, table, reverse, exclusive, { threads });
+          for (const spins of [0, 1000]) {
+            const form = { threads, tiles, spins };
+            assertEquals(
+              checkScan(backend, fold, dtype, table, reverse, exclusive, form),
+              walked,
+              `${fold} ${cols} ${spins}`,
+            );
+          }
+        }
+      }
+    }
+  },
+);
 
 kernelTest("scan carries NaN and infinities", (backend) => {
   const inf = Infinity;

@@ -77,10 +77,19 @@ Deno.test("readArgs() reads quantization of modules and refuses other modes by n
   assertEquals([...overrides ?? []], [["lm_head", { groupSize: 32, bits: 8 }], ["model.embed_tokens", undefined]]);
   assertEquals(read({ quantization: null }).quantization?.base, { groupSize: 128, bits: 4 }); // the mirror
   assertEquals(read({ quantization: null, quantization_config: undefined }).quantization, undefined);
+  const { base, overrides: others } = read({
+    quantization: { group_size: 32, bits: 4, mode: "mxfp4", "lm_head": { mode: "nvfp4" }, "model.norm": { bits: 8 } },
+  }).quantization!;
+  assertEquals(base, { groupSize: 32, bits: 4, mode: "mxfp4" });
+  assertEquals([...others], [
+    ["lm_head", { groupSize: 16, bits: 4, mode: "nvfp4" }],
+    ["model.norm", { groupSize: 64, bits: 8 }],
+  ]);
   wrong(
-    { quantization: { group_size: 32, bits: 4, mode: "mxfp4" } },
-    '"quantization" has mode "mxfp4": only "affine" is supported',
+    { quantization: { group_size: 32, bits: 4, mode: "fp4" } },
+    '"quantization" has mode "fp4", expected affine, mxfp4, mxfp8, nvfp4',
   );
+  wrong({ quantization: { group_size: 64, mode: "mxfp8" } }, '"quantization" has group_size 64, expected 32');
   wrong({ quantization: { group_size: 48, bits: 4 } }, '"quantization" has group_size 48, expected 32, 64, 128');
   wrong({ quantization: { group_size: 64, bits: 7 } }, '"quantization" has bits 7, expected 2, 3, 4, 5, 6, 8');
   wrong({ quantization: { group_size: 64, bits: 4, "lm_head": { bits: 9 } } }, '"quantization.lm_head" has bits 9');

@@ -16,6 +16,7 @@ const DEVICES = testDevices(); // opens the library here: a test that did would 
 interface Row {
   readonly bits?: number;
   readonly group_size?: number | null;
+  readonly mode?: mx.QuantizationMode;
 }
 
 interface Conversion {
@@ -49,9 +50,9 @@ function writeConversion(dir: string, { config }: Conversion): void {
       tensors[name] = dense;
       continue;
     }
-    const { bits, group_size: groupSize } = config.quantization[path] ?? config.quantization;
-    const parts = mx.quantize(dense, groupSize ?? 64, bits ?? 4);
-    ["weight", "scales", "biases"].forEach((part, i) => tensors[`${path}.${part}`] = parts[i]);
+    const { bits, group_size: groupSize, mode = "affine" } = config.quantization[path] ?? config.quantization;
+    const parts = mx.quantize(dense, groupSize, bits, mode);
+    parts.forEach((tensor, i) => tensors[`${path}.${["weight", "scales", "biases"][i]}`] = tensor);
   }
   mx.saveSafetensors(`${dir}/model.safetensors`, tensors);
 }

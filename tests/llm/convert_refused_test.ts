@@ -131,8 +131,18 @@ const REFUSED: Readonly<Record<string, Refusal>> = {
   },
   "a mode that is not there": {
     code: "option",
-    message: /expected qMode "affine": found "mxfp4"$/,
-    options: { quantize: true, qMode: "mxfp4" as "affine" },
+    message: /expected qMode affine, mxfp4, mxfp8, nvfp4: found "fp4"$/,
+    options: { quantize: true, qMode: "fp4" as "mxfp4" },
+  },
+  "a width that a mode has not": {
+    code: "option",
+    message: /expected qBits 4 in mode mxfp4: found 8$/,
+    options: { quantize: true, qMode: "mxfp4", qBits: 8 },
+  },
+  "a recipe in a mode that has none": {
+    code: "option",
+    message: /has mixed recipes for mode affine only: found nvfp4$/,
+    options: { quantize: true, qMode: "nvfp4", quantPredicate: "mixed_3_6" },
   },
   "a recipe that is not there": {
     code: "option",

@@ -32,19 +32,21 @@ for (const device of DEVICES) {
   Deno.test(`convert() writes the bytes that mlx-lm writes on ${device}`, async (t) => {
     await inFolder(async (folder) => {
       const sources = new Map<string, string>();
-      for (const { name, shape, format, asked } of CONVERSIONS) {
+      for (const { name, shape, format, first, asked } of CONVERSIONS) {
         await t.step(name, async () => {
           const key = JSON.stringify([shape, format]);
-          const source = sources.get(key) ?? join(folder, `source${sources.size}`);
-          if (!sources.has(key)) await writeModel(source, shape, format);
-          sources.set(key, source);
+          const written = sources.get(key) ?? join(folder, `source${sources.size}`);
+          if (!sources.has(key)) await writeModel(written, shape, format);
+          sources.set(key, written);
+          const source = first ? join(folder, "first") : written;
+          if (first) await mx.lm.convert(written, source, { ...optionsOf(first), device });
           const out = join(folder, "out");
           const { bitsPerWeight, files } = await mx.lm.convert(source, out, { ...optionsOf(asked), device });
           const { files: sums, bits } = SUMS[name];
           assertEquals(sumsOf(out), sums);
           if (bits !== undefined) assertEquals(bitsPerWeight.toFixed(3), bits);
           assertEquals(Array.from(Deno.readDirSync(out), (entry) => entry.name).sort(), [...files]);
-          await Deno.remove(out, { recursive: true });
+          for (const done of first ? [source, out] : [out]) await Deno.remove(done, { recursive: true });
         });
       }
     });

@@ -10,6 +10,7 @@ import { anyDevice, testDevices } from "../support/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
 import { withOptions } from "../support/options.ts";
 import { nmse } from "../support/oracle.ts";
+import { wrapped } from "../support/wrapped_model.ts";
 
 const { generate, load, streamGenerate, LlmError } = mx.lm;
 
@@ -330,15 +331,7 @@ Deno.test("streamGenerate() ends at maxTokens with the reason length", async () 
 });
 
 Deno.test("streamGenerate() ends at the context limit with the reason length", async () => {
-  const limited: mx.lm.LanguageModel = {
-    config: { ...model.config, maxPositionEmbeddings: IDS.length + 3 },
-    traces: model.traces,
-    forward: (tokens, cache, rows) => model.forward(tokens, cache, rows),
-    hiddenStates: (tokens) => model.hiddenStates(tokens),
-    logits: (hidden) => model.logits(hidden),
-    makeCache: () => model.makeCache(),
-    [Symbol.dispose]: () => {},
-  };
+  const limited = wrapped(model, { config: { ...model.config, maxPositionEmbeddings: IDS.length + 3 } });
   const responses = await collect(streamGenerate(limited, tokenizer, PROMPT));
   assertEquals(responses.map((r) => r.token), GREEDY.slice(0, 4));
   assertEquals(responses.at(-1)?.finishReason, "length");
@@ -401,7 +394,7 @@ Deno.test("options that do not exist are refused by name, with the nearest that 
     [() => lm.load(TINY_DIR, { devcie: "wasm" }), near("load", "devcie", "device")],
     [
       () => lm.load(TINY_DIR, { "a\n\x1b[2J": 1 }),
-      String.raw`load() has no option "a\n\u001b[2J". Its options are: device, `,
+      String.raw`load() has no option "a\n\u001b[2J". Its options are: adapterPath, device, `,
     ],
     [() => lm.generateStep([1], model, { max_tokens: 1 }).next(), near("generateStep", "max_tokens", "maxTokens")],
     [() => Promise.resolve().then(() => lm.makeSampler({ tmp: 1 })), near("makeSampler", "tmp", "temp")],

@@ -9,91 +9,16 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
-import {
-  bufferOf,
-  type KernelName,
-  type KernelRow,
-  KERNELS,
-  PLAN_DISPATCH_WORDS,
-  PLAN_HEADER_WORDS,
-  PLAN_NO_SLOT,
-  PUSH,
-  type PushField,
-} from "../../src/backend/kernels.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
 import { DeviceLoop } from "../../src/array/loop.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
-import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
 import { withOptions } from "../support/options.ts";
-
-/** Kernels that only the CPU has: without them weights stay as they are. */
-const OF_CPU = new Set(["pack_quantized", "packed_rows", "quantize_activations", "packed_matvec", "packed_matmul"]);
-
-/** A dispatch of a Plan by the names of its kernel's row. */
-interface Dispatched {
-  readonly kernel: KernelName;
-  readonly spec: Readonly<Record<string, number>>;
-  /** Names of the buffers that are there. */
-  readonly buffers: ReadonlySet<string>;
-  /** Rows of the table of columns. */
-  readonly rows: number;
-}
-
-const BY_ID = new Map(Object.entries(KERNELS).map(([name, row]) => [row.id as number, [name as KernelName, row]]));
-
-/** Reads a Plan as runtime-c does: every count must be that of the kernel's row, and buffers that it needs must be there. */
-function dispatchesOf(words: Uint32Array): Dispatched[] {
-  const found: Dispatched[] = [];
-  let at = PLAN_HEADER_WORDS;
-  while (at < words[3]) {
-    const [kernel, row] = BY_ID.get(words[at] & 0xffff)! as [KernelName, KernelRow];
-    const fields: readonly PushField[] = PUSH[row.push as keyof typeof PUSH];
-    const push = fields.reduce((sum, field) => sum + field.count, 0);
-    const counts = [words[at + 1] & 0xff, words[at + 1] >>> 8 & 0xff, words[at + 1] >>> 16];
-    assertEquals(counts, [row.buffers.length, row.spec.length, push], `buffers, constants and push words of ${kernel}`);
-    at += PLAN_DISPATCH_WORDS;
-    const buffers = new Set<string>();
-    for (const buffer of row.buffers) {
-      const { name, optional } = bufferOf(buffer);
-      if (words[at] !== PLAN_NO_SLOT) buffers.add(name);
-      else assert(optional, `${kernel} has no ${name}`);
-      at += 2;
-    }
-    const spec = Object.fromEntries(row.spec.map((name, i) => [name, words[at + i]]));
-    at += row.spec.length + push;
-    const rows = row.columns.length > 0 ? words[at++] : 0;
-    at += 2 * rows * row.columns.length;
-    found.push({ kernel, spec, buffers, rows });
-  }
-  assertEquals([at, found.length], [words[3], words[2]], "words and dispatches of a Plan");
-  return found;
-}
+import { type Dispatched, dispatchesOf, withoutRunning } from "../support/unrun_device.ts";
 
 /** Plans that were compiled last. */
 let compiled: Uint32Array[] = [];
-
-/** Makes the CPU's backend one that has all kernels of a GPU and runs nothing; ended with all devices. */
-function withoutRunning(maxThreads: number): void {
-  const backend = getBackend("wasm");
-  let plans = 0;
-  // What coopmat_map writes: 32 lanes with 8 elements of each matrix, and where those lie.
-  const places = Array.from(PAIRS, (word) => (word & 15) * 16 + (word >> 4));
-  const map = Uint32Array.from([32, 8, 8, 8, ...places, ...PAIRS, ...places]);
-  Object.assign(backend, {
-    has: (kernel: string) => !OF_CPU.has(kernel),
-    limits: { ...backend.limits, maxThreads, subgroup: 32 },
-    compile: (words: Uint32Array) => {
-      compiled.push(words);
-      return ++plans;
-    },
-    run: () => 0,
-    release: () => {},
-    barriers: () => 0,
-    read: (_: number, __: number, out: Uint8Array) => out.set(new Uint8Array(map.buffer).subarray(0, out.length)),
-  });
-  assertEquals(matrixMap(backend), { weights: PAIRS, attention: true, pairs: true });
-}
 
 const SHAPE: ModelShape = {
   hidden: 128,
@@ -127,7 +52,7 @@ async function lowering(
   using _options = withOptions({ regions: "on" });
   try {
     mx.setDefaultDevice("wasm");
-    withoutRunning(maxThreads);
+    withoutRunning(maxThreads, (words) => compiled.push(words));
     const { model } = await mx.lm.load(`${folder}/model`, { device: "wasm", dtype });
     await body(model);
     model[Symbol.dispose]();

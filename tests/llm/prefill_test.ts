@@ -13,6 +13,7 @@ import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { nmse } from "../support/oracle.ts";
+import { wrapped } from "../support/wrapped_model.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
@@ -25,22 +26,13 @@ function tokens(count: number): number[] {
 
 /** A model whose prompts are padded to tiles of at least `tile` rows, whatever its device is. */
 function padding(model: LanguageModel, tile: number): LanguageModel {
-  const { config } = model;
   const traces = new Proxy(model.traces, {
     get: (target, name) => {
       const value = name === "tile" ? tile : name === "tiled" ? tile > 1 : Reflect.get(target, name, target);
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
-  return {
-    config,
-    traces,
-    forward: (ids, cache, rows) => model.forward(ids, cache, rows),
-    hiddenStates: (ids) => model.hiddenStates(ids),
-    logits: (hidden) => model.logits(hidden),
-    makeCache: () => model.makeCache(),
-    [Symbol.dispose]: () => {},
-  };
+  return wrapped(model, { traces });
 }
 
 /** Fills the rows of a cache that hold no tokens with NaN. */

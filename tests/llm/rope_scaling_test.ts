@@ -5,7 +5,7 @@
 import { assertAlmostEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import type { RopeScaling } from "../../src/llm/config/rope.ts";
-import { Rope } from "../../src/llm/layers/rope.ts";
+import { initializeRope } from "../../src/llm/layers/rope.ts";
 import type { Weights } from "../../src/llm/weights.ts";
 import { testDevices } from "../support/devices.ts";
 
@@ -36,11 +36,11 @@ const CASES: readonly (readonly [RopeScaling, readonly number[]])[] = [
 ];
 
 for (const device of testDevices()) {
-  Deno.test(`Rope scales positions as mlx-lm does on ${device}`, () => {
+  Deno.test(`initializeRope() scales positions as mlx-lm does on ${device}`, () => {
     mx.setDefaultDevice(device);
     for (const [scaling, expected] of CASES) {
       const found = mx.tidy(() => {
-        const rope = new Rope({ own: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
+        const rope = initializeRope({ own: (x: mx.Tensor) => x } as Weights, 8, 10000, scaling);
         return rope.forward(mx.divide(mx.arange(16).reshape(1, 1, 2, 8), 8), 37).toTypedArray();
       });
       expected.forEach((value, i) => assertAlmostEquals(Number(found[i]), value, 5e-5, `${scaling.type} ${i}`));

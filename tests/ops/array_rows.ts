@@ -412,6 +412,47 @@ const PRODUCTS: Record<string, Row> = {
       }],
     ]),
   ),
+  ...Object.fromEntries(
+    (["mxfp4", "mxfp8", "nvfp4"] as const).flatMap((mode): [string, Row][] => {
+      const packed = (W: mx.Tensor): [mx.Tensor, mx.Tensor] => mx.quantize(W, null, null, mode);
+      return [
+        [`quantize ${mode}`, ({ W }) => packed(W)],
+        [`dequantize ${mode}`, ({ W }) => mx.dequantize(...packed(W), null, null, null, mode)],
+        [
+          `dequantize ${mode} float16`,
+          ({ W }) => mx.dequantize(...packed(W), null, null, null, mode, null, mx.float16),
+        ],
+        [
+          `quantizedMatmul ${mode}`,
+          ({ W, line }) =>
+            mx.quantizedMatmul(mx.cos(line(192)).reshape([3, 1, 64]), ...packed(W), null, true, null, null, mode),
+        ],
+        [
+          `quantizedMatmul ${mode} no transpose`,
+          ({ F, W, S }) => mx.quantizedMatmul(F.index(S(), S(ALL, 2)), ...packed(W), null, false, null, null, mode),
+        ],
+        [`gatherQmm ${mode}`, ({ W, line }) => {
+          const x = mx.cos(line(192)).reshape([3, 1, 64]);
+          const [codes, scales] = packed(W).map((part) => mx.expandDims(part, 1));
+          return mx.gatherQmm(x, codes, scales, null, [2, 0], [[1], [0]], true, null, null, mode);
+        }],
+        [
+          `qqmm ${mode}`,
+          ({ W, line }) => mx.qqmm(mx.cos(line(64)).reshape([1, 64]), ...packed(W), null, null, mode),
+        ],
+      ];
+    }),
+  ),
+  "quantize global scale": ({ W }) => mx.quantize(W, null, null, "nvfp4", { globalScale: 3 }),
+  "dequantize global scale": ({ W }) => {
+    const parts = mx.quantize(W, null, null, "nvfp4", { globalScale: 3 });
+    return mx.dequantize(...parts, null, null, null, { mode: "nvfp4", globalScale: 3, dtype: mx.float32 });
+  },
+  "gatherQmm": ({ W, line }) => {
+    const [codes, scales, biases] = mx.quantize(W, 32, 4).map((part) => mx.expandDims(part, 1));
+    const x = mx.cos(line(192)).reshape([3, 1, 64]);
+    return mx.gatherQmm(x, codes, scales, biases, null, [1, 0, 1], true, 32, 4, null, null, { sortedIndices: true });
+  },
   "quantizedMatmul no transpose": ({ F, W, S }) =>
     mx.quantizedMatmul(F.index(S(), S(ALL, 2)), ...mx.quantize(W, 64, 4), false, 64, 4),
   "quantizedMatmul vector": ({ W, line }) =>

@@ -104,7 +104,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [() => mx.hanning(2.5), mx.ValueError, "hanning() expected m to be a whole number"],
   [() => mx.asarray(mx.array([1]), null, { copy: false }), mx.ValueError, "asarray() cannot do without a copy"],
   [() => mx.pad([1, 2], 1, "constant", [1, 2]), mx.ShapeError, "pad() cannot broadcast a value of shape (2,) to (4,)"],
-  [() => mx.fullLike(mx.zeros([64]), [1, 2]), mx.ShapeError, "broadcastTo() cannot broadcast (2,) to (64,)"],
+  [() => mx.fullLike(mx.zeros([64]), [1, 2]), mx.ShapeError, "fullLike() cannot broadcast (2,) to (64,)"],
   [() => mx.takeAlongAxis(mx.zeros([0]), [5]), mx.IndexError, "takeAlongAxis() has indices into an empty axis"],
   [
     () => mx.putAlongAxis(mx.zeros([3, 3]), [5], 1, 0),
@@ -158,6 +158,11 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   ],
   [() => mx.array([1, [2]]), mx.ShapeError, "array() cannot mix scalars and lists"],
   [
+    () => mx.array([mx.array([1]), 2]),
+    mx.ShapeError,
+    "array() expected entries of one shape in a list: found (1,) beside ()",
+  ],
+  [
     () => mx.array(["a"] as unknown as number[]),
     mx.DtypeError,
     "array() expected numbers, booleans, bigints or complex numbers in a list",
@@ -173,7 +178,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
     mx.ValueError,
     "greater() cannot make 100000 int16: it holds -32768",
   ],
-  [() => mx.clip(mx.array([1], mx.uint8), -1, 5), mx.ValueError, "maximum() cannot make -1 uint8: it holds 0 to 255"],
+  [() => mx.clip(mx.array([1], mx.uint8), -1, 5), mx.ValueError, "clip() cannot make -1 uint8: it holds 0 to 255"],
   [() => mx.full([2], 2 ** 31, mx.int32), mx.ValueError, "full() cannot make 2147483648 int32"],
   [
     () => mx.add(mx.ones([1 << 16, 1]), mx.ones([1, 1 << 16])),
@@ -241,6 +246,102 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
     mx.ValueError,
     "quantize() expected bits to be one of 2, 3, 4, 5, 6, 8: found 7",
   ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), null, 3, "mxfp4"),
+    mx.ValueError,
+    "quantize() expected bits to be one of 4 in mode mxfp4: found 3",
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), 32, null, "nvfp4"),
+    mx.ValueError,
+    "quantize() expected groupSize to be one of 16 in mode nvfp4: found 32",
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), null, null, "fp4" as "nvfp4"),
+    mx.ValueError,
+    'quantize() expected mode to be one of affine, mxfp4, mxfp8, nvfp4: found "fp4"',
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), null, null, "mxfp4", { globalScale: 1 }),
+    mx.ValueError,
+    "quantize() takes globalScale in mode nvfp4 only: found mode mxfp4",
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), null, null, "nvfp4", { globalScale: mx.ones([2]) }),
+    mx.ShapeError,
+    "quantize() expected globalScale to be one number: found shape (2,)",
+  ],
+  [
+    () => mx.quantize(mx.ones([3, 64]), null, null, "nvfp4", { globalScale: mx.array(1, mx.int32) }),
+    mx.DtypeError,
+    "quantize() expected globalScale to be float32: found int32",
+  ],
+  [
+    () => mx.dequantize(...mx.quantize(mx.ones([3, 64])), 64, 4, "mxfp4"),
+    mx.ValueError,
+    "dequantize() expected groupSize to be one of 32 in mode mxfp4: found 64",
+  ],
+  [
+    () => mx.dequantize(...mx.quantize(mx.ones([3, 64])), null, null, "mxfp4"),
+    mx.ValueError,
+    "dequantize() takes no biases in mode mxfp4",
+  ],
+  [
+    () =>
+      mx.dequantize(...mx.quantize(mx.ones([3, 64]), null, null, "mxfp8"), null, null, null, "mxfp8", null, mx.int32),
+    mx.DtypeError,
+    "dequantize() takes float arrays only: found dtype of int32",
+  ],
+  [
+    () => mx.dequantize(mx.zeros([3, 8], mx.uint32), mx.ones([3, 2]), null, null, null, "mxfp4"),
+    mx.DtypeError,
+    "dequantize() in mode mxfp4 expected scales to be uint8: found float32",
+  ],
+  [
+    () => mx.quantizedMatmul(mx.ones([1, 64]), ...mx.quantize(mx.ones([3, 64]), null, null, "mxfp4")),
+    mx.ValueError,
+    "quantizedMatmul() expected biases, which affine codes have",
+  ],
+  [
+    () => mx.gatherQmm(mx.ones([64]), ...mx.quantize(mx.ones([2, 3, 64])), [0]),
+    mx.ShapeError,
+    "gatherQmm() expected x of at least 2 axes: found shape (64,)",
+  ],
+  [
+    () => mx.gatherQmm(mx.ones([2, 1, 64]), ...mx.quantize(mx.ones([2, 3, 64])), mx.array([0.5])),
+    mx.DtypeError,
+    "gatherQmm() expected integer indices",
+  ],
+  [
+    () => mx.gatherQmm(mx.ones([2, 1, 64]), ...mx.quantize(mx.ones([3, 3, 64])), null, [0, 1, 2]),
+    mx.ShapeError,
+    "gatherQmm() cannot broadcast indices of shapes (2,) and (3,)",
+  ],
+  [
+    () => mx.gatherQmm(mx.ones([2, 1, 32]), ...mx.quantize(mx.ones([2, 3, 64])), [0]),
+    mx.ShapeError,
+    "gatherQmm() cannot multiply (2, 1, 32) by the transpose of a matrix of shape (2, 3, 64)",
+  ],
+  [
+    () => mx.qqmm(mx.ones([1, 64]), mx.quantize(mx.ones([3, 64]), null, null, "nvfp4")[0]),
+    mx.ValueError,
+    "qqmm() expected scales, since w holds codes",
+  ],
+  [
+    () => mx.qqmm(mx.ones([1, 64]), mx.ones([2, 3, 64])),
+    mx.ShapeError,
+    "qqmm() expected matrices x and w: found shapes",
+  ],
+  [
+    () => mx.qqmm(mx.ones([1, 64]), mx.ones([3, 64]), null, null, null, "affine" as "nvfp4"),
+    mx.ValueError,
+    "qqmm() multiplies small floats: mode affine has none",
+  ],
+  [
+    () => mx.qqmm(mx.ones([1, 64]), mx.ones([3, 64]), null, null, null, "nvfp4", 1),
+    mx.ValueError,
+    "qqmm() takes both of globalScaleX and globalScaleW, or neither",
+  ],
   [() => mx.quantize(mx.ones([64])), mx.ShapeError, "quantize() expected at least 2 axes"],
   [() => mx.quantize(mx.arange(64).reshape(1, 64)), mx.DtypeError, "quantize() takes float arrays only"],
   [
@@ -276,7 +377,7 @@ const MISSPELT: readonly (readonly [(options: object) => unknown, string, string
   [(o) => mx.allclose(1, 1, 1e-5, 1e-8, o), "equalNaN", "equalNan", "equalNan"],
   [(o) => mx.meshgrid([[1]], o), "idnexing", "indexing", "sparse, indexing"],
   [(o) => mx.sliceUpdate([1], [2], [0], [0], o), "donates", "donate", "donate"],
-  [(o) => mx.dequantize(1, 1, 1, 64, 4, o), "dtyp", "dtype", "dtype"],
+  [(o) => mx.dequantize(1, 1, 1, 64, 4, o), "dtyp", "dtype", "mode, globalScale, dtype"],
   [(o) => mx.random.categorical([1], -1, o), "num_samples", "numSamples", "shape, numSamples, key"],
   [(o) => mx.fast.rope(mx.ones([1, 1, 2]), 2, o), "ofset", "offset", "traditional, base, scale, offset, freqs"],
   [(o) => attend(o), "masks", "mask", "scale, mask, sinks, lengths"],
@@ -288,7 +389,7 @@ Deno.test("an option that is not there is an error that names the one that is me
     const message = `() has no option "${name}", did you mean "${meant}"? Its options are: ${all}`;
     assertThrows(() => mx.tidy(() => call({ [name]: 1 })), mx.ValueError, message);
   }
-  const [[cumsum], , , , [meshgrid]] = MISSPELT;
+  const [[cumsum], [cummax]] = MISSPELT;
   assertThrows(
     () => cumsum({ "\u001b[31mwhatever": 1 }),
     mx.ValueError,
@@ -296,9 +397,9 @@ Deno.test("an option that is not there is an error that names the one that is me
   );
   for (const [options, found] of [[null, "null"], [true, "true"], ["ij", `"ij"`], [mx.ones([1]), "Tensor"]]) {
     assertThrows(
-      () => meshgrid(options as object),
+      () => cummax(options as object),
       mx.ValueError,
-      `expected an object with options (sparse, indexing): found ${found}`,
+      `expected an object with options (reverse, inclusive): found ${found}`,
     );
   }
   assertEquals(mx.cumsum([1, 2], 0, Object.assign(Object.create(null), { reverse: true })).tolist(), [3, 2]);
@@ -570,6 +671,35 @@ Deno.test("slices and updates of every alignment move what they should", () => {
   }
 });
 
+for (const device of testDevices()) {
+  Deno.test(`slice() and sliceUpdate() start anywhere on all axes on ${device}`, () => {
+    mx.withDevice(device, () => {
+      const [shape, size, axes, start] = [[3, 4, 2, 5, 3], [2, 2, 1, 3, 2], [3, 0, -1, 1, 2], [1, 1, -4, 9, 1]];
+      // The start of each axis, brought to where the part lies inside.
+      const from = [1, 2, 1, 1, 0];
+      const inside = (place: number[]): boolean => place.every((p, i) => p >= from[i] && p < from[i] + size[i]);
+      const count = shape.reduce((n, d) => n * d, 1);
+      const places = Array.from({ length: count }, (_, i) => {
+        const place: number[] = [];
+        for (const d of [...shape].reverse()) {
+          place.unshift(i % d);
+          i = Math.floor(i / d);
+        }
+        return place;
+      });
+      const x = mx.arange(count).reshape(shape);
+      const at = mx.array(start, mx.int32);
+      const expected = places.flatMap((place, i) => inside(place) ? [i] : []);
+      assertEquals(mx.slice(x, at, axes, size).reshape(-1).tolist(), expected);
+      let next = 0;
+      const written = places.map((place, i) => inside(place) ? --next : i);
+      const update = mx.arange(-1, -1 - expected.length, -1).reshape(size);
+      assertEquals(mx.sliceUpdate(x, update, at, axes).reshape(-1).tolist(), written);
+      assertEquals(mx.sliceUpdate(mx.add(x, 0), update, at, axes, { donate: true }).reshape(-1).tolist(), written);
+    });
+  });
+}
+
 Deno.test("slice() and sliceUpdate() clamp a start that lies outside", () => {
   mx.setDefaultDevice("wasm");
   mx.tidy(() => {
@@ -632,5 +762,25 @@ Deno.test("fast.sample() draws what its composite draws", () => {
       using _options = withOptions({ fuse: false });
       assertEquals(draw(), fused, JSON.stringify(options));
     }
+  });
+});
+
+Deno.test("array() stacks the arrays in lists: in the dtype that they meet in, with scalars weak beside them", () => {
+  mx.setDefaultDevice("wasm");
+  const check = (found: mx.Tensor, dtype: mx.Dtype, values: unknown): void => {
+    assertEquals(found.dtype, dtype);
+    assertEquals(found.tolist(), values as mx.NestedValue);
+  };
+  mx.tidy(() => {
+    const x = mx.array([1, 2], mx.int8), y = mx.array([3, 4], mx.float16);
+    check(mx.array([x]), mx.int8, [[1, 2]]);
+    check(mx.array([x, y]), mx.float16, [[1, 2], [3, 4]]);
+    check(mx.array([x, [5, 6]]), mx.float32, [[1, 2], [5, 6]]);
+    check(mx.array([[mx.array(1, mx.int32), 2], [3, mx.array(true)]]), mx.int32, [[1, 2], [3, 1]]);
+    check(mx.array([mx.array(1, mx.int32), 2]), mx.int32, [1, 2]);
+    check(mx.array([x, y], mx.int32), mx.int32, [[1, 2], [3, 4]]);
+    check(mx.add([x, x], 1), mx.int8, [[2, 3], [2, 3]]);
+    const gradient = mx.grad((a: mx.Tensor) => mx.multiply(mx.array([a, [2, 3]]), [[5, 6], [7, 8]]).sum());
+    check(gradient(mx.array([1, 1])), mx.float32, [5, 6]);
   });
 });

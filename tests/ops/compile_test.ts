@@ -233,12 +233,12 @@ deviceTest("TracedStep runs over states of its shapes, and loops outlive it", ()
 });
 
 deviceTest("TracedSteps.prepare() traces ahead of a loop, whose state need not be there", async () => {
-  const weights = { tensors: [stored([3])] };
+  const weights = [stored([3])];
   let traced = 0;
-  using traces = new TracedSteps(weights);
+  using traces = new TracedSteps(() => weights);
   const step = ({ x }: { x: mx.Tensor }): { x: mx.Tensor } => {
     traced++;
-    return { x: mx.add(mx.multiply(x, weights.tensors[0]), 1) };
+    return { x: mx.add(mx.multiply(x, weights[0]), 1) };
   };
   const shape = { x: mx.zeros([2]) };
   await Promise.all([1, 2].map(() => traces.prepare(traces.trace("step", shape, step))));
@@ -252,14 +252,14 @@ deviceTest("TracedSteps.prepare() traces ahead of a loop, whose state need not b
 });
 
 deviceTest("TracedSteps keeps what was used last, and loops with one key share a trace", () => {
-  const weights = { tensors: [stored([2])] };
+  const weights = [stored([2])];
   const state = { x: stored([1]) };
   let traced = 0;
-  using traces = new TracedSteps(weights);
+  using traces = new TracedSteps(() => weights);
   const run = (key: string): void => {
     const trace = traces.trace(key, state, ({ x }) => {
       traced++;
-      return { x: mx.multiply(x, weights.tensors[0]) };
+      return { x: mx.multiply(x, weights[0]) };
     });
     using loop = new DeviceLoop(state, trace);
     loop.run();

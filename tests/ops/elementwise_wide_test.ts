@@ -123,7 +123,10 @@ function near(found: mx.Tensor, expected: readonly number[], limit: number): voi
   const values = [...found.toTypedArray() as Float64Array];
   assertEquals(values.length, expected.length);
   values.forEach((value, i) =>
-    assert(value === expected[i] || Math.abs(value - expected[i]) <= limit, `${i}: ${value} is not ${expected[i]}`)
+    assert(
+      Object.is(value, expected[i]) || value === expected[i] || Math.abs(value - expected[i]) <= limit,
+      `${i}: ${value} is not ${expected[i]}`,
+    )
   );
 }
 
@@ -147,10 +150,21 @@ for (const device of testDevices()) {
       near(mx.addmm(1, z.reshape(1, 2), z.reshape(2, 1)), [6, -2], 1e-5);
       near(mx.softmax(z), [-0.154148, 0.0254527, 1.154148, -0.0254527], 1e-6);
       near(mx.logsumexp(z), [2.85639, -0.97795], 1e-5);
+      // By 0 infinite where the numerator is not 0, and by infinity 0.
+      const [zero, infinite] = [mx.complex(0), mx.complex(-Infinity, NaN)];
+      const quotients = mx.divide(mx.array([mx.complex(1, -2), mx.complex(1), zero, mx.complex(3, 1)]), [
+        zero,
+        zero,
+        zero,
+        infinite,
+      ]);
+      near(mx.view(quotients, mx.float32), [Infinity, -Infinity, Infinity, NaN, NaN, NaN, -0, -0], 0);
+      near(mx.sqrt(mx.array([mx.complex(1, -Infinity), mx.complex(-4, 0)])), [Infinity, -Infinity, 0, 2], 1e-6);
       near(mx.round(mx.multiply(z, 1.234), 1), [1.2, 2.5, 3.7, -1.2], 1e-6);
       assertThrows(() => mx.nanToNum(z), mx.DtypeError, "does not take complex64");
       assertThrows(() => mx.hadamardTransform(z), mx.DtypeError, "does not take complex64");
-      assertThrows(() => mx.linalg.norm(z.reshape(1, 2), "nuc"), mx.DtypeError, "found complex64");
+      const row = z.reshape(1, 2);
+      assert(mx.allclose(mx.linalg.norm(row, "nuc"), mx.linalg.norm(row, "fro")).item());
       assertThrows(() => mx.fast.rmsNorm(z, mx.ones([2]), 1e-6), mx.DtypeError, "found complex64");
     });
   });
@@ -182,7 +196,6 @@ Deno.test("functions of float64 keep its digits", () => {
     near(mx.nanToNum(mx.array([NaN, Infinity, 1], mx.float64)), [0, Number.MAX_VALUE, 1], 0);
     near(mx.linalg.norm(x), [Math.hypot(1, 1 + 2 ** -40, 3)], 1e-15);
     near(mx.cummax(x, 0, { inclusive: false }), [-Infinity, 1, 1 + 2 ** -40], 1e-16);
-    assertThrows(() => mx.fast.rmsNorm(x, mx.ones([3]), 1e-6), mx.DtypeError, "found float64");
     const a = mx.array([[4, 1], [2, 3]], mx.float64);
     near(mx.linalg.inv(a).reshape(4), [0.3, -0.1, -0.2, 0.4], 1e-15);
     near(mx.linalg.solve(a, mx.array([1, 2], mx.float64)), [0.1, 0.6], 1e-15);
@@ -199,13 +212,20 @@ Deno.test("questions about dtypes have MLX's answers", () => {
   );
   assert(mx.isdtype(mx.uint8, "integral") && mx.isdtype(mx.float64, ["bool", "real floating"]));
   assert(mx.canCast(mx.int8, mx.float16) && !mx.canCast(mx.float32, mx.float16));
+  assert(mx.canCast(mx.array([1], mx.int8), mx.int32) && !mx.canCast(mx.array([1], mx.int32), mx.int8));
+  assertEquals([mx.finfo(mx.float16).smallestNormal, mx.finfo(mx.complex64).smallestNormal], [2 ** -14, 2 ** -126]);
+  assertEquals(mx.finfo(mx.complex64).dtype, mx.float32);
   assertEquals(mx.resultType(mx.int32, mx.float16, 2.5).name, "float16");
+  assertEquals([mx.resultType(mx.uint32, mx.int8, 3).name, mx.resultType(mx.bool, 2 ** 40).name], ["int64", "int64"]);
   assertEquals(mx.resultType(mx.zeros([2], mx.uint64), mx.int8).name, "float32");
   assertEquals([mx.finfo(mx.bfloat16).eps, mx.finfo(mx.float16).max, mx.finfo(mx.complex64).bits], [
     2 ** -7,
     65504,
     32,
   ]);
+  assertEquals(mx.finfo(mx.complex64).dtype, mx.float32);
+  const least = [mx.float16, mx.bfloat16, mx.float32, mx.float64].map((dtype) => mx.finfo(dtype).smallestNormal);
+  assertEquals(least, [2 ** -14, 2 ** -126, 2 ** -126, 2 ** -1022]);
   assertEquals([mx.iinfo(mx.int64).max, mx.iinfo(mx.uint8).min], [2n ** 63n - 1n, 0]);
   assertThrows(() => mx.finfo(mx.int8), mx.DtypeError, "see iinfo()");
 });

@@ -120,6 +120,22 @@ for (const device of testDevices()) {
     });
   });
 
+  Deno.test(`one of several results keeps its memory while another op reads it on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    mx.tidy(() => {
+      const w = mx.random.normal([4, 64], mx.float32, 0, 1, mx.random.key(3));
+      const values = (evaluated: boolean): unknown => {
+        const [codes, scales, biases] = mx.quantize(w, 32, 4);
+        // Made of the scales through a view, and of their shape, before dequantize() reads them.
+        const sizes = mx.abs(mx.add(mx.expandDims(scales, -1), 1));
+        if (evaluated) mx.eval(sizes);
+        const dense = mx.dequantize(codes, scales, biases, 32, 4).reshape([4, 2, 32]);
+        return mx.subtract(dense, sizes).tolist();
+      };
+      assertEquals(values(false), values(true));
+    });
+  });
+
   Deno.test(`a compiled function keeps the values that its other arguments read on ${device}`, () => {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
@@ -173,3 +189,64 @@ Deno.test("overlaps() finds every shared address, and none where dimensions step
   assert(shared > 500 && apart > 500, `${shared} with shared addresses, ${apart} without`);
   assert(!overlaps([3, 1, 2], [2, 0, 1]) && !overlaps([0, 4], [0, 0]) && !overlaps([], []));
 });
+
+/** Functions of one array that take the place of their input where nobody else holds it. */
+const UNARY = [
+  ...[
+    "abs",
+    "negative",
+    "sign",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+  ],
+  ...["sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"],
+  ...["erf", "erfinv", "sigmoid", "floor", "ceil", "round", "degrees", "radians"],
+] as const satisfies readonly (keyof typeof mx)[];
+
+for (const device of testDevices()) {
+  Deno.test(`functions that take the place of their input give what they give beside it, ${device}`, () => {
+    mx.withDevice(device, () => {
+      const values = [
+        0,
+        -0,
+        1e-30,
+        0.3,
+        -0.7,
+        1,
+        -2.5,
+        90,
+        1e5,
+        1e8,
+        -1e9,
+        1e10,
+        1e20,
+        -1e30,
+        3e38,
+        Infinity,
+        -Infinity,
+        NaN,
+      ];
+      for (const name of UNARY) {
+        for (const count of [values.length, 700]) {
+          const data = Float32Array.from({ length: count }, (_, i) => values[i % values.length]);
+          const kept = mx.array(data);
+          mx.eval(kept);
+          const beside = mx[name](kept).toTypedArray();
+          const given = mx.array(data);
+          mx.eval(given);
+          const inPlace = mx[name](given);
+          given.dispose();
+          assertEquals(inPlace.toTypedArray(), beside, name);
+        }
+      }
+    });
+  });
+}

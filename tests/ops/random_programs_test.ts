@@ -1,6 +1,7 @@
 /**
- * Random programs of views, arithmetic, reductions, products, gathers, updates in place and casts, evaluated at random places,
- * fused or not, compiled or not, on every device against a float64 interpreter, with guards around every buffer.
+ * Random programs of views, arithmetic, reductions, scans, sorts, products, convolutions, transforms, gathers, updates in place, casts
+ * and streams, evaluated at random places, fused or not, compiled or not, on every device against a float64 interpreter, with guards
+ * around every buffer.
  *
  * VKMX_CASES=5000 runs that many; VKMX_CASES_SEED=17 begins with that seed. A failure prints its seed and the smallest program
  * that still fails.
@@ -11,7 +12,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { Guards } from "../support/guards.ts";
-import { PROGRAM_OPS } from "../support/program_ops.ts";
+import { PROGRAM_OPS } from "../support/program_ops_more.ts";
 import { describe, drawProgram, failureOf, interpret, minimised } from "../support/random_programs.ts";
 
 const count = Number(Deno.env.get("VKMX_CASES") ?? 0);
@@ -19,7 +20,7 @@ const first = Number(Deno.env.get("VKMX_CASES_SEED") ?? 1);
 
 /** A software GPU compiles kernels for each new program: it gets fewer. */
 function programs(device: string): number {
-  return count || (device === "wasm" ? 300 : 60);
+  return count || (device === "wasm" ? 440 : 60);
 }
 
 for (const device of testDevices()) {

@@ -1,6 +1,6 @@
 /** Random numbers stay in their range and finite, on every device; their streams are compared with MLX's in array_test.ts. */
 
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { testDevices } from "../support/devices.ts";
 
@@ -73,3 +73,45 @@ for (const device of testDevices()) {
     }
   });
 }
+
+Deno.test("normal and Laplace numbers of float64 are those of MLX, not rounded to float32", () => {
+  mx.withDevice("wasm", () => {
+    // MLX 0.32.4 with the key of 0, its erfinv being that of float32.
+    const normal = [
+      0.18784416268765808,
+      -1.2833421186564629,
+      -0.2710915641951632,
+      1.2490599563713987,
+      0.24447001309543914,
+    ];
+    const laplace = [
+      -0.1613445383364486,
+      1.612581689124125,
+      0.24039064767493126,
+      -1.5528536329273335,
+      -0.21459664957580138,
+    ];
+    const key = mx.random.key(0);
+    const drawn = (fn: "normal" | "laplace") => (loc: number, scale: number): mx.Tensor =>
+      fn === "normal"
+        ? mx.random.normal([5], mx.float64, loc, scale, key)
+        : mx.random.laplace([5], mx.float64, loc, scale, key);
+    for (
+      const [draw, expected, limit] of [[drawn("normal"), normal, 1e-7], [drawn("laplace"), laplace, 1e-15]] as const
+    ) {
+      const found = draw(0, 1);
+      assertEquals(found.dtype, mx.float64);
+      const values = Array.from(found.toTypedArray() as Float64Array);
+      values.forEach((v, i) => assert(Math.abs(v - expected[i]) <= limit, `${v}, expected ${expected[i]}`));
+      assert(values.some((v) => v !== Math.fround(v)));
+      const moved = Array.from(draw(0.1, 0.3).toTypedArray() as Float64Array);
+      moved.forEach((v, i) => assert(Math.abs(v - (0.1 + 0.3 * values[i])) <= 1e-15, `${v}`));
+    }
+    assertThrows(() => mx.random.uniform(0, 1, [2], mx.float64), mx.DtypeError, "found float64");
+    assertThrows(
+      () => mx.random.laplace([2], mx.int32),
+      mx.DtypeError,
+      "laplace() makes float16, bfloat16, float32, float64",
+    );
+  });
+});

@@ -13,7 +13,6 @@ import {
   type Shape,
   sizeOf,
 } from "../../src/graph/shape.ts";
-import { type Lifetime, place } from "../../src/schedule/plan/arena.ts";
 import { generator } from "../support/oracle.ts";
 
 /** Where the elements lie, in row-major order. */
@@ -120,31 +119,4 @@ Deno.test("broadcastStrides() repeats what has size 1 or is not there", () => {
     );
     assertEquals(addresses(to, broadcastStrides(shape, strides, to)), expected, `(${shape}) to (${to})`);
   }
-});
-
-Deno.test("place() shares blocks among values that do not live at once, the best one first", () => {
-  const next = generator(5);
-  for (let i = 0; i < 300; i++) {
-    const values = Array.from({ length: 30 }, (): Lifetime => {
-      const first = Math.floor(next() * 40);
-      return { bytes: 4 + Math.floor(next() * 2000), first, last: first + Math.floor(next() * 6) };
-    }).sort((a, b) => a.first - b.first);
-    const { blockOf, offsets, bytes } = place(values);
-    const ends = [...offsets.slice(1), bytes];
-    values.forEach((value, v) => {
-      const b = blockOf[v];
-      assert(offsets[b] % 256 === 0 && offsets[b] + value.bytes + 64 <= ends[b], "wide loads reach behind a block");
-      for (let w = 0; w < v; w++) {
-        assert(blockOf[w] !== b || values[w].last < value.first, "two values live in one block");
-      }
-    });
-  }
-  const at = (bytes: number, first: number, last: number): Lifetime => ({ bytes, first, last });
-  // A small value takes the small block, a large one grows the larger of two.
-  assertEquals(place([at(1000, 0, 1), at(100, 0, 1), at(90, 2, 3)]).blockOf, [0, 1, 1]);
-  assertEquals(place([at(100, 0, 1), at(1000, 0, 1), at(2000, 2, 3)]), {
-    blockOf: [0, 1, 1],
-    offsets: [0, 256],
-    bytes: 256 + 2304,
-  });
 });

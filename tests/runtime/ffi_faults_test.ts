@@ -33,7 +33,7 @@ function faultTest(name: string, fault: string, body: (device: VulkanDevice) => 
       } finally {
         device.close();
       }
-      assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+      assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 });
       using again = new VulkanDevice(index, "");
       assertEquals(bytesOf(again, bufferOf(again, pattern(9)), 9), pattern(9));
     });
@@ -134,7 +134,7 @@ for (const index of INDICES) {
       }
       if (skip > 8) break; // more than the body allocates
     }
-    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 });
   });
 
   Deno.test(`opening and closing vulkan:${index} many times leaves nothing behind`, () => {
@@ -143,6 +143,6 @@ for (const index of INDICES) {
       const buffer = bufferOf(device, pattern(100));
       device.planRun(device.planNew(plan(1, arange(0, 25, 0, 1))), slotsOf(buffer));
     }
-    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+    assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 });
   });
 }

@@ -192,7 +192,7 @@ Deno.test({ name: "streams go with their device", ignore: !gpu }, () => {
   const x = mx.stream(mx.newStream(gpu), () => mx.exp(mx.ones([4])));
   mx.eval(x);
   mx.closeDevices();
-  assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+  assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 });
   assertEquals(mx.stream(mx.newStream(gpu), () => mx.add(mx.ones([1]), 1)).tolist(), [2]);
 });
 

@@ -89,9 +89,10 @@ Deno.test("wasm buffers lie beyond 4 GiB where memory is shared", () => {
 
 function plan(backend: Backend, dispatches: number, count: number): PlanHandle {
   // out = out + a, over and over
+  const spec = [64, DTYPE_F32, DTYPE_F32, 0, DTYPE_F32, 1, 1, ELEMENTWISE.add.id | 1 << 16];
   const add: Dispatch = {
     kernel: "elementwise",
-    spec: [64, DTYPE_F32, DTYPE_F32, 0, DTYPE_F32, 1, 1, ELEMENTWISE.add.id | 1 << 16, 0, 0, 0],
+    spec: KERNELS.elementwise.spec.map((_, i) => spec[i] ?? 0),
     push: encodePush("ElementwisePush", { count }),
     grid: [1, 1, 1],
     buffers: [[0, 0], [1, 0], undefined, [1, 0]],

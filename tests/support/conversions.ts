@@ -12,7 +12,7 @@ import type { lm } from "../../mod.ts";
 export interface Asked extends
   Pick<
     lm.ConvertOptions,
-    "quantize" | "qBits" | "qGroupSize" | "dequantize" | "maxShardBytes"
+    "quantize" | "qBits" | "qGroupSize" | "qMode" | "dequantize" | "maxShardBytes"
   > {
   readonly quantPredicate?: lm.QuantRecipe;
   readonly dtype?: "float16" | "bfloat16" | "float32";
@@ -23,6 +23,8 @@ export interface ConversionCase {
   readonly name: string;
   readonly shape: ModelShape;
   readonly format: ModelFormat;
+  /** What the model is converted to before. */
+  readonly first?: Asked;
   readonly asked: Asked;
 }
 
@@ -96,6 +98,31 @@ export const CONVERSIONS: readonly ConversionCase[] = [
     format: FULL,
     asked: { quantize: true, qBits, qGroupSize: 32 },
   })),
+  ...(["mxfp4", "mxfp8", "nvfp4"] as const).flatMap((qMode): ConversionCase[] => [
+    { name: `Qwen3, ${qMode}`, shape: SMALL, format: DENSE, asked: { quantize: true, qMode } },
+    { name: `Llama, float16, ${qMode}`, shape: LLAMA3, format: HALF, asked: { quantize: true, qMode } },
+    {
+      name: `Qwen2, float32, ${qMode}, the rest in bfloat16`,
+      shape: QWEN2,
+      format: FULL,
+      asked: { quantize: true, qMode, dtype: "bfloat16" },
+    },
+    { name: `Qwen2, float32, ${qMode}`, shape: QWEN2, format: FULL, asked: { quantize: true, qMode } },
+    {
+      name: `Qwen3, ${qMode} made dense, the rest in float16`,
+      shape: SMALL,
+      format: DENSE,
+      first: { quantize: true, qMode },
+      asked: { dequantize: true, dtype: "float16" },
+    },
+    {
+      name: `Qwen2, ${qMode}, the rest in float16`,
+      shape: QWEN2,
+      format: FULL,
+      first: { quantize: true, qMode },
+      asked: { dtype: "float16" },
+    },
+  ]),
   ...(["mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6"] as const).map((quantPredicate): ConversionCase => ({
     name: `Qwen3, ${quantPredicate}`,
     shape: DEEP,

@@ -29,7 +29,7 @@ const vulkan = devices().some((d) => d.usable && d.type !== "wasm"); // opens th
 Deno.test.afterAll(() => {
   closeDevices();
   if (!vulkan) return;
-  assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 }, "native objects stayed alive");
+  assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 }, "native objects stayed alive");
   const { count, text } = validationMessages();
   assertEquals(count, 0, `Vulkan validation: ${text}`);
 });

@@ -13,7 +13,19 @@ import { VKRT_BUFFER_HOST } from "../../ffi/symbols.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { openLibrary } from "../../ffi/library.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
-import { arange, bufferOf, bytesOf, copy, INDICES, MIB, openWith, pattern, plan, slotsOf } from "./vulkan_device.ts";
+import {
+  arange,
+  bufferOf,
+  bytesOf,
+  copy,
+  EMPTY_KERNEL,
+  INDICES,
+  MIB,
+  openWith,
+  pattern,
+  plan,
+  slotsOf,
+} from "./vulkan_device.ts";
 
 const ALL = 0xffffffff;
 
@@ -39,6 +51,7 @@ async function work(index: number, cache: string, staging: boolean): Promise<voi
   for (const slots of [[a, b, host], [b, a, host], [a, a, host], [a, b, big], [b, a, big], [a, b, host]]) {
     device.planRun(sound, slotsOf(...slots), 2);
   }
+  device.kernelNew({ name: "empty", spirv: EMPTY_KERNEL, buffers: 1, writes: 1, optional: 0 });
   device.profile(true);
   device.planRun(sound, slotsOf(a, b, host));
   device.profileRead(sound, 3);
@@ -70,7 +83,7 @@ if (import.meta.main) {
           }
           const asked = test.vkrt_test_asked();
           test.vkrt_test_fail(0, 0);
-          assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0 });
+          assertEquals(liveObjects(), { devices: 0, buffers: 0, plans: 0, kernels: 0 });
           assertEquals(test.vkrt_test_live(), live, `blocks stayed behind after allocation ${at} failed`);
           if (asked <= at) break; // the work needs no more
         }

@@ -14,7 +14,7 @@ import { assert, assertEquals } from "@std/assert";
 import { openLibrary } from "../../ffi/library.ts";
 import { STATUS, SYMBOLS } from "../../ffi/symbols.ts";
 import { liveObjects, VulkanDevice } from "../../ffi/vulkan.ts";
-import { arange, bufferOf, bytesOf, copy, INDICES, pattern, plan, slotsOf } from "./vulkan_device.ts";
+import { arange, bufferOf, bytesOf, copy, EMPTY_KERNEL, INDICES, pattern, plan, slotsOf } from "./vulkan_device.ts";
 
 /** Bytes of everything that is handed over, and most bytes of a buffer. */
 const SIZE = 65536;
@@ -140,6 +140,11 @@ class Forger {
     stream: () => this.random.rarely(10) ? this.#number(100) : this.random.below(4),
     ticket: () => this.#long(this.random.pick([3, 50, 1000])),
     timeout: () => this.random.below(3),
+    name: () => this.#text(["kernel", "", "x".repeat(5000)]),
+    spirv: () => this.#spirv(),
+    spirv_count: () => this.count,
+    buffer_count: () => this.#number(16),
+    buffer_bits: () => this.#number(64),
     plan_words: () => this.#plan(),
     plan_count: () => this.count,
     slot_words: () => this.#slots(),
@@ -149,6 +154,17 @@ class Forger {
   /** Never more than is there. */
   #clamped(most: number): number {
     return this.random.rarely(6) ? this.random.pick([0, 1, 2, most]) : this.random.below(most + 1);
+  }
+
+  /** A module that a driver may see, or what must not come so far. */
+  #spirv(): Value {
+    const words = EMPTY_KERNEL.slice();
+    this.count = words.length;
+    if (this.random.rarely(12)) return null;
+    const wrong = this.random.below(8);
+    if (wrong === 0) words[0] ^= 1 << this.random.below(31);
+    if (wrong === 1) this.count = this.random.below(6);
+    return words;
   }
 
   #plan(): Value {
@@ -235,6 +251,10 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
   vkrt_buffer_read: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
   vkrt_buffer_peek: { weight: 10, parameters: ["device", "buffer", "bytes", "data", "bytes"] },
   vkrt_buffer_load: { weight: 5, parameters: ["device", "buffer", "bytes", "path", "bytes", "bytes"] },
+  vkrt_kernel_new: {
+    weight: 3,
+    parameters: ["device", "name", "spirv", "spirv_count", "buffer_count", "buffer_bits", "buffer_bits", "out"],
+  },
   vkrt_plan_new: {
     weight: 5,
     parameters: ["device", "plan_words", "plan_count", "out"],
@@ -258,6 +278,7 @@ const ROWS: Readonly<Record<keyof typeof SYMBOLS, Row>> = {
   vkrt_profile: { weight: 0.5, parameters: ["device", "flag"] },
   vkrt_profile_read: { weight: 3, parameters: ["device", "plan", "data", "doubles", "out"] },
   vkrt_plan_barriers: { weight: 3, parameters: ["device", "plan", "out"] },
+  vkrt_plan_statistics: { weight: 0.5, parameters: ["device", "plan", "flag", "data", "capacity"] },
   vkrt_validation_messages: { weight: 1, parameters: ["out"] },
   vkrt_live_objects: { weight: 1, parameters: ["out"] },
 };

@@ -6,10 +6,26 @@
 
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import type { Backend } from "../../src/backend/backend.ts";
+import type { KernelName } from "../../src/backend/kernels.ts";
+import { matrixMap, PAIRS } from "../../src/schedule/ops/coopmat.ts";
 
 /** Whether prompts of fused layers go through the matrix units of a device. */
 export function hasMatrices(device: string): boolean {
   const backend = mx.withDevice(device, getBackend);
   return backend.has("coopmat_map") && matrixMap(backend).weights !== undefined;
+}
+
+/** The order of weights that a kernel of products reads on a device: emulated ones have one of their own. */
+export function weightsMap(backend: Backend, kernel: KernelName): Uint32Array {
+  return isEmulated(kernel) ? PAIRS : matrixMap(backend).weights!;
+}
+
+/** Kernels that a device must have for a test of one of products. */
+export function neededBy(kernel: KernelName): readonly KernelName[] {
+  return isEmulated(kernel) ? [kernel] : ["coopmat_map", kernel];
+}
+
+function isEmulated(kernel: KernelName): boolean {
+  return kernel.includes("_emulated");
 }

@@ -52,7 +52,8 @@ function one(d: Draw, values: readonly Value[], test: (v: Value) => boolean = ()
 }
 
 const float = (v: Value): boolean => isFloat(v.dtype);
-const most = (v: Dense): number => v.data.reduce((m, x) => Math.max(m, Math.abs(x)), 0);
+/** The largest magnitude. */
+export const most = (v: Dense): number => v.data.reduce((m, x) => Math.max(m, Math.abs(x)), 0);
 
 function unary(f: (x: number) => number, name: string, test: (v: Value) => boolean = float, exact = false): ProgramOp {
   return {
@@ -95,7 +96,7 @@ function binary(f: (a: number, b: number) => number, name: string, exact = false
 }
 
 /** An op over one value with parameters. */
-function over(
+export function over(
   choose: (d: Draw, v: Value) => Parameters | undefined,
   // deno-lint-ignore no-explicit-any
   run: (mx: Library, x: Tensor, p: any) => Tensor,
@@ -117,7 +118,8 @@ function over(
 
 const someAxis = (d: Draw, v: Value): number | undefined =>
   v.shape.length > 0 ? d.int(0, v.shape.length - 1) : undefined;
-const withAxis = (d: Draw, v: Value): Parameters | undefined => {
+/** Some axis that is not empty. */
+export const withAxis = (d: Draw, v: Value): Parameters | undefined => {
   const axis = someAxis(d, v);
   return axis === undefined || v.shape[axis] === 0 ? undefined : [axis];
 };
@@ -134,7 +136,8 @@ function folded(name: string, f: (v: number[]) => number, exact: boolean): Progr
   );
 }
 
-const order = (v: readonly number[]): number[] => v.map((_, i) => i).sort((a, b) => v[a] - v[b] || a - b);
+/** The places of numbers in ascending order, of equal ones as they come. */
+export const order = (v: readonly number[]): number[] => v.map((_, i) => i).sort((a, b) => v[a] - v[b] || a - b);
 const integral = (v: Value): boolean => v.dtype === "int32" && v.exact;
 
 /** Ranges of all axes: [start, count, step] each. */
@@ -454,8 +457,8 @@ const MOVES: Record<string, ProgramOp> = {
   },
 };
 
-/** All kinds of ops. */
-export const PROGRAM_OPS: Readonly<Record<string, ProgramOp>> = { ...ELEMENTWISE, ...VIEWS, ...ROWS, ...MOVES };
+/** Kinds of ops; `program_ops_more.ts` has further ones. */
+export const BASIC_OPS: Readonly<Record<string, ProgramOp>> = { ...ELEMENTWISE, ...VIEWS, ...ROWS, ...MOVES };
 
 /** What an op makes of the values of its arguments. */
 export function valueOf(op: ProgramOp, id: number, args: readonly Value[], p: Parameters, dtype: TypeName): Value {

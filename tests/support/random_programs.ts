@@ -11,7 +11,8 @@ import type { Guards } from "./guards.ts";
 import { withOptions } from "./options.ts";
 import { numbersOf } from "./compare.ts";
 import { size } from "./oracle.ts";
-import { type Parameters, PROGRAM_OPS, type Value, valueOf } from "./program_ops.ts";
+import { type Parameters, type Value, valueOf } from "./program_ops.ts";
+import { PROGRAM_OPS } from "./program_ops_more.ts";
 
 /** An array that a program begins with. */
 interface Leaf {

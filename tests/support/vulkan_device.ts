@@ -21,6 +21,12 @@ export const INFO = INDICES.length > 0 ? listVulkanDevices() : [];
 export const THREADS = 64;
 export const F32 = 9;
 export const MIB = 2 ** 20;
+/** SPIR-V of `void main() {}` with workgroups of one thread. */
+export const EMPTY_KERNEL = Uint32Array.of(
+  ...[0x7230203, 0x10600, 0xd000b, 8, 0, 0x20011, 1, 0x6000b, 1, 0x4c534c47, 0x6474732e, 0x3035342e, 0, 0x3000e, 0, 1],
+  ...[0x5000f, 5, 4, 0x6e69616d, 0, 0x6014b, 4, 0x26, 7, 7, 7, 0x20013, 2, 0x30021, 3, 2, 0x40015, 6, 0x20, 0, 0x4002b],
+  ...[6, 7, 1, 0x50036, 2, 4, 0, 3, 0x200f8, 5, 0x100fd, 0x10038],
+);
 
 /** Opens a device with an environment that it reads while opening, behind a mask. */
 export function openWith(env: Record<string, string>, index: number, cache = "", mask = ""): VulkanDevice {

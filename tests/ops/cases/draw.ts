@@ -67,7 +67,7 @@ export function stored(dtype: TypeName, v: number): number {
   }
 }
 
-/** The dtype that two meet in: MLX's promotion, with int32 in place of int64 for uint32 with a signed type. */
+/** The dtype that two meet in: MLX's promotion. */
 export function meet(a: TypeName, b: TypeName): TypeName {
   if (a === b) return a;
   if (a === "bool" || b === "bool") return a === "bool" ? b : a;
@@ -78,7 +78,7 @@ export function meet(a: TypeName, b: TypeName): TypeName {
   const [wide, narrow] = [BITS[x as keyof typeof BITS], BITS[y as keyof typeof BITS]];
   if (x.startsWith("u") === y.startsWith("u")) return x;
   if (x.startsWith("i") && wide > narrow) return x;
-  return wide === 64 ? "float32" : `int${Math.min(32, 2 * wide)}` as TypeName;
+  return wide === 64 ? "float32" : `int${2 * wide}` as TypeName;
 }
 
 /** The float type that a function of a dtype gives. */

@@ -36,6 +36,8 @@ const wholePower: Scalar = (a, b) => {
 interface Row {
   readonly float?: Scalar;
   readonly whole?: Scalar;
+  /** The same of int64, where `whole` is not: uint32 and signed types meet in it. */
+  readonly long?: (a: bigint, b: bigint) => bigint;
   readonly bool?: Scalar;
   /** float: integers give float32. */
   readonly gives?: "float" | "bool";
@@ -50,12 +52,12 @@ interface Row {
 }
 
 const compare = (f: Scalar): Row => ({ float: f, whole: f, bool: f, gives: "bool", range: [-3, 3] });
-const bits = (f: Scalar, bool: Scalar): Row => ({ whole: f, bool });
+const bits = (f: Scalar, long: Row["long"]): Row => ({ whole: f, long, bool: f });
 
 const ROWS: Readonly<Record<string, Row>> = {
   add: { float: (a, b) => a + b, whole: (a, b) => a + b, bool: (a, b) => a | b, zeros: true },
   subtract: { float: (a, b) => a - b, whole: (a, b) => a - b, bool: (a, b) => a ^ b, zeros: true },
-  multiply: { float: (a, b) => a * b, whole: Math.imul, bool: (a, b) => a & b, zeros: true },
+  multiply: { float: (a, b) => a * b, whole: Math.imul, long: (a, b) => a * b, bool: (a, b) => a & b, zeros: true },
   divide: { float: (a, b) => a / b, gives: "float", zeros: true },
   remainder: {
     float: remainder,
@@ -67,7 +69,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     whole: (a, b) => b === 0 ? 0 : Math.floor(a / b),
     classes: ["zeros"], // a GPU's quotient may be off by a bit, and then its floor by 1
   },
-  power: { float: pow, whole: wholePower, range: [-4, 4], second: [0, 9] },
+  power: { float: pow, whole: wholePower, long: (a, b) => a ** b, range: [-4, 4], second: [0, 9] },
   maximum: { float: Math.max, whole: Math.max, bool: Math.max, exact: true },
   minimum: { float: Math.min, whole: Math.min, bool: Math.min, exact: true },
   logaddexp: { float: logaddexp, gives: "float", absolute: 1e-6 },
@@ -84,7 +86,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   bitwiseAnd: bits((a, b) => a & b, (a, b) => a & b),
   bitwiseOr: bits((a, b) => a | b, (a, b) => a | b),
   bitwiseXor: bits((a, b) => a ^ b, (a, b) => a ^ b),
-  leftShift: { whole: (a, b) => b > 31 ? 0 : a << b, second: [0, 40] },
+  leftShift: { whole: (a, b) => b > 31 ? 0 : a << b, long: (a, b) => b > 63n ? 0n : a << b, second: [0, 40] },
   rightShift: {
     whole: (a, b) => a < 0 ? Math.floor(a / 2 ** b) : Math.floor(a / 2 ** Math.min(b, 60)),
     second: [0, 40],
@@ -111,12 +113,14 @@ function binary(name: string, row: Row): (d: Draw) => Drawn {
       isFloat(t) ? d.class(row.range ?? [-9, 9], classes) : d.pick(["special", [-9, 9]]);
     const f = isFloat(domain) ? row.float! : domain === "bool" ? row.bool! : row.whole!;
     const cast = (v: number): number => stored(domain, v);
+    const long = domain === "int64" ? row.long : undefined;
     return {
       inputs: [d.input(p, ta, values(ta)), d.input(q, tb, row.second && !isFloat(common) ? row.second : values(tb))],
       run: (mx, x) => call(mx, name, x),
       oracle: ([x, y]) =>
         map(
           (a, b) => {
+            if (long) return Number(BigInt.asIntN(64, long(BigInt(a), BigInt(b))));
             const v = f(cast(a), cast(b));
             return result === "bool" || isFloat(result) ? v : stored(result, v);
           },
@@ -182,7 +186,8 @@ export function drawnArithmetic(): Families {
   };
   families.clip = (d) => {
     const dtype = d.dtype([...FLOATS, ...INTEGERS]);
-    const [low, high] = [d.pick([null, d.int(0, 3)]), d.pick([null, d.int(4, 9)])];
+    const low = d.pick([null, d.int(0, 3)]);
+    const high = low === null ? d.int(4, 9) : d.pick([null, d.int(4, 9)]); // one of them is there
     const from = Math.max(low ?? -Infinity, limitsOf(dtype)[0] ?? -Infinity);
     const arrays = d.chance(0.3);
     const shape = d.shape();

@@ -83,6 +83,17 @@ const COMPOSED: Readonly<
   "nn.gelu": [(x) => Math.fround(x * (erf(x / Math.SQRT2) + 1)) / 2],
   "nn.geluApprox": [(x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x)))],
   "nn.softplus": [(x) => Number.isNaN(x) ? x : softplus(x)],
+  "nn.relu2": [(x) => Math.max(x, 0) ** 2],
+  "nn.relu6": [(x) => Math.min(Math.max(x, 0), 6)],
+  "nn.celu": [(x, p) => Math.max(x, 0) + p * Math.expm1(Math.min(x, 0) / p), [1, 2]],
+  "nn.selu": [(x) => 1.0507 * (x > 0 ? x : 1.67326 * Math.expm1(x))],
+  "nn.softsign": [(x) => x / (1 + Math.abs(x))],
+  "nn.softshrink": [(x, p) => Math.abs(x) > p ? x - Math.sign(x) * p : 0, [0.5, 2]],
+  "nn.hardShrink": [(x, p) => Math.abs(x) > p ? x : 0, [0.5, 2]],
+  "nn.hardTanh": [(x, p) => Math.min(Math.max(x, p), 1), [-1, -0.25]],
+  "nn.hardswish": [(x) => x * Math.min(Math.max(x + 3, 0), 6) / 6],
+  "nn.mish": [(x) => x * Math.tanh(softplus(x))],
+  "nn.geluFastApprox": [(x) => x * sigmoid(1.702 * x)],
   "nn.logSigmoid": [(x) => Number.isNaN(x) ? x : -softplus(-x)],
 };
 

@@ -1,24 +1,12 @@
 /**
- * Families of products: matrices, contractions, quantized matrices, norms.
+ * Families of products: matrices, contractions, norms.
  */
 
-import {
-  broadcast,
-  build,
-  type Dense,
-  map,
-  matmul,
-  quantizeGroup,
-  ravel,
-  read,
-  reduce,
-  size,
-  sum,
-} from "../../support/oracle.ts";
-import { FLOATS, productTolerance, type TypeName } from "./case.ts";
-import { type Draw, isFloat, meet } from "./draw.ts";
+import { broadcast, build, type Dense, map, matmul, ravel, read, reduce, size, sum } from "../../support/oracle.ts";
+import { FLOATS, productTolerance } from "./case.ts";
+import { type Draw, meet } from "./draw.ts";
 import { diagonalOf } from "./drawn_movement.ts";
-import { type Drawn, elementTolerance, type Families } from "./family.ts";
+import { elementTolerance, type Families } from "./family.ts";
 
 const RANGE = [-1, 1] as const;
 
@@ -40,7 +28,7 @@ function factors(d: Draw): [number[], number[]] {
 }
 
 /** matmul with vectors: a row on the left, a column on the right, and that axis goes. */
-function product(x: Dense, y: Dense): Dense {
+export function product(x: Dense, y: Dense): Dense {
   const [row, column] = [x.shape.length === 1, y.shape.length === 1];
   const full = matmul(
     row ? { ...x, shape: [1, ...x.shape] } : x,
@@ -49,56 +37,6 @@ function product(x: Dense, y: Dense): Dense {
   const lead = full.shape.slice(0, -2);
   const [m, n] = full.shape.slice(-2);
   return { shape: [...lead, ...(row ? [] : [m]), ...(column ? [] : [n])], data: full.data };
-}
-
-/** Codes of a row of packed words: a stream of bits, the lowest first. */
-function codesOf(words: ArrayLike<number>, bits: number): number[] {
-  const count = words.length * 32 / bits;
-  return Array.from({ length: count }, (_, i) => {
-    let code = 0;
-    for (let b = 0; b < bits; b++) {
-      const at = i * bits + b;
-      code |= (words[at >> 5] >>> (at & 31) & 1) << b;
-    }
-    return code;
-  });
-}
-
-/** scale * code + bias. */
-function unpacked(w: Dense, scales: Dense, biases: Dense, bits: number, group: number): Dense {
-  const words = w.shape[w.shape.length - 1];
-  const cols = words * 32 / bits;
-  const data: number[] = [];
-  for (let row = 0; row < w.data.length / Math.max(1, words); row++) {
-    codesOf(w.data.subarray(row * words, (row + 1) * words), bits).forEach((code, i) => {
-      const at = (row * cols + i - i % group) / group;
-      data.push(scales.data[at] * code + biases.data[at]);
-    });
-  }
-  return { shape: [...w.shape.slice(0, -1), cols], data: Float64Array.from(data) };
-}
-
-/** A packed matrix (…, n, k): random codes, scales and biases. */
-function quantized(
-  d: Draw,
-  lead: readonly number[],
-  n: number,
-): { inputs: Drawn["inputs"]; bits: number; group: number; k: number } {
-  const [bits, group] = [d.few([4, 8, 2, 3, 5, 6]), d.few([32, 64, 128], 1)];
-  const k = group * d.int(1, 3);
-  const dtype = d.dtype(FLOATS);
-  const words = d.input([...lead, n, k * bits / 32], "uint32", "bits", true);
-  const part = (range: readonly [number, number]) => d.input([...lead, n, k / group], dtype, range, true);
-  return {
-    inputs: [
-      { ...words, data: words.data!.map(() => Math.floor(d.next() * 2 ** 32)) },
-      part([0.01, 0.1]),
-      part([-1, 1]),
-    ],
-    bits,
-    group,
-    k,
-  };
 }
 
 /** Sums over letters, one element at a time. */
@@ -313,70 +251,6 @@ export function drawnProducts(): Families {
       oracle: (list) => contracted(text, list),
       tolerance: 1e-7,
       dtype: "float32",
-    };
-  };
-  families.quantize = (d) => {
-    const [bits, group] = [d.few([2, 3, 4, 5, 6, 8]), d.few([32, 64, 128], 1)];
-    const shape = [...d.shape(1, 2, false).map((n) => Math.min(n, 5)), group * d.int(1, 2)];
-    return {
-      what: `${bits} bits in groups of ${group}`,
-      inputs: [d.input(shape, "float32", d.pick([[-1, 1], [0.5, 3], [-100, 0]] as const))],
-      run: (mx, [w]) => {
-        const [codes, scales, biases] = mx.quantize(w, group, bits);
-        return [mx.dequantize(codes, scales, biases, group, bits), scales, biases];
-      },
-      oracle: ([w]) => {
-        const groups = Array.from(
-          { length: w.data.length / group },
-          (_, i) => quantizeGroup(w.data.subarray(i * group, (i + 1) * group), bits),
-        );
-        const to = [...shape.slice(0, -1), shape[shape.length - 1] / group];
-        return [
-          { shape, data: Float64Array.from(groups.flatMap((g) => g.codes.map((c) => g.scale * c + g.bias))) },
-          { shape: to, data: Float64Array.from(groups, (g) => g.scale) },
-          { shape: to, data: Float64Array.from(groups, (g) => g.bias) },
-        ];
-      },
-      tolerance: 1e-7,
-      dtype: "float32",
-    };
-  };
-  families.dequantize = (d) => {
-    const { inputs, bits, group } = quantized(d, d.shape(0, 1, false).map((n) => Math.min(n, 3)), d.int(1, 9));
-    const dtype = inputs[1].dtype;
-    return {
-      what: `${bits} bits in groups of ${group}`,
-      inputs,
-      run: (mx, [w, s, b]) => mx.dequantize(w, s, b, group, bits),
-      oracle: ([w, s, b]) => unpacked(w, s, b, bits, group),
-      tolerance: elementTolerance(dtype),
-      dtype,
-    };
-  };
-  families.quantizedMatmul = (d) => {
-    const transpose = d.chance(0.7);
-    const n = d.chance(0.3) ? d.pick([33, 64, 130]) : d.int(1, 9);
-    const lead = d.chance(0.2) ? [2] : [];
-    const { inputs, bits, group, k } = quantized(d, lead, n);
-    const dtype: TypeName = d.few([inputs[1].dtype, "float32"], 1);
-    const rows = d.chance(0.15) && lead.length === 0 ? [] : [...lead, d.chance(0.2) ? d.pick([17, 40]) : d.int(1, 9)];
-    const result = meet(dtype, inputs[1].dtype);
-    return {
-      what: `${bits} bits in groups of ${group}${transpose ? " transposed" : ""}`,
-      inputs: [d.input([...rows, transpose ? k : n], dtype, RANGE), ...inputs],
-      run: (mx, [x, w, s, b]) => mx.quantizedMatmul(x, w, s, b, transpose, group, bits),
-      oracle: ([x, w, s, b]) => {
-        const full = unpacked(w, s, b, bits, group);
-        const turned = transpose
-          ? build(
-            [...lead, k, n],
-            (at) => full.data[ravel([...lead, n, k], [...at.slice(0, -2), at[at.length - 1], at[at.length - 2]])],
-          )
-          : full;
-        return product(x, turned);
-      },
-      tolerance: isFloat(result) && result === "float32" ? 1e-7 : 5e-4,
-      dtype: result,
     };
   };
   families["linalg.norm"] = (d) => {

@@ -83,6 +83,24 @@ export function* reductions(): Generator<Case> {
     oracle: ([x]) => reduce(x, [1], false, (v) => v.indexOf(largest(v))),
     tolerance: EXACT,
   };
+  yield {
+    op: "argmin",
+    what: "the first of equals in 70001 numbers",
+    inputs: [{ shape: [70001], dtype: "int32", low: 0, high: 9 }],
+    run: (mx, [x]) => mx.argmin(x),
+    oracle: ([x]) => reduce(x, [0], false, (v) => v.indexOf(Math.min(...v.slice(0, 1000)))),
+    tolerance: EXACT,
+  };
+  for (const [shape, axis] of [[[900, 5], 0], [[2, 700, 36], 1], [[3000, 130], 0]] as const) {
+    yield {
+      op: "sum",
+      what: `(${shape}) over ${axis} in parts`,
+      inputs: [{ shape, dtype: "float32", low: -1, high: 1.5 }],
+      run: (mx, [x]) => mx.sum(x, axis),
+      oracle: ([x]) => reduce(x, [axis], false, sum),
+      tolerance: 1e-9,
+    };
+  }
   const softmax = (v: number[]): number[] => {
     const total = logsumexp(v);
     return v.map((x) => Math.exp(x - total));
@@ -101,9 +119,12 @@ export function* reductions(): Generator<Case> {
       };
     }
   }
-  for (const [axis, shape] of [[0, [5]], [1, [3, 300]], [0, [300, 3]]] as const) {
+  for (const [axis, shape] of [[0, [5]], [1, [3, 300]], [0, [300, 3]], [0, [1025]], [1, [3, 10001]]] as const) {
     const inputs: Input[] = [{ shape, dtype: "float32", low: -1, high: 1 }];
-    const scan = (v: number[]): number[] => v.map((_, i) => sum(v.slice(0, i + 1)));
+    const scan = (v: number[]): number[] => {
+      let total = 0;
+      return v.map((x) => total += x);
+    };
     yield {
       op: "cumsum",
       what: `(${shape})`,
@@ -117,17 +138,21 @@ export function* reductions(): Generator<Case> {
       what: `(${shape}) reverse exclusive`,
       inputs,
       run: (mx, [x]) => mx.cumsum(x, axis, { reverse: true, inclusive: false }),
-      oracle: ([x]) => rows(x, axis, (v) => v.map((_, i) => sum(v.slice(i + 1)))),
+      oracle: ([x]) => rows(x, axis, (v) => scan(v.slice(1).reverse()).reverse().concat(0)),
       tolerance: 1e-7,
     };
   }
-  for (const shape of [[1], [2, 7], [3, 1025], [2, 3, 64]]) {
-    const inputs: Input[] = [{ shape, dtype: "float32", low: -4, high: 4 }];
+  const sorted = [
+    ...[[1], [2, 7], [3, 1025], [2, 3, 64], [513], [2, 5000]].map((shape) => [shape, "float32"] as const),
+    ...(["float16", "bfloat16", "int32", "uint32", "int8"] as const).map((dtype) => [[2, 2049], dtype] as const),
+  ];
+  for (const [shape, dtype] of sorted) {
+    const inputs: Input[] = [{ shape, dtype, low: dtype === "uint32" ? 0 : -4, high: dtype === "int8" ? 100 : 4 }];
     const last = shape.length - 1;
     const order = (v: number[]): number[] => v.map((_, i) => i).sort((a, b) => v[a] - v[b] || a - b);
     yield {
       op: "sort",
-      what: `(${shape})`,
+      what: `${dtype} (${shape})`,
       inputs,
       run: (mx, [x]) => mx.sort(x),
       oracle: ([x]) => rows(x, last, (v) => [...v].sort((a, b) => a - b)),
@@ -135,7 +160,7 @@ export function* reductions(): Generator<Case> {
     };
     yield {
       op: "argsort",
-      what: `(${shape})`,
+      what: `${dtype} (${shape})`,
       inputs,
       run: (mx, [x]) => mx.argsort(x),
       oracle: ([x]) => rows(x, last, order),

@@ -1,0 +1,110 @@
+/**
+ * Products and convolutions of float16 that are large enough for matrix units where a device has them, through views of all kinds, against
+ * float64 loops.
+ */
+
+import { assert } from "@std/assert";
+import * as mx from "../../mod.ts";
+import { testDevices } from "../support/devices.ts";
+import { generator } from "../support/oracle.ts";
+
+const next = generator(23);
+const half = (n: number): Float16Array => Float16Array.from({ length: n }, () => next() * 2 - 1);
+
+/** Asserts a normalised mean squared error: half of the last digit of float16 is 1e-7. */
+function assertNear(found: mx.Tensor, expected: Float64Array, what: string): void {
+  const values = mx.astype(found, mx.float32).flatten().tolist() as number[];
+  assert(values.length === expected.length, `${what}: ${values.length} numbers`);
+  let error = 0, power = 0;
+  expected.forEach((x, i) => (error += (values[i] - x) ** 2, power += x * x));
+  assert(error <= 2e-7 * power, `${what}: NMSE ${error / power}`);
+}
+
+interface Operand {
+  readonly array: mx.Tensor;
+  readonly at: (batch: number, row: number, column: number) => number;
+}
+
+/** (batch, rows, columns) as a view of an array with margins, transposed on request; without a batch where that is 0. */
+function operand(
+  batch: number,
+  rows: number,
+  columns: number,
+  form: { margin?: number; transposed?: boolean },
+): Operand {
+  const { margin = 0, transposed = false } = form;
+  const [down, across] = (transposed ? [columns, rows] : [rows, columns]).map((n) => n + margin);
+  const values = half(Math.max(1, batch) * down * across);
+  const whole = mx.reshape(mx.array(values, mx.float16), [Math.max(1, batch), down, across]);
+  const inner = whole.index("...", mx.Slice(margin, null), mx.Slice(margin, null));
+  const turned = transposed ? mx.swapaxes(inner, -1, -2) : inner;
+  const at = (b: number, r: number, c: number): number => {
+    const [y, x] = transposed ? [c, r] : [r, c];
+    return values[((batch > 0 ? b : 0) * down + y + margin) * across + x + margin];
+  };
+  return { array: batch > 0 ? turned : mx.squeeze(turned, 0), at };
+}
+
+const CASES = [
+  { m: 192, n: 136, k: 176, a: {}, b: {} },
+  { m: 169, n: 171, k: 173, a: {}, b: {} },
+  { m: 169, n: 171, k: 173, a: { transposed: true }, b: { transposed: true } },
+  { m: 200, n: 136, k: 168, a: { margin: 8 }, b: { margin: 8, transposed: true } },
+  { m: 200, n: 136, k: 168, a: { margin: 3, transposed: true }, b: { margin: 5 } },
+  { m: 60, n: 72, k: 350, a: {}, b: {}, batch: [3, 3] },
+  { m: 60, n: 72, k: 350, a: { transposed: true }, b: {}, batch: [3, 0] },
+  { m: 90, n: 130, k: 200, a: {}, b: { transposed: true }, batch: [0, 2] },
+  { m: 40, n: 48, k: 2500, a: {}, b: {} },
+  { m: 2048, n: 2056, k: 1, a: {}, b: {} },
+] as const;
+
+for (const device of testDevices()) {
+  Deno.test(`large float16 products equal float64 on ${device}`, () => {
+    mx.withDevice(device, () => {
+      for (const c of CASES) {
+        mx.tidy(() => {
+          const { m, n, k } = c;
+          const [left, right] = "batch" in c ? c.batch : [0, 0];
+          const [a, b] = [operand(left, m, k, c.a), operand(right, k, n, c.b)];
+          const batch = Math.max(1, left, right);
+          const expected = new Float64Array(batch * m * n);
+          for (let i = 0; i < expected.length; i++) {
+            const [each, row, column] = [Math.floor(i / m / n), Math.floor(i / n) % m, i % n];
+            for (let d = 0; d < k; d++) expected[i] += a.at(each, row, d) * b.at(each, d, column);
+          }
+          assertNear(mx.matmul(a.array, b.array), expected, JSON.stringify(c));
+        });
+      }
+    });
+  });
+
+  Deno.test(`large float16 convolutions equal float64 on ${device}`, () => {
+    mx.withDevice(device, () => {
+      const [images, height, width, channels, filters] = [2, 15, 14, 32, 72];
+      for (const [stride, padding] of [[1, 1], [2, 0]]) {
+        mx.tidy(() => {
+          const [x, w] = [half(images * height * width * channels), half(filters * 9 * channels)];
+          const [down, across] = [height, width].map((s) => Math.floor((s + 2 * padding - 3) / stride) + 1);
+          const expected = new Float64Array(images * down * across * filters);
+          for (let i = 0; i < expected.length; i++) {
+            const filter = i % filters, place = Math.floor(i / filters);
+            const [image, row, column] = [
+              Math.floor(place / across / down),
+              Math.floor(place / across) % down,
+              place % across,
+            ];
+            for (let t = 0; t < 9; t++) {
+              const y = row * stride - padding + Math.floor(t / 3), z = column * stride - padding + t % 3;
+              if (y < 0 || z < 0 || y >= height || z >= width) continue;
+              const from = ((image * height + y) * width + z) * channels, by = (filter * 9 + t) * channels;
+              for (let d = 0; d < channels; d++) expected[i] += x[from + d] * w[by + d];
+            }
+          }
+          const input = mx.reshape(mx.array(x, mx.float16), [images, height, width, channels]);
+          const weight = mx.reshape(mx.array(w, mx.float16), [filters, 3, 3, channels]);
+          assertNear(mx.conv2d(input, weight, stride, padding), expected, `stride ${stride}, padding ${padding}`);
+        });
+      }
+    });
+  });
+}
