@@ -5,10 +5,11 @@
 
 #define DIMS 5
 
-static ptrdiff_t dynamic_shift(const struct CopyPush *p, const uint8_t *start) {
+// What starts of a row shift by, in elements.
+static ptrdiff_t dynamic_shift(const struct CopyPush *p, const uint8_t *start, uint32_t row) {
     ptrdiff_t shift = 0;
     for (uint32_t d = 0; d < p->starts; d++) {
-        int32_t s = ((const int32_t *)start)[d], limit = (int32_t)p->start_limits[d];
+        int32_t s = ((const int32_t *)start)[row * p->starts + d], limit = (int32_t)p->start_limits[d];
         shift += (ptrdiff_t)(s < 0 ? 0 : s > limit ? limit : s) * p->start_strides[d];
     }
     return shift;
@@ -67,7 +68,7 @@ static void turn_part(uint8_t *to, ptrdiff_t to_stride, const uint8_t *from, ptr
 
 // Whether rows of the output lie side by side in the input, element by element.
 static bool turns(const struct CopyPush *p, int last) {
-    return last > 0 && p->out_strides[last] == 1 && p->in_strides[last - 1] == 1 && p->in_strides[last] != 1;
+    return last > 0 && p->start_rows <= 1 && p->out_strides[last] == 1 && p->in_strides[last - 1] == 1 && p->in_strides[last] != 1;
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
@@ -94,8 +95,9 @@ void k_copy(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     const uint32_t dynamic = call->spec[2];
     const uint8_t *in = call->buffer[0];
     uint8_t *out = call->buffer[2];
-    if (dynamic == 1) out += dynamic_shift(p, call->buffer[1]) * bytes;
-    if (dynamic == 2) in += dynamic_shift(p, call->buffer[1]) * bytes;
+    const bool by_row = dynamic != 0 && p->start_rows > 1;
+    if (dynamic == 1 && !by_row) out += dynamic_shift(p, call->buffer[1], 0) * bytes;
+    if (dynamic == 2 && !by_row) in += dynamic_shift(p, call->buffer[1], 0) * bytes;
 
     const int dims = used_dims(p->shape, DIMS), last = dims - 1;
     const uint32_t cols = columns(p), begin = chunk * grain(p, cols) * cols;
@@ -112,6 +114,16 @@ void k_copy(const Call *call, uint32_t chunk, uint32_t last_chunk) {
             for (uint32_t c = 0; c < cols; c += SIDE) {
                 turn_part(out_row + c * bytes, to_stride, in_row + c * from_stride * bytes, from_stride, rows, min_u32(SIDE, cols - c),
                           (uint32_t)bytes);
+            }
+        } else if (by_row) {
+            const uint32_t each = p->count / p->start_rows; // elements that share starts
+            for (uint32_t c = 0, n; c < cols; c += n) {
+                const uint32_t row = (done + c) / each;
+                n = min_u32(cols - c, (row + 1) * each - (done + c));
+                const ptrdiff_t shift = dynamic_shift(p, call->buffer[1], row);
+                copy_run(out_row + ((ptrdiff_t)c * p->out_strides[last] + (dynamic == 1 ? shift : 0)) * bytes, p->out_strides[last],
+                         in_row + ((ptrdiff_t)c * p->in_strides[last] + (dynamic == 2 ? shift : 0)) * bytes, p->in_strides[last], n,
+                         (uint32_t)bytes);
             }
         } else {
             copy_run(out_row, p->out_strides[last], in_row, p->in_strides[last], cols, (uint32_t)bytes);

@@ -104,6 +104,15 @@ uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
 uvec4 rows_of(uvec2 first, uvec2 second) { return uvec4(first, ROW_BLOCKS == 2u ? second : uvec2(0)); }
 bool has_row(uint rows) { return rows * 8u + lane_row() < SEQUENCES; }
 
+// Of a residual that is whole: a block of 16 columns of the lane's row, and weights of a norm for it.
+vec4 x_of(uint rows, uint block) { return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0); }
+vec4 norm_of(uint64_t norm, uint block) {
+    vec4 w;
+    [[unroll]] for (uint e = 0; e < 4u; e++)
+        w[e] = load_float(norm, block * 16u + column_of(lane(), e), DTYPE_W);
+    return w;
+}
+
 // Where several products of a workgroup meet: two blocks of 16 columns of each warp, pairs of two columns 40 apart, so that neighbouring
 // threads may take the pairs of a lane.
 const uint POOL_PLACES = 2u, PAIR_STRIDE = 40u, POOL_STRIDE = 72u;

@@ -2,8 +2,8 @@
 // The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w in float16, and the largest of them per workgroup and
 // sequence. What it writes and how is said in decode/head.comp.
 //
-// Each workgroup brings y of all sequences to shared memory; then each of its warps makes blocks of 16 logits by itself, without a
-// barrier, the next steps of its weights on their way.
+// Each workgroup brings y of all sequences to shared memory, or reads what batch_norm left where it has no room for that; then each of its
+// warps makes blocks of 16 logits by itself, without a barrier, the next steps of its weights on their way.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 8
@@ -18,21 +18,16 @@ layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 11) const uint RECENT = 0;        // tokens in `recent` of a sequence
 layout(constant_id = 12) const uint PENALTY = 0;       // float bits
 layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
+layout(constant_id = 14) const uint NORMED = 0;        // whether batch_norm ran
 
 const uint STEPS = HIDDEN / 64u;
 const uint AHEAD = 2u;                                                                // steps whose weights are on their way
 const uint PAIRS = ROW_BLOCKS * HIDDEN / 32u, X_LOADS = (PAIRS + WARPS - 1u) / WARPS; // of blocks of 16 features
 
 // y in the order of A, [8 rows][step][half][lane]; before that squares of each row and warp, behind that the best of them.
-shared uvec4 fragments[ROW_BLOCKS * HIDDEN];
+shared uvec4 fragments[NORMED != 0u ? ROW_BLOCKS * 8u * WARPS : ROW_BLOCKS * HIDDEN];
 
-vec4 x_of(uint rows, uint block) { return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0); }
-vec4 norm_of(uint block) {
-    vec4 w;
-    [[unroll]] for (uint e = 0; e < 4u; e++)
-        w[e] = load_float(pc.address[NORM], block * 16u + column_of(lane(), e), DTYPE_W);
-    return w;
-}
+uvec4 fragment(uint at) { return NORMED != 0u ? Weights4(in_state(AT_NORMED)).v[at] : fragments[at]; }
 
 void normalise() {
     vec4 x[2u * X_LOADS];
@@ -63,7 +58,8 @@ void normalise() {
         uint at = warp() + i * WARPS, rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
         if (at >= PAIRS) continue;
         float by = rows == 0u ? scale[0] : scale[ROW_BLOCKS - 1u];
-        uvec2 first = half_four(x[2u * i] * by * norm_of(block)), second = half_four(x[2u * i + 1u] * by * norm_of(block + 1u));
+        uvec2 first = half_four(x[2u * i] * by * norm_of(pc.address[NORM], block)),
+              second = half_four(x[2u * i + 1u] * by * norm_of(pc.address[NORM], block + 1u));
         fragments[at * 32u + lane()] = uvec4(first, second);
     }
     barrier();
@@ -82,7 +78,7 @@ SUM multiply_part(inout Part p, uint first, SUM sum) {
     [[unroll]] for (uint i = 0; i < AHEAD * 4u; i++) {
         uint step = first + i / 4u, m = i % 4u, at = (step * 2u + m / 2u) * 32u + lane();
         if (STEPS % AHEAD != 0u && step >= STEPS) continue;
-        uvec4 a = fragments[at], b = fragments[(ROW_BLOCKS - 1u) * HIDDEN + at];
+        uvec4 a = fragment(at), b = fragment((ROW_BLOCKS - 1u) * HIDDEN + at);
         sum = multiply(m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw), weights(p.w[i / 4u], m), sum);
     }
     return sum;
@@ -132,7 +128,7 @@ void main() {
     }
     Part p, next;
     load_part(min(block, blocks - 1u), 0u, p);
-    normalise();
+    if (NORMED == 0u) normalise();
     uvec2 best[2] = uvec2[2](uvec2(0xffffffffu, 0u), uvec2(0xffffffffu, 0u));
     [[dont_unroll]] for (uint first = gl_WorkGroupID.x * WARPS; first < blocks; first += all_warps, block += all_warps) {
 #ifndef EMULATED

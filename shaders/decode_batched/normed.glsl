@@ -3,20 +3,43 @@
 
 const uint HIDDEN_STEPS = HIDDEN / 64u, HIDDEN_SLOTS = (HIDDEN_STEPS + WARPS - 1u) / WARPS;
 
-shared vec4 squares[16u * (WARPS / 4u + 1u)]; // of each row and warp; one more, so that rows lie in different banks
+// A wide residual leaves few registers for what else is under way: then there is one block of 8 rows at most, norm weights wait in shared
+// memory, and units are multiplied in parts.
+const bool WIDE = HIDDEN_SLOTS > 2u;
+const uint PART_SLOTS = WIDE ? 2u : HIDDEN_SLOTS, PARTS = (HIDDEN_SLOTS + PART_SLOTS - 1u) / PART_SLOTS;
+
+shared vec4 squares[16u * (WARPS / 4u + 1u)];           // of each row and warp; one more, so that rows lie in different banks
+const uint NORM_WORDS = DTYPE_W == DTYPE_F32 ? 2u : 1u; // of two weights
+shared uint wide_norm[WIDE ? HIDDEN / 2u * NORM_WORDS : 1u];
 uvec2 normed[HIDDEN_SLOTS * ROW_BLOCKS * 4u];
 
 struct NormWords {
-    uvec2 w[HIDDEN_SLOTS * 8u];
+    uvec2 w[WIDE ? 1u : HIDDEN_SLOTS * 8u];
 };
 
+// Where the pair of weights is that belongs to half of a lane's columns in a block of a slot.
+uint norm_pair(uint slot, uint block, uint half_) {
+    return min(warp() + slot * WARPS, HIDDEN_STEPS - 1u) * 32u + block * 8u + lane_column() + half_ * 4u;
+}
+uvec2 load_norm_pair(uint64_t norm, uint pair) { return DTYPE_W == DTYPE_F32 ? Weights2(norm).v[pair] : uvec2(Weights1(norm).v[pair], 0u); }
+
+// To be followed by a barrier.
 void load_norm(uint64_t norm, inout NormWords n) {
-    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++) {
-        uint pair = min(warp() + i / 8u * WARPS, HIDDEN_STEPS - 1u) * 32u + i / 2u % 4u * 8u + lane_column() + i % 2u * 4u;
-        n.w[i] = DTYPE_W == DTYPE_F32 ? Weights2(norm).v[pair] : uvec2(Weights1(norm).v[pair], 0u);
+    if (WIDE) {
+        // All threads take as many turns: llvmpipe loses the subgroups that pass a loop over in front of a barrier.
+        for (uint first = 0; first < HIDDEN / 2u * NORM_WORDS; first += THREADS)
+            if (first + thread() < HIDDEN / 2u * NORM_WORDS) wide_norm[first + thread()] = Weights1(norm).v[first + thread()];
+    } else {
+        [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++)
+            n.w[WIDE ? 0u : i] = load_norm_pair(norm, norm_pair(i / 8u, i / 2u % 4u, i % 2u));
     }
 }
 vec2 norm_value(uvec2 w) { return DTYPE_W == DTYPE_F32 ? uintBitsToFloat(w) : pair_value(w.x, DTYPE_W); }
+vec2 norm_weights(inout NormWords n, uint slot, uint block, uint half_) {
+    if (!WIDE) return norm_value(n.w[WIDE ? 0u : slot * 8u + block * 2u + half_]);
+    uint at = norm_pair(slot, block, half_) * NORM_WORDS;
+    return norm_value(uvec2(wide_norm[at], wide_norm[at + NORM_WORDS - 1u]));
+}
 
 // Waits for the residual with this tag; to be called by all.
 void normalise(inout NormWords n, uint tag) {
@@ -52,29 +75,37 @@ void normalise(inout NormWords n, uint tag) {
             s += squares[(rows * 8u + lane_row()) * (WARPS / 4u + 1u) + i];
         float scale = inversesqrt((s.x + s.y + (s.z + s.w)) * (1.0 / float(HIDDEN)) + pc.p.eps);
         [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 4u; i++) {
-            uint at = (i / 4u * ROW_BLOCKS + rows) * 4u + i % 4u;
-            normed[at] = half_four(uintBitsToFloat(x[at]) * scale * vec4(norm_value(n.w[2u * i]), norm_value(n.w[2u * i + 1u])));
+            uint slot = i / 4u, m = i % 4u, at = (slot * ROW_BLOCKS + rows) * 4u + m;
+            vec4 weight = vec4(norm_weights(n, slot, m, 0u), norm_weights(n, slot, m, 1u));
+            normed[at] = half_four(uintBitsToFloat(x[at]) * scale * weight);
         }
     }
 }
 
-struct Unit {
-    Step w[2u * HIDDEN_SLOTS];
+// A part of a unit: steps of both of its blocks.
+struct Part {
+    Step w[2u * PART_SLOTS];
 };
 
-void load_unit(uint64_t codes, uint64_t scales_biases, uint unit, inout Unit u) {
-    [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
-        u.w[i] = load_step(codes, scales_biases, HIDDEN_STEPS, 2u * unit + i % 2u, warp() + i / 2u * WARPS);
+void load_part(uint64_t codes, uint64_t scales_biases, uint unit, uint part, inout Part p) {
+    [[unroll]] for (uint i = 0; i < 2u * PART_SLOTS; i++)
+        p.w[i] = load_step(codes, scales_biases, HIDDEN_STEPS, 2u * unit + i % 2u, warp() + (part * PART_SLOTS + i / 2u) * WARPS);
 }
 
-void multiply_unit(inout Unit u, inout SUM sums[2]) {
-    sums[0] = no_sum();
-    sums[1] = no_sum();
-    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * 8u; i++) {
-        uint slot = i / 8u, m = i / 2u % 4u, block = i % 2u, at = slot * ROW_BLOCKS * 4u + m;
+// The part that is two behind one of a unit, where this workgroup has so many.
+void load_second_next(uint64_t codes, uint64_t scales_biases, uint unit, uint part, uint units, inout Part p) {
+    uint at = unit + (part + 2u) / PARTS * gl_NumWorkGroups.x;
+    if (at < units) load_part(codes, scales_biases, at, (part + 2u) % PARTS, p);
+}
+
+void multiply_part(inout Part p, uint part, inout SUM sums[2]) {
+    [[unroll]] for (uint i = 0; i < PART_SLOTS * 8u; i++) {
+        uint slot = part * PART_SLOTS + i / 8u, m = i / 2u % 4u, block = i % 2u;
+        if (slot >= HIDDEN_SLOTS) continue;
+        uint at = slot * ROW_BLOCKS * 4u + m;
         // A step behind the end is multiplied by zeros.
         uvec4 a = warp() + slot * WARPS < HIDDEN_STEPS ? rows_of(normed[at], normed[ROW_BLOCKS == 2u ? at + 4u : at]) : uvec4(0);
-        sums[block] = multiply(a, weights(u.w[slot * 2u + block], m), sums[block]);
+        sums[block] = multiply(a, weights(p.w[i / 8u * 2u + block], m), sums[block]);
     }
 }
 
@@ -109,20 +140,25 @@ void finish_gate_up(uint unit, uint rows) {
 // All units of this workgroup from its first one on.
 void normed_product(uint64_t norm, uint64_t codes, uint64_t scales_biases, uint first, uint units, bool gated) {
     if (first >= units) return;
-    Unit u, ahead;
-    load_unit(codes, scales_biases, first, u);
-    if (first + gl_NumWorkGroups.x < units) load_unit(codes, scales_biases, first + gl_NumWorkGroups.x, ahead);
+    Part p, next;
+    load_part(codes, scales_biases, first, 0u, p);
+    if (!WIDE && first + gl_NumWorkGroups.x < units) load_part(codes, scales_biases, first + gl_NumWorkGroups.x, 0u, next);
     NormWords n;
     load_norm(norm, n);
     normalise(n, mark_of_residual(gated ? 1u : 0u));
+    if (WIDE) load_part(codes, scales_biases, first, 1u, next);
     [[dont_unroll]] for (uint unit = first; unit < units; unit += gl_NumWorkGroups.x) {
         SUM sums[2];
+        sums[0] = no_sum();
+        sums[1] = no_sum();
         uvec2 bias = uvec2(0);
         if (!gated) bias = load_bias(unit);
-        multiply_unit(u, sums);
-        [[unroll]] for (uint i = 0; i < 2u * HIDDEN_SLOTS; i++)
-            u.w[i] = ahead.w[i];
-        if (unit + 2u * gl_NumWorkGroups.x < units) load_unit(codes, scales_biases, unit + 2u * gl_NumWorkGroups.x, ahead);
+        [[unroll]] for (uint part = 0; part < PARTS; part++) {
+            multiply_part(p, part, sums);
+            [[unroll]] for (uint i = 0; i < 2u * PART_SLOTS; i++)
+                p.w[i] = next.w[i];
+            load_second_next(codes, scales_biases, unit, part, units, next);
+        }
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
             share(0u, rows, sums[0]);
             share(1u, rows, sums[1]);

@@ -1,18 +1,21 @@
-// Columns of a projection, added to the residual: of attended values (o) or gated values (down). A unit is a block of 16 columns, and
-// its workgroup alone changes them.
+// Columns of a projection, added to the residual: of attended values (o) or gated values (down). A unit is a block of 16 columns, of a wide
+// residual two that share one reading of the values, and its workgroup alone changes them.
 
-const uint AT_ONCE = 4u; // steps of a warp
+const uint UNIT_BLOCKS = WIDE ? 2u : 1u, UNITS = HIDDEN / 16u / UNIT_BLOCKS;
+const uint AT_ONCE = WIDE ? 2u : 4u; // steps of a warp
 
 struct Steps {
-    Step w[AT_ONCE];
+    Step w[AT_ONCE * UNIT_BLOCKS];
 };
 struct Rows {
     uvec4 a[AT_ONCE * ROW_BLOCKS * 2u];
 };
 
-void load_steps(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint first, inout Steps s) {
-    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
-        if (first + i * WARPS < steps) s.w[i] = load_step(codes, scales_biases, steps, block, first + i * WARPS + warp());
+void load_steps(uint64_t codes, uint64_t scales_biases, uint steps, uint unit, uint first, inout Steps s) {
+    [[unroll]] for (uint i = 0; i < AT_ONCE * UNIT_BLOCKS; i++) {
+        uint step = first + i / UNIT_BLOCKS * WARPS;
+        if (step < steps) s.w[i] = load_step(codes, scales_biases, steps, unit * UNIT_BLOCKS + i % UNIT_BLOCKS, step + warp());
+    }
 }
 
 // Looks at a word of each block of 16 columns, one row of a step.
@@ -39,41 +42,49 @@ void load_rows(uint from, uint columns, uint first, inout Rows r) {
     } while (keep_spinning(whole, spins));
 }
 
-SUM multiply_steps(inout Steps s, inout Rows r, uint steps, uint first, SUM sum) {
+void multiply_steps(inout Steps s, inout Rows r, uint steps, uint first, inout SUM sums[UNIT_BLOCKS]) {
     [[unroll]] for (uint n = 0; n < AT_ONCE * 4u; n++) {
         uint i = n / 4u, m = n % 4u;
         if (first + i * WARPS >= steps) continue;
         uvec4 a = r.a[i * ROW_BLOCKS * 2u + m / 2u], b = r.a[i * ROW_BLOCKS * 2u + (ROW_BLOCKS == 2u ? 2u : 0u) + m / 2u];
-        sum = multiply(m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw), weights(s.w[i], m), sum);
+        uvec4 rows = m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw);
+        [[unroll]] for (uint block = 0; block < UNIT_BLOCKS; block++)
+            sums[block] = multiply(rows, weights(s.w[i * UNIT_BLOCKS + block], m), sums[block]);
     }
-    return sum;
 }
 
 // `writes`: of the residual in this layer, this one included. `wait_first`: where what it waits for is long in coming, readings in vain
-// would hinder those who make it.
+// would hinder those who make it. Of a wide residual the next steps are on their way.
 void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, float scale, uint writes, bool wait_first) {
     uint steps = columns / 64u;
-    [[dont_unroll]] for (uint unit = gl_WorkGroupID.x; unit < HIDDEN / 16u; unit += gl_NumWorkGroups.x) {
-        Steps s;
+    [[dont_unroll]] for (uint unit = gl_WorkGroupID.x; unit < UNITS; unit += gl_NumWorkGroups.x) {
+        Steps s, next;
         Rows r;
         load_steps(codes, scales_biases, steps, unit, 0u, s);
-        uint rows = thread() >> 6, at = thread() & 63u;
-        bool owns = rows < ROW_BLOCKS && row_of_pair(rows, at) < SEQUENCES;
-        uint64_t own = in_state(x_at(min(rows, ROW_BLOCKS - 1u), unit, 0u) + at * 8u);
+        // The pair of columns of a row that this thread finishes.
+        uint place = thread() >> 6, at = thread() & 63u, rows = place / UNIT_BLOCKS;
+        bool owns = place < ROW_BLOCKS * UNIT_BLOCKS && row_of_pair(rows, at) < SEQUENCES;
+        uint64_t own = in_state(x_at(min(rows, ROW_BLOCKS - 1u), unit * UNIT_BLOCKS + place % UNIT_BLOCKS, 0u) + at * 8u);
         vec2 x = uintBitsToFloat(Shared2(own).v[0]);
         if (wait_first) wait_for_rows(from, columns);
-        SUM sum = no_sum();
+        SUM sums[UNIT_BLOCKS];
+        [[unroll]] for (uint block = 0; block < UNIT_BLOCKS; block++)
+            sums[block] = no_sum();
         [[dont_unroll]] for (uint first = 0; first < steps; first += AT_ONCE * WARPS) {
-            if (first > 0u) load_steps(codes, scales_biases, steps, unit, first, s);
+            if (WIDE) load_steps(codes, scales_biases, steps, unit, first + AT_ONCE * WARPS, next);
+            else if (first > 0u) load_steps(codes, scales_biases, steps, unit, first, s);
             load_rows(from, columns, first, r);
-            sum = multiply_steps(s, r, steps, first, sum);
+            multiply_steps(s, r, steps, first, sums);
+            if (WIDE) [[unroll]]
+                for (uint i = 0; i < AT_ONCE * UNIT_BLOCKS; i++) s.w[i] = next.w[i];
         }
         barrier(); // others have read what lies there
-        share(0u, 0u, sum);
-        if (ROW_BLOCKS == 2u) share(1u, 1u, sum);
+        [[unroll]] for (uint i = 0; i < ROW_BLOCKS * UNIT_BLOCKS; i++)
+            share(i, i / UNIT_BLOCKS, sums[i % UNIT_BLOCKS]);
         barrier();
         if (!owns) continue;
-        uvec2 words = floatBitsToUint(x + scale * sum_of_warps(rows, at));
-        Shared2(own).v[0] = uvec2(tagged(words.x, mark_of_residual(writes), TWO_BITS), tagged(words.y, mark_of_residual(writes), TWO_BITS));
+        uvec2 words = floatBitsToUint(x + scale * sum_of_warps(place, at));
+        uint mark = mark_of_residual(writes);
+        Shared2(own).v[0] = uvec2(tagged(words.x, mark, TWO_BITS), tagged(words.y, mark, TWO_BITS));
     }
 }

@@ -232,7 +232,7 @@ FN float m_log1p(float x) {
     PRECISE float u = 1.0f + x;
     PRECISE float lost = x - (u - 1.0f); // what the sum rounded away
     float y = m_log(u);
-    y = m_isnan(y) || m_isinf(y) ? y : y + lost / u;
+    y = m_isnan(y) || m_isinf(y) ? y : y + m_divide(lost, u);
     return m_nonzero(x) ? y : x; // -0 stays
 }
 

@@ -36,7 +36,8 @@ struct ElementwiseWidePush {
 };
 
 // Strided copy. start (optional, int32) shifts the output (DYNAMIC 1) or the input (DYNAMIC 2) by sum(start[i] * start_strides[i]),
-// each start[i] clamped to 0..start_limits[i] so that nothing outside the buffer is touched.
+// each start[i] clamped to 0..start_limits[i] so that nothing outside the buffer is touched. Each of start_rows equal parts of the elements,
+// as they are counted, has starts of its own.
 struct CopyPush {
     uint count;
     uint shape[5];
@@ -45,6 +46,7 @@ struct CopyPush {
     int start_strides[3];
     uint start_limits[3];
     uint starts;
+    uint start_rows;
 };
 
 // out[i] = start + i * step, in the domain of the output dtype; step 0 fills.

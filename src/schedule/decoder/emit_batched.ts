@@ -33,8 +33,21 @@ const HEAD_WORKGROUPS = 264;
 const HEAD_COLUMNS = 16;
 /** Workgroups that open a token of a sequence. */
 const BEGIN_WORKGROUPS = 4;
-/** How many there must be to be faster than a grid of the kernels of one: in one dispatch, and with barriers. */
-const LEAST_SEQUENCES = { whole: 3, barriers: 6 } as const;
+/** Workgroups that normalise 8 rows for the head. */
+const NORM_WORKGROUPS = 8;
+/**
+ * How many there must be to be faster than a grid of the kernels of one, in one dispatch and with barriers, by the hidden features from
+ * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance.md).
+ */
+const LEAST_SEQUENCES = [
+  { hidden: 4096, whole: 2, barriers: 2 },
+  { hidden: 2560, whole: 3, barriers: 3 },
+  { hidden: 0, whole: 3, barriers: 6 },
+] as const;
+/** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/normed.glsl has it. */
+const NARROW_FEATURES = 4;
+/** Most features of the residual: registers hold their share of it. */
+const MOST_HIDDEN = 4096;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
 /** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
@@ -51,15 +64,15 @@ interface BatchKernels {
   readonly head: KernelName;
   readonly threads: number;
   /** Hidden features, times blocks of sequences, that shared memory of the head has room for. */
-  readonly mostHidden: number;
+  readonly sharedHidden: number;
 }
 
-const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, mostHidden: 2048 };
+const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, sharedHidden: 2048 };
 const EMULATED: BatchKernels = {
   layers: "batch_layers_emulated",
   head: "batch_head_emulated",
   threads: 256,
-  mostHidden: 1536,
+  sharedHidden: 1536,
 };
 
 function kernelsOf(backend: Backend): BatchKernels {
@@ -78,16 +91,20 @@ export function isOneRound(backend: Backend, capacity: number): boolean {
 export function batchUnsupportedReason(
   backend: Backend,
   d: DecoderSpec,
-  form: keyof typeof LEAST_SEQUENCES,
+  form: "whole" | "barriers",
 ): string | undefined {
   const { sizes: s } = d;
-  const { layers, head, threads, mostHidden } = kernelsOf(backend);
+  const { layers, head, threads } = kernelsOf(backend);
   const sequences = sequencesOf(d);
   const forced = options.batch === "on";
   const rules: readonly (readonly [boolean, string])[] = [
     [options.batch !== "off", "they are switched off"],
     [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
-    [forced || sequences >= LEAST_SEQUENCES[form], `${sequences} sequences are faster that way`],
+    [forced || sequences >= leastSequences(s, form), `${sequences} sequences are faster that way`],
+    [
+      sequences <= BLOCK || !isWide(backend, s),
+      `${sequences} sequences of ${s.hidden} hidden features are more than ${BLOCK}`,
+    ],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
     [s.bits === 4, `weights have ${s.bits} bits, not 4`],
     [
@@ -100,12 +117,18 @@ export function batchUnsupportedReason(
     [s.heads * s.headDim % STEP === 0, `${s.heads} heads of ${s.headDim} features are no multiple of ${STEP}`],
     [s.headDim <= MOST_HEAD_DIM, `the head size ${s.headDim} is more than ${MOST_HEAD_DIM}`],
     [s.heads / s.kvHeads <= MOST_HEADS, `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
-    [
-      s.hidden * Math.ceil(sequences / BLOCK) <= mostHidden,
-      `${s.hidden} hidden features are too many for ${sequences} sequences`,
-    ],
+    [s.hidden <= MOST_HIDDEN, `${s.hidden} hidden features are more than ${MOST_HIDDEN}`],
   ];
   return rules.find(([holds]) => !holds)?.[1];
+}
+
+function leastSequences({ hidden }: DecoderSizes, form: "whole" | "barriers"): number {
+  return LEAST_SEQUENCES.find((row) => hidden >= row.hidden)![form];
+}
+
+/** Whether a residual takes so many registers that a workgroup multiplies 8 rows at most, and gains nothing by waiting inside of a dispatch. */
+export function isWide(backend: Backend, { hidden }: DecoderSizes): boolean {
+  return hidden > NARROW_FEATURES * kernelsOf(backend).threads;
 }
 
 /** Where the state of several sequences has its parts, and its bytes. */
@@ -167,7 +190,7 @@ export class BatchEmitter {
   head(): HeadResults {
     const { decoder: d, norms, head } = this.#e.ready;
     const rows = sequencesOf(d);
-    const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
+    const { head: kernel, threads, sharedHidden } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
     const results = headResults(
@@ -182,9 +205,19 @@ export class BatchEmitter {
     );
     const { logits, best, scratch, recent, spec } = results;
     const norm = normsOf(norms, d, d.layers.length);
+    const blocks = Math.ceil(rows / BLOCK);
+    const normed = d.sizes.hidden * blocks > sharedHidden;
+    if (normed) {
+      this.#e.l.emit("batch_norm", [this.#e.state, norm], {
+        threads,
+        spec: this.#spec,
+        push: this.#push,
+        workgroups: [NORM_WORKGROUPS, blocks, 1],
+      });
+    }
     this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
       threads,
-      spec: { ...this.#spec, ...spec },
+      spec: { ...this.#spec, ...spec, NORMED: normed ? 1 : 0 },
       push: this.#push,
       workgroups: count,
     });

@@ -357,7 +357,7 @@ const NO_ROOM = "weights are not stored as arrays of their own, or there is no m
  * Hidden features of all sequences of a step from which on products of many rows read weights sooner than a grid of the kernels of one,
  * which reads them for each sequence. Derived from the bytes, not measured.
  */
-const LEAST_FEATURES = 7680;
+export const LEAST_FEATURES = 7680;
 
 /** Why a step of several sequences does not take the products of prompts; undefined where these serve it better than a grid of the kernels of one. */
 export function stepUnsupportedReason(backend: Backend, d: DecoderSpec): string | undefined {

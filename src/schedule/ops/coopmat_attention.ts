@@ -15,6 +15,11 @@ import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
 
 /** Queries from which on attention is worth whole matrices. */
 const LEAST_QUERIES = 16;
+/**
+ * Of fewer queries, in 16 bits, the rows (query, head of a group) and the heads of keys of all sequences from which on it is: the query heads
+ * of a key head share one reading of the keys then.
+ */
+const LEAST_GROUP = { rows: 2, heads: 64 } as const;
 
 /** Workgroups that a split of the keys aims at, and the least keys that are worth one of them. */
 const SPLIT_TO = 132;
@@ -82,6 +87,14 @@ function splitsOf(tiles: number, keys: number): number {
   return Math.max(1, Math.min(Math.floor(SPLIT_TO / tiles), Math.floor(keys / LEAST_KEYS)));
 }
 
+/** As how many queries those of an attention count: few ones of many sequences as the least that is worth matrices. */
+function queriesOf({ q, keys }: MatrixAttention): number {
+  const [batch, heads, queries] = q.shape;
+  const kvHeads = keys.shape[1];
+  const grouped = queries * heads / kvHeads >= LEAST_GROUP.rows && batch * kvHeads >= LEAST_GROUP.heads;
+  return grouped && q.dtype.bytes === 2 && keys.dtype.bytes === 2 ? Math.max(queries, LEAST_QUERIES) : queries;
+}
+
 /**
  * Emits attention on matrices, by the kernel that suits queries and keys unless one is given; undefined where they do not serve.
  * The result (B, H, T, D) lies in memory as (B, T, H, D), as the projection behind it reads it.
@@ -89,7 +102,7 @@ function splitsOf(tiles: number, keys: number): number {
 export function emitMatrixAttention(
   l: Lowering,
   a: MatrixAttention,
-  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], a.q.shape[2], a.keys.shape[2]),
+  choice: AttentionKernel | undefined = attentionKernel(a.q.shape[3], queriesOf(a), a.keys.shape[2]),
 ): Value | undefined {
   const [batch, heads, queries, dim] = a.q.shape;
   const [, kvHeads, rows, kDim] = a.keys.shape;

@@ -45,20 +45,24 @@ type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonl
 export const PRODUCTS: ProductTable = {
   parts: {
     4: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16" },
       { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64" },
     ],
     8: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16_8bit" },
       { upTo: 256, rows: 32, kernel: "coopmat_matmul_32_8bit" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64_8bit" },
     ],
   },
   gated: {
     4: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
       { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64" },
     ],
     8: [
+      { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16_8bit" },
       { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64_8bit" },
     ],

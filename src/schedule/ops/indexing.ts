@@ -7,7 +7,7 @@
 import { isWide, uint16, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node, type OpAttrs } from "../../graph/node.ts";
 import { isContiguous, type Shape, sizeOf } from "../../graph/shape.ts";
-import type { Lowering } from "../plan/context.ts";
+import { COPY_RANK, type Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
 import { isPackedWhole } from "./packed_weights.ts";
 import { argsort, REDUCE_OPS } from "./reduce.ts";
@@ -133,21 +133,23 @@ export const AT_INDICES = {
     const { axes, donate } = attrsOf(node, "dynamicSliceUpdate");
     const out = writable(l, node, base, donate);
     const at = l.contiguous(start);
-    const write = (from: Value, to: Value, first: number, disjoint: boolean): void =>
+    const write = (from: Value, to: Value, first: number, rows = 1, disjoint = false): void =>
       l.copy(from, to, {
         disjoint,
         dynamic: {
           side: "out",
-          start: view(at, [axes.length], [1], at.offset + first),
+          start: view(at, [rows * axes.length], [1], at.offset + first),
           strides: axes.map((a) => out.strides[a]),
           limits: axes.map((a) => base.shape[a] - update.shape[a]),
+          rows,
         },
       });
-    if (start.shape.length < 2) write(update, view(out, update.shape, out.strides), 0, false);
+    const [rows, ...rest] = start.shape.length < 2 ? [1] : update.shape;
+    const target = view(out, update.shape, out.strides);
+    if (rows === 1 || update.shape.length <= COPY_RANK) write(update, target, 0, rows);
     else {
-      const [rows, ...rest] = update.shape;
       const row = (v: Value, i: number): Value => view(v, rest, v.strides.slice(1), v.offset + i * v.strides[0]);
-      for (let i = 0; i < rows; i++) write(row(update, i), row(out, i), i * axes.length, i > 0);
+      for (let i = 0; i < rows; i++) write(row(update, i), row(target, i), i * axes.length, 1, i > 0);
     }
     return out;
   },

@@ -112,8 +112,8 @@ function wideness(
   return fits ? wide : 1;
 }
 
-/** Most dimensions that the copy kernel walks at once. */
-const COPY_RANK = 5;
+/** Dimensions that one copy walks over. */
+export const COPY_RANK = 5;
 /** Side of a tile of copy_transposed by the bytes of an element. */
 const TRANSPOSED_TILES: Readonly<Record<number, number>> = { 1: 32, 2: 32, 4: 64, 8: 32 };
 /** Elements along both sides from which on a transposed copy is worth tiles. */
@@ -372,8 +372,9 @@ export class Lowering {
   }
 
   /**
-   * Copies `from` to `to`, which have equal shapes and dtypes. `dynamic` shifts one side at run time by int32 start indices,
-   * each clamped to its limit.
+   * Copies `from` to `to`, which have equal shapes and dtypes, in at most {@link COPY_RANK} dimensions where there are `rows`. `dynamic`
+   * shifts one side at run time by int32 start indices, each clamped to its limit; with `rows`, each of so many parts along the first
+   * axis by a row of starts of its own.
    */
   copy(
     from: Value,
@@ -385,6 +386,7 @@ export class Lowering {
         readonly start: Value;
         readonly strides: readonly number[];
         readonly limits: readonly number[];
+        readonly rows?: number;
       };
     } = {},
   ): void {
@@ -423,6 +425,7 @@ export class Lowering {
         start_strides: starts.map((s) => s / wide),
         start_limits: dynamic?.limits ?? [],
         starts: starts.length,
+        start_rows: dynamic?.rows ?? 1,
       },
       workgroups: this.groups(count),
       disjoint: options.disjoint,
