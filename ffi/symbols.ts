@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x018bc9eb;
+export const ABI_HASH = 0x03c0dc9d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
