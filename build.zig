@@ -65,9 +65,9 @@ pub fn build(b: *Build) void {
 
     const validate = b.step("spirv-val", "Validate every SPIR-V module");
     const validator = findValidator(b);
-    const judges_matrices = validatesMatrices(b, validator);
+    const version = validatorVersion(b, validator);
     for (shaders) |shader| if (shader.spirv) |spirv| {
-        if (shader.kernel.needs.len > 0 and !judges_matrices) continue;
+        if (version < leastVersion(shader.kernel)) continue;
         const run = b.addSystemCommand(&.{ validator, "--target-env", "vulkan1.3" });
         run.setName(b.fmt("spirv-val {s}", .{shader.kernel.name}));
         run.addFileArg(spirv);
@@ -180,9 +180,10 @@ fn compileShaders(b: *Build, generator: *Build.Step.Compile, includes: LazyPath)
     for (kernels, shaders) |kernel, *shader| {
         shader.* = .{ .kernel = kernel, .source = b.path(b.fmt("shaders/{s}.comp", .{kernel.file})), .spirv = null };
         if (kernel.file.len == 0) continue;
-        if (std.mem.indexOf(u8, kernel.needs, "coopmat") == null or compiles(b, glslc)) {
+        if (!needs(kernel, "coopmat") or compiles(b, glslc)) {
             shader.spirv = compileShader(b, glslc, shader.*, includes);
             if (kernel.no_contraction) shader.spirv = forbidContraction(b, generator, shader.*);
+            if (needs(kernel, "bfloat16")) shader.spirv = matricesOfBfloat16(b, generator, shader.*);
         } else {
             std.debug.print("left out: {s} ({s} is too old for {s})\n", .{ kernel.name, glslc orelse "no glslc", kernel.needs });
         }
@@ -214,6 +215,19 @@ fn forbidContraction(b: *Build, generator: *Build.Step.Compile, shader: Shader) 
     return run.addOutputFileArg("no_contraction.spv");
 }
 
+/// glslc writes float16 for them.
+fn matricesOfBfloat16(b: *Build, generator: *Build.Step.Compile, shader: Shader) LazyPath {
+    const run = b.addRunArtifact(generator);
+    run.setName(b.fmt("bfloat16 {s}", .{shader.kernel.name}));
+    run.addArgs(&.{ "bfloat16", shader.kernel.name });
+    run.addFileArg(shader.spirv.?);
+    return run.addOutputFileArg("bfloat16.spv");
+}
+
+fn needs(kernel: Kernel, feature: []const u8) bool {
+    return std.mem.indexOf(u8, kernel.needs, feature) != null;
+}
+
 /// -Dglslc, then $GLSLC, then what `deno task setup` provided, then the PATH.
 fn findGlslc(b: *Build) ?[]const u8 {
     const own = b.pathFromRoot(".tools/glslc/glslc");
@@ -236,15 +250,20 @@ fn findValidator(b: *Build) []const u8 {
     return if (exists(b, own)) own else "spirv-val";
 }
 
-/// Whether spirv-val ("SPIRV-Tools v2023.1 …") is not older than cooperative matrices, which came with v2023.4.
-fn validatesMatrices(b: *Build, validator: []const u8) bool {
+/// Year * 100 + release of spirv-val ("SPIRV-Tools v2023.1 …"); 0 where it does not tell.
+fn validatorVersion(b: *Build, validator: []const u8) u32 {
     var code: u8 = undefined;
-    const text = b.runAllowFail(&.{ validator, "--version" }, &code, .ignore) catch return false;
-    const at = std.mem.indexOf(u8, text, " v") orelse return false;
+    const text = b.runAllowFail(&.{ validator, "--version" }, &code, .ignore) catch return 0;
+    const at = std.mem.indexOf(u8, text, " v") orelse return 0;
     var numbers = std.mem.tokenizeAny(u8, text[at + 2 ..], ".~- \n");
-    const year = std.fmt.parseInt(u32, numbers.next() orelse "", 10) catch return false;
-    const release = std.fmt.parseInt(u32, numbers.next() orelse "", 10) catch return false;
-    return year > 2023 or (year == 2023 and release >= 4);
+    const year = std.fmt.parseInt(u32, numbers.next() orelse "", 10) catch return 0;
+    const release = std.fmt.parseInt(u32, numbers.next() orelse "", 10) catch return 0;
+    return year * 100 + release;
+}
+
+/// The first spirv-val that knows what a kernel needs.
+fn leastVersion(kernel: Kernel) u32 {
+    return if (needs(kernel, "bfloat16")) 2025_02 else if (kernel.needs.len > 0) 2023_04 else 0;
 }
 
 fn exists(b: *Build, path: []const u8) bool {

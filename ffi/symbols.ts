@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xdc55f2b6;
+export const ABI_HASH = 0xdf22a564;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

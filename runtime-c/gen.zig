@@ -4,6 +4,7 @@
 //!   gen states  states.zon states.ts {name name_state.glsl}…
 //!   gen spirv   SOURCES kernel_table.c {name shader.comp shader.spv | name - -}…
 //!   gen no_contraction shader.spv no_contraction.spv
+//!   gen bfloat16 name shader.spv bfloat16.spv
 //!   gen module  kernels.wasm wasm_module.ts {alone | threads}
 //!
 //! SOURCES is the list of tables.Sources. It fails, naming kernel and place, when a shader disagrees with its row.
@@ -12,6 +13,7 @@ const std = @import("std");
 const tables = @import("gen/tables.zig");
 const spirv = @import("gen/spirv.zig");
 const contraction = @import("gen/contraction.zig");
+const bfloat16 = @import("gen/bfloat16.zig");
 const states = @import("gen/states.zig");
 const Tables = tables.Tables;
 const Writer = std.Io.Writer;
@@ -24,6 +26,7 @@ pub fn main(init: std.process.Init) !void {
     const args = (try init.minimal.args.toSlice(arena))[1..];
     if (std.mem.eql(u8, args[0], "module")) return save(init.io, args[2], try module(arena, init.io, args[1], std.mem.eql(u8, args[3], "threads")));
     if (std.mem.eql(u8, args[0], "no_contraction")) return save(init.io, args[2], try contraction.forbid(arena, @alignCast(try tables.readFile(arena, init.io, args[1]))));
+    if (std.mem.eql(u8, args[0], "bfloat16")) return save(init.io, args[3], try bfloat16.convert(arena, args[1], @alignCast(try tables.readFile(arena, init.io, args[2]))));
     if (std.mem.eql(u8, args[0], "states")) return layouts(arena, init.io, args[1..]);
     const t = try tables.load(arena, init.io, .{ .kernels = args[1], .push = args[2], .plan = args[3], .dtype = args[4], .elementwise = args[5], .states = args[6], .runtime = args[7] });
     const rest = args[8..];

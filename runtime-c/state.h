@@ -76,10 +76,11 @@ enum {
     FEATURE_BFLOAT16,
     FEATURE_BFLOAT16_COOPMAT,
     FEATURE_INTEGER_DOT_FAST,
-    FEATURE_COOPMAT_KERNELS, // all that the coopmat kernels of the table rely on
-    FEATURE_SHUFFLE,         // in subgroups
-    FEATURE_FLOAT_ATOMICS,   // sums of float32 in buffers
-    FEATURE_STATISTICS,      // of compiled pipelines: bytes of code, registers
+    FEATURE_COOPMAT_KERNELS,  // all that the coopmat kernels of the table rely on
+    FEATURE_BFLOAT16_KERNELS, // the same for those of bfloat16
+    FEATURE_SHUFFLE,          // in subgroups
+    FEATURE_FLOAT_ATOMICS,    // sums of float32 in buffers
+    FEATURE_STATISTICS,       // of compiled pipelines: bytes of code, registers
     FEATURE_COUNT,
 };
 

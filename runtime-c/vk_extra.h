@@ -49,6 +49,7 @@ typedef struct VkPhysicalDeviceCooperativeMatrix2FeaturesNV {
 #ifndef VK_KHR_shader_bfloat16
 #define VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME "VK_KHR_shader_bfloat16"
 #define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR ((VkStructureType)1000141000)
+#define VK_COMPONENT_TYPE_BFLOAT16_KHR 1000141000
 typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
     VkStructureType sType;
     void *pNext;

@@ -38,6 +38,8 @@ const capabilities = [_]struct { u32, []const u8 }{
     .{ 9, "coopmat" }, // Float16
     .{ 6022, "coopmat" }, // CooperativeMatrixKHR
     .{ 12, "int64_atomics" }, // Int64Atomics
+    .{ 5116, "bfloat16" }, // BFloat16TypeKHR
+    .{ 5118, "bfloat16" }, // BFloat16CooperativeMatrixKHR
 };
 
 fn granted(kernel: tables.Kernel, capability: u32) bool {

@@ -18,7 +18,7 @@ export class MissingFunction extends Error {
 /** A random input: floats or integers in [low, high). Inputs are called a, b, c, … in Python. */
 export interface Input {
   readonly shape: readonly number[];
-  readonly dtype: "float32" | "float16" | "int32" | "bool";
+  readonly dtype: "float32" | "float16" | "bfloat16" | "int32" | "bool";
   readonly low: number;
   readonly high: number;
 }
@@ -51,6 +51,7 @@ const keys = (amount: number): Work => ({ unit: "keys", amount });
 
 const floats = (...shape: number[]): Input => ({ shape, dtype: "float32", low: 0.1, high: 1 });
 const halves = (...shape: number[]): Input => ({ shape, dtype: "float16", low: -0.1, high: 0.1 });
+const brainFloats = (...shape: number[]): Input => ({ shape, dtype: "bfloat16", low: -0.1, high: 0.1 });
 const indices = (count: number, high: number): Input => ({ shape: [count], dtype: "int32", low: 0, high });
 const bools = (...shape: number[]): Input => ({ shape, dtype: "bool", low: 0, high: 2 });
 
@@ -313,6 +314,7 @@ export const OP_CASES: readonly OpCase[] = [
   },
   { name: "matmul", cpu: 512, gpu: 4096, ...product(floats), mlx: "a @ b", numpy: "a @ b" },
   { name: "matmul float16", gpu: 8192, ...product(halves) },
+  { name: "matmul bfloat16", gpu: 8192, ...product(brainFloats) },
   {
     name: "matvec",
     cpu: 1024,

@@ -1,5 +1,6 @@
 #version 460
 // coopmat_dense: out[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n] in 16x16x16 matrices, all float16, sums float32.
+// coopmat_dense_bf16: the same of bfloat16. Operands pass through as words, and the build makes bfloat16 of the matrices' float16.
 // coopmat_conv (CONV): a convolution, channels last, as such a product: a are the patches (images * positions, taps * channels), which
 // are read from the input as they are needed, b the weights (filters, taps * channels), batches the groups.
 //
@@ -21,15 +22,13 @@
 #define PUSH MatmulPush
 #endif
 #include "include/common.glsl"
+#include "include/vec4.glsl"
 
 layout(constant_id = 1) const uint DTYPE_OUT = DTYPE_F16;
 layout(constant_id = 2) const uint A_ALONG_K = 1;
 layout(constant_id = 3) const uint B_ALONG_K = 0;
 layout(constant_id = 4) const uint K_EDGE = 0;
 layout(constant_id = 5) const uint SPLITS = 1;
-
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer F16Rows { float16_t v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer F32Rows { float v[]; };
 
 #define ROWS 128
 #define COLUMNS 128
@@ -233,31 +232,25 @@ void multiply() {
     }
 }
 
-void store_whole(uint64_t rows) {
+// Sums go out through shared memory, 16 rows of a subgroup's quarter at a time: neighbouring threads then write whole lines of memory, four
+// numbers each. In `whole` tiles fours begin at a multiple of their size.
+void store_tile(uint64_t rows, bool whole) {
+    uint line = COLUMN_BLOCKS * 4, place = gl_SubgroupID * 16 * (line + 1); // fours, and one more, as above; 1088 of all are in every tile
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++) {
-            uint at = (down * ROW_BLOCKS + i) * 16 * out_stride + column0 + (across * COLUMN_BLOCKS + j) * 16;
-            MATRIX_SUM sum = sums[i * COLUMN_BLOCKS + j];
-            if (DTYPE_OUT == DTYPE_F32) coopMatStore(sum, F32Rows(rows).v, at, out_stride, ROW_MAJOR);
-            else coopMatStore(MATRIX_SUM_F16(sum), F16Rows(rows).v, at, out_stride, ROW_MAJOR);
-        }
-    }
-}
-
-// Tiles at an edge go through shared memory, a matrix of each subgroup at a time.
-void store_edge(uint64_t rows) {
-    uint place = gl_SubgroupID * 80, lane = gl_SubgroupInvocationID;
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++) {
-            coopMatStore(sums[i * COLUMN_BLOCKS + j], tile, place, 5, ROW_MAJOR);
-            subgroupBarrier();
-            uint row = (down * ROW_BLOCKS + i) * 16 + lane / 2, column = column0 + (across * COLUMN_BLOCKS + j) * 16 + lane % 2 * 8;
-            [[unroll]] for (uint e = 0; e < 8; e++) {
-                float x = uintBitsToFloat(tile[place + lane / 2 * 5 + lane % 2 * 2 + e / 4][e % 4]);
-                if (row0 + row < m && column + e < n) store_float(rows, row * out_stride + column + e, DTYPE_OUT, x);
+        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++)
+            coopMatStore(sums[i * COLUMN_BLOCKS + j], tile, place + j * 4, line + 1, ROW_MAJOR);
+        subgroupBarrier();
+        for (uint q = gl_SubgroupInvocationID; q < 16 * line; q += 32) {
+            uint row = (down * ROW_BLOCKS + i) * 16 + q / line, column = column0 + across * COLUMN_BLOCKS * 16 + q % line * 4;
+            vec4 four = uintBitsToFloat(tile[place + q / line * (line + 1) + q % line]);
+            if (whole) {
+                store_quad(rows, (row * out_stride + column) / 4, DTYPE_OUT, four);
+            } else if (row0 + row < m) {
+                [[unroll]] for (uint e = 0; e < 4; e++)
+                    if (column + e < n) store_float(rows, row * out_stride + column + e, DTYPE_OUT, four[e]);
             }
-            subgroupBarrier();
         }
+        subgroupBarrier();
     }
 }
 
@@ -295,7 +288,5 @@ void main() {
     }
 
     uint64_t rows = out_base + (uint64_t(split * batches) * tall * wide + uint64_t(row0) * out_stride) * DTYPE_BYTES(DTYPE_OUT);
-    bool whole = row0 + ROWS <= m && column0 + COLUMNS <= n && out_stride % 8 == 0;
-    if (whole && DTYPE_OUT != DTYPE_BF16) store_whole(rows);
-    else store_edge(rows);
+    store_tile(rows, row0 + ROWS <= m && column0 + COLUMNS <= n && n % 4 == 0);
 }

@@ -7,6 +7,7 @@
 import { defaultDevice, getBackend } from "../backend/devices.ts";
 import type { Node, OpAttrs } from "../graph/node.ts";
 import { scopeStream } from "../graph/stream.ts";
+import { hasMatrices } from "./ops/coopmat_dense.ts";
 
 /**
  * Scores of a head, and of all heads, between which primitives are faster where a query sees all keys. On the CPU the products of whole
@@ -30,7 +31,7 @@ const deviceName = (): string => scopeStream()?.deviceName ?? defaultDevice();
 export function attentionOnMatrices(q: Node, k: Node): boolean {
   const head = q.shape[2] * k.shape[2];
   const fits = head >= ON_MATRICES.head && head * q.shape[0] * q.shape[1] <= ON_MATRICES.all;
-  return fits && getBackend(deviceName()).has("coopmat_dense");
+  return fits && hasMatrices(getBackend(deviceName()), q.dtype);
 }
 
 /** Whether the gradient of an attention is taken in primitives. */

@@ -51,14 +51,14 @@ const CASES: readonly Case[] = [
     { batch: 2, heads: 2, kvHeads: 1, qLen: 70, kvLen: 66, dim: 16, vDim: 24, mask: "bool" },
     { heads: 2, kvHeads: 2, qLen: 65, kvLen: 67, dim: 8, mask: "add" },
     { batch: 2, heads: 2, kvHeads: 1, qLen: 64, kvLen: 70, dim: 8, mask: "causal", lengths: [70, 3] }, // queries that see nothing
-  ].map((c) => ({ ...c, dtype: mx.float16, matrices: true }) as Case),
+  ].flatMap((c) => [mx.float16, mx.bfloat16].map((dtype) => ({ ...c, dtype, matrices: true }) as Case)),
 ];
 
 /** Runs `fn`, which only traces, as on a device with matrix units. */
 function withMatrices<R>(device: string, fn: () => R): R {
   const backend = getBackend(device) as { has: Backend["has"] };
   const has = backend.has.bind(backend);
-  backend.has = (kernel) => kernel === "coopmat_dense" || has(kernel);
+  backend.has = (kernel) => kernel.startsWith("coopmat_dense") || has(kernel);
   try {
     return fn();
   } finally {

@@ -1,5 +1,5 @@
 /**
- * Products and convolutions of float16 that are large enough for matrix units where a device has them, through views of all kinds, against
+ * Products and convolutions of float16 and bfloat16 that are large enough for matrix units where a device has them, through views of all kinds, against
  * float64 loops.
  */
 
@@ -9,15 +9,20 @@ import { testDevices } from "../support/devices.ts";
 import { generator } from "../support/oracle.ts";
 
 const next = generator(23);
-const half = (n: number): Float16Array => Float16Array.from({ length: n }, () => next() * 2 - 1);
+/** Numbers as a dtype holds them. */
+function random(dtype: mx.Dtype, n: number): number[] {
+  const array = mx.array(Float32Array.from({ length: n }, () => next() * 2 - 1)).astype(dtype);
+  return array.astype(mx.float32).tolist() as number[];
+}
 
-/** Asserts a normalised mean squared error: half of the last digit of float16 is 1e-7. */
+/** Asserts a normalised mean squared error: half of the last digit of float16 is 1e-7, that of bfloat16 eight times as large. */
 function assertNear(found: mx.Tensor, expected: Float64Array, what: string): void {
+  const limit = found.dtype === mx.float16 ? 2e-7 : 64 * 2e-7;
   const values = mx.astype(found, mx.float32).flatten().tolist() as number[];
   assert(values.length === expected.length, `${what}: ${values.length} numbers`);
   let error = 0, power = 0;
   expected.forEach((x, i) => (error += (values[i] - x) ** 2, power += x * x));
-  assert(error <= 2e-7 * power, `${what}: NMSE ${error / power}`);
+  assert(error <= limit * power, `${what}: NMSE ${error / power}`);
 }
 
 interface Operand {
@@ -27,6 +32,7 @@ interface Operand {
 
 /** (batch, rows, columns) as a view of an array with margins, transposed on request; without a batch where that is 0. */
 function operand(
+  dtype: mx.Dtype,
   batch: number,
   rows: number,
   columns: number,
@@ -34,8 +40,8 @@ function operand(
 ): Operand {
   const { margin = 0, transposed = false } = form;
   const [down, across] = (transposed ? [columns, rows] : [rows, columns]).map((n) => n + margin);
-  const values = half(Math.max(1, batch) * down * across);
-  const whole = mx.reshape(mx.array(values, mx.float16), [Math.max(1, batch), down, across]);
+  const values = random(dtype, Math.max(1, batch) * down * across);
+  const whole = mx.reshape(mx.array(values, dtype), [Math.max(1, batch), down, across]);
   const inner = whole.index("...", mx.Slice(margin, null), mx.Slice(margin, null));
   const turned = transposed ? mx.swapaxes(inner, -1, -2) : inner;
   const at = (b: number, r: number, c: number): number => {
@@ -58,14 +64,14 @@ const CASES = [
   { m: 2048, n: 2056, k: 1, a: {}, b: {} },
 ] as const;
 
-for (const device of testDevices()) {
-  Deno.test(`large float16 products equal float64 on ${device}`, () => {
+for (const [device, dtype] of testDevices().flatMap((d) => [[d, mx.float16], [d, mx.bfloat16]] as const)) {
+  Deno.test(`large ${dtype.name} products equal float64 on ${device}`, () => {
     mx.withDevice(device, () => {
       for (const c of CASES) {
         mx.tidy(() => {
           const { m, n, k } = c;
           const [left, right] = "batch" in c ? c.batch : [0, 0];
-          const [a, b] = [operand(left, m, k, c.a), operand(right, k, n, c.b)];
+          const [a, b] = [operand(dtype, left, m, k, c.a), operand(dtype, right, k, n, c.b)];
           const batch = Math.max(1, left, right);
           const expected = new Float64Array(batch * m * n);
           for (let i = 0; i < expected.length; i++) {
@@ -78,12 +84,12 @@ for (const device of testDevices()) {
     });
   });
 
-  Deno.test(`large float16 convolutions equal float64 on ${device}`, () => {
+  Deno.test(`large ${dtype.name} convolutions equal float64 on ${device}`, () => {
     mx.withDevice(device, () => {
       const [images, height, width, channels, filters] = [2, 15, 14, 32, 72];
       for (const [stride, padding] of [[1, 1], [2, 0]]) {
         mx.tidy(() => {
-          const [x, w] = [half(images * height * width * channels), half(filters * 9 * channels)];
+          const [x, w] = [random(dtype, images * height * width * channels), random(dtype, filters * 9 * channels)];
           const [down, across] = [height, width].map((s) => Math.floor((s + 2 * padding - 3) / stride) + 1);
           const expected = new Float64Array(images * down * across * filters);
           for (let i = 0; i < expected.length; i++) {
@@ -100,8 +106,8 @@ for (const device of testDevices()) {
               for (let d = 0; d < channels; d++) expected[i] += x[from + d] * w[by + d];
             }
           }
-          const input = mx.reshape(mx.array(x, mx.float16), [images, height, width, channels]);
-          const weight = mx.reshape(mx.array(w, mx.float16), [filters, 3, 3, channels]);
+          const input = mx.reshape(mx.array(x, dtype), [images, height, width, channels]);
+          const weight = mx.reshape(mx.array(w, dtype), [filters, 3, 3, channels]);
           assertNear(mx.conv2d(input, weight, stride, padding), expected, `stride ${stride}, padding ${padding}`);
         });
       }

@@ -157,27 +157,33 @@ for (const device of testDevices()) {
   });
 }
 
+/** Of the last three the matrix is written out where there are matrix units: they are large enough. */
+const MANY_ROWS = [
+  ["affine", 131, 100, 64],
+  ["affine", 200, 192, 128],
+  ["mxfp4", 260, 128, 160],
+  ["nvfp4", 200, 128, 192],
+] as const;
+
 for (const device of testDevices()) {
   Deno.test(`products of many rows of halves, which matrix units take, on ${device}`, () => {
     mx.withDevice(device, () =>
       mx.tidy(() => {
-        for (
-          const [mode, m, n, k] of [["affine", 200, 96, 128], ["affine", 131, 100, 64], [
-            "mxfp4",
-            130,
-            64,
-            160,
-          ]] as const
-        ) {
-          const parts = quantized(normal([n, k], 5).astype(mx.float16), mode);
-          const w = dense(parts, mode);
-          for (const transpose of [true, false]) {
-            const [depth, columns] = transpose ? [k, n] : [n, k];
-            const x = normal([m, depth], 6).astype(mx.float16);
-            const expected = product(x.astype(mx.float32).toTypedArray(), w, 0, [m, columns, depth], transpose);
-            const [codes, scales, biases] = parts;
-            const found = mx.quantizedMatmul(x, codes, scales, biases ?? null, transpose, GROUP[mode], null, mode);
-            near(found, expected, `${mode} ${m}, ${n}, ${k}, ${transpose}`, 1e-3); // results are halves
+        for (const dtype of [mx.float16, mx.bfloat16]) {
+          // Results are halves; matrices that are written out first are too.
+          const limit = dtype === mx.float16 ? 1e-3 : 5e-3;
+          for (const [mode, m, n, k] of MANY_ROWS) {
+            const parts = quantized(normal([n, k], 5).astype(dtype), mode);
+            // dequantize() rounds as the scales do.
+            const w = dense(parts.map((part) => part.dtype === dtype ? part.astype(mx.float32) : part), mode);
+            for (const transpose of [true, false]) {
+              const [depth, columns] = transpose ? [k, n] : [n, k];
+              const x = normal([m, depth], 6).astype(dtype);
+              const expected = product(x.astype(mx.float32).toTypedArray(), w, 0, [m, columns, depth], transpose);
+              const [codes, scales, biases] = parts;
+              const found = mx.quantizedMatmul(x, codes, scales, biases ?? null, transpose, GROUP[mode], null, mode);
+              near(found, expected, `${dtype.name} ${mode} ${m}, ${n}, ${k}, ${transpose}`, limit);
+            }
           }
         }
       }));

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type Dtype, float16, float32, promote } from "../../graph/dtype.ts";
+import { type Dtype, float32, promote } from "../../graph/dtype.ts";
 import { attrsOf, makeNode, type Node, type OpAttrs } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { type AttentionScores, attentionScores, productIn } from "../attention_scores.ts";
@@ -145,13 +145,13 @@ function attentionOfHalves(step: Step, cotangent: AnyTensor, attrs: OpAttrs["att
   const c = grouped(cotangent as Tensor);
   const ofValues = productIn(float32, c, swapaxes(shared(v), -1, -2));
   const delta = sum(multiply(astype(grouped(step.y as Tensor), float32), astype(c, float32)), -1, true);
-  const gradients = astype(multiply(multiply(probabilities, subtract(ofValues, delta)), attrs.scale), float16);
+  const gradients = astype(multiply(multiply(probabilities, subtract(ofValues, delta)), attrs.scale), q.dtype);
   const back = (weights: Tensor, x: Tensor, of: Tensor): AnyTensor =>
     astype(acrossQueries(float32, weights, x), of.dtype);
   return [
     step.wants(0) ? astype(reshape(productIn(float32, gradients, shared(k)), q.shape), q.dtype) : undefined,
     step.wants(1) ? back(gradients, grouped(q), k) : undefined,
-    step.wants(2) ? back(astype(probabilities, float16), c, v) : undefined,
+    step.wants(2) ? back(astype(probabilities, q.dtype), c, v) : undefined,
   ];
 }
 
@@ -163,7 +163,7 @@ function attentionBack(step: Step, cotangent: AnyTensor): (AnyTensor | undefined
   const own = attrs as OpAttrs["attention"];
   if (attentionInPrimitives(q, k, own)) return undefined;
   const c = nodeOf(cotangent);
-  if ([q, k, v, c].every(({ dtype }) => dtype === float16) && attentionOnMatrices(q, k)) {
+  if ([k, v, c].every(({ dtype }) => dtype === q.dtype) && attentionOnMatrices(q, k)) {
     return attentionOfHalves(step, cotangent, own);
   }
   const accumulator = accumulatorOf(promote(step.entry.dtype, float32));

@@ -1,11 +1,12 @@
 /**
- * Dense products and convolutions of float16 on cooperative matrices: which kernel serves, operands as it reads them, dispatches.
+ * Dense products and convolutions of float16 and of bfloat16 on cooperative matrices: which kernel serves, operands as it reads them, dispatches.
  *
  * @module
  */
 
 import type { Backend } from "../../backend/backend.ts";
-import { float16 } from "../../graph/dtype.ts";
+import type { KernelName } from "../../backend/kernels.ts";
+import { bfloat16, type Dtype, float16, float32 } from "../../graph/dtype.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Dispatch } from "../plan/builder.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -13,6 +14,11 @@ import type { Value } from "../plan/value.ts";
 import { matrixMap, runsOn } from "./coopmat.ts";
 import { addSplits } from "./matmul_tiles.ts";
 
+/** The kernels by the dtype that both operands have; results are of that or float32. */
+const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", KernelName>>>([
+  [float16, { product: "coopmat_dense", conv: "coopmat_conv" }],
+  [bfloat16, { product: "coopmat_dense_bf16", conv: "coopmat_conv_bf16" }],
+]);
 /** Numbers that the kernels load at once: 16 bytes. */
 const RUN = 8;
 /** Multiplications below which a product is not worth a pipeline of its own. */
@@ -44,17 +50,22 @@ export function depthSplits(batch: number, m: number, n: number, k: number): num
   return Array.from({ length: most }, (_, i) => i + 1).reduce((best, s) => time(s) < time(best) ? s : best);
 }
 
-/** Whether a kernel serves `batch` products (m, k) x (k, n) of float16. */
+/** Whether a device has the kernel for products of a dtype on matrix units. */
+export function hasMatrices(backend: Backend, dtype: Dtype): boolean {
+  const kernels = MATRIX_KERNELS.get(dtype);
+  return kernels !== undefined && backend.has(kernels.product);
+}
+
+/** Whether a kernel serves `batch` products (m, k) x (k, n), given the dtypes of both operands and of the result. */
 export function suitsMatrices(
   backend: Backend,
-  kernel: "coopmat_dense" | "coopmat_conv",
-  batch: number,
-  m: number,
-  n: number,
-  k: number,
+  op: "product" | "conv",
+  [a, b, out]: readonly Dtype[],
+  { batch, m, n, k }: Readonly<Record<"batch" | "m" | "n" | "k", number>>,
 ): boolean {
-  if (batch * m * n * k < LEAST_WORK || !runsOn(backend, { kernel, threads: TILE.threads })) return false;
-  return matrixMap(backend).plain;
+  const kernel = MATRIX_KERNELS.get(a)?.[op];
+  if (!kernel || a !== b || (out !== a && out !== float32) || batch * m * n * k < LEAST_WORK) return false;
+  return runsOn(backend, { kernel, threads: TILE.threads }) && matrixMap(backend).plain;
 }
 
 /** Whether neighbours of a matrix lie along its last axis, else along the one before. */
@@ -92,7 +103,7 @@ export function emitDense(
   const tiles = tilesOf(batch, m, n);
   const splits = l.backend.has("sum_splits") ? depthSplits(batch, m, n, k) : 1;
   addSplits(l, splits, out, (target) => {
-    l.emit("coopmat_dense", [a, b, target], {
+    l.emit(MATRIX_KERNELS.get(a.dtype)!.product, [a, b, target], {
       threads: TILE.threads,
       spec: {
         DTYPE_OUT: target.dtype.code,
@@ -118,7 +129,7 @@ export interface ConvProduct {
   readonly taps: number;
 }
 
-/** Emits a convolution of float16 over contiguous operands; false where no kernel serves. `push` is that of the kernel `conv`. */
+/** Emits a convolution over contiguous operands; false where no kernel serves. `push` is that of the kernel `conv`. */
 export function emitDenseConv(
   l: Lowering,
   { groups, rows, filters, channels, taps }: ConvProduct,
@@ -126,10 +137,11 @@ export function emitDenseConv(
   out: Value,
   push: Dispatch["push"],
 ): boolean {
-  const suits = suitsMatrices(l.backend, "coopmat_conv", groups, rows, filters, taps * channels);
-  const fits = [x, w, out].every(({ dtype, shape }) => dtype === float16 && sizeOf(shape) < 2 ** 31);
+  const sizes = { batch: groups, m: rows, n: filters, k: taps * channels };
+  const suits = suitsMatrices(l.backend, "conv", [x, w, out].map(({ dtype }) => dtype), sizes);
+  const fits = [x, w, out].every(({ shape }) => sizeOf(shape) < 2 ** 31);
   if (!suits || !fits || channels % TILE.depth !== 0) return false;
-  l.emit("coopmat_conv", [l.contiguous(x, true), l.contiguous(w, true), out], {
+  l.emit(MATRIX_KERNELS.get(x.dtype)!.conv, [l.contiguous(x, true), l.contiguous(w, true), out], {
     threads: TILE.threads,
     spec: { DTYPE_OUT: out.dtype.code, A_ALONG_K: 1, B_ALONG_K: 1, K_EDGE: 0, SPLITS: 1 },
     push,

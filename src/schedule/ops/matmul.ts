@@ -5,7 +5,7 @@
  */
 
 import * as k from "../../backend/kernels.ts";
-import { float16, float32 } from "../../graph/dtype.ts";
+import { float32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import { broadcastStrides, collapse, type Shape, sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
@@ -107,9 +107,9 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   const n = shape[shape.length - 1];
   const kk = inputs[0].shape[inputs[0].shape.length - 1];
   const few = isFewRows(walk.m, walk.operands[1].strides.at(-2) === 1);
-  const halves = inputs.every(({ dtype }) => dtype === float16) && (out.dtype === float16 || out.dtype === float32);
-  const dense = !few && halves &&
-    suitsMatrices(l.backend, "coopmat_dense", sizeOf(walk.batch.shape), walk.m, n, kk);
+  const dtypes = [...inputs, out].map(({ dtype }) => dtype);
+  const sizes = { batch: sizeOf(walk.batch.shape), m: walk.m, n, k: kk };
+  const dense = !few && suitsMatrices(l.backend, "product", dtypes, sizes);
   if (dense) walk = walked(l, walk.operands.map((v) => denseOperand(l, v)), shape);
   const { m, rowStride, batch, operands: [a, b] } = walk;
   const batches = sizeOf(batch.shape);

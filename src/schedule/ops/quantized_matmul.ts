@@ -4,7 +4,7 @@
  * @module
  */
 
-import { float16, float32 } from "../../graph/dtype.ts";
+import { float32, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import type { QuantizedFormat } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
@@ -28,7 +28,8 @@ const LARGE_MATRIX = { rows: 4, weights: 2 ** 27 } as const;
 function leastMatrixRows(x: Value, n: number, k: number): number {
   return x.dtype.bytes === 2 && n * k >= LARGE_MATRIX.weights ? LARGE_MATRIX.rows : MATRIX_ROWS;
 }
-/** Rows from which on it is worth it to write the matrix in float16 first: with so many, its bytes are few beside the multiplications. */
+
+/** Rows from which on it is worth it to write the matrix in halves first: with so many, its bytes are few beside the multiplications. */
 const DEQUANTIZED_ROWS = 128;
 
 /** Specialization constants that say how x and a matrix lie in memory. */
@@ -43,7 +44,7 @@ function layoutSpec({ bits, groupSize, mode }: QuantizedFormat, x: Value, scales
 }
 
 /**
- * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in float16: the way of weights that no Plan may
+ * A product of many rows of halves as a dense one on cooperative matrices, over the matrix in their dtype: the way of weights that no Plan may
  * keep in an order of its own, and of transposes, which gradients multiply by. Undefined where no kernel serves.
  */
 function dequantizedProduct(
@@ -56,10 +57,10 @@ function dequantizedProduct(
   const n = node.shape[node.shape.length - 1];
   const k = x.shape[x.shape.length - 1];
   const m = sizeOf(node.shape) / n;
-  const halves = x.dtype === float16 && parts.scales.dtype !== float32;
-  const serves = m >= DEQUANTIZED_ROWS && halves && (node.dtype === float16 || node.dtype === float32);
-  if (!serves || !suitsMatrices(l.backend, "coopmat_dense", 1, m, n, k)) return undefined;
-  const matrix = l.temporary(transpose ? [n, k] : [k, n], float16);
+  const serves = m >= DEQUANTIZED_ROWS && isHalf(x.dtype) && parts.scales.dtype !== float32;
+  const dtypes = [x.dtype, x.dtype, node.dtype];
+  if (!serves || !suitsMatrices(l.backend, "product", dtypes, { batch: 1, m, n, k })) return undefined;
+  const matrix = l.temporary(transpose ? [n, k] : [k, n], x.dtype);
   dequantized(l, matrix, parts, { ...format, rounds: float32 });
   const a = denseOperand(l, view(l.contiguous(x, true), [m, k], [k, 1]));
   const b = transpose ? view(matrix, [k, n], [1, k]) : matrix;
