@@ -71,7 +71,14 @@ function benchProduct(
   const heads = kind === "heads" ? benchHeads(bench, m) : undefined;
   for (let i = 0; i < LAYERS; i++) {
     l.emit(kernel, [x, undefined, layer(codes, i), layer(affine, i), out, ...heads?.buffers ?? []], {
-      spec: { N: n, K: k, GROUP, SCALED: 0, DTYPE_OUT: out.dtype.code, ...heads?.spec },
+      spec: {
+        N: n,
+        K: k,
+        GROUP,
+        SCALED: 0,
+        DTYPE_OUT: out.dtype.code,
+        ...(kind === "gated" ? { ACTIVATION: 0 } : heads?.spec),
+      },
       threads,
       push: { m, scale: 1, ...heads?.push },
       workgroups,
@@ -87,7 +94,7 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
   const [keys, values] = [0, 1].map(() => bench.array([KV_HEADS * HEAD_DIM, m], float16, 0));
   const [table, start] = [bench.array([m, HEAD_DIM], float32, HALVES), bench.array([1], uint32, 0)];
   return {
-    buffers: [table, norm, norm, start, keys, values],
+    buffers: [table, norm, norm, start, keys, values, undefined],
     spec: {
       HEADS,
       KV_HEADS,
@@ -97,6 +104,9 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
       BLOCK_KEYS: 4,
       BLOCK_VALUES: 8,
       KEEP: 0,
+      HEAD_NORM: 1,
+      QKV_BIAS: 0,
+      PER_SEQUENCE: 0,
     },
     push: { seq: m, capacity: m, eps: 1e-6 },
   };
