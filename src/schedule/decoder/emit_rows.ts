@@ -35,10 +35,10 @@ const ALL_PHASES = 63;
 const FEW_POSITIONS = 256;
 
 /**
- * Hidden features from which on these kernels are faster than those that add columns, and from which on one dispatch is faster than
- * barriers; measured on an H200 (docs/performance.md). In between, the machine code of all phases is larger than what a multiprocessor keeps.
+ * Hidden features from which on these kernels are faster than those that add columns, with barriers and in one dispatch; measured on an
+ * H200 (docs/performance.md).
  */
-const LEAST_HIDDEN = { rows: 2560, whole: 4096 } as const;
+const LEAST_HIDDEN = 2560;
 
 /** Bytes of shared memory of the kernel of all layers. */
 function sharedBytes(s: DecoderSizes, subgroup: number): number {
@@ -64,7 +64,7 @@ export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpe
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || s.hidden >= LEAST_HIDDEN.rows,
+      options.rows === "on" || s.hidden >= LEAST_HIDDEN,
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
@@ -94,10 +94,9 @@ export function partsOf({ kvHeads }: DecoderSizes, capacity: number): number {
   return capacity <= FEW_POSITIONS ? 2 : GRID / kvHeads;
 }
 
-/** Whether one dispatch for all layers is faster than barriers between them, and can tell a token's words from those of the one before. */
-export function rowsGainWhole({ sizes, layers }: DecoderSpec): boolean {
-  if (layers.length < 2) return false; // words of the only layer look alike for every token
-  return options.rows === "on" || sizes.hidden >= LEAST_HIDDEN.whole;
+/** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
+export function rowsGainWhole({ layers }: DecoderSpec): boolean {
+  return layers.length > 1; // words of the only layer look alike for every token
 }
 
 /** Emits all layers over their caches. */
