@@ -102,9 +102,11 @@ const uint CODE_WORDS = BITS / 4u; // words of codes of 8 features
 
 uint kv_head() { return gl_WorkGroupID.x / SLICES; }
 uint slice() { return gl_WorkGroupID.x % SLICES; }
+#ifndef OWN_INVOCATION
 uint thread() { return gl_LocalInvocationID.x; }
-uint lane() { return gl_LocalInvocationID.x & 31u; }
-uint warp() { return gl_LocalInvocationID.x >> 5; }
+#endif
+uint lane() { return thread() & 31u; }
+uint warp() { return thread() >> 5; }
 
 // ---- lanes (in uniform control flow) ------------------------------------------------------------------------------------
 

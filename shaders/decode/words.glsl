@@ -19,42 +19,47 @@ float word_store(uint at, float x, uint tag) {
 }
 
 // Words that lie at `at`, once they have a tag.
-#ifdef POLL
 uint words_missing(uvec4 w, uint tag) {
     uvec4 d = (w ^ uvec4(tag)) & 3u;
     return (d.x | d.y) | (d.z | d.w);
 }
+#ifdef POLL
 uint wait_word(uint at, uint tag) {
-    uint64_t from = state() + at;
-    uint spins = 0u, w = Shared1(from).v[0];
-    while (((w ^ tag) & 3u) != 0u && !give_up(spins)) w = Shared1(from).v[0];
+    uint spins = 0u, w;
+    do w = Shared1(state() + at).v[0];
+    while (((w ^ tag) & 3u) != 0u && !give_up(spins));
     return w;
 }
 uvec4 wait_quad(uint at, uint tag) {
-    uint64_t from = state() + at;
     uint spins = 0u;
-    uvec4 w = Shared4(from).v[0];
-    while (words_missing(w, tag) != 0u && !give_up(spins)) w = Shared4(from).v[0];
+    uvec4 w;
+    do w = Shared4(state() + at).v[0];
+    while (words_missing(w, tag) != 0u && !give_up(spins));
     return w;
-}
-void wait_eight(uint at, uint tag, out vec4 a, out vec4 b) {
-    uint64_t from = state() + at;
-    uint spins = 0u;
-    uvec4 first = Shared4(from).v[0], second = Shared4(from).v[1];
-    while ((words_missing(first, tag) | words_missing(second, tag)) != 0u && !give_up(spins)) {
-        first = Shared4(from).v[0];
-        second = Shared4(from).v[1];
-    }
-    a = word_value(first);
-    b = word_value(second);
 }
 #else
 uint wait_word(uint at, uint tag) { return Shared1(state() + at).v[0]; }
 uvec4 wait_quad(uint at, uint tag) { return Shared4(state() + at).v[0]; }
-void wait_eight(uint at, uint tag, out vec4 a, out vec4 b) {
-    a = word_value(Shared4(state() + at).v[0]);
-    b = word_value(Shared4(state() + at).v[1]);
-}
+#endif
+
+// Waits for several words at once: repeats a block that asks for what is missing, and sets `missing` where that was not there yet. All of it
+// is on its way together, so waiting takes one way to the cache and back behind the last store, not one for each word.
+#ifdef POLL
+#define POLL_ALL(block) \
+    { \
+        uint spins = 0u; \
+        bool missing; \
+        do { \
+            missing = false; \
+            block \
+        } while (missing && !give_up(spins)); \
+    }
+#else
+#define POLL_ALL(block) \
+    { \
+        bool missing = false; \
+        block \
+    }
 #endif
 
 // ---- the residual, for what opens a token and for the head --------------------------------------------------------------------

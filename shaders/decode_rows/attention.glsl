@@ -16,9 +16,9 @@ shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
 uvec2 tile_keys[TILE_ROUNDS * GROUP_FOURS * QUAD_WORDS];
 uvec4 tile_values[TILE_STRIPS * QUAD_WORDS];
 
-uint attention_head() { return gl_WorkGroupID.x / PARTS; }
-uint attention_part() { return gl_WorkGroupID.x % PARTS; }
-bool attends() { return gl_WorkGroupID.x < KV_HEADS * PARTS; }
+uint attention_head() { return workgroup() / PARTS; }
+uint attention_part() { return workgroup() % PARTS; }
+bool attends() { return workgroup() < KV_HEADS * PARTS; }
 
 // Positions of a part.
 uint part_size(uint now) { return now / PARTS + 1u; }
@@ -65,11 +65,14 @@ void attention_ahead() {
     load_values(position(), 0u);
 }
 
-// Brings four neighbouring features to the cache.
+// Brings four neighbouring features to the cache, which are rounded as it does.
 void store_four(uint64_t at, vec4 x) {
     if (DTYPE_KV == DTYPE_F32) U32x4s(at).v[0] = floatBitsToUint(x);
-    else if (DTYPE_KV == DTYPE_F16) U32x2s(at).v[0] = uvec2(f16_bits(x.x) | f16_bits(x.y) << 16, f16_bits(x.z) | f16_bits(x.w) << 16);
-    else U32x2s(at).v[0] = uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
+    else if (DTYPE_KV == DTYPE_F16) U32x2s(at).v[0] = uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
+    else {
+        uvec4 w = floatBitsToUint(x);
+        U32x2s(at).v[0] = uvec2(w.x >> 16 | w.y, w.z >> 16 | w.w);
+    }
 }
 
 // The token's own q, k and v: normalised, rotated, rounded as the cache does. Ends behind a barrier.
@@ -104,10 +107,9 @@ void take_own(uint now) {
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 y[j] = rounded_as(y[j], DTYPE_KV);
             if (now / part_size(now) == attention_part()) {
-                if (type == HEADS) store_four(CACHE(KEYS) + ((attention_head() * FOURS + four) * pc.p.capacity + now) * four_bytes, y);
-                else
-                    store_four(
-                        CACHE(VALUES) + (((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u) * four_bytes, y);
+                uint at = type == HEADS ? (attention_head() * FOURS + four) * pc.p.capacity + now
+                                        : ((attention_head() * EIGHTS + four / 2u) * pc.p.capacity + now) * 2u + four % 2u;
+                store_four((type == HEADS ? CACHE(KEYS) : CACHE(VALUES)) + at * four_bytes, y);
             }
         }
         own[i] = y;
@@ -147,8 +149,7 @@ void attention() {
         barrier();
         float s[rounds];
         [[unroll]] for (uint n = 0; n < rounds; n++) {
-            uint i = thread() + n * THREADS;
-            if (i >= SCORES) continue;
+            uint i = min(thread() + n * THREADS, SCORES - 1u);
             s[n] = 0.0;
             [[unroll]] for (uint g = 0; g < FEATURE_GROUPS; g++)
                 s[n] += scratch_get(g * SCORES + i);
@@ -156,7 +157,7 @@ void attention() {
             float most = s[n];
             [[unroll]] for (uint m = 1u; m < LANES_OF_PART; m <<= 1)
                 most = max(most, subgroupShuffleXor(most, m));
-            if (thread() % LANES_OF_PART == 0u) part_most[i / LANES_OF_PART] = most;
+            if (thread() + n * THREADS < SCORES && thread() % LANES_OF_PART == 0u) part_most[i / LANES_OF_PART] = most;
         }
         barrier();
         float shrink[HEADS];
@@ -167,16 +168,15 @@ void attention() {
             shrink[h] = exp2(before - top[h]);
         }
         [[unroll]] for (uint n = 0; n < rounds; n++) {
-            uint i = thread() + n * THREADS;
-            if (i >= SCORES) continue;
+            uint i = min(thread() + n * THREADS, SCORES - 1u);
             float peak = top[0];
             [[unroll]] for (uint h = 1; h < HEADS; h++)
                 if (i / TILE == h) peak = top[h];
             float e = exp2(s[n] - peak), total = e;
-            scratch_put(FEATURE_GROUPS * SCORES + i, e);
+            if (thread() + n * THREADS < SCORES) scratch_put(FEATURE_GROUPS * SCORES + i, e);
             [[unroll]] for (uint m = 1u; m < LANES_OF_PART; m <<= 1)
                 total += subgroupShuffleXor(total, m);
-            if (thread() % LANES_OF_PART == 0u) part_mass[i / LANES_OF_PART] = total;
+            if (thread() + n * THREADS < SCORES && thread() % LANES_OF_PART == 0u) part_mass[i / LANES_OF_PART] = total;
         }
         barrier();
         [[unroll]] for (uint h = 0; h < HEADS; h++) {
@@ -237,11 +237,19 @@ void attention() {
 // A workgroup merges some features of a key/value head, one to as many threads as there are parts.
 void merge() {
     const uint features = ALL_Q / GRID, all = features * PARTS;
-    uint head = gl_WorkGroupID.x / PARTS, first = head * HEADS * HEAD_DIM + gl_WorkGroupID.x % PARTS * features;
+    uint head = workgroup() / PARTS, first = head * HEADS * HEAD_DIM + workgroup() % PARTS * features;
     for (uint i = thread(); i < all; i += THREADS) {
         uint part = i / features, feature = first + i % features;
-        scratch_put(i, word_value(wait_word(AT_ATTENDED_PARTS + (part * ALL_Q + feature) * 4u, tag_of(LAYER))));
-        scratch_put(all + i, word_value(wait_word(AT_MASS_PARTS + (part * KV_HEADS * HEADS + feature / HEAD_DIM) * 4u, tag_of(LAYER))));
+        uint64_t values = state() + (AT_ATTENDED_PARTS + (part * ALL_Q + feature) * 4u);
+        uint64_t masses = state() + (AT_MASS_PARTS + (part * KV_HEADS * HEADS + feature / HEAD_DIM) * 4u);
+        uint value, mass;
+        POLL_ALL({
+            value = Shared1(values).v[0];
+            mass = Shared1(masses).v[0];
+            missing = (((value ^ tag_of(LAYER)) | (mass ^ tag_of(LAYER))) & 3u) != 0u;
+        })
+        scratch_put(i, word_value(value));
+        scratch_put(all + i, word_value(mass));
     }
     barrier();
     if (thread() >= features) return;
@@ -263,24 +271,31 @@ void attended_to_vector() {
     }
     const uint eights = ALL_Q / 8u, rounds = (eights + THREADS - 1u) / THREADS;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
-        uint eight = thread() + n * THREADS;
-        if (eight >= eights) continue;
-        vec4 a[PARTS], b[PARTS];
-        float mass[PARTS], top = NOTHING, total = 0.0;
+        uint eight = min(thread() + n * THREADS, eights - 1u);
+        uvec4 a[PARTS], b[PARTS];
+        uint masses[PARTS];
+        POLL_ALL([[unroll]] for (uint part = 0; part < PARTS; part++) {
+            uint64_t words = state() + (AT_ATTENDED_PARTS + (part * ALL_Q + 8u * eight) * 4u);
+            a[part] = Shared4(words).v[0];
+            b[part] = Shared4(words).v[1];
+            masses[part] = Shared1(state() + (AT_MASS_PARTS + (part * KV_HEADS * HEADS + 8u * eight / HEAD_DIM) * 4u)).v[0];
+            uvec4 w = (a[part] ^ tag_of(LAYER)) | (b[part] ^ tag_of(LAYER));
+            if (((w.x | w.y | w.z | w.w | (masses[part] ^ tag_of(LAYER))) & 3u) != 0u) missing = true;
+        })
+        IF_POLLING(subgroupBarrier());
+        float top = NOTHING, total = 0.0, mass[PARTS];
         [[unroll]] for (uint part = 0; part < PARTS; part++) {
-            wait_eight(AT_ATTENDED_PARTS + (part * ALL_Q + 8u * eight) * 4u, tag_of(LAYER), a[part], b[part]);
-            mass[part] = word_value(wait_word(AT_MASS_PARTS + (part * KV_HEADS * HEADS + 8u * eight / HEAD_DIM) * 4u, tag_of(LAYER)));
+            mass[part] = word_value(masses[part]);
             top = max(top, mass[part]);
         }
-        IF_POLLING(subgroupBarrier());
         vec4 x = vec4(0), y = vec4(0);
         [[unroll]] for (uint part = 0; part < PARTS; part++) {
             float e = exp2(mass[part] - top);
             total += e;
-            x = fma(vec4(e), a[part], x);
-            y = fma(vec4(e), b[part], y);
+            x = fma(vec4(e), word_value(a[part]), x);
+            y = fma(vec4(e), word_value(b[part]), y);
         }
-        quantize(eight, x / total, y / total);
+        quantize(eight, thread() + n * THREADS < eights, x / total, y / total);
     }
     barrier();
 }

@@ -22,13 +22,30 @@ uint layer;
 const uint MOST_LAYERS = 64u;
 shared uvec2 addresses[MOST_LAYERS * COLUMNS];
 
+// Which thread this is, and which workgroup, as compilers know them for one layer only: what follows from them would otherwise be
+// computed before all layers, and take registers that the products need.
+#define OWN_INVOCATION
+uint own_thread, own_workgroup;
+uint thread() { return own_thread; }
+uint workgroup() { return own_workgroup; }
+void look_again();
+
 #include "rows.glsl"
 #include "attention.glsl"
 #include "phases.glsl"
 
 shared bool failed;
+shared uint nothing; // 0
+
+void look_again() {
+    own_thread = (gl_LocalInvocationID.x | nothing) & (THREADS - 1u);
+    own_workgroup = gl_WorkGroupID.x | nothing;
+}
 
 void main() {
+    own_thread = gl_LocalInvocationID.x;
+    own_workgroup = gl_WorkGroupID.x;
+    if (thread() == 0u) nothing = 0u;
     if (thread() == 0u) failed = Shared1(pc.address[STATUS]).v[0] != 0u;
     for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
     barrier();

@@ -11,7 +11,7 @@
 float carried; // the residual of the row that a thread owns, as all read it
 
 bool owns() { return thread() < O_ROWS; }
-uint own_place(uint at) { return at + (gl_WorkGroupID.x * O_ROWS + thread()) * 4u; }
+uint own_place(uint at) { return at + (workgroup() * O_ROWS + thread()) * 4u; }
 
 void take_carried(uint at) {
     if (!owns()) return;
@@ -24,7 +24,7 @@ void qkv_phase() {
     qkv_multiply();
     float scale = norm_scale();
     if (thread() < QKV_ROWS) {
-        uint at = gl_WorkGroupID.x * QKV_ROWS + thread();
+        uint at = workgroup() * QKV_ROWS + thread();
         float x = qkv_sum(thread());
         if (QKV_BIAS != 0u) x = fma(x, scale, load_float(ADDRESS(NORMS) + AT_QKV_BIAS, at, DTYPE_W));
         else x *= scale;
@@ -54,7 +54,7 @@ void gate_up_phase() {
     float scale = norm_scale();
     if (thread() < GATE_UP_ROWS / 2u) {
         float gate = gate_up_sum(thread()) * scale, up = gate_up_sum(GATE_UP_ROWS / 2u + thread()) * scale;
-        word_store(AT_GATED + (gl_WorkGroupID.x * (GATE_UP_ROWS / 2u) + thread()) * 4u, activation(gate, ACTIVATION) * up, tag_of(LAYER));
+        word_store(AT_GATED + (workgroup() * (GATE_UP_ROWS / 2u) + thread()) * 4u, activation(gate, ACTIVATION) * up, tag_of(LAYER));
     }
 }
 
@@ -69,6 +69,7 @@ void all_phases() {
     qkv_ahead();
     take_carried(AT_RESIDUAL);
     [[dont_unroll]] for (layer = FIRST_LAYER; layer < BEHIND_LAYERS; layer++) {
+        look_again();
         qkv_phase();
         attention_phase();
         o_ahead();

@@ -1,110 +1,129 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each: PRODUCT is the prefix of its functions, DEPTH
-// the features of a row, ROWS how many rows there are, and RUN how many of them a lane makes at once, which divides ROWS. PRODUCT_row()
-// gives the matrix of a row, its place there, and its place among the scales and biases.
+// the features of a row, ROWS how many rows there are, and RUN how many of them a team makes at once, which divides ROWS.
+// PRODUCT_place() gives the matrix of a row, its place there, and its place among the scales and biases.
+//
+// Lanes exchange values only where all of a workgroup's do: behind a condition on the thread, NVIDIA's compiler makes some 25 instructions
+// of each exchange.
 
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define OWN(name) JOIN(JOIN(PRODUCT, _), name)
 
-// Units of this warp.
-uint OWN(units)() {
-    const uint each = UNITS_OF_WARP(DEPTH, ROWS, RUN), all = UNITS_OF(DEPTH, ROWS, RUN);
-    if (all == each * WARPS) return each;
-    uint first = warp() * each;
-    return first < all ? min(each, all - first) : 0u;
-}
-
-// Asks for the next unit of this warp.
-void OWN(load)(uint slot) {
+// Where this lane finds step 0 of a run.
+void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
+    if (!EVEN(DEPTH, ROWS, RUN)) run = min(run, ROWS / RUN - 1u);
     uint64_t codes;
     uint at, scales_at;
-    uint row = (2u * next_pair + row_half()) * RUN;
-    if (ROWS % (2u * RUN) != 0u) row = min(row, ROWS - RUN);
-    OWN(row)(row, codes, at, scales_at);
-    const uint row_words = DEPTH * BITS / 128u; // of 16 bytes
-    codes += uint64_t((at * row_words + (next_step * 16u + thread_lane()) * CODE_WORDS) * 16u);
+    OWN(place)(run * RUN, codes, at, scales_at);
+    codes_at = codes + uint64_t((at * (DEPTH / 32u) + thread_lane()) * (CODE_WORDS * 16u));
+    scales_biases_at =
+        OWN(scales_biases)() + uint64_t((scales_at / RUN * STEPS_OF(DEPTH) * (512u / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
+}
+
+// Asks for a unit of this team.
+void OWN(load)(uint unit, uint slot) {
+    const uint row_words = DEPTH * BITS / 128u, unit_words = 16u * CODE_WORDS, scales = 512u / GROUP * RUN;
+    bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
+    Weights4 codes = Weights4(late ? late_codes : early_codes);
     [[unroll]] for (uint i = 0; i < RUN; i++) {
-        ring[slot + i].first = Weights4(codes).v[i * row_words];
-        if (BITS == 8u) ring[slot + i].second = Weights4(codes).v[i * row_words + 1u];
+        ring[slot + i].first = codes.v[unit * unit_words + i * row_words];
+        if (BITS == 8u) ring[slot + i].second = codes.v[unit * unit_words + i * row_words + 1u];
     }
-    uint group = ((scales_at / RUN * STEPS_OF(DEPTH) + next_step) * (512u / GROUP) + thread_lane() / (GROUP / 32u)) * RUN;
+    uint64_t from = late ? late_scales_biases : early_scales_biases;
     if (RUN % 4u == 0u) {
         [[unroll]] for (uint i = 0; i < RUN; i += 4u) {
-            uvec4 w = Weights4(OWN(scales_biases)()).v[(group + i) / 4u];
+            uvec4 w = Weights4(from).v[(unit * scales + i) / 4u];
             [[unroll]] for (uint j = 0; j < 4u; j++)
                 ring_scales_biases[slot + i + j] = w[j];
         }
     } else if (RUN % 2u == 0u) {
         [[unroll]] for (uint i = 0; i < RUN; i += 2u) {
-            uvec2 w = Weights2(OWN(scales_biases)()).v[(group + i) / 2u];
+            uvec2 w = Weights2(from).v[(unit * scales + i) / 2u];
             ring_scales_biases[slot + i] = w.x;
             ring_scales_biases[slot + i + 1u] = w.y;
         }
     } else [[unroll]]
-        for (uint i = 0; i < RUN; i++) ring_scales_biases[slot + i] = Weights1(OWN(scales_biases)()).v[group + i];
-    next_step++;
-    if (next_step == STEPS_OF(DEPTH)) {
-        next_step = 0u;
-        next_pair++;
-    }
+        for (uint i = 0; i < RUN; i++) ring_scales_biases[slot + i] = Weights1(from).v[unit * scales + i];
 }
 
-// The first loads, which do not depend on the vector.
-void OWN(ahead)() {
-    uint units = OWN(units)(), first = warp() * UNITS_OF_WARP(DEPTH, ROWS, RUN);
-    clear_ring();
-    next_pair = first / STEPS_OF(DEPTH);
-    next_step = first % STEPS_OF(DEPTH);
-    [[unroll]] for (uint slot = 0; slot < IN_FLIGHT / RUN; slot++)
-        if (slot < UNITS_OF_WARP(DEPTH, ROWS, RUN) && slot < units) OWN(load)(slot * RUN);
-}
-
-// Leaves the sums of two runs to the workgroup.
-void OWN(leave)(inout float sum[MOST_RUN], inout uint pair) {
-    uint at = (warp() * SUMS + pair * 2u * RUN + row_half() * RUN) * PIECES + thread_lane() / TOGETHER;
-    [[unroll]] for (uint i = 0; i < RUN; i++) {
-        float x = sum[i];
-        [[unroll]] for (uint m = TOGETHER / 2u; m > 0u; m >>= 1)
-            x += subgroupShuffleXor(x, m);
-        if (thread_lane() % TOGETHER == i % TOGETHER) sums[at + i * PIECES] = x;
-        sum[i] = 0.0;
+// The first loads of a section, which do not depend on the vector.
+void OWN(ahead)(uint section) {
+    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN, steps = STEPS_OF(DEPTH);
+    uint first = (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * each, run = first / steps, step = first % steps;
+    turn = steps - step;
+    OWN(find)(run, early_codes, early_scales_biases);
+    early_codes += uint64_t(step * (CODE_WORDS * 256u));
+    early_scales_biases += uint64_t(step * (512u / GROUP * RUN * 4u));
+    if (HAS_TURN(DEPTH, ROWS, RUN)) {
+        OWN(find)(run + 1u, late_codes, late_scales_biases);
+        late_codes -= uint64_t(turn * (CODE_WORDS * 256u));
+        late_scales_biases -= uint64_t(turn * (512u / GROUP * RUN * 4u));
     }
-    pair++;
+    [[unroll]] for (uint slot = 0; slot < flight; slot++)
+        if (slot < each) OWN(load)(slot, slot * RUN);
 }
+void OWN(ahead)() { OWN(ahead)(0u); }
 
 // Ends behind a barrier.
 void OWN(multiply)() {
-    const uint each = UNITS_OF_WARP(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN;
-    uint units = OWN(units)(), step = warp() * each % STEPS_OF(DEPTH), pair = 0u;
-    float sum[MOST_RUN];
-    [[unroll]] for (uint i = 0; i < RUN; i++)
-        sum[i] = 0.0;
-    for (uint unit = 0; unit < each; unit += flight) [[unroll]]
-        for (uint slot = 0; slot < flight; slot++) {
-            if (unit + slot >= each || unit + slot >= units) continue;
-            Chunk c = chunk_get(step * 16u + thread_lane());
-            [[unroll]] for (uint i = 0; i < RUN; i++)
-                sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
-            if (unit + slot + flight < each && unit + slot + flight < units) OWN(load)(slot * RUN);
-            step++;
-            if (step == STEPS_OF(DEPTH)) {
-                step = 0u;
-                OWN(leave)(sum, pair);
+    const uint each = SECTION(DEPTH, ROWS, RUN), flight = IN_FLIGHT / RUN, steps = STEPS_OF(DEPTH), folded = FOLDED(RUN);
+    const uint runs = HAS_TURN(DEPTH, ROWS, RUN) ? 2u : 1u;
+    [[dont_unroll]] for (uint section = 0; section < SECTIONS(DEPTH, ROWS, RUN); section++) {
+        if (SECTIONS(DEPTH, ROWS, RUN) > 1u && section > 0u) OWN(ahead)(section);
+        float sum[MOST_RUN], before[MOST_RUN]; // of the run at hand, and of the one before it
+        [[unroll]] for (uint i = 0; i < MOST_RUN; i++)
+            sum[i] = before[i] = 0.0;
+        uint units = each > flight ? each + (pc.p.capacity >> 31) : each; // + 0: compilers unroll loops of a length that they know
+        uint place = (steps - turn) * 16u + thread_lane();
+        for (uint first = 0; first < units; first += flight) {
+            [[unroll]] for (uint slot = 0; slot < flight; slot++) {
+                uint unit = first + slot;
+                if (slot >= each) continue;
+                if (each % flight != 0u && slot >= each % flight && unit >= units) continue;
+                if (runs == 2u) {
+                    bool turned = unit == turn;
+                    [[unroll]] for (uint i = 0; i < RUN; i++) {
+                        before[i] = turned ? sum[i] : before[i];
+                        sum[i] = turned ? 0.0 : sum[i];
+                    }
+                    if (turned) place -= steps * 16u;
+                }
+                Chunk c = chunk_get(place);
+                place += 16u;
+                [[unroll]] for (uint i = 0; i < RUN; i++)
+                    sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
+                if (each > flight && unit + flight < units) OWN(load)(unit + flight, slot * RUN);
             }
         }
-    if (step != 0u) OWN(leave)(sum, pair);
+        float x[2u * MOST_RUN];
+        [[unroll]] for (uint i = 0; i < MOST_RUN; i++) {
+            x[i] = runs == 2u && turn < each ? before[i] : sum[i];
+            x[MOST_RUN + i] = 0.0;
+        }
+        if (runs == 2u && folded == 8u) {
+            [[unroll]] for (uint i = 0; i < 8u; i++)
+                x[8u + i] = sum[i];
+        } else if (runs == 2u && folded == 4u) {
+            [[unroll]] for (uint i = 0; i < 4u; i++)
+                x[4u + i] = sum[i];
+        } else if (runs == 2u && folded == 2u) {
+            x[2] = sum[0];
+            x[3] = sum[1];
+        } else if (runs == 2u) x[1] = sum[0];
+        leave(x, runs * folded, (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * 2u * MOST_RUN);
+    }
     barrier();
 }
 
 // The sum of a row, by its parts in their order.
 float OWN(sum)(uint row) {
-    const uint each = UNITS_OF_WARP(DEPTH, ROWS, RUN);
-    uint pair = row / (2u * RUN), of_pair = row % (2u * RUN);
-    uint first = pair * STEPS_OF(DEPTH) / each, last = (pair * STEPS_OF(DEPTH) + STEPS_OF(DEPTH) - 1u) / each;
+    const uint each = SECTION(DEPTH, ROWS, RUN), steps = STEPS_OF(DEPTH), folded = FOLDED(RUN);
+    uint run = row / RUN, of_run = row % RUN;
+    uint first = run * steps / each, last = (run * steps + steps - 1u) / each;
     float x = 0.0;
     for (uint i = first; i <= last; i++) [[unroll]]
         for (uint piece = 0; piece < PIECES; piece++)
-            x += sums[(i * SUMS + (pair - i * each / STEPS_OF(DEPTH)) * 2u * RUN + of_pair) * PIECES + piece];
+            x += sums[(i * 2u * MOST_RUN + (run - i * each / steps) * folded + of_run) * PIECES + piece];
     return x;
 }
 

@@ -33,8 +33,10 @@ const bool ALL_PHASES = PHASES == 63u;
 // Rows of a workgroup.
 const uint QKV_ROWS = ALL_QKV / GRID, O_ROWS = HIDDEN / GRID, GATE_UP_ROWS = 2u * INTERMEDIATE / GRID, DOWN_ROWS = HIDDEN / GRID;
 
+#ifndef OWN_INVOCATION
+uint workgroup() { return gl_WorkGroupID.x; }
+#endif
 uint thread_lane() { return lane() & 15u; } // among those of a row
-uint row_half() { return lane() >> 4; }     // which of the two runs of a warp
 
 // ---- activations ----------------------------------------------------------------------------------------------------------
 
@@ -57,8 +59,9 @@ void scratch_put(uint i, float x) { vector[i / 4u][i % 4u] = floatBitsToUint(x);
 
 uint bytes_of(uint a, uint b, uint c, uint d) { return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | d << 24; }
 
-// Brings features 8 * eight to 8 * eight + 7 to shared memory, in the order of code_bytes(); four neighbours share a chunk.
-void quantize(uint eight, vec4 a, vec4 b) {
+// Brings features 8 * eight to 8 * eight + 7 to shared memory, in the order of code_bytes(); four neighbours share a chunk. All
+// lanes take part, also those that store nothing.
+void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     vec4 c = max(abs(a), abs(b));
     float most = max(max(c.x, c.y), max(c.z, c.w)), sum = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
     [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
@@ -72,35 +75,47 @@ void quantize(uint eight, vec4 a, vec4 b) {
     [[unroll]] for (uint part = 0; part < 2u; part++) { // low bytes, then high ones
         uint first = BITS == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
         uint second = BITS == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
-        vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word] = first;
-        vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word + 1u] = second;
+        if (stores) {
+            vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word] = first;
+            vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word + 1u] = second;
+        }
         k = (k + 128u) >> 8;
         l = (l + 128u) >> 8;
     }
-    if ((eight & 3u) == 0u) vector_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), sum);
+    if (stores && (eight & 3u) == 0u) vector_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), sum);
 }
+
+// Declares `x`: `eights` times 8 words at `from`, two quads a round; all of them are in flight at once.
+#define ASK_EIGHTS(x, rounds, eights, from, tag) \
+    uvec4 x[2u * rounds]; \
+    [[unroll]] for (uint n = 0; n < 2u * rounds; n++) \
+        x[n] = uvec4(thread() + n / 2u * THREADS < (eights) ? ~tag : tag); \
+    POLL_ALL([[unroll]] for (uint n = 0; n < rounds; n++) { \
+        if ((words_missing(x[2u * n], tag) | words_missing(x[2u * n + 1u], tag)) != 0u) { \
+            uint64_t words = state() + (from + 32u * (thread() + n * THREADS)); \
+            x[2u * n] = Shared4(words).v[0]; \
+            x[2u * n + 1u] = Shared4(words).v[1]; \
+            IF_POLLING(missing = true;) \
+        } \
+    }) \
+    IF_POLLING(subgroupBarrier();) // lanes that waited, each for its own, meet again
 
 // The residual at `from` times norm weights; the factor 1 / rms is left to norm_scale(). Ends behind a barrier.
 void norm_to_vector(uint from, uint tag, uint64_t weights) {
     const uint EIGHTS = HIDDEN / 8u, rounds = (EIGHTS + THREADS - 1u) / THREADS;
-    vec4 w[2u * rounds], x[2u * rounds];
+    vec4 w[2u * rounds];
     [[unroll]] for (uint n = 0; n < rounds; n++) {
         uint eight = min(thread() + n * THREADS, EIGHTS - 1u);
         w[2u * n] = load_quad(weights, 2u * eight, DTYPE_W);
         w[2u * n + 1u] = load_quad(weights, 2u * eight + 1u, DTYPE_W);
     }
-    [[unroll]] for (uint n = 0; n < rounds; n++) {
-        uint eight = thread() + n * THREADS;
-        x[2u * n] = x[2u * n + 1u] = vec4(0);
-        if (eight < EIGHTS) wait_eight(from + 32u * eight, tag, x[2u * n], x[2u * n + 1u]);
-    }
-    IF_POLLING(subgroupBarrier()); // lanes that waited, each for its own, meet again
+    ASK_EIGHTS(x, rounds, EIGHTS, from, tag)
     float squares = 0.0;
     [[unroll]] for (uint n = 0; n < rounds; n++) {
         uint eight = thread() + n * THREADS;
-        vec4 a = x[2u * n], b = x[2u * n + 1u];
+        vec4 a = word_value(x[2u * n]), b = word_value(x[2u * n + 1u]);
         squares = dot_on(b, b, dot_on(a, a, squares));
-        if (eight < EIGHTS) quantize(eight, a * w[2u * n], b * w[2u * n + 1u]);
+        quantize(eight, eight < EIGHTS, a * w[2u * n], b * w[2u * n + 1u]);
     }
     [[unroll]] for (uint m = 1u; m < SUBGROUP; m <<= 1)
         squares += subgroupShuffleXor(squares, m);
@@ -115,19 +130,14 @@ float norm_scale() {
     return inversesqrt(fma(squares, 1.0 / float(HIDDEN), pc.p.eps));
 }
 
-// `eights` times 8 values at `from`; all of them are in flight at once. Ends behind a barrier.
+// `eights` times 8 values at `from`. Ends behind a barrier.
 #define VALUES_TO_VECTOR(name, eights) \
     void name(uint from, uint tag) { \
         const uint rounds = ((eights) + THREADS - 1u) / THREADS; \
-        vec4 x[2u * rounds]; \
+        ASK_EIGHTS(x, rounds, eights, from, tag) \
         [[unroll]] for (uint n = 0; n < rounds; n++) { \
             uint eight = thread() + n * THREADS; \
-            if (eight < (eights)) wait_eight(from + 32u * eight, tag, x[2u * n], x[2u * n + 1u]); \
-        } \
-        IF_POLLING(subgroupBarrier()); \
-        [[unroll]] for (uint n = 0; n < rounds; n++) { \
-            uint eight = thread() + n * THREADS; \
-            if (eight < (eights)) quantize(eight, x[2u * n], x[2u * n + 1u]); \
+            quantize(eight, eight < (eights), word_value(x[2u * n]), word_value(x[2u * n + 1u])); \
         } \
         barrier(); \
     }
@@ -155,32 +165,60 @@ Chunk chunk_get(uint chunk) {
 
 // ---- products -------------------------------------------------------------------------------------------------------------
 
-// A unit is two runs of rows times 512 features. The units of a workgroup go along its rows first, two runs behind the other, and each warp takes
-// neighbouring ones.
+// A unit is a run of rows times 512 features, made by a team of 16 lanes. The units of a workgroup go along its rows first, a run behind
+// the other, and each team takes neighbouring ones, in sections that reach into two runs at most; teams behind the last unit repeat
+// what nobody reads.
+const uint TEAMS = THREADS / 16u;
 #define STEPS_OF(depth) ((depth) / 512u)
-#define UNITS_OF(depth, rows, run) (((rows) + 2u * (run) - 1u) / (2u * (run)) * STEPS_OF(depth))
-#define UNITS_OF_WARP(depth, rows, run) ((UNITS_OF(depth, rows, run) + WARPS - 1u) / WARPS)
-// Pairs of runs that a warp has sums of.
-#define PAIRS_OF(depth, rows, run) ((UNITS_OF_WARP(depth, rows, run) + STEPS_OF(depth) - 2u) / STEPS_OF(depth) + 1u)
-#define SUMS_OF(depth, rows, run) (PAIRS_OF(depth, rows, run) * 2u * (run))
-const uint SUMS = MOST(MOST(SUMS_OF(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF(ALL_Q, O_ROWS, O_RUN)),
-                       MOST(SUMS_OF(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+#define UNITS_OF_TEAM(depth, rows, run) (((rows) / (run) * STEPS_OF(depth) + TEAMS - 1u) / TEAMS)
+#define SECTIONS(depth, rows, run) ((UNITS_OF_TEAM(depth, rows, run) + STEPS_OF(depth)) / (STEPS_OF(depth) + 1u))
+#define SECTION(depth, rows, run) ((UNITS_OF_TEAM(depth, rows, run) + SECTIONS(depth, rows, run) - 1u) / SECTIONS(depth, rows, run))
+// Whether a section may reach into a second run.
+#define HAS_TURN(depth, rows, run) (STEPS_OF(depth) % SECTION(depth, rows, run) != 0u)
+// Whether teams have no units behind the last one.
+#define EVEN(depth, rows, run) ((rows) / (run) * STEPS_OF(depth) % (TEAMS * SECTION(depth, rows, run) * SECTIONS(depth, rows, run)) == 0u)
+const uint MOST_SECTIONS = MOST(MOST(SECTIONS(HIDDEN, QKV_ROWS, QKV_RUN), SECTIONS(ALL_Q, O_ROWS, O_RUN)),
+                                MOST(SECTIONS(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SECTIONS(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+
+uint team() { return thread() >> 4; }
 
 // 16 lanes leave a sum for as many of them as exchange values.
 const uint TOGETHER = SUBGROUP < 16u ? SUBGROUP : 16u, PIECES = 16u / TOGETHER;
-shared float sums[WARPS * SUMS * PIECES];
-
 const uint MOST_RUN = 8u;
+#define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
+shared float sums[TEAMS * MOST_SECTIONS * 2u * MOST_RUN * PIECES];
+
 const uint IN_FLIGHT = 8u * 4u / BITS; // rows whose codes a lane has asked for
 Codes32 ring[8];
 uint ring_scales_biases[8];
-uint next_pair, next_step; // of the unit that is asked for next
+// Where this lane finds the units of a section, as if all of them lay in its first run or in its second one.
+uint64_t early_codes, early_scales_biases, late_codes, late_scales_biases;
+uint turn; // the first unit of the second one
 
-// What a product does not load would otherwise be kept in registers from the one before.
-void clear_ring() {
-    [[unroll]] for (uint i = 0; i < 8u; i++) {
-        ring[i].first = ring[i].second = uvec4(0);
-        ring_scales_biases[i] = 0u;
+// Adds up `values` of x over the lanes of a team, and leaves them to the workgroup at `at`. Each step halves what a lane has, as long as it
+// has several. Indices are literals: an array of registers that is indexed otherwise becomes a chain of comparisons.
+#define FOLD(n) \
+    if (left > n && m > 0u) { \
+        bool up = (thread_lane() & m) != 0u; \
+        [[unroll]] for (uint i = 0; i < n; i++) \
+            x[i] = (up ? x[n + i] : x[i]) + subgroupShuffleXor(up ? x[i] : x[n + i], m); \
+        if (up) row += n; \
+        left = n; \
+        m >>= 1; \
+    }
+void leave(inout float x[2u * MOST_RUN], const uint values, uint at) {
+    uint left = values, m = TOGETHER / 2u, row = 0u;
+    FOLD(8u)
+    FOLD(4u)
+    FOLD(2u)
+    FOLD(1u)
+    const uint repeats = MOST(TOGETHER / values, 1u); // lanes that get the same sum
+    [[unroll]] for (uint mask = 8u; mask > 0u; mask >>= 1)
+        if (mask < repeats) x[0] += subgroupShuffleXor(x[0], mask);
+    at = (at + row) * PIECES + thread_lane() / TOGETHER;
+    if (thread_lane() % repeats == 0u) {
+        [[unroll]] for (uint i = 0; i < 2u * MOST_RUN; i++)
+            if (i < left) sums[at + i * PIECES] = x[i];
     }
 }
 
@@ -188,8 +226,8 @@ void clear_ring() {
 #define DEPTH HIDDEN
 #define ROWS QKV_ROWS
 #define RUN QKV_RUN
-void qkv_row(uint row, out uint64_t codes, out uint at, out uint scales_at) {
-    scales_at = gl_WorkGroupID.x * ROWS + row;
+void qkv_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
+    scales_at = workgroup() * ROWS + row;
     bool is_q = scales_at < ALL_Q, is_k = scales_at < ALL_Q + ALL_KV;
     codes = is_q ? ADDRESS(Q) : is_k ? ADDRESS(K) : ADDRESS(V);
     at = scales_at - (is_q ? 0u : is_k ? ALL_Q : ALL_Q + ALL_KV);
@@ -201,9 +239,9 @@ uint64_t qkv_scales_biases() { return ADDRESS(QKV_SCALES_BIASES); }
 #define DEPTH ALL_Q
 #define ROWS O_ROWS
 #define RUN O_RUN
-void o_row(uint row, out uint64_t codes, out uint at, out uint scales_at) {
+void o_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(O);
-    at = scales_at = gl_WorkGroupID.x * ROWS + row;
+    at = scales_at = workgroup() * ROWS + row;
 }
 uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
 #include "product.glsl"
@@ -212,10 +250,10 @@ uint64_t o_scales_biases() { return ADDRESS(O_SCALES_BIASES); }
 #define DEPTH HIDDEN
 #define ROWS GATE_UP_ROWS
 #define RUN GATE_UP_RUN
-void gate_up_row(uint row, out uint64_t codes, out uint at, out uint scales_at) {
+void gate_up_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     bool is_gate = row < ROWS / 2u;
     codes = is_gate ? ADDRESS(GATE) : ADDRESS(UP);
-    at = gl_WorkGroupID.x * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u);
+    at = workgroup() * (ROWS / 2u) + row - (is_gate ? 0u : ROWS / 2u);
     scales_at = at + (is_gate ? 0u : INTERMEDIATE);
 }
 uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
@@ -225,9 +263,9 @@ uint64_t gate_up_scales_biases() { return ADDRESS(GATE_UP_SCALES_BIASES); }
 #define DEPTH INTERMEDIATE
 #define ROWS DOWN_ROWS
 #define RUN DOWN_RUN
-void down_row(uint row, out uint64_t codes, out uint at, out uint scales_at) {
+void down_place(uint row, out uint64_t codes, out uint at, out uint scales_at) {
     codes = ADDRESS(DOWN);
-    at = scales_at = gl_WorkGroupID.x * ROWS + row;
+    at = scales_at = workgroup() * ROWS + row;
 }
 uint64_t down_scales_biases() { return ADDRESS(DOWN_SCALES_BIASES); }
 #include "product.glsl"

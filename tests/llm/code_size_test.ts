@@ -23,8 +23,6 @@ const LIMITS = { one: 100, several: NEAR_CODE / 1024 };
 /** Of one sequence what is known to be above the limit, as measured on an H200 with driver 580.159, rounded up. None may grow. */
 const KNOWN: Readonly<Record<string, number>> = {
   "qwen3-1.7b, columns, one dispatch": 112,
-  "qwen3-4b, rows, barriers": 113,
-  "qwen3-8b, rows, one dispatch": 104,
 };
 
 /** Sequences together, and positions before the first token: few, and enough for attention that all workgroups share. */

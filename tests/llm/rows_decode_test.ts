@@ -31,7 +31,7 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number])[] = 
     1100,
   ],
   [
-    "8 bits in groups of 64, units of a row by several warps",
+    "8 bits in groups of 64, units of a row by several teams",
     { ...SMALL, hidden: 1024, intermediate: 2560, heads: 8, kvHeads: 4, headDim: 64 },
     { bits: 8, groupSize: 64 },
     300,

@@ -9,14 +9,15 @@
 import type { Backend } from "../../backend/backend.ts";
 import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, LANES, sequencesOf } from "./spec.ts";
-import { GRID, productsOf, runsOf, STEP, THREADS, unitsOfWarp, WARPS } from "./row_products.ts";
+import { GRID, productsOf, runsOf, sectionsOf, STEP, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import type { Value } from "../plan/value.ts";
 
-/** Positions of a round of attention, and groups of features that share them: sizes of shared memory. */
+/** Positions of a round of attention, groups of features that share them, and most rows of a run: sizes of shared memory. */
 const TILE = 64;
 const FEATURE_GROUPS = 8;
+const MOST_RUN = 8;
 const MOST_HEADS = 8;
 /** Subgroups that the kernels exchange values in at least. */
 const LEAST_SUBGROUP = 4;
@@ -34,24 +35,24 @@ const ALL_PHASES = 63;
 const FEW_POSITIONS = 256;
 
 /**
- * Hidden features from which on these kernels are faster than those that add columns, and from which on one dispatch is faster than
- * barriers; measured on an H200 (docs/performance.md). In between, the machine code of all phases is larger than what a multiprocessor keeps.
+ * Hidden features from which on these kernels are faster than those that add columns, with barriers and in one dispatch; measured on an
+ * H200 (docs/performance.md).
  */
-const LEAST_HIDDEN = { rows: 2560, whole: 4096 } as const;
+const LEAST_HIDDEN = 2560;
 
 /** Bytes of shared memory of the kernel of all layers. */
 function sharedBytes(s: DecoderSizes, subgroup: number): number {
   const heads = s.heads / s.kvHeads;
-  const depth = Math.max(s.hidden, s.intermediate, s.heads * s.headDim);
-  const vector = 16 * Math.max(depth / 8, (FEATURE_GROUPS + 1) * heads * TILE / 4) + depth / 4;
+  const chunks = Math.max(s.hidden, s.intermediate, s.heads * s.headDim) / 32;
+  const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * TILE) + 8 * chunks;
   const runs = runsOf(s);
-  const sums = Object.entries(productsOf(s)).map(([name, { rows, depth }]) => {
-    const run = runs[name as keyof typeof runs];
-    return 2 * run * (Math.floor((unitsOfWarp(rows, depth, run) + depth / STEP - 2) / (depth / STEP)) + 1);
-  });
+  const sections = Object.entries(productsOf(s)).map(([name, { rows, depth }]) =>
+    sectionsOf(rows, depth, runs[name as keyof typeof runs])
+  );
+  const sums = 4 * TEAMS * Math.max(...sections) * 2 * MOST_RUN * Math.ceil(16 / subgroup);
   const own = (heads + 2) * s.headDim * 4 + 8 * heads * TILE / subgroup;
-  return vector + 4 * WARPS * Math.max(...sums) * Math.ceil(16 / subgroup) + own + TABLE_BYTES +
-    4 * THREADS / subgroup + 16;
+  const exchange = subgroup < LANES ? 4 * THREADS : 4;
+  return vector + sums + own + exchange + 4 * THREADS / subgroup + TABLE_BYTES + 16;
 }
 
 /** Why a decoder's layers take kernels that add columns; undefined where these serve it better. */
@@ -63,7 +64,7 @@ export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpe
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || s.hidden >= LEAST_HIDDEN.rows,
+      options.rows === "on" || s.hidden >= LEAST_HIDDEN,
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
@@ -93,10 +94,9 @@ export function partsOf({ kvHeads }: DecoderSizes, capacity: number): number {
   return capacity <= FEW_POSITIONS ? 2 : GRID / kvHeads;
 }
 
-/** Whether one dispatch for all layers is faster than barriers between them, and can tell a token's words from those of the one before. */
-export function rowsGainWhole({ sizes, layers }: DecoderSpec): boolean {
-  if (layers.length < 2) return false; // words of the only layer look alike for every token
-  return options.rows === "on" || sizes.hidden >= LEAST_HIDDEN.whole;
+/** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
+export function rowsGainWhole({ layers }: DecoderSpec): boolean {
+  return layers.length > 1; // words of the only layer look alike for every token
 }
 
 /** Emits all layers over their caches. */

@@ -9,8 +9,8 @@ import type { DecoderSizes } from "./spec.ts";
 
 /** Threads of a workgroup. */
 export const THREADS = 512;
-/** Units of 32 threads. */
-export const WARPS = THREADS / 32;
+/** Teams of 16 lanes, which make rows together. */
+export const TEAMS = THREADS / 16;
 /** Workgroups of a sequence: no more than run at once on the GPUs that wait inside of a dispatch. */
 export const GRID = 128;
 /** Features that 16 lanes take of a row at once. */
@@ -37,17 +37,22 @@ export function productsOf(
   };
 }
 
-/** Units of two runs times {@link STEP} features that a warp takes of a product. */
-export function unitsOfWarp(rows: number, depth: number, run: number): number {
-  return Math.ceil(Math.ceil(rows / (2 * run)) * (depth / STEP) / WARPS);
+/** Units of a run times {@link STEP} features that a team takes of a product. */
+function unitsOfTeam(rows: number, depth: number, run: number): number {
+  return Math.ceil(rows / run * (depth / STEP) / TEAMS);
 }
 
-/** Rows that a lane makes at once in each product, so that the warps are done soonest: they take whole units of two runs. */
+/** Sections that a team takes its units of a product in: each reaches into two runs at most. */
+export function sectionsOf(rows: number, depth: number, run: number): number {
+  return Math.ceil(unitsOfTeam(rows, depth, run) / (depth / STEP + 1));
+}
+
+/** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
 export function runsOf(s: DecoderSizes): Readonly<Record<Product, number>> {
   const most = IN_FLIGHT * 4 / s.bits;
   const best = ({ rows, divides, depth }: ReturnType<typeof productsOf>[Product]): number => {
     const runs = Array.from({ length: most }, (_, i) => i + 1).filter((run) => divides.every((n) => n % run === 0));
-    const cost = (run: number): number => unitsOfWarp(rows, depth, run) * (run + UNIT_COST);
+    const cost = (run: number): number => unitsOfTeam(rows, depth, run) * (run + UNIT_COST);
     return runs.reduce((a, b) => cost(b) < cost(a) ? b : a, 1);
   };
   const products = productsOf(s);
