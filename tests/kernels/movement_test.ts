@@ -145,6 +145,65 @@ kernelTest("copy_transposed turns tiles around, whole ones and their rests", (ba
   }
 }, ["copy_transposed"]);
 
+kernelTest("copy shifts each of several parts by starts of its own", (backend) => {
+  // Three rows of (2, 3) into rows of (4, 5), and out of them.
+  const blocks = numbered(4, 18);
+  const arrays = numbered(4, 60);
+  const starts = [[0, 0], [2, 1], [9, -3]];
+  const common = {
+    count: 18,
+    shape: [1, 1, 3, 2, 3],
+    start_strides: [5, 1],
+    start_limits: [2, 2],
+    starts: 2,
+    start_rows: 3,
+  };
+  const [written, expectedWritten] = [arrays.slice(), arrays.slice()];
+  const [read, expectedRead] = [new Uint32Array(18), new Uint32Array(18)];
+  for (let at = 0; at < 18; at++) {
+    const [row, i, j] = [Math.floor(at / 6), Math.floor(at / 3) % 2, at % 3];
+    const [down, right] = starts[row].map((start) => Math.min(2, Math.max(0, start)));
+    const place = row * 20 + (down + i) * 5 + right + j;
+    expectedWritten[place] = blocks[at];
+    expectedRead[at] = arrays[place];
+  }
+  const start = Int32Array.from(starts.flat());
+  const [inside, outside] = [[0, 0, 6, 3, 1], [0, 0, 20, 5, 1]];
+  runKernel(backend, "copy", {
+    spec: { ELEMENT_BYTES: 4, DYNAMIC: 1 },
+    push: { ...common, in_strides: inside, out_strides: outside },
+    buffers: { in: blocks, start, out: written },
+    items: 18,
+  });
+  assertEquals(written, expectedWritten);
+  runKernel(backend, "copy", {
+    spec: { ELEMENT_BYTES: 4, DYNAMIC: 2 },
+    push: { ...common, in_strides: outside, out_strides: inside },
+    buffers: { in: arrays, start, out: read },
+    items: 18,
+  });
+  assertEquals(read, expectedRead);
+  // One number of each row, so that the rows are the last dimension.
+  const column = Uint32Array.of(7, 8, 9), ring = new Uint32Array(12), expectedRing = ring.slice();
+  [1, 3, 2].forEach((at, row) => expectedRing[row * 4 + at] = column[row]);
+  runKernel(backend, "copy", {
+    spec: { ELEMENT_BYTES: 4, DYNAMIC: 1 },
+    push: {
+      count: 3,
+      shape: [1, 1, 1, 1, 3],
+      in_strides: [0, 0, 0, 0, 1],
+      out_strides: [0, 0, 0, 0, 4],
+      start_strides: [1],
+      start_limits: [3],
+      starts: 1,
+      start_rows: 3,
+    },
+    buffers: { in: column, start: Int32Array.of(1, 3, 2), out: ring },
+    items: 3,
+  });
+  assertEquals(ring, expectedRing);
+});
+
 kernelTest("copy shifts by start offsets and clamps them", (backend) => {
   // A (2, 3) block into a (6, 8) array and out of it.
   const block = numbered(2, 6);

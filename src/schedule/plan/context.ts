@@ -457,6 +457,7 @@ export class Lowering {
         start_strides: [],
         start_limits: [],
         starts: 0,
+        start_rows: 1,
       },
       workgroups: sizeOf(tiles),
       disjoint,
