@@ -112,14 +112,14 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     positions: Array.from({ length: 9 }, (_, i) => i * 5 % 39),
   },
   "three of a wide residual": {
-    shape: { ...shapeOf(2176, 128, 2, 1, 64), layers: 2 },
+    shape: { ...shapeOf(1152, 128, 2, 1, 64), layers: 2 },
     groupSize: 64,
     dtype: bfloat16,
     capacity: 40,
     positions: [31, 7, 0],
   },
   "eight of a wide residual of float32": {
-    shape: shapeOf(2176, 192, 4, 2, 32),
+    shape: shapeOf(1664, 192, 4, 2, 32),
     groupSize: 32,
     dtype: float32,
     capacity: 40,
