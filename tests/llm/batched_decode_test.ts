@@ -114,7 +114,7 @@ const BATCHES: Readonly<Record<string, Batch>> = {
   "three of a wide residual": {
     shape: { ...shapeOf(1152, 128, 2, 1, 64), layers: 2 },
     groupSize: 64,
-    dtype: bfloat16,
+    dtype: float16,
     capacity: 40,
     positions: [31, 7, 0],
   },
