@@ -13,7 +13,6 @@ const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u, VALUE_STEPS = SHARE_EIGHTS 
 const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
 const float NOTHING = -1e30;
 
-shared vec4 raw[(HEADS + 1u) * FOURS]; // q of each head and k
 shared float raw_squares[(HEADS + 1u) * FOURS / 4u];
 shared uvec2 rotated[(HEADS + 1u) * FOURS]; // the same in float16
 shared uvec2 own_value[FOURS];
@@ -73,6 +72,13 @@ void load_values(uint base, uint now, inout Values v) {
 
 const uint RAW = (HEADS + 1u) * FOURS, ALL_RAW = RAW + FOURS; // v behind them
 
+// q of each head and k lie in the pool until they are rotated.
+void keep_raw(uint four, vec4 x) {
+    pool[four] = x.xy;
+    pool[RAW + four] = x.zw;
+}
+vec4 raw(uint four) { return vec4(pool[four], pool[RAW + four]); }
+
 uint fresh_at(uint four) { // in columns
     uint type = four / FOURS, feature = four % FOURS * 4u;
     uint head = type < HEADS ? attention_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS)) + attention_head;
@@ -112,11 +118,11 @@ void take_fresh() {
         uvec4 words;
         do {
             words = Shared4(in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
-        } while (keep_spinning(is_fresh(words, tag_of_layer(), ONE_BIT), spins));
+        } while (keep_spinning(is_fresh(words), spins));
         vec4 x = uintBitsToFloat(words);
         float square = HEAD_NORM != 0u ? four_sum(dot(x, x)) : 0.0;
         if (four < RAW) {
-            raw[four] = x;
+            keep_raw(four, x);
             if (HEAD_NORM != 0u && (four & 3u) == 0u) raw_squares[four / 4u] = square;
         } else {
             own_value[four - RAW] = uvec2(cached(x.xy), cached(x.zw));
@@ -128,7 +134,7 @@ void take_fresh() {
         if (four >= RAW) continue;
         uint type = four / FOURS, feature = four % FOURS;
         bool second = feature >= FOURS / 2u;
-        vec4 x = raw[four], y = raw[type * FOURS + (feature + FOURS / 2u) % FOURS];
+        vec4 x = raw(four), y = raw(type * FOURS + (feature + FOURS / 2u) % FOURS);
         if (HEAD_NORM != 0u) {
             x *= rotation[i].weight;
             y *= rotation[i].partner_weight;
@@ -185,7 +191,11 @@ uvec4 values_of(inout Values v, uint part, uint j) {
                  w[2] >> 16 | w[3] & 0xffff0000u);
 }
 
-// The heads' values, merged over the warps, two heads at a time.
+// Heads whose values are merged at a time.
+const uint MERGED_VALUES = VALUE_STEPS * 8u, MERGED_ROOM = POOL / (WARPS * MERGED_VALUES), MERGED_THREADS = THREADS / MERGED_VALUES;
+const uint MERGED = MERGED_ROOM < MERGED_THREADS ? MERGED_ROOM : MERGED_THREADS;
+
+// The heads' values, merged over the warps.
 void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
     uint head = min(lane_row(), HEADS - 1u);
     bool writes = lane_row() < HEADS && lane_column() == 0u;
@@ -196,29 +206,29 @@ void merge(float most, float mass, inout vec4 sums[VALUE_STEPS]) {
         top = max(top, warp_most[head * WARPS + i]);
     float share_of_warp = exp2(most - top);
     if (writes) warp_mass[head * WARPS + warp()] = mass * share_of_warp;
-    [[dont_unroll]] for (uint first = 0; first < HEADS; first += 2u) {
+    [[dont_unroll]] for (uint first = 0; first < HEADS; first += MERGED) {
         if (first > 0u) barrier();
         // Elements i and i + 2 are neighbouring features.
-        if (lane_row() < HEADS && lane_row() / 2u * 2u == first) {
+        if (lane_row() < HEADS && lane_row() / MERGED * MERGED == first) {
             [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
-                uint at = ((warp() * 2u + lane_row() % 2u) * VALUE_STEPS + i) * 8u + lane_column() * 2u;
+                uint at = ((warp() * MERGED + lane_row() % MERGED) * VALUE_STEPS + i) * 8u + lane_column() * 2u;
                 pool[at] = vec2(sums[i][0], sums[i][2]) * share_of_warp;
                 pool[at + 1u] = vec2(sums[i][1], sums[i][3]) * share_of_warp;
             }
         }
         barrier();
-        uint at = thread() % (VALUE_STEPS * 8u), h = thread() / (VALUE_STEPS * 8u), eight = first_eight + at / 32u * 8u + at % 8u;
-        if (h >= 2u || first + h >= HEADS || eight >= EIGHTS) continue;
+        uint at = thread() % MERGED_VALUES, h = thread() / MERGED_VALUES, eight = first_eight + at / 32u * 8u + at % 8u;
+        if (h >= MERGED || first + h >= HEADS || eight >= EIGHTS) continue;
         vec2 sum = vec2(0);
         float total = 0.0;
         [[unroll]] for (uint i = 0; i < WARPS; i++) {
-            sum += pool[(i * 2u + h) * (VALUE_STEPS * 8u) + at];
+            sum += pool[(i * MERGED + h) * MERGED_VALUES + at];
             total += warp_mass[(first + h) * WARPS + i];
         }
         uint column = (attention_head * HEADS + first + h) * HEAD_DIM + eight * 8u + at / 8u % 4u * 2u,
              a_lane = attention_sequence % 8u * 4u + column % 8u / 2u;
         Shared1(in_state(AT_ATTENTION + word_at(Q_COLUMNS, attention_sequence / 8u, column / 16u, a_lane, column / 8u % 2u))).v[0] =
-            tagged(half_pair(sum / total), tag_of_layer(), ONE_BIT);
+            tagged(half_pair(sum / total), tag_of_layer());
     }
 }
 

@@ -10,11 +10,14 @@
 // Numbers are those of a prompt (coopmat/matmul.comp): activations and dequantized weights in float16, sums and the residual in
 // float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
 //
-// Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written (of the residual two
-// bits: by which phase of which layer), and a reader in the dispatch of all layers spins until its words have the right ones. So
-// there are no counters and no fences, and a warp waits for those values only that it multiplies. Nothing is overwritten
-// before all its readers are done, since what takes its place comes from what all of them made. batch_begin writes what the first
-// layer finds.
+// Who adds to the residual also prepares the norm that is next: its values times the weights, in float16, and sums of their squares. Readers
+// multiply those values as they are and their sums by 1 / rms(x), so that no workgroup normalises for itself.
+//
+// Workgroups hand over values by themselves: the lowest bit of each word says in which layer it was written, and a reader in the
+// dispatch of all layers spins until its words have the right one. So there are no counters and no fences, and a warp waits for
+// those values only that it multiplies. Nothing is overwritten before all its readers are done, since what takes its place comes
+// from what all of them made. The residual itself is read only by the threads that wrote it. batch_begin writes what the first layer
+// finds.
 
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -104,18 +107,19 @@ uvec2 half_four(vec4 x) { return uvec2(half_pair(x.xy), half_pair(x.zw)); }
 uvec4 rows_of(uvec2 first, uvec2 second) { return uvec4(first, ROW_BLOCKS == 2u ? second : uvec2(0)); }
 bool has_row(uint rows) { return rows * 8u + lane_row() < SEQUENCES; }
 
-// Of a residual that is whole: a block of 16 columns of the lane's row, and weights of a norm for it.
-vec4 x_of(uint rows, uint block) { return has_row(rows) ? F32x4s(in_state(x_at(rows, block, lane()))).v[0] : vec4(0); }
-vec4 norm_of(uint64_t norm, uint block) {
-    vec4 w;
-    [[unroll]] for (uint e = 0; e < 4u; e++)
-        w[e] = load_float(norm, block * 16u + column_of(lane(), e), DTYPE_W);
-    return w;
-}
+// ---- norms -----------------------------------------------------------------------------------------------------------------
 
-// Where several products of a workgroup meet: two blocks of 16 columns of each warp, pairs of two columns 40 apart, so that neighbouring
-// threads may take the pairs of a lane.
-const uint POOL_PLACES = 2u, PAIR_STRIDE = 40u, POOL_STRIDE = 72u;
-shared vec2 pool[WARPS * POOL_PLACES * POOL_STRIDE];
+const float NORM_SCALE = 16.0; // values in front of a norm are kept as 1/16 of what they are, within the range of float16
+const uint NORM_BYTES = DTYPE_W == DTYPE_F32 ? 8u : 4u; // of two weights
+
+vec2 norm_pair(uint64_t norm, uint pair) {
+    uint64_t at = norm + pair * NORM_BYTES;
+    return DTYPE_W == DTYPE_F32 ? uintBitsToFloat(Weights2(at).v[0]) : pair_value(Weights1(at).v[0], DTYPE_W);
+}
+uint before_norm(vec2 x, vec2 weight) { return half_pair(within_half(x * weight * (1.0 / NORM_SCALE))); }
+
+uint tagged(uint word, uint tag) { return (word & ~1u) | tag; }
+
+uint square_at(uint part, uint row, uint eight) { return part + (row * (HIDDEN / 8u) + eight) * 4u; }
 
 #include "coopmat.glsl"

@@ -1,14 +1,15 @@
 #version 460
-// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, the rope angles of its position are
-// computed once for all layers, and what the layers hand over is marked as not there yet. Any grid along x, a sequence each along y.
+// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, and what the first norm needs of it; the
+// rope angles of its position are computed once for all layers, and what the layers hand over is marked as not there yet. Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 8
+#define BUFFERS 9
 #define PUSH DecodePush
 #include "batch.glsl"
 #include "include/angle.h"
 
-const uint STATE = 0u, INDEX = 1u, X = 2u, IDS = 3u, CODES = 4u, SCALES = 5u, BIASES = 6u, FREQS = 7u;
+const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u, FREQS = 8u;
+const uint FIRST_TAG = 1u; // of the first layer, as layers.comp has it
 
 layout(constant_id = 10) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
 
@@ -43,11 +44,20 @@ void main() {
         uint rope_angle = turn_at(int(now), turns_per_position(frequency, pc.p.rope_scale));
         Floats2(in_state(AT_ROPE_ANGLES + sequence * HEAD_DIM * 4u)).v[pair] = vec2(turn_cos(rope_angle), turn_sin(rope_angle));
     }
-    for (uint i = first; i < HIDDEN / 4u; i += step) {
+    uint rows = sequence / 8u, row_lane = sequence % 8u * 4u;
+    for (uint i = first; i < HIDDEN / 4u; i += step) { // four neighbours have the 16 columns of a block
         uint block = i / 4u, c = i & 3u;
-        vec2 low = values_at(sequence, block * 16u + 2u * c), high = values_at(sequence, block * 16u + 2u * c + 8u);
-        U32x4s(in_state(x_at(sequence / 8u, block, sequence % 8u * 4u + c))).v[0] =
-            floatBitsToUint(vec4(low, high)) & ~3u; // marks of no write yet
+        vec2 x[2];
+        [[unroll]] for (uint pair = 0; pair < 2u; pair++) {
+            uint column = block * 16u + 8u * pair + 2u * c;
+            x[pair] = values_at(sequence, column);
+            U32s(in_state(AT_BEFORE + word_at(HIDDEN, rows, block, row_lane + c, pair))).v[0] =
+                tagged(before_norm(x[pair], norm_pair(pc.address[NORM], column / 2u)), FIRST_TAG);
+            float square = four_sum(dot(x[pair], x[pair]));
+            if (c == 0u)
+                U32s(in_state(square_at(AT_BEFORE_SQUARES, sequence, block * 2u + pair))).v[0] = tagged(floatBitsToUint(square), FIRST_TAG);
+        }
+        F32x4s(in_state(x_at(rows, block, row_lane + c))).v[0] = vec4(x[0], x[1]);
     }
-    for (uint i = sequence * step + first; i < (AT_END - AT_FRESH) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_FRESH)).v[i] = uvec4(0);
+    for (uint i = sequence * step + first; i < (AT_END - AT_AFTER) / 16u; i += step * SEQUENCES) U32x4s(in_state(AT_AFTER)).v[i] = uvec4(0);
 }

@@ -31,7 +31,7 @@ struct Step {
 
 Step load_step(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint step) {
     Step w;
-    step = min(step, steps - 1u);
+    if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
     w.codes = Weights4(codes + ((block * steps + step) * 32u + lane()) * 16u).v[0];
     uint64_t group = scales_biases + ((block * (steps * 64u / GROUP) + step * 64u / GROUP) * 32u + lane()) * 8u;
     w.scales_biases.xy = Weights2(group).v[0];

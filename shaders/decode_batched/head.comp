@@ -1,69 +1,30 @@
 #version 460
-// The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w in float16, and the largest of them per workgroup and
-// sequence. What it writes and how is said in decode/head.comp.
+// The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w, and the largest of them per workgroup and sequence. What it
+// writes and how is said in decode/head.comp; x * w in float16 lies there already, and sums are multiplied by 1 / rms(x).
 //
-// Each workgroup brings y of all sequences to shared memory, or reads what batch_norm left where it has no room for that; then each of its
-// warps makes blocks of 16 logits by itself, without a barrier, the next steps of its weights on their way.
+// Each warp makes blocks of 16 logits by itself, without a barrier, the next steps of its weights on their way.
 
 #extension GL_GOOGLE_include_directive : require
-#define BUFFERS 8
+#define BUFFERS 7
 #define PUSH DecodePush
 #include "batch.glsl"
 #include "include/math.h"
 #include "include/sample.h"
 
-const uint STATE = 0u, NORM = 1u, CODES = 2u, AFFINE_PARTS = 3u, LOGITS = 4u, BEST = 5u, SCRATCH = 6u, RECENT_TOKENS = 7u;
+const uint STATE = 0u, CODES = 1u, AFFINE_PARTS = 2u, LOGITS = 3u, BEST = 4u, SCRATCH = 5u, RECENT_TOKENS = 6u;
 
 layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
 layout(constant_id = 11) const uint RECENT = 0;        // tokens in `recent` of a sequence
 layout(constant_id = 12) const uint PENALTY = 0;       // float bits
 layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
-layout(constant_id = 14) const uint NORMED = 0;        // whether batch_norm ran
+
+const bool WAITS = false;
+#include "squares.glsl"
 
 const uint STEPS = HIDDEN / 64u;
-const uint AHEAD = 2u;                                                                // steps whose weights are on their way
-const uint PAIRS = ROW_BLOCKS * HIDDEN / 32u, X_LOADS = (PAIRS + WARPS - 1u) / WARPS; // of blocks of 16 features
+const uint AHEAD = 2u; // steps whose weights are on their way: more would take registers that two workgroups have
 
-// y in the order of A, [8 rows][step][half][lane]; before that squares of each row and warp, behind that the best of them.
-shared uvec4 fragments[NORMED != 0u ? ROW_BLOCKS * 8u * WARPS : ROW_BLOCKS * HIDDEN];
-
-uvec4 fragment(uint at) { return NORMED != 0u ? Weights4(in_state(AT_NORMED)).v[at] : fragments[at]; }
-
-void normalise() {
-    vec4 x[2u * X_LOADS];
-    float square[ROW_BLOCKS], scale[ROW_BLOCKS];
-    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++)
-        square[rows] = 0.0;
-    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint at = min(warp() + i * WARPS, PAIRS - 1u), rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
-        x[2u * i] = x_of(rows, block);
-        x[2u * i + 1u] = x_of(rows, block + 1u);
-        float both = warp() + i * WARPS < PAIRS ? dot(x[2u * i], x[2u * i]) + dot(x[2u * i + 1u], x[2u * i + 1u]) : 0.0;
-        [[unroll]] for (uint r = 0; r < ROW_BLOCKS; r++)
-            if (rows == r) square[r] += both;
-    }
-    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
-        float sum = four_sum(square[rows]);
-        if (lane_column() == 0u) fragments[(rows * 8u + lane_row()) * WARPS + warp()] = uvec4(floatBitsToUint(sum));
-    }
-    barrier();
-    [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
-        float s[4] = float[4](0.0, 0.0, 0.0, 0.0);
-        [[unroll]] for (uint i = 0; i < WARPS; i++)
-            s[i & 3u] += uintBitsToFloat(fragments[(rows * 8u + lane_row()) * WARPS + i].x);
-        scale[rows] = inversesqrt((s[0] + s[1] + (s[2] + s[3])) * (1.0 / float(HIDDEN)) + pc.p.eps);
-    }
-    barrier();
-    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint at = warp() + i * WARPS, rows = at / (HIDDEN / 32u), block = at % (HIDDEN / 32u) * 2u;
-        if (at >= PAIRS) continue;
-        float by = rows == 0u ? scale[0] : scale[ROW_BLOCKS - 1u];
-        uvec2 first = half_four(x[2u * i] * by * norm_of(pc.address[NORM], block)),
-              second = half_four(x[2u * i + 1u] * by * norm_of(pc.address[NORM], block + 1u));
-        fragments[at * 32u + lane()] = uvec4(first, second);
-    }
-    barrier();
-}
+shared uvec2 bests[ROW_BLOCKS * 8u * WARPS]; // of each row and warp
 
 struct Part {
     Step w[AHEAD];
@@ -74,11 +35,15 @@ void load_part(uint block, uint first, inout Part p) {
         p.w[i] = load_step(pc.address[CODES], pc.address[AFFINE_PARTS], STEPS, block, first + i);
 }
 
+uvec4 row_words(uint rows, uint step, uint half_) {
+    return Weights4(in_state(AT_BEFORE + half_at(HIDDEN, rows, step, half_, lane()))).v[0];
+}
+
 SUM multiply_part(inout Part p, uint first, SUM sum) {
     [[unroll]] for (uint i = 0; i < AHEAD * 4u; i++) {
-        uint step = first + i / 4u, m = i % 4u, at = (step * 2u + m / 2u) * 32u + lane();
+        uint step = first + i / 4u, m = i % 4u;
         if (STEPS % AHEAD != 0u && step >= STEPS) continue;
-        uvec4 a = fragment(at), b = fragment((ROW_BLOCKS - 1u) * HIDDEN + at);
+        uvec4 a = row_words(0u, step, m / 2u), b = row_words(ROW_BLOCKS - 1u, step, m / 2u);
         sum = multiply(m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw), weights(p.w[i / 4u], m), sum);
     }
     return sum;
@@ -128,7 +93,13 @@ void main() {
     }
     Part p, next;
     load_part(min(block, blocks - 1u), 0u, p);
-    if (NORMED == 0u) normalise();
+    Squares s;
+    read_squares(AT_BEFORE_SQUARES, s);
+    share_squares(s);
+    barrier();
+    float scale[2];
+    [[unroll]] for (uint rows = 0; rows < 2u; rows++)
+        scale[rows] = scale_of(min(rows, ROW_BLOCKS - 1u) * 8u + lane_row());
     uvec2 best[2] = uvec2[2](uvec2(0xffffffffu, 0u), uvec2(0xffffffffu, 0u));
     [[dont_unroll]] for (uint first = gl_WorkGroupID.x * WARPS; first < blocks; first += all_warps, block += all_warps) {
 #ifndef EMULATED
@@ -139,24 +110,24 @@ void main() {
             bool last = step + AHEAD >= STEPS;
             load_part(min(last ? block + all_warps : block, blocks - 1u), last ? 0u : step + AHEAD, next);
             sum = multiply_part(p, step, sum);
-            p = next;
+            [[unroll]] for (uint i = 0; i < AHEAD; i++)
+                p.w[i] = next.w[i];
         }
         if (block >= blocks) continue;
-        finish(block, lane_row(), vec4(sum[0], sum[1], sum[2], sum[3]), best[0]);
-        if (ROW_BLOCKS == 2u) finish(block, 8u + lane_row(), vec4(sum[4], sum[5], sum[6], sum[7]), best[1]);
+        finish(block, lane_row(), vec4(sum[0], sum[1], sum[2], sum[3]) * scale[0], best[0]);
+        if (ROW_BLOCKS == 2u) finish(block, 8u + lane_row(), vec4(sum[4], sum[5], sum[6], sum[7]) * scale[1], best[1]);
     }
-    barrier(); // the fragments were read
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
         [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
             uvec2 other = uvec2(subgroupShuffleXor(best[rows].x, m), subgroupShuffleXor(best[rows].y, m));
             if (better(other, best[rows])) best[rows] = other;
         }
-        if (lane_column() == 0u) fragments[(rows * 8u + lane_row()) * WARPS + warp()] = uvec4(best[rows], 0u, 0u);
+        if (lane_column() == 0u) bests[(rows * 8u + lane_row()) * WARPS + warp()] = best[rows];
     }
     barrier();
     if (thread() >= SEQUENCES) return;
-    uvec2 most = fragments[thread() * WARPS].xy;
+    uvec2 most = bests[thread() * WARPS];
     for (uint i = 1; i < WARPS; i++)
-        if (better(fragments[thread() * WARPS + i].xy, most)) most = fragments[thread() * WARPS + i].xy;
+        if (better(bests[thread() * WARPS + i], most)) most = bests[thread() * WARPS + i];
     U32x2s(pc.address[BEST]).v[thread() * gl_NumWorkGroups.x + gl_WorkGroupID.x] = most;
 }

@@ -17,6 +17,9 @@ layout(constant_id = 12) const uint HEAD_NORM = 1u;  // whether heads of q and k
 layout(constant_id = 13) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
 layout(constant_id = 14) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
 
+const uint ALL_PHASES = 31u;
+const bool WAITS = PHASES == ALL_PHASES;
+
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
 // Columns of the table; all norm weights and biases of a layer lie one behind the other.
@@ -27,41 +30,49 @@ const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
 
 uint layer;
 const uint MOST_LAYERS = 64u;
-shared uvec2 addresses[MOST_LAYERS * COLUMNS];
-#define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + (which)]))
+shared uvec2 addresses[WAITS ? MOST_LAYERS * COLUMNS : 1u]; // a dispatch of one phase reads its own where it needs them
+#define ADDRESS(which) (pack64(WAITS ? addresses[(layer - pc.p.layer) * COLUMNS + (which)] : Weights2(pc.address[TABLE]).v[(which)]))
 
 const uint WEIGHT_BYTES = DTYPE_W == DTYPE_F32 ? 4u : 2u;
 uint64_t mlp_norm() { return ADDRESS(NORMS) + HIDDEN * WEIGHT_BYTES; }
 uint64_t q_norm() { return ADDRESS(NORMS) + 2u * HIDDEN * WEIGHT_BYTES; }
 uint64_t k_norm() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_DIM) * WEIGHT_BYTES; }
 uint64_t qkv_bias() { return ADDRESS(NORMS) + (2u * HIDDEN + HEAD_NORM * 2u * HEAD_DIM) * WEIGHT_BYTES; }
+uint64_t next_norm() { return qkv_bias() + QKV_BIAS * QKV_COLUMNS * WEIGHT_BYTES; } // of the layer behind this one, or of the head
 
 #include "include/activation.glsl"
+#include "squares.glsl"
 #include "matmul.glsl"
 #include "normed.glsl"
 #include "attention.glsl"
 #include "project.glsl"
 
 void main() {
-    bool whole = waits();
-    if (whole && Shared1(pc.address[STATUS]).v[0] != 0u) return;
-    for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+    if (WAITS && Shared1(pc.address[STATUS]).v[0] != 0u) return;
     find_bases((pc.p.capacity + thread()) >> 31);
-    barrier();
+    turn = 0u;
+    if (WAITS) {
+        for (uint i = thread(); i < pc.p.layers * COLUMNS; i += THREADS) addresses[i] = Weights2(pc.address[TABLE]).v[i];
+        barrier();
+    }
     // There are fewer units of o and down than workgroups: those that have none begin with the others' second units.
     uint last = gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x;
     for (layer = pc.p.layer; layer < pc.p.layer + pc.p.layers; layer++) {
         if ((PHASES & 1u) != 0u)
-            normed_product(ADDRESS(NORMS), ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, (QKV_COLUMNS + 31u) / 32u, false);
+            normed_product(AT_BEFORE, AT_BEFORE_SQUARES, ADDRESS(QKV), ADDRESS(QKV_SCALES_BIASES), gl_WorkGroupID.x, QKV_UNITS, false);
         if ((PHASES & 2u) != 0u) {
             [[dont_unroll]] for (uint unit = last; unit < ATTEND_UNITS; unit += gl_NumWorkGroups.x) {
                 barrier(); // what lies in shared memory was read
                 attention(unit);
             }
         }
-        if ((PHASES & 4u) != 0u) project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), 1.0, 1u, true);
+        if ((PHASES & 4u) != 0u)
+            project(AT_ATTENTION, Q_COLUMNS, ADDRESS(O), ADDRESS(O_SCALES_BIASES), 1.0, mlp_norm(), AT_AFTER, AT_AFTER_SQUARES,
+                    tag_of_layer());
         if ((PHASES & 8u) != 0u)
-            normed_product(mlp_norm(), ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
-        if ((PHASES & 16u) != 0u) project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE, 2u, false);
+            normed_product(AT_AFTER, AT_AFTER_SQUARES, ADDRESS(GATE_UP), ADDRESS(GATE_UP_SCALES_BIASES), last, INTERMEDIATE / 16u, true);
+        if ((PHASES & 16u) != 0u)
+            project(AT_GATED, INTERMEDIATE, ADDRESS(DOWN), ADDRESS(DOWN_SCALES_BIASES), GATE_SCALE, next_norm(), AT_BEFORE,
+                    AT_BEFORE_SQUARES, tag_of_next_layer());
     }
 }

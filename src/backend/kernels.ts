@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xdf22a564;
+export const ABI_HASH = 0x7f3cbcf6;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -877,8 +877,8 @@ export const KERNELS = {
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
   },
   batch_begin: {
-    id: 134, push: "DecodePush", needs: "", wasm: false,
-    buffers: ["state:rw", "position:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
+    id: 134, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
   },
@@ -894,23 +894,17 @@ export const KERNELS = {
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
     spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
   },
-  batch_norm: {
-    id: 137, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:rw", "norm:r"],
-    columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES"],
-  },
   batch_head: {
-    id: 138, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
-    buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    id: 137, push: "DecodePush", needs: "shuffle coopmat", wasm: false,
+    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "NORMED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
   batch_head_emulated: {
-    id: 139, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:r", "norm:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    id: 138, push: "DecodePush", needs: "shuffle", wasm: false,
+    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "NORMED"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
   },
 } as const satisfies Readonly<Record<string, KernelRow>>;
 

@@ -32,9 +32,7 @@ const WORKGROUPS = 128;
 const HEAD_WORKGROUPS = 264;
 const HEAD_COLUMNS = 16;
 /** Workgroups that open a token of a sequence. */
-const BEGIN_WORKGROUPS = 4;
-/** Workgroups that normalise 8 rows for the head. */
-const NORM_WORKGROUPS = 8;
+const BEGIN_WORKGROUPS = 16;
 /**
  * How many there must be to be faster than a grid of the kernels of one, in one dispatch and with barriers, by the hidden features from
  * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance.md).
@@ -44,7 +42,7 @@ const LEAST_SEQUENCES = [
   { hidden: 2560, whole: 3, barriers: 3 },
   { hidden: 0, whole: 3, barriers: 6 },
 ] as const;
-/** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/normed.glsl has it. */
+/** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
 /** Most features of the residual: registers hold their share of it. */
 const MOST_HIDDEN = 4096;
@@ -63,17 +61,10 @@ interface BatchKernels {
   readonly layers: KernelName;
   readonly head: KernelName;
   readonly threads: number;
-  /** Hidden features, times blocks of sequences, that shared memory of the head has room for. */
-  readonly sharedHidden: number;
 }
 
-const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512, sharedHidden: 2048 };
-const EMULATED: BatchKernels = {
-  layers: "batch_layers_emulated",
-  head: "batch_head_emulated",
-  threads: 256,
-  sharedHidden: 1536,
-};
+const MATRICES: BatchKernels = { layers: "batch_layers", head: "batch_head", threads: 512 };
+const EMULATED: BatchKernels = { layers: "batch_layers_emulated", head: "batch_head_emulated", threads: 256 };
 
 function kernelsOf(backend: Backend): BatchKernels {
   return matrixMap(backend).pairs ? MATRICES : EMULATED;
@@ -126,8 +117,8 @@ function leastSequences({ hidden }: DecoderSizes, form: "whole" | "barriers"): n
   return LEAST_SEQUENCES.find((row) => hidden >= row.hidden)![form];
 }
 
-/** Whether a residual takes so many registers that a workgroup multiplies 8 rows at most, and gains nothing by waiting inside of a dispatch. */
-export function isWide(backend: Backend, { hidden }: DecoderSizes): boolean {
+/** Whether a residual takes so many registers that a workgroup multiplies 8 rows at most. */
+function isWide(backend: Backend, { hidden }: DecoderSizes): boolean {
   return hidden > NARROW_FEATURES * kernelsOf(backend).threads;
 }
 
@@ -156,11 +147,13 @@ export class BatchEmitter {
       ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
       : [undefined, undefined, undefined, undefined];
     const vector = "table" in x ? undefined : this.#plain(x);
-    this.#e.l.emit("batch_begin", [this.#e.state, position, vector, ...table, freqs], {
+    const { norms, decoder } = this.#e.ready;
+    const norm = normsOf(norms, decoder, 0);
+    this.#e.l.emit("batch_begin", [this.#e.state, position, norm, vector, ...table, freqs], {
       threads: BEGIN_THREADS,
       spec: { ...this.#spec, DTYPE_X: x.dtype.code },
       push: this.#push,
-      workgroups: [BEGIN_WORKGROUPS, sequencesOf(this.#e.ready.decoder), 1],
+      workgroups: [BEGIN_WORKGROUPS, sequencesOf(decoder), 1],
     });
   }
 
@@ -188,9 +181,9 @@ export class BatchEmitter {
 
   /** The logits, where anybody reads them, and what the end of the step needs. */
   head(): HeadResults {
-    const { decoder: d, norms, head } = this.#e.ready;
+    const { decoder: d, head } = this.#e.ready;
     const rows = sequencesOf(d);
-    const { head: kernel, threads, sharedHidden } = kernelsOf(this.#e.l.backend);
+    const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
     const results = headResults(
@@ -204,20 +197,9 @@ export class BatchEmitter {
       this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    const norm = normsOf(norms, d, d.layers.length);
-    const blocks = Math.ceil(rows / BLOCK);
-    const normed = d.sizes.hidden * blocks > sharedHidden;
-    if (normed) {
-      this.#e.l.emit("batch_norm", [this.#e.state, norm], {
-        threads,
-        spec: this.#spec,
-        push: this.#push,
-        workgroups: [NORM_WORKGROUPS, blocks, 1],
-      });
-    }
-    this.#e.l.emit(kernel, [this.#e.state, norm, ...head, logits, best, scratch, recent], {
+    this.#e.l.emit(kernel, [this.#e.state, ...head, logits, best, scratch, recent], {
       threads,
-      spec: { ...this.#spec, ...spec, NORMED: normed ? 1 : 0 },
+      spec: { ...this.#spec, ...spec },
       push: this.#push,
       workgroups: count,
     });

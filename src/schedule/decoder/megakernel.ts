@@ -17,7 +17,7 @@ import { MegakernelFailure } from "../../graph/error.ts";
 import type { Better, Lowering, Probe } from "../plan/context.ts";
 import { options } from "../plan/options.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
-import { batchUnsupportedReason, isOneRound, isWide } from "./emit_batched.ts";
+import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
 import { partsOf, rowsGainWhole } from "./emit_rows.ts";
 import { type DecoderForm, Forms } from "./form.ts";
@@ -49,7 +49,7 @@ function formsOf(backend: Backend): Forms {
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
   if (layers.length > MOST_LAYERS) return false;
-  if (kernels === "batch") return !isWide(backend, sizes);
+  if (kernels === "batch") return true;
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
   if (kernels === "rows") return backend.has("decode_rows_layers") && rowsGainWhole(decoder);
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;

@@ -78,7 +78,7 @@ export function rowsState(
 export function batchState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,
 ): Readonly<Record<
-  "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "x" | "xBytes" | "normed" | "fresh" | "attention" | "gated" | "bytes",
+  "ROW_BLOCKS" | "Q_COLUMNS" | "QKV_COLUMNS" | "positions" | "ropeAngles" | "x" | "xBytes" | "before" | "beforeSquares" | "after" | "afterSquares" | "fresh" | "attention" | "gated" | "bytes",
   number
 >> {
   const { HIDDEN, INTERMEDIATE, KV_HEADS, HEADS, HEAD_DIM, SEQUENCES } = sizes;
@@ -89,12 +89,15 @@ export function batchState(
   const ropeAngles = aligned(positions + SEQUENCES * 4, 256);
   const x = ropeAngles + SEQUENCES * HEAD_DIM * 4;
   const xBytes = HIDDEN * 32;
-  const normed = x + ROW_BLOCKS * xBytes;
-  const fresh = normed + ROW_BLOCKS * HIDDEN * 16;
+  const before = x + ROW_BLOCKS * xBytes;
+  const beforeSquares = before + ROW_BLOCKS * HIDDEN * 16;
+  const after = beforeSquares + SEQUENCES * HIDDEN / 8 * 4;
+  const afterSquares = after + ROW_BLOCKS * HIDDEN * 16;
+  const fresh = afterSquares + SEQUENCES * HIDDEN / 8 * 4;
   const attention = fresh + SEQUENCES * QKV_COLUMNS * 4;
   const gated = attention + ROW_BLOCKS * Q_COLUMNS * 16;
   const bytes = aligned(gated + ROW_BLOCKS * INTERMEDIATE * 16, 256);
   return {
-    ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, x, xBytes, normed, fresh, attention, gated, bytes,
+    ROW_BLOCKS, Q_COLUMNS, QKV_COLUMNS, positions, ropeAngles, x, xBytes, before, beforeSquares, after, afterSquares, fresh, attention, gated, bytes,
   };
 }
