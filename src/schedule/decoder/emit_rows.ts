@@ -42,10 +42,10 @@ const ALL_PHASES = 63;
 const FEW_POSITIONS = 256;
 
 /**
- * Hidden features from which on these kernels are faster than those that add columns, with barriers and in one dispatch; measured on an
+ * Hidden features from which on these kernels are faster than those that add columns, in one dispatch and with barriers; measured on an
  * H200 (docs/performance.md).
  */
-const LEAST_HIDDEN = 2560;
+const LEAST_HIDDEN = { whole: 2048, barriers: 2560 };
 
 /** Bytes of shared memory of the kernel of all layers. */
 function sharedBytes(s: DecoderSizes, subgroup: number, unroll: number = 1): number {
@@ -63,8 +63,12 @@ function sharedBytes(s: DecoderSizes, subgroup: number, unroll: number = 1): num
   return vector + sums + own + exchange + 4 * THREADS / subgroup + TABLE_BYTES + 16;
 }
 
-/** Why a decoder's layers take kernels that add columns; undefined where these serve it better. */
-export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpec): string | undefined {
+/** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a form. */
+export function rowsUnsupportedReason(
+  backend: Backend,
+  { sizes: s }: DecoderSpec,
+  form: keyof typeof LEAST_HIDDEN,
+): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const subgroup = Math.min(LANES, backend.limits.subgroup);
@@ -72,7 +76,7 @@ export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpe
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || s.hidden >= LEAST_HIDDEN,
+      options.rows === "on" || s.hidden >= LEAST_HIDDEN[form],
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
