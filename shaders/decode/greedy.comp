@@ -58,9 +58,9 @@ uvec2 best_left() {
         [[unroll]] for (uint n = 0; n < 3u; n++)
             if (better(left[n], best)) best = left[n];
     }
-    [[unroll]] for (uint m = 1u; m < 8u; m <<= 1)
+    [[unroll]] for (uint m = 1u; m < 4u; m <<= 1)
         best = better_of_lanes(best, m);
-    return best_of_8_lanes(best);
+    return best_of_4_lanes(best);
 }
 #endif
 

@@ -21,16 +21,18 @@ const uint STATE = 0u, NORM = 1u, HEAD = 2u, SCALES_BIASES = 3u, LOGITS = 4u, BE
 
 #include "logits.glsl"
 
-const uint MOST_ROUNDS = 64u;                           // that `penalised` has room for: 262,144 rows take no more from 128 workgroups on
-shared uint penalised[RECENT == 0u ? 1u : MOST_ROUNDS]; // a bit for each row of a round of this workgroup
+const uint ROUND_WORDS = ROUND_ROWS / 32u; // a bit for each row of a round of this workgroup
+const uint MOST_WORDS = 64u;               // that there is room for: 262,144 rows take no more from 128 workgroups on
+shared uint penalised[RECENT == 0u ? 1u : MOST_WORDS];
 
 // Marks this workgroup's rows among the recent tokens; ends before a barrier.
 void mark_recent() {
-    if (thread() < MOST_ROUNDS) penalised[thread()] = 0u;
+    if (thread() < MOST_WORDS) penalised[thread()] = 0u;
     barrier();
     for (uint i = thread(); i < RECENT; i += THREADS) {
-        uint row = U32s(pc.address[RECENT_TOKENS]).v[SEQUENCE * RECENT + i], block = row / (WARPS * 4u), round = block / gl_NumWorkGroups.y;
-        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && round < MOST_ROUNDS) atomicOr(penalised[round], 1u << (row % (WARPS * 4u)));
+        uint row = U32s(pc.address[RECENT_TOKENS]).v[SEQUENCE * RECENT + i], block = row / ROUND_ROWS;
+        uint word = block / gl_NumWorkGroups.y * ROUND_WORDS + row % ROUND_ROWS / 32u;
+        if (block % gl_NumWorkGroups.y == gl_WorkGroupID.y && word < MOST_WORDS) atomicOr(penalised[word], 1u << row % 32u);
     }
 }
 
@@ -42,11 +44,12 @@ void meanwhile() {
 }
 
 float take_logit(uint row, uint round, float x) {
-    if (RECENT > 0u && ((penalised[round] >> (row % (WARPS * 4u))) & 1u) != 0u) {
+    if (RECENT > 0u && (penalised[round * ROUND_WORDS + row % ROUND_ROWS / 32u] >> row % 32u & 1u) != 0u) {
         float penalty = uintBitsToFloat(PENALTY);
         x = rounded(x < 0.0 ? x * penalty : m_divide(x, penalty));
     }
-    if (pc.address[LOGITS] != 0ul && (lane() & 7u) == 0u) store_float(pc.address[LOGITS], SEQUENCE * pc.p.vocabulary + row, DTYPE_OUT, x);
+    if (pc.address[LOGITS] != 0ul && lane() % RUN_LANES == 0u)
+        store_float(pc.address[LOGITS], SEQUENCE * pc.p.vocabulary + row, DTYPE_OUT, x);
     return x;
 }
 

@@ -1,8 +1,9 @@
 // The product of a head with the normalised residual, for the kernels at the end of a decoder: logits = W (x / rms(x) * w),
 // rounded to DTYPE_OUT, and the largest of them per workgroup.
 //
-// 32 lanes make 4 rows at a time, every so many; a row beyond the vocabulary is not kept. Scales and biases come packed,
-// [row / 4][group][row % 4], padded to whole fours. The best are (index, ordered key); of equal logits the lowest index wins.
+// 32 lanes make RUN rows at a time, every so many, so that a load takes 512 neighbouring bytes of a row, and one reading of the activations
+// serves all rows; a row beyond the vocabulary is not kept. Scales and biases come packed, [row / 4][group][row % 4], padded to whole
+// fours. The best are (index, ordered key); of equal logits the lowest index wins.
 //
 // The grid is (sequences, workgroups): those that read the same weights for different sequences start together.
 
@@ -10,18 +11,23 @@
 
 shared uvec2 warp_best[WARPS];
 
-struct Weights {
-    Codes32 codes[4];
-    uvec4 scales_biases;
-};
+const bool SHORT = CHUNK_ROUNDS == 1u; // rows that 32 lanes take at once: few of them, all asked for ahead of those before
+const uint RUN = BITS == 8u || SHORT ? 4u : 8u;
+const uint RUN_LANES = 32u / RUN;            // that have the sum of a row
+const uint ROUND_ROWS = THREADS / 32u * RUN; // of a workgroup
 
-Weights load_weights(uint row, uint chunk) {
-    uint at = min(chunk, CHUNKS - 1u);
-    Weights w;
-    [[unroll]] for (uint r = 0; r < 4u; r++)
-        w.codes[r] = load_codes(pc.address[HEAD], min(row + r, pc.p.vocabulary - 1u) * CHUNKS + at);
-    w.scales_biases = Weights4(pc.address[SCALES_BIASES]).v[row / 4u * GROUPS + at * 32u / GROUP];
-    return w;
+// What a lane has asked for: 32 features of each row.
+const uint MOST_RUN = 8u;
+Codes32 codes[MOST_RUN];
+uvec4 scales_biases[MOST_RUN / 4u];
+
+void load_row(uint row, uint chunk, uint i) {
+    codes[i] = load_codes(pc.address[HEAD], min(row + i, pc.p.vocabulary - 1u) * CHUNKS + min(chunk, CHUNKS - 1u));
+}
+void load_scales_biases(uint row, uint chunk) {
+    uint group = min(chunk, CHUNKS - 1u) * 32u / GROUP;
+    [[unroll]] for (uint i = 0; i < RUN / 4u; i++)
+        scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * GROUPS + group];
 }
 
 float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
@@ -33,9 +39,9 @@ uvec2 better_of_lanes(uvec2 best, uint distance) {
     return better(other, best) ? other : best;
 }
 
-// The best of all threads, where 8 neighbours have the same; for every thread.
-uvec2 best_of_8_lanes(uvec2 best) {
-    [[unroll]] for (uint m = 8u; m < 32u; m <<= 1)
+// The best of all threads, where 4 neighbours have the same; for every thread.
+uvec2 best_of_4_lanes(uvec2 best) {
+    [[unroll]] for (uint m = 4u; m < 32u; m <<= 1)
         best = better_of_lanes(best, m);
     barrier(); // all have read what stood there
     if (lane() == 0u) warp_best[warp()] = best;
@@ -45,6 +51,9 @@ uvec2 best_of_8_lanes(uvec2 best) {
         if (better(warp_best[i], best)) best = warp_best[i];
     return best;
 }
+
+// Of RUN values: lane l gets the sum of value l / RUN_LANES.
+float lane_sums(float x[MOST_RUN]) { return RUN == 4u ? lane_sum4(x[0], x[1], x[2], x[3]) : lane_sum8(x); }
 
 const uvec2 NONE = uvec2(0xffffffffu, 0u);
 
@@ -58,7 +67,7 @@ void open_next() {
     if (gl_WorkGroupID.y + 1u == gl_NumWorkGroups.y) open_rope_angles(min(now + 1u, pc.p.capacity - 1u));
 }
 
-// For the kernel that includes this: what it does while the first weights are on their way, and with a logit, which 8 lanes have
+// For the kernel that includes this: what it does while the first weights are on their way, and with a logit, which RUN_LANES lanes have
 // alike, in which round of its workgroup; as the logit is then compared.
 void meanwhile();
 float take_logit(uint row, uint round, float x);
@@ -66,9 +75,10 @@ float take_logit(uint row, uint round, float x);
 // The best of this workgroup's logits, which are NaN where a number was lost on the way to them.
 uvec2 best_logit() {
     uint lost = U32s(state_lost()).v[0];
-    uint last = (pc.p.vocabulary - 1u) & ~3u, step = gl_NumWorkGroups.y * WARPS * 4u;
-    uint row = (gl_WorkGroupID.y * WARPS + warp()) * 4u;
-    Weights w = load_weights(min(row, last), lane());
+    uint step = gl_NumWorkGroups.y * ROUND_ROWS, row = gl_WorkGroupID.y * ROUND_ROWS + warp() * RUN;
+    load_scales_biases(row, lane());
+    [[unroll]] for (uint i = 0; i < RUN; i++)
+        load_row(row, lane(), i);
     Rows rows;
     load_norm(pc.address[NORM], rows);
     load_residual(state_before(LAYER), rows);
@@ -79,29 +89,37 @@ uvec2 best_logit() {
     uint round_ = 0u;
     uvec2 best = NONE;
     // As many rounds for every warp: lanes meet in barriers where there are no shuffles.
-    for (uint base = gl_WorkGroupID.y * WARPS * 4u; base < pc.p.vocabulary; base += step) {
-        Weights ahead = load_weights(min(row + step, last), lane());
-        vec4 sums = vec4(0);
-        [[unroll]] for (uint round = 0; round < CHUNK_ROUNDS; round++) {
-            uint chunk = lane() + 32u * round;
-            if (round > 0u) w = load_weights(min(row, last), chunk);
-            if (chunk < CHUNKS) {
-                Chunk c = kept;
-                if (round > 0u) c = chunk_get(chunk);
-                [[unroll]] for (uint i = 0; i < 4u; i++)
-                    sums[i] += chunk_dot(w.codes[i], w.scales_biases[i], c);
+    for (uint base = gl_WorkGroupID.y * ROUND_ROWS; base < pc.p.vocabulary; base += step) {
+        float sums[MOST_RUN];
+        [[unroll]] for (uint i = 0; i < MOST_RUN; i++)
+            sums[i] = 0.0;
+        [[dont_unroll]] for (uint chunk = lane(); chunk < 32u * CHUNK_ROUNDS; chunk += 32u) {
+            // What these rows and the next ones have next takes the place of what is multiplied.
+            bool turns = chunk + 32u >= 32u * CHUNK_ROUNDS;
+            uint next = turns ? row + step : row, next_chunk = turns ? lane() : chunk + 32u;
+            bool more = SHORT || next < pc.p.vocabulary;
+            Chunk c = kept;
+            if (!SHORT) c = chunk_get(min(chunk, CHUNKS - 1u));
+            if (CHUNKS % 32u != 0u && chunk >= CHUNKS) c.scale = c.sum = 0.0;
+            Codes32 at_hand[MOST_RUN] = codes;
+            uvec4 beside[MOST_RUN / 4u] = scales_biases;
+            if (more) load_scales_biases(next, next_chunk);
+            [[unroll]] for (uint i = 0; i < RUN; i++)
+                if (SHORT) load_row(next, next_chunk, i);
+            [[unroll]] for (uint i = 0; i < RUN; i++) {
+                sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c);
+                if (!SHORT && more) load_row(next, next_chunk, i);
             }
         }
-        float x = rounded(lane_sum4(sums.x, sums.y, sums.z, sums.w) * scale);
+        float x = rounded(lane_sums(sums) * scale);
         if (lost != 0u) x = uintBitsToFloat(0x7fc00000u);
-        uint mine = row + (lane() >> 3);
+        uint mine = row + lane() / RUN_LANES;
         if (mine < pc.p.vocabulary) {
             uvec2 key = uvec2(mine, ordered_key(floatBitsToUint(take_logit(mine, round_, x)), DTYPE_F32));
             if (better(key, best)) best = key;
         }
-        w = ahead;
         row += step;
         round_++;
     }
-    return best_of_8_lanes(best);
+    return best_of_4_lanes(best);
 }

@@ -6,6 +6,7 @@ const uint FOURS = HEAD_DIM / 4u, EIGHTS = HEAD_DIM / 8u;
 const uint ROUND = 32u * WARPS / FEATURE_GROUPS, TILE_ROUNDS = TILE / ROUND; // positions of a lane of keys
 const uint GROUP_FOURS = FOURS / FEATURE_GROUPS;
 const uint STRIPS = WARPS / EIGHTS, TILE_STRIPS = TILE / (32u * STRIPS); // of a lane of values
+const uint EARLY_STRIPS = UNROLL > 1u ? 0u : TILE_STRIPS;                // that are asked for with the keys: registers serve either of many
 const float NOTHING = -1e30;
 const uint LANES_OF_PART = SUBGROUP, LANE_PARTS = TILE / LANES_OF_PART;
 
@@ -47,10 +48,11 @@ void load_keys(uint now, uint base) {
     }
 }
 
-void load_values(uint now, uint base) {
+// Of strips `from` to `to` - 1.
+void load_values(uint now, uint base, uint from_strip, uint to_strip) {
     uint first = attention_part() * part_size(now) + base, count = part_count(now);
     uint64_t from = CACHE(VALUES);
-    [[unroll]] for (uint r = 0; r < TILE_STRIPS; r++) {
+    [[unroll]] for (uint r = from_strip; r < to_strip; r++) {
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
             tile_values[r * QUAD_WORDS + w] = uvec4(0);
         if (base + value_place(r) >= count) continue;
@@ -58,11 +60,6 @@ void load_values(uint now, uint base) {
         [[unroll]] for (uint w = 0; w < QUAD_WORDS; w++)
             tile_values[r * QUAD_WORDS + w] = Weights4(from).v[at + w];
     }
-}
-
-void attention_ahead() {
-    load_keys(position(), 0u);
-    load_values(position(), 0u);
 }
 
 // Brings four neighbouring features to the cache, which are rounded as it does.
@@ -129,7 +126,7 @@ void attention() {
         sum[i] = 0.0;
     [[dont_unroll]] for (uint base = 0; base < count; base += TILE) {
         load_keys(now, base);
-        load_values(now, base);
+        load_values(now, base, 0u, EARLY_STRIPS);
         if (base == 0u) take_own(now); // while they are on their way
         [[unroll]] for (uint r = 0; r < TILE_ROUNDS; r++) {
             float s[HEADS];
@@ -146,6 +143,7 @@ void attention() {
             [[unroll]] for (uint h = 0; h < HEADS; h++)
                 scratch_put((warp() / (WARPS / FEATURE_GROUPS) * HEADS + h) * TILE + key_place(r), s[h]);
         }
+        load_values(now, base, EARLY_STRIPS, TILE_STRIPS);
         barrier();
         float s[rounds];
         [[unroll]] for (uint n = 0; n < rounds; n++) {

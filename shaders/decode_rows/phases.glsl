@@ -96,10 +96,8 @@ void one_phase() {
     if (PHASES == PHASE_QKV) {
         qkv_ahead();
         qkv_phase();
-    } else if (PHASES == PHASE_ATTENTION) {
-        attention_ahead();
-        attention_phase();
-    } else if (PHASES == PHASE_MERGE) merge();
+    } else if (PHASES == PHASE_ATTENTION) attention_phase();
+    else if (PHASES == PHASE_MERGE) merge();
     else if (PHASES == PHASE_O) {
         o_ahead();
         take_carried(AT_RESIDUAL);

@@ -44,7 +44,7 @@ uint thread_lane() { return lane() & 15u; } // among those of a row
 const uint MOST_DEPTH = MOST(MOST(HIDDEN, INTERMEDIATE), ALL_Q);
 const uint MOST_CHUNKS = MOST_DEPTH / 32u;
 
-const uint TILE = 64u;                                     // positions of a round of attention
+const uint TILE = 64u * UNROLL;                            // positions of a round of attention
 const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
 const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 

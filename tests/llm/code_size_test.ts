@@ -7,7 +7,7 @@
 
 import { assert } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { type Form, formOf, LAYER_KERNELS, OP_BY_OP } from "../../scripts/bench/forms.ts";
+import { formOf, LAYER_KERNELS, OP_BY_OP } from "../../scripts/bench/forms.ts";
 import { NEAR_CODE } from "../../scripts/bench/gpu_targets.ts";
 import { SHAPES, writeModel } from "../../scripts/synthetic.ts";
 import { getBackend } from "../../src/backend/devices.ts";
@@ -20,11 +20,6 @@ const NAMES = ["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"] as const;
 /** KB of the kernels of a layer: what one sequence leaves to the head and to what opens a token, and what several may have at most. */
 const LIMITS = { one: 100, several: NEAR_CODE / 1024 };
 
-/** Of one sequence what is known to be above the limit, as measured on an H200 with driver 580.159, rounded up. None may grow. */
-const KNOWN: Readonly<Record<string, number>> = {
-  "qwen3-1.7b, columns, one dispatch": 112,
-};
-
 /** Sequences together, and positions before the first token: few, and enough for attention that all workgroups share. */
 const STEPS = [
   { sequences: 1, positions: 100 },
@@ -34,11 +29,6 @@ const STEPS = [
 
 /** Tokens after which a faster form was looked for, and those whose kernels count. */
 const [MANY, FEW] = [48, 4];
-
-/** Most KB of a layer's kernels. */
-function limitOf(name: string, form: Form, sequences: number): number {
-  return sequences > 1 ? LIMITS.several : KNOWN[`${name}, ${form}`] ?? LIMITS.one;
-}
 
 /** What steps run in the form that is taken. */
 async function profileSteps(
@@ -81,7 +71,7 @@ for (const device of testDevices()) {
           assert(layer.length > 0 && layer.every(({ bytes }) => bytes! > 0), "the driver told nothing");
           const size = (bytes: number): string => `${(bytes / 1024).toFixed(1)} KB`;
           const sum = layer.reduce((all, { bytes }) => all + bytes!, 0);
-          const limit = limitOf(name, form, step.sequences);
+          const limit = step.sequences > 1 ? LIMITS.several : LIMITS.one;
           if (sum <= limit * 1024) continue;
           const each = layer.map((p) => `${pipelineName(p)}: ${size(p.bytes!)}`).join(", ");
           large.push(`${step.sequences} at ${step.positions}, ${form}: ${size(sum)} of ${limit} KB (${each})`);

@@ -21,8 +21,8 @@ for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside t
 const vocab = 4099; // the last rows of the head are no whole four
 const SMALL = { hidden: 512, intermediate: 512, layers: 2, heads: 4, kvHeads: 2, headDim: 128, tied: true, vocab };
 
-/** Sizes, a format, and positions before the first token. */
-const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number])[] = [
+/** Sizes, a format, positions before the first token, and the dtype of activations and cache, float32 unless given. */
+const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("float16" | "bfloat16")?])[] = [
   ["4 bits in groups of 128, two parts of the positions", SMALL, { groupSize: 128 }, 5],
   [
     "4 bits in groups of 32, 3 heads to a key head, parts of several tiles",
@@ -36,7 +36,25 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number])[] = 
     { bits: 8, groupSize: 64 },
     300,
   ],
+  ["long rows of the head, the second round half", { ...SMALL, hidden: 1536 }, { groupSize: 128 }, 5],
+  [
+    "a float16 cache, parts of two long tiles",
+    { ...SMALL, heads: 32, kvHeads: 16 },
+    { groupSize: 64 },
+    1100,
+    "float16",
+  ],
+  [
+    "a bfloat16 cache, heads of 64 features, parts of a long tile",
+    { ...SMALL, heads: 32, kvHeads: 16, headDim: 64 },
+    { groupSize: 64 },
+    700,
+    "bfloat16",
+  ],
 ];
+
+/** Most NMSE: of float32, and of values that are rounded to 16 bits op by op. */
+const BOUNDS = { float32: 1e-6, float16: 1e-4, bfloat16: 2e-3 };
 
 /** Architectures of small models: what sets them apart, and positions before the first token. */
 const ARCHITECTURES: readonly (readonly [Architecture, number])[] = [
@@ -50,11 +68,11 @@ function formsOn(device: string): readonly ("barriers" | "steps")[] {
 }
 
 for (const device of DEVICES) {
-  for (const [name, shape, format, context] of SHAPES) {
+  for (const [name, shape, format, context, dtype = "float32"] of SHAPES) {
     Deno.test(`decoding by rows equals op by op with ${name} on ${device}`, async () => {
       const folder = await Deno.makeTempDir();
       await writeModel(`${folder}/model`, shape, format);
-      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+      const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx[dtype] });
       mx.setDefaultDevice(device);
       let expected: Awaited<ReturnType<typeof steps>>;
       {
@@ -71,7 +89,7 @@ for (const device of DEVICES) {
         assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= 1e-6, `${fast} ${what}: NMSE ${error}`);
+          assert(error <= BOUNDS[dtype], `${fast} ${what}: NMSE ${error}`);
         }
         assertEquals(found.logits, exact ??= found.logits);
       }

@@ -50,8 +50,12 @@ import { checkedSpec, type Choice, type DrawBuffers, emitCounts, ringSize, sampl
 
 /** Copies of the residual sums: half of the workgroups add to each. */
 const COPIES = 2;
-/** Workgroups of the head: four for each of the multiprocessors of a large GPU. */
-const HEAD_WORKGROUPS = 528;
+/** Workgroups of the head, as many as run at once on a large GPU: of short rows, which take fewer registers, and of longer ones. */
+const HEAD_WORKGROUPS = { short: 528, long: 264 };
+/** Features of short rows: a warp takes them at once. */
+const SHORT_ROW = 1024;
+/** Rows that a workgroup of the head makes at once, at least. */
+const HEAD_ROWS = 32;
 /** Workgroups that open a token. */
 const BEGIN_WORKGROUPS = 16;
 /** Layers of the largest decoder that runs in one dispatch: rows of the table in decode/layers.comp and decode_batched/layers.comp. */
@@ -215,7 +219,9 @@ export class DecoderEmitter {
   }
 
   #headWorkgroups(): number {
-    return Math.min(HEAD_WORKGROUPS, Math.ceil(this.#e.ready.decoder.vocabulary / 32));
+    const { vocabulary, sizes: { hidden } } = this.#e.ready.decoder;
+    const most = hidden > SHORT_ROW ? HEAD_WORKGROUPS.long : HEAD_WORKGROUPS.short;
+    return Math.min(most, Math.ceil(vocabulary / HEAD_ROWS));
   }
 
   #headInputs(): readonly Value[] {

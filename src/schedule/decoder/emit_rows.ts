@@ -14,8 +14,15 @@ import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import type { Value } from "../plan/value.ts";
 
-/** Positions of a round of attention, groups of features that share them, and most rows of a run: sizes of shared memory. */
+/** Positions of a round of attention, of one position to a thread. */
 const TILE = 64;
+/**
+ * Positions of a thread in rounds over many, each of which waits for the cache. A thread has registers for those of few query heads to a key
+ * head and a cache of 16 bits.
+ */
+const LONG_UNROLL = 2;
+const FEW_HEADS = 4;
+/** Groups of features that share them, and most rows of a run: sizes of shared memory. */
 const FEATURE_GROUPS = 8;
 const MOST_RUN = 8;
 const MOST_HEADS = 8;
@@ -35,28 +42,33 @@ const ALL_PHASES = 63;
 const FEW_POSITIONS = 256;
 
 /**
- * Hidden features from which on these kernels are faster than those that add columns, with barriers and in one dispatch; measured on an
+ * Hidden features from which on these kernels are faster than those that add columns, in one dispatch and with barriers; measured on an
  * H200 (docs/performance.md).
  */
-const LEAST_HIDDEN = 2560;
+const LEAST_HIDDEN = { whole: 2048, barriers: 2560 };
 
 /** Bytes of shared memory of the kernel of all layers. */
-function sharedBytes(s: DecoderSizes, subgroup: number): number {
+function sharedBytes(s: DecoderSizes, subgroup: number, unroll: number = 1): number {
   const heads = s.heads / s.kvHeads;
   const chunks = Math.max(s.hidden, s.intermediate, s.heads * s.headDim) / 32;
-  const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * TILE) + 8 * chunks;
+  const tile = TILE * unroll;
+  const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile) + 8 * chunks;
   const runs = runsOf(s);
   const sections = Object.entries(productsOf(s)).map(([name, { rows, depth }]) =>
     sectionsOf(rows, depth, runs[name as keyof typeof runs])
   );
   const sums = 4 * TEAMS * Math.max(...sections) * 2 * MOST_RUN * Math.ceil(16 / subgroup);
-  const own = (heads + 2) * s.headDim * 4 + 8 * heads * TILE / subgroup;
+  const own = (heads + 2) * s.headDim * 4 + 8 * heads * tile / subgroup;
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
   return vector + sums + own + exchange + 4 * THREADS / subgroup + TABLE_BYTES + 16;
 }
 
-/** Why a decoder's layers take kernels that add columns; undefined where these serve it better. */
-export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpec): string | undefined {
+/** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a form. */
+export function rowsUnsupportedReason(
+  backend: Backend,
+  { sizes: s }: DecoderSpec,
+  form: keyof typeof LEAST_HIDDEN,
+): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const subgroup = Math.min(LANES, backend.limits.subgroup);
@@ -64,7 +76,7 @@ export function rowsUnsupportedReason(backend: Backend, { sizes: s }: DecoderSpe
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || s.hidden >= LEAST_HIDDEN,
+      options.rows === "on" || s.hidden >= LEAST_HIDDEN[form],
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
@@ -89,9 +101,17 @@ export function rowsStateOf(sizes: DecoderSizes): ReturnType<typeof rowsState> {
   return rowsState(sizeConstants(sizes));
 }
 
-/** How many workgroups share the positions of a key/value head. */
-export function partsOf({ kvHeads }: DecoderSizes, capacity: number): number {
-  return capacity <= FEW_POSITIONS ? 2 : GRID / kvHeads;
+/** How the positions of a cache are walked: by how many workgroups for a key/value head, and how many of a thread at once. */
+export function rowsWalkOf(
+  backend: Backend,
+  { sizes, layers: [{ keys }] }: DecoderSpec,
+  capacity: number,
+): { readonly parts: number; readonly unroll: number } {
+  const all = GRID / sizes.kvHeads;
+  const { subgroup, sharedBytes: most } = backend.limits;
+  const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && keys.dtype.bytes < 4 &&
+    sharedBytes(sizes, Math.min(LANES, subgroup), LONG_UNROLL) <= most;
+  return { parts: capacity <= FEW_POSITIONS ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
 /** Whether one dispatch for all layers, which is faster, can tell a token's words from those of the one before. */
@@ -103,11 +123,11 @@ export function rowsGainWhole({ layers }: DecoderSpec): boolean {
 export function emitRowLayers({ l, ready, form, capacity, value, state, status }: Emission, caches: Caches): void {
   const { decoder: d, layers: prepared, norms } = ready;
   const runs = runsOf(d.sizes);
-  const parts = partsOf(d.sizes, capacity);
+  const { parts, unroll } = rowsWalkOf(l.backend, d, capacity);
   const spec = {
     ...specOf(d, l.backend),
     COPIES: 1,
-    UNROLL: 1,
+    UNROLL: unroll,
     ROUNDS: 1,
     BITS: d.sizes.bits,
     GRID,

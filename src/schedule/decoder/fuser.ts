@@ -26,7 +26,11 @@ export const decodeFuser: Fuser = {
         return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
       },
       products: (decoder) => stepUnsupportedReason(l.backend, decoder),
-      rows: (decoder) => rowsUnsupportedReason(l.backend, decoder),
+      rows(decoder) {
+        const reason = rowsUnsupportedReason(l.backend, decoder, "whole");
+        if (reason !== undefined || knownForm(l, decoder, "rows") !== "barriers") return reason;
+        return rowsUnsupportedReason(l.backend, decoder, "barriers");
+      },
     });
     if (typeof found === "string" || typeof ready === "string") {
       explainFallback(`decoder step: op by op, because ${ready}`);

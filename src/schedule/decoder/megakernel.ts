@@ -19,7 +19,7 @@ import { options } from "../plan/options.ts";
 import { walkOf, workgroupsOf } from "./emission.ts";
 import { batchUnsupportedReason, isOneRound } from "./emit_batched.ts";
 import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
-import { partsOf, rowsGainWhole } from "./emit_rows.ts";
+import { rowsGainWhole, rowsUnsupportedReason, rowsWalkOf } from "./emit_rows.ts";
 import { type DecoderForm, Forms } from "./form.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
 import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf } from "./spec.ts";
@@ -88,7 +88,8 @@ class FormProbe implements Probe {
     const { decoder, kernels } = this.#ready;
     const works = await formsOf(backend).probe(probeKey(backend, decoder, kernels), (begins) => this.#check(begins));
     if (works) return "now";
-    const others = kernels === "batch" && batchUnsupportedReason(backend, decoder, "barriers") !== undefined;
+    const reasons = { batch: batchUnsupportedReason, rows: rowsUnsupportedReason };
+    const others = kernels !== "columns" && reasons[kernels](backend, decoder, "barriers") !== undefined;
     return others ? "next" : undefined;
   }
 
@@ -126,7 +127,7 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const { unroll, rounds } = walkOf(capacity);
   const walk = {
     batch: () => `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`,
-    rows: () => `rows ${partsOf(sizes, capacity)}`,
+    rows: () => `rows ${Object.values(rowsWalkOf(backend, decoder, capacity)).join(" ")}`,
     columns: () => `${unroll} ${rounds}`,
   }[kernels]();
   return `decode ${Object.values(sizes)} ${Object.values(features)} ${layers.length} ${
