@@ -48,8 +48,11 @@ Deno.test("floors of prompts are their products and causal attention, of the las
 });
 
 Deno.test("rows say how a figure stands to its floor, its aim and the peer", () => {
-  const row = gpuRow({ shape: "qwen3-8b", case: "decode @128", value: 560, unit: "tok/s", floor: 1000, peer: 56 }, "p");
-  assertEquals([row.share, row.aim, row.of_aim, row.peer, row.ratio], [0.56, 700, 0.8, "p", 10]);
+  const row = gpuRow(
+    { shape: "qwen3-8b", case: "decode @128", value: 528, unit: "tok/s", floor: 1056, peer: 52.8 },
+    "p",
+  );
+  assertEquals([row.share, row.aim, row.of_aim, row.peer, row.ratio], [0.5, 660, 0.8, "p", 10]);
   const time = gpuRow({ shape: "qwen3-0.6b", case: "prompt of 64", value: 1.6, unit: "ms", floor: 0.4 }, "p");
   assertEquals([time.share, time.aim, time.of_aim, time.peer, time.ratio], [0.25, 2, 1.25, null, null]);
   const code = gpuRow({ shape: "x", case: "code of a layer", value: 160, unit: "KB", aim: 128 }, "p");
@@ -64,7 +67,7 @@ Deno.test("rows say how a figure stands to its floor, its aim and the peer", () 
   assertMatch(HEAD, /^shape +case +form +vkmx +floor +share +aim +of aim +peer +ratio\n$/);
   assertMatch(
     describeRow(row),
-    /^qwen3-8b +decode @128 +- +560\.0 tok\/s +1000 tok\/s +56 % +700\.0 tok\/s +0\.80 +56\.0 tok\/s +10\.00\n$/,
+    /^qwen3-8b +decode @128 +- +528\.0 tok\/s +1056 tok\/s +50 % +660\.0 tok\/s +0\.80 +52\.8 tok\/s +10\.00\n$/,
   );
   assertMatch(describeRow(none), /64 sequences @128 +- +- +- +- +- +- +- +- +not supported\n$/);
 });
