@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xdf22a564;
+export const ABI_HASH = 0x339588a6;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;
