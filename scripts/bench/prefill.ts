@@ -1,8 +1,9 @@
 /**
- * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--peak=TFLOPS] [--tokens=512,2048] [--search]`.
+ * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--peak=TFLOPS] [--tokens=512,2048]
+ * [--search]`.
  *
- * Prints the time of each matrix kernel by the device's timestamps over the shapes of Qwen3-0.6B (28 layers of 4-bit weights, read
- * in turns so that none stays in a cache), then 28 whole layers as the model runs them, with the time of each kernel in them.
+ * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model (Qwen3-0.6B; layers of 4-bit weights, read
+ * in turns so that none stays in a cache), then so many whole layers as the model runs them, with the time of each kernel in them.
  * `--peak` adds the share of a known ceiling; `--search` times all kernels and splits and not only those that lowering takes.
  *
  * @module
@@ -12,6 +13,7 @@ import * as mx from "../../mod.ts";
 import type { Backend } from "../../src/backend/backend.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
 import { bfloat16, type Dtype, float16, float32, int32, uint32 } from "../../src/graph/dtype.ts";
+import { rowOf } from "../../src/graph/options.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
 import {
   type AttentionKernel,
@@ -27,10 +29,15 @@ import {
   PRODUCTS,
 } from "../../src/schedule/ops/coopmat_matmul.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { SHAPES as MODELS } from "../synthetic_config.ts";
 import { AFFINE, Bench, HALVES, REPEATS, warmUp } from "./plan.ts";
 
-const LAYERS = 28;
-const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, GROUP] = [1024, 16, 8, 128, 3072, 128];
+const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
+const SHAPE = rowOf(MODELS, flag("model") ?? "qwen3-0.6b");
+if (!SHAPE) throw new Error(`--model is one of ${Object.keys(MODELS).join(", ")}`);
+const { hidden: HIDDEN, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, intermediate: WIDE } = SHAPE;
+const LAYERS = Number(flag("layers") ?? SHAPE.layers);
+const GROUP = 128;
 
 /** Weights (n, k) of one layer, projections of the same input as one. */
 const SHAPES = [
@@ -40,7 +47,6 @@ const SHAPES = [
   { name: "down", n: HIDDEN, k: WIDE, kind: "parts" },
 ] as const;
 
-const flag = (name: string): string | undefined => Deno.args.find((a) => a.startsWith(`--${name}`))?.split("=")[1];
 const PEAK = Number(flag("peak") ?? 0);
 const TOKENS = (flag("tokens") ?? "64,128,512,1024,2048").split(",").map(Number);
 const SEARCH = Deno.args.includes("--search");
@@ -115,9 +121,9 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
 /** What lowering takes, or every kernel with every split. */
 function choices(kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
   if (!SEARCH) return [productKernel(kind, 4, m, n, k)!];
-  return PRODUCTS[kind][4].flatMap(({ rows, threads = 128, kernel }) => {
-    const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / 128)];
-    const splits = kind === "parts" ? [1, 2, 4, 8].filter((s) => down * wide * s <= 2048) : [1];
+  return PRODUCTS[kind][4].flatMap(({ rows, columns = 128, threads = 128, kernel }) => {
+    const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / columns)];
+    const splits = kind === "parts" ? [1, 2, 3, 4, 8].filter((s) => down * wide * s <= 2048) : [1];
     return splits.map((s) => ({ kernel, splits: s, threads, workgroups: [down, wide, s] }));
   });
 }

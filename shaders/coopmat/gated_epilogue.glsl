@@ -8,8 +8,8 @@ vec4 gated(vec4 x, vec4 y) { return vec4(gated(x.x, y.x), gated(x.y, y.y), gated
 
 // The sums of gate become those results.
 void gate() {
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * COLUMN_BLOCKS; i += 2) {
         [[unroll]] for (uint e = 0; e < sums[0].length(); e++)
-            sums[i * 2][e] = gated(sums[i * 2][e], sums[i * 2 + 1][e]);
+            sums[i][e] = gated(sums[i][e], sums[i + 1][e]);
     }
 }

@@ -5,15 +5,16 @@
 // coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are rotated and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
-// A workgroup makes a ROWS x 128 tile, each of 4 * ALONG subgroups all rows of 32 columns. x goes through shared memory,
+// A workgroup makes a ROWS x COLUMNS tile, each of 4 * ALONG subgroups all rows of a quarter of the columns. x goes through shared memory,
 // 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns
 // of w and dequantizes them in registers: w takes no shared memory, no barrier and a quarter of the traffic.
 //   ROWS    16, 32, 64
+//   COLUMNS 128, or 256 for 64 rows of plain and gated products: x then serves twice the products
 //   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
 //   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
 // The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128 * ALONG.
-// Workgroups: (ceil(m / ROWS), ceil(N / 128), splits). Several splits of a plain product share its depth: out is (splits, m, N), parts
+// Workgroups: (ceil(m / ROWS), ceil(N / COLUMNS), splits). Several splits of a plain product share its depth: out is (splits, m, N), parts
 // that are still to be added. Their number is no constant: it differs from prompt to prompt, and each pipeline takes time to compile.
 
 #extension GL_GOOGLE_include_directive : require
@@ -37,8 +38,8 @@ layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "include/vec4.glsl"
 
-#define TILE_COLUMNS 128
 #define ACROSS 4 // subgroups beside each other
+#define COLUMN_BLOCKS (COLUMNS / ACROSS / 16)
 #define WORKERS (128 * ALONG)
 #define ROW_BLOCKS (ROWS / 16)
 #define EACH (DEEP / ALONG) // steps of a round that a subgroup takes
@@ -52,16 +53,16 @@ layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 #else
 #define SUM_BLOCKS 1
 #endif
-#define SUM_STRIDE (TILE_COLUMNS / 4 + 1) // uvec4 from row to row of them
+#define SUM_STRIDE (COLUMNS / 4 + 1) // uvec4 from row to row of them
 #define PATCHES (ALONG * SUM_BLOCKS * 16 * SUM_STRIDE)
 
 #ifdef GATED
-const uint COLUMNS = N / 2; // of out
-#define WIDE 1              // column blocks of out that a subgroup has
+#define JOINED 2 // columns of w to one of out
 #else
-const uint COLUMNS = N;
-#define WIDE 2
+#define JOINED 1
 #endif
+const uint OUT_COLUMNS = N / JOINED;
+const uint BLOCKS = (N + 127u) / 128u * 8u; // of 16 columns that w has in fragment order
 const uint STEPS = (K + 63u) / 64u;
 const uint ROUNDS = (STEPS + DEEP - 1u) / DEEP;
 const uint GROUPS = STEPS * 64u / GROUP;
@@ -73,9 +74,10 @@ const uint GROUPS = STEPS * 64u / GROUP;
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 shared uvec4 tile[LARGER(LARGER(TILE, PATCHES), LEAST_SHARED)];
 #include "tiles.glsl"
-MATRIX_SUM sums[ROW_BLOCKS * 2];
-uvec4 x_next[X_LOADS], codes[2 * EACH * CODE_LOADS], codes_next[2 * EACH * CODE_LOADS];
-uvec2 scales_biases[4 * EACH], scales_biases_next[4 * EACH]; // two groups of a column block and step where GROUP is 32
+MATRIX_SUM sums[ROW_BLOCKS * COLUMN_BLOCKS];
+uvec4 x_next[X_LOADS], codes[COLUMN_BLOCKS * EACH * CODE_LOADS], codes_next[COLUMN_BLOCKS * EACH * CODE_LOADS];
+// Two groups of a column block and step where GROUP is 32.
+uvec2 scales_biases[2 * COLUMN_BLOCKS * EACH], scales_biases_next[2 * COLUMN_BLOCKS * EACH];
 // Where the first of them is: where GROUP is 128, two steps share one.
 #define SCALES_BIASES(part) (GROUP == 128 && EACH % 2 == 0 ? (part) / 2 * 4 : (part) * 2)
 uint row0, column0, column_block, across, along;
@@ -112,7 +114,7 @@ void store_x() {
 }
 
 void load_w(uint round) {
-    [[unroll]] for (uint part = 0; part < 2 * EACH; part++) {
+    [[unroll]] for (uint part = 0; part < COLUMN_BLOCKS * EACH; part++) {
         // Behind the end x is 0.
         uint block = part / EACH, step = round * DEEP + FIRST_STEP + part % EACH;
         if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
@@ -164,10 +166,10 @@ void multiply() {
         MATRIX_A a[ROW_BLOCKS];
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
             LOAD_A(a[i], place + i * 16 * STRIDE + depth * 2, STRIDE);
-        [[unroll]] for (uint j = 0; j < 2; j++) {
+        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++) {
             MATRIX_B b = weights(j * EACH + depth / 4, depth % 4);
             [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++)
-                sums[i * 2 + j] = MULTIPLY(a[i], b, sums[i * 2 + j]);
+                sums[i * COLUMN_BLOCKS + j] = MULTIPLY(a[i], b, sums[i * COLUMN_BLOCKS + j]);
         }
     }
 }
@@ -175,8 +177,10 @@ void multiply() {
 // Sums of SUM_BLOCKS blocks of rows from block `first` on go to shared memory, of each of ALONG subgroups by themselves.
 void store_sums(uint first) {
     [[unroll]] for (uint i = 0; i < SUM_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < 2; j++)
-            STORE_SUM(sums[(first + i) * 2 + j], ((along * SUM_BLOCKS + i) * 16) * SUM_STRIDE + across * 8 + j * 4, SUM_STRIDE);
+        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+            uint place = (along * SUM_BLOCKS + i) * 16 * SUM_STRIDE + (across * COLUMN_BLOCKS + j) * 4;
+            STORE_SUM(sums[(first + i) * COLUMN_BLOCKS + j], place, SUM_STRIDE);
+        }
     }
 }
 
@@ -212,19 +216,19 @@ vec4 shared_sum(uint row, uint quad) {
 // Whole tiles go from registers to memory.
 void store_whole(uint64_t rows, uint column) {
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
-        [[unroll]] for (uint j = 0; j < WIDE; j++)
-            store_matrix(rows, sums[i * 2 + j], i * 16 * COLUMNS + column + j * 16, COLUMNS);
+        [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS / JOINED; j++)
+            store_matrix(rows, sums[i * COLUMN_BLOCKS + j * JOINED], i * 16 * OUT_COLUMNS + column + j * 16, OUT_COLUMNS);
     }
 }
 
 // Edges, results without a matrix type, and sums that several subgroups have a share of go through shared memory, 16 rows at a time.
 void store_shared(uint64_t rows, uint first_column) {
-    const uint quads = TILE_COLUMNS * WIDE / 8;
+    const uint quads = COLUMNS / JOINED / 4;
     [[dont_unroll]] for (uint block = 0; block < ROW_BLOCKS; block++) {
         share_sums(block);
         for (uint f = gl_LocalInvocationIndex; f < 16 * quads; f += WORKERS) {
             uint r = f / quads, quad = f % quads, row = block * 16 + r, column = first_column + quad * 4;
-            if (row0 + row >= pc.p.m || column >= COLUMNS) continue;
+            if (row0 + row >= pc.p.m || column >= OUT_COLUMNS) continue;
 #ifdef GATED
             quad = quad / 4 * 8 + quad % 4;
             vec4 sum = gated(shared_sum(r, quad), shared_sum(r, quad + 4));
@@ -232,9 +236,10 @@ void store_shared(uint64_t rows, uint first_column) {
             vec4 sum = shared_sum(r, quad);
 #endif
             if (DTYPE_OUT == DTYPE_F16) sum = within_half(sum);
-            if (COLUMNS % 4 == 0) store_quad(rows, (row * COLUMNS + column) / 4, DTYPE_OUT, sum);
+            if (OUT_COLUMNS % 4 == 0) store_quad(rows, (row * OUT_COLUMNS + column) / 4, DTYPE_OUT, sum);
             else
-                for (uint i = 0; i < 4 && column + i < COLUMNS; i++) store_float(rows, row * COLUMNS + column + i, DTYPE_OUT, sum[i]);
+                for (uint i = 0; i < 4 && column + i < OUT_COLUMNS; i++)
+                    store_float(rows, row * OUT_COLUMNS + column + i, DTYPE_OUT, sum[i]);
         }
     }
 }
@@ -245,11 +250,12 @@ void main() {
     across = warp() % ACROSS;
     along = warp() / ACROSS;
     row0 = gl_WorkGroupID.x * ROWS;
-    column0 = gl_WorkGroupID.y * TILE_COLUMNS;
-    column_block = column0 / 16 + across * 2;
+    column0 = gl_WorkGroupID.y * COLUMNS;
+    column_block = column0 / 16 + across * COLUMN_BLOCKS;
+    if (COLUMNS > 128) column_block = min(column_block, BLOCKS - COLUMN_BLOCKS); // w is padded to 128 columns
     find_places();
     find_bases((pc.p.m + gl_LocalInvocationIndex) >> 31);
-    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2; i++)
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * COLUMN_BLOCKS; i++)
         sums[i] = NO_SUM;
 
 #if defined(GATED) || defined(QKV_EPILOGUE)
@@ -274,21 +280,21 @@ void main() {
     if (SCALED != 0) {
         [[unroll]] for (uint i = 0; i < ROW_BLOCKS; i++) {
             float power = F32s(pc.address[1]).v[min(row0 / 16 + i, (pc.p.m - 1) / 16)];
-            [[unroll]] for (uint j = 0; j < 2; j++)
-                SCALE_SUM(sums[i * 2 + j], power);
+            [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; j++)
+                SCALE_SUM(sums[i * COLUMN_BLOCKS + j], power);
         }
     }
 #ifdef QKV_EPILOGUE
     qkv_epilogue();
 #else
-    uint column = column0 * WIDE / 2;
-    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (COLUMNS * DTYPE_BYTES(DTYPE_OUT));
-    bool whole = row0 + ROWS <= pc.p.m && column0 + TILE_COLUMNS <= N && COLUMNS % 8 == 0;
+    uint column = column0 / JOINED;
+    uint64_t rows = pc.address[4] + (uint64_t(split) * pc.p.m + row0) * (OUT_COLUMNS * DTYPE_BYTES(DTYPE_OUT));
+    bool whole = row0 + ROWS <= pc.p.m && column0 + COLUMNS <= N && OUT_COLUMNS % 8 == 0;
     if (ALONG == 1 && whole && DTYPE_OUT != DTYPE_BF16) {
 #ifdef GATED
         gate();
 #endif
-        store_whole(rows, column + across * 16 * WIDE);
+        store_whole(rows, column + across * (16 * COLUMN_BLOCKS / JOINED));
     } else store_shared(rows, column);
 #endif
 }

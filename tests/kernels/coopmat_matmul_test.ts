@@ -29,15 +29,24 @@ interface ProductCase {
   readonly scale?: number;
 }
 
-const PRODUCTS: readonly { readonly kernel: KernelName; readonly rows: number; readonly bits: number }[] = [
+interface ProductRow {
+  readonly kernel: KernelName;
+  readonly rows: number;
+  /** 128 where absent. */
+  readonly columns?: number;
+  readonly bits: number;
+}
+
+const PRODUCTS: readonly ProductRow[] = [
   { kernel: "coopmat_matmul_32", rows: 32, bits: 4 },
   { kernel: "coopmat_matmul_64", rows: 64, bits: 4 },
+  { kernel: "coopmat_matmul_64x256", rows: 64, columns: 256, bits: 4 },
   { kernel: "coopmat_matmul_32_8bit", rows: 32, bits: 8 },
   { kernel: "coopmat_matmul_64_8bit", rows: 64, bits: 8 },
   { kernel: "coopmat_matmul_emulated", rows: 32, bits: 4 },
 ];
 
-function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: ProductCase): void {
+function product(backend: Backend, { kernel, rows, columns = 128, bits }: ProductRow, c: ProductCase): void {
   const { m, n, k, group = 64, splits = 1, x: dtype = float16, out: outDtype = float16, scale = 1 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, x: dtype.name, out: outDtype.name })}`;
   const w = quantized(n, k, bits, group);
@@ -66,7 +75,7 @@ function product(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[num
     },
     push: { m, scale: 1 },
     buffers: { x: half, ...(dtype === float16 ? {} : { powers }), codes, scales_biases, out },
-    grid: [Math.ceil(m / rows), Math.ceil(n / 128), splits],
+    grid: [Math.ceil(m / rows), Math.ceil(n / columns), splits],
   });
   const expected = new Float64Array(m * n);
   const row = new Float64Array(k);
@@ -165,7 +174,7 @@ for (const row of PRODUCTS) {
         spec: { THREADS: 128, N: n, K: k, GROUP: 64, SCALED: 0, DTYPE_OUT: float16.code },
         push: { m, scale: 1 },
         buffers: { x: pack(float16, x), ...repack(backend, w, weightsMap(backend, row.kernel), float16), out },
-        grid: [Math.ceil(m / row.rows), Math.ceil(n / 128), 1],
+        grid: [Math.ceil(m / row.rows), Math.ceil(n / (row.columns ?? 128)), 1],
       });
       const expected = Float64Array.from({ length: m * n }, (_, at) => dot(x, w, k, Math.floor(at / n), at % n));
       assertLost(unpack(float16, out), expected, n, 2e-6, `${row.kernel} of ${m} rows, ${n} columns`);
@@ -204,7 +213,7 @@ interface GatedCase {
   readonly lost?: boolean;
 }
 
-function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[number], c: GatedCase): void {
+function gated(backend: Backend, { kernel, rows, columns = 128, bits }: ProductRow, c: GatedCase): void {
   const { m, n, k, group, scale = 1 / 16, size = 1, activation = 0, lost = false } = c;
   const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
   const { codes, scales_biases } = interleave(backend, gate, up, weightsMap(backend, kernel));
@@ -222,7 +231,7 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
     },
     push: { m, scale },
     buffers: { x: pack(float16, x), codes, scales_biases, out },
-    grid: [Math.ceil(m / rows), Math.ceil(2 * n / 128), 1],
+    grid: [Math.ceil(m / rows), Math.ceil(2 * n / columns), 1],
   });
   const expected = Float64Array.from({ length: m * n }, (_, at) => {
     const [i, j] = [Math.floor(at / n), at % n];
@@ -234,19 +243,20 @@ function gated(backend: Backend, { kernel, rows, bits }: (typeof PRODUCTS)[numbe
   assertClose(unpack(float16, out), clamped, 5e-6, what);
 }
 
-for (const { kernel: product, rows, bits } of PRODUCTS) {
-  const kernel = product.replace("matmul", "gated") as KernelName;
+for (const product of PRODUCTS) {
+  const kernel = product.kernel.replace("matmul", "gated") as KernelName;
+  const row: ProductRow = { ...product, kernel };
   kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
-    for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64 });
-    for (const group of [32, 128]) gated(backend, { kernel, rows, bits }, { m: 70, n: 192, k: 256, group });
-    gated(backend, { kernel, rows, bits }, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
-    for (const m of [40, 128]) gated(backend, { kernel, rows, bits }, { m, n: 64, k: 128, group: 64, size: 1000 });
+    for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, row, { m, n: 64, k: 128, group: 64 });
+    for (const group of [32, 128]) gated(backend, row, { m: 70, n: 192, k: 256, group });
+    gated(backend, row, { m: 128, n: 128, k: 96, group: 32, scale: 1 });
+    for (const m of [40, 128]) gated(backend, row, { m, n: 64, k: 128, group: 64, size: 1000 });
   }, neededBy(kernel));
   kernelTest(`${kernel}() takes every activation`, (backend) => {
     for (const activation of ACTIVATIONS.keys()) {
       for (const m of [37, 128]) {
         for (const size of [0.1, 1, 30]) {
-          gated(backend, { kernel, rows, bits }, { m, n: 64, k: 64, group: 64, scale: 1, size, activation });
+          gated(backend, row, { m, n: 64, k: 64, group: 64, scale: 1, size, activation });
         }
       }
     }
@@ -254,7 +264,7 @@ for (const { kernel: product, rows, bits } of PRODUCTS) {
   kernelTest(`${kernel}() keeps results within float16, and NaN and infinities as NaN`, (backend) => {
     for (const activation of ACTIVATIONS.keys()) {
       for (const m of [127, 128]) {
-        gated(backend, { kernel, rows, bits }, { m, n: 64, k: 64, group: 64, scale: 1, lost: true, activation });
+        gated(backend, row, { m, n: 64, k: 64, group: 64, scale: 1, lost: true, activation });
       }
     }
   }, neededBy(kernel));

@@ -16,14 +16,14 @@ import { FLOATS, LANES, matrixMap, runsOn } from "./coopmat.ts";
 import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 
-/** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. */
+/** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. Weights are padded to so many columns. */
 const PRODUCT_COLUMNS = 128;
 const PRODUCT_THREADS = 128;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
 const LEAST_WORK = 1 << 24;
-/** Workgroups that a split of the depth aims at, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
+/** Workgroups that a split of the depth aims at where a row has no `pace`, unless there would be more than MOST_SPLITS or fewer than LEAST_STEPS. */
 const SPLIT_TO = 256;
 const MOST_SPLITS = 8;
 const LEAST_STEPS = 4;
@@ -31,23 +31,47 @@ const LEAST_STEPS = 4;
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
 
-/** A kernel, the rows that a workgroup makes, and its threads. */
+/** A kernel, what a workgroup makes, and its threads. */
 interface ProductRow {
   readonly upTo: number;
   readonly rows: number;
+  readonly columns?: number;
   readonly threads?: number;
   readonly kernel: KernelName;
+  readonly pace?: Pace;
 }
+
+/** What a large product takes: workgroups that a multiprocessor runs at once, and microseconds of all of them for a step, and beside their steps. */
+interface Pace {
+  readonly atOnce: number;
+  readonly step: number;
+  readonly beside: number;
+}
+
+/**
+ * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
+ * 120 measurements of products of 512 and 2,048 rows with 1 to 4 splits (docs/performance.md): all but five lie within 7 %. Twice as wide
+ * tiles take less than twice as long, but leave more multiprocessors without work at the end.
+ */
+const PROCESSORS = 132;
+const PARTS_RATE = 3.5e6;
 
 type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
 
-/** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed. */
+/** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed, or of several with a pace the soonest done. */
 export const PRODUCTS: ProductTable = {
   parts: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16" },
       { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64", pace: { atOnce: 2, step: 0.69, beside: 1.5 } },
+      {
+        upTo: Infinity,
+        rows: 64,
+        columns: 256,
+        kernel: "coopmat_matmul_64x256",
+        pace: { atOnce: 2, step: 1.31, beside: 5 },
+      },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16_8bit" },
@@ -59,7 +83,14 @@ export const PRODUCTS: ProductTable = {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
       { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64" },
+      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 1, beside: 0.5 } },
+      {
+        upTo: Infinity,
+        rows: 64,
+        columns: 256,
+        kernel: "coopmat_gated_64x256",
+        pace: { atOnce: 2, step: 1.27, beside: 1 },
+      },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16_8bit" },
@@ -190,6 +221,17 @@ function splitsOf(workgroups: number, steps: number): number {
   return Math.max(1, Math.min(MOST_SPLITS, Math.floor(SPLIT_TO / workgroups), Math.floor(steps / LEAST_STEPS)));
 }
 
+/**
+ * Microseconds of so many tiles whose depth `splits` workgroups share, without what every dispatch takes. Workgroups come in waves; with
+ * fewer on a multiprocessor than it runs at once, the last of these is sooner done.
+ */
+function estimate({ atOnce, step, beside }: Pace, tiles: number, steps: number, splits: number): number {
+  const groups = tiles * splits;
+  const waves = Math.floor(groups / (PROCESSORS * atOnce));
+  const rest = Math.ceil(groups / PROCESSORS) - waves * atOnce;
+  return (waves + (rest > 0 ? (rest + 1) / (atOnce + 1) : 0)) * (steps / splits * step + beside);
+}
+
 /** How a product is dispatched. */
 export interface ProductKernel {
   readonly kernel: KernelName;
@@ -208,12 +250,23 @@ export function productKernel(
   n: number,
   k: number,
 ): ProductKernel | undefined {
-  const row = productTable()[kind][bits]?.find(({ upTo }) => m <= upTo);
-  if (!row) return undefined;
-  const { rows, threads = PRODUCT_THREADS, kernel } = row;
-  const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / PRODUCT_COLUMNS)];
-  const splits = kind === "parts" ? splitsOf(down * wide, Math.ceil(k / STEP)) : 1;
-  return { kernel, splits, threads, workgroups: [down, wide, splits] };
+  const rows = productTable()[kind][bits]?.filter(({ upTo }) => m <= upTo) ?? [];
+  const steps = Math.ceil(k / STEP);
+  let best: ProductKernel | undefined;
+  let least = Infinity;
+  for (const { upTo, rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } of rows) {
+    if (upTo !== rows[0].upTo) break;
+    const [down, wide] = [Math.ceil(m / height), Math.ceil(n / columns)];
+    const usual = kind === "parts" ? splitsOf(down * wide, steps) : 1;
+    if (!pace) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
+    const most = kind === "parts" ? Math.max(1, Math.min(MOST_SPLITS, Math.floor(steps / LEAST_STEPS))) : 1;
+    for (let splits = 1; splits <= most; splits++) {
+      const time = estimate(pace, down * wide, steps, splits) + 4 * m * n * (splits - 1) / PARTS_RATE;
+      if (time > 0.99 * least) continue; // the estimate is not finer; fewer parts and smaller tiles come first
+      [best, least] = [{ kernel, splits, threads, workgroups: [down, wide, splits] }, time];
+    }
+  }
+  return best;
 }
 
 /** Whether a product of m rows with weights (n, k) pays for repacking them. */
