@@ -1,6 +1,7 @@
 #version 460
-// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, and what the first norm needs of it; the
-// rope angles of its position are computed once for all layers, and what the layers hand over is marked as not there yet. Any grid along x, a sequence each along y.
+// Opens a token of each sequence: the residual becomes the embedding of the token, or a given vector, and what the first norm needs of it;
+// the rope angles of its position are computed once for all layers, and what the layers hand over is marked as not there yet.
+// Any grid along x, a sequence each along y.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 9
@@ -9,7 +10,7 @@
 #include "include/angle.h"
 
 const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u, FREQS = 8u;
-const uint FIRST_TAG = 1u; // of the first layer, as layers.comp has it
+const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
 layout(constant_id = 10) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
 

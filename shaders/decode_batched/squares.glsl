@@ -2,9 +2,10 @@
 
 const uint WARP_FOURS = WARPS * 4u, SQUARE_SLOTS = (HIDDEN / 32u + WARP_FOURS - 1u) / WARP_FOURS;
 
+// Each of 32 columns of the lane's row, four to a warp.
 struct Squares {
     uvec4 s[SQUARE_SLOTS * ROW_BLOCKS];
-}; // of 32 columns of the lane's row, four to a warp
+};
 
 shared vec4 squares[16u * (WARPS / 4u + 1u)]; // of each row and warp; one more, so that rows lie in different banks
 

@@ -53,8 +53,12 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("flo
   ],
 ];
 
-/** Most NMSE: of float32, and of values that are rounded to 16 bits op by op. */
-const BOUNDS = { float32: 1e-6, float16: 1e-4, bfloat16: 2e-3 };
+/** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
+const BOUNDS = {
+  float32: { logits: 1e-6, cache: 1e-6 },
+  float16: { logits: 1e-5, cache: 1e-7 },
+  bfloat16: { logits: 2e-4, cache: 1e-5 },
+};
 
 /** Architectures of small models: what sets them apart, and positions before the first token. */
 const ARCHITECTURES: readonly (readonly [Architecture, number])[] = [
@@ -89,7 +93,7 @@ for (const device of DEVICES) {
         assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
-          assert(error <= BOUNDS[dtype], `${fast} ${what}: NMSE ${error}`);
+          assert(error <= BOUNDS[dtype][what], `${fast} ${what}: NMSE ${error}`);
         }
         assertEquals(found.logits, exact ??= found.logits);
       }

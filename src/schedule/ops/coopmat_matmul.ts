@@ -50,7 +50,7 @@ interface Pace {
 
 /**
  * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
- * 120 measurements of products of 512 and 2,048 rows with 1 to 4 splits (docs/performance.md): all but five lie within 7 %. Twice as wide
+ * 124 measurements of products of 512 and 2,048 rows with 1 to 4 splits (docs/performance.md): all but six lie within 7 %. Twice as wide
  * tiles take less than twice as long, but leave more multiprocessors without work at the end.
  */
 const PROCESSORS = 132;
