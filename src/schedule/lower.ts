@@ -73,7 +73,9 @@ function upload(node: Node, backend: Backend): void {
     const storage = within
       ? (within.memory as SharedMemory).take(backend, within.bytes)
       : new Storage(backend, bytes, visible);
-    if (!within) storage.countAsResult(); // the batches of a training loop
+    // The batches of a training loop are; a cache's rows, without content, are let go by their owner, and looking for those that were
+    // forgotten would take milliseconds of every prompt.
+    if (content) storage.countAsResult();
     if (content && bytes > 0) backend.write(storage.buffer, 0, content);
     node.settle({ storage, offset: within?.offset ?? 0, strides: within?.strides ?? contiguousStrides(node.shape) });
     return;

@@ -5,6 +5,9 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
+import { enqueue } from "../../src/array/evaluate.ts";
+import { uninitialised } from "../../src/array/kv_memory.ts";
+import { engine } from "../../src/schedule/plan/collector.ts";
 import { testDevices } from "../support/devices.ts";
 
 const sleep = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -97,6 +100,38 @@ for (const device of testDevices()) {
     assertEquals(resolved, false); // in this very task
     await pending;
     mx.dispose(large, product);
+  });
+
+  Deno.test(`rows of a cache are no reason to collect on ${device}`, () => {
+    mx.setDefaultDevice(device);
+    const v8 = engine() as { gc: () => void };
+    const { gc } = v8;
+    const small = mx.ones([4]);
+    const evaluate = (): void => {
+      using next = mx.add(small, 1);
+      mx.eval(next);
+    };
+    let collections = 0;
+    v8.gc = () => {
+      collections++;
+      gc();
+    };
+    try {
+      const rows = uninitialised([128 << 20], mx.uint8);
+      enqueue(rows);
+      evaluate();
+      evaluate();
+      assertEquals(collections, 0);
+      mx.dispose(rows);
+      const results = mx.zeros([32 << 20], mx.float32);
+      mx.eval(results);
+      evaluate();
+      assert(collections > 0, "results of a program are one");
+      mx.dispose(results);
+    } finally {
+      v8.gc = gc;
+    }
+    mx.dispose(small);
   });
 
   Deno.test(`elementwise results take over memory through views on ${device}`, () => {
