@@ -38,7 +38,10 @@ import {
 export interface LoadOptions {
   /** Device to load to: "gpu", "cpu" or a name such as "vulkan:0"; the default device unless given. */
   readonly device?: string;
-  /** What activations are computed in; weights keep the dtype that they are stored in. Default float32. */
+  /**
+   * What activations are computed in; default float32. Weights keep the dtype that they are stored in, but for dense matrices, which get this
+   * one where it has 16 bits.
+   */
   readonly dtype?: Dtype;
   /** Called as bytes of the weights arrive on the device. Without it, a cell of a notebook shows a progress bar. */
   readonly onProgress?: (bytesDone: number, bytesTotal: number) => void;

@@ -43,7 +43,7 @@ export class Weights implements Disposable {
   readonly #dir: string;
   readonly #config: ModelConfig;
   readonly #stored: Map<string, Tensor>;
-  readonly #taken: Tensor[] = [];
+  readonly #owned: Tensor[] = [];
   readonly #wrong: string[] = [];
   readonly #missing: string[] = [];
 
@@ -69,10 +69,26 @@ export class Weights implements Disposable {
 
   /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */
   take(name: string, shape: readonly number[], kind: Kind): Tensor {
+    return this.own(this.#find(name, shape, kind));
+  }
+
+  /**
+   * A dense matrix of a name. Where activations have 16 bits it gets their dtype: a product of two other dtypes is one of float32, which no
+   * matrix units compute.
+   */
+  takeDense(name: string, shape: readonly number[]): Tensor {
+    const stored = this.#find(name, shape, "float");
+    if (this.dtype.bytes !== 2 || stored.dtype === this.dtype) return this.own(stored);
+    const cast = this.own(stored.astype(this.dtype));
+    stored[Symbol.dispose](); // its memory goes when the cast was computed
+    return cast;
+  }
+
+  #find(name: string, shape: readonly number[], kind: Kind): Tensor {
     const tensor = this.#stored.get(name);
     if (tensor === undefined) {
       this.#missing.push(name);
-      return this.own(mx.zeros([...shape])); // stands in until finish() throws; lazy, so it takes no memory
+      return mx.zeros([...shape]); // stands in until finish() throws; lazy, so it takes no memory
     }
     this.#stored.delete(name);
     const fits = tensor.shape.length === shape.length && tensor.shape.every((size, i) => size === shape[i]);
@@ -83,13 +99,13 @@ export class Weights implements Disposable {
         })`,
       );
     }
-    return this.own(tensor);
+    return tensor;
   }
 
   /** Keeps a tensor that a layer computed, for as long as the model lives. */
   own(tensor: Tensor): Tensor {
     untrack(tensor);
-    this.#taken.push(tensor);
+    this.#owned.push(tensor);
     return tensor;
   }
 
@@ -117,18 +133,18 @@ export class Weights implements Disposable {
 
   /** The tensors of the model as they were loaded. */
   get tensors(): readonly Tensor[] {
-    return this.#taken;
+    return this.#owned;
   }
 
   /** Bytes of the tensors of the model. */
   get byteLength(): number {
-    return this.#taken.reduce((sum, tensor) => sum + tensor.nbytes, 0);
+    return this.#owned.reduce((sum, tensor) => sum + tensor.nbytes, 0);
   }
 
   /** Frees all tensors. */
   [Symbol.dispose](): void {
-    mx.dispose(this.#taken, [...this.#stored.values()]);
-    this.#taken.length = 0;
+    mx.dispose(this.#owned, [...this.#stored.values()]);
+    this.#owned.length = 0;
     this.#stored.clear();
   }
 }

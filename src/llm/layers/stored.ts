@@ -19,7 +19,7 @@ export type Table = Module & {
   asLinear(x: Tensor): Tensor;
 };
 
-/** What a layer makes of x, in the dtype of x: weights keep the one that they are stored in. */
+/** What a layer makes of x, in the dtype of x: weights may have another one. */
 export function applied(layer: Layer, x: Tensor): Tensor {
   return layer.forward(x).astype(x.dtype);
 }
@@ -50,7 +50,7 @@ function takeMatrix(
   cols: number,
 ): { readonly weight: Tensor } | QuantizedArrays {
   const quantization = weights.quantization(path);
-  if (quantization === undefined) return { weight: weights.take(`${path}.weight`, [rows, cols], "float") };
+  if (quantization === undefined) return { weight: weights.takeDense(`${path}.weight`, [rows, cols]) };
   const { bits, groupSize, mode = "affine" } = quantization;
   const weight = weights.take(`${path}.weight`, [rows, cols * bits / 32], "codes");
   const factors = (name: string, kind: "float" | "bytes"): Tensor =>
