@@ -72,6 +72,21 @@ float m_divide(float a, float b) {
 #define m_divide(a, b) ((a) / (b))
 #endif
 
+// a / b of a normal positive b, within 2 ULP, in steps that leave compilers no choice of how to divide: the same bits in every kernel. In
+// three steps of Newton from a reciprocal that is 12 % off.
+#ifdef GL_core_profile
+float m_divide_steady(float a, float b) {
+    float r = FROM_BITS(0x7ef311c3u - BITS(b));
+    for (int i = 0; i < 3; i++) {
+        PRECISE float rest = m_fma(-b, r, 1.0f);
+        r = m_fma(r, rest, r);
+    }
+    return a * r;
+}
+#else
+#define m_divide_steady(a, b) ((a) / (b))
+#endif
+
 // 2^n for -126 <= n <= 127, and x * 2^n for |n| <= 252 in two steps, so that results may overflow or be subnormal.
 FN float m_pow2i(int n) { return FROM_BITS(UINT(n + 127) << 23); }
 FN float m_scale(float x, int n) {
@@ -232,7 +247,7 @@ FN float m_log1p(float x) {
     PRECISE float u = 1.0f + x;
     PRECISE float lost = x - (u - 1.0f); // what the sum rounded away
     float y = m_log(u);
-    y = m_isnan(y) || m_isinf(y) ? y : y + m_divide(lost, u);
+    y = m_isnan(y) || m_isinf(y) ? y : y + m_divide_steady(lost, u);
     return m_nonzero(x) ? y : x; // -0 stays
 }
 
