@@ -11,7 +11,9 @@
 #include <string.h>
 
 #define PATH_CAPACITY 4096
-#define READ_STEP ((uint64_t)1 << 30) // one call of the system reads no more than this
+#define READ_STEP ((uint64_t)1 << 30)   // one call of the system reads no more than this
+#define SHARE_BYTES ((uint64_t)1 << 20) // of a file, that a thread is worth
+#define READERS 4
 
 #if defined(_WIN32)
 
@@ -197,14 +199,41 @@ static unsigned long process_id(void) { return (unsigned long)getpid(); }
 
 #endif
 
+typedef struct Share {
+    File file;
+    uint64_t offset, bytes;
+    uint8_t *to;
+    bool whole;
+} Share;
+
+static void read_share(void *argument) {
+    Share *s = argument;
+    s->whole = true;
+    for (uint64_t done = 0; s->whole && done < s->bytes;) {
+        uint64_t left = s->bytes - done;
+        int64_t got = read_some(s->file, s->offset + done, s->to + done, left < READ_STEP ? left : READ_STEP);
+        s->whole = got > 0;
+        if (s->whole) done += (uint64_t)got;
+    }
+}
+
+// By several threads where it pays: one copies some 5 GB/s out of the system's cache.
 bool file_read(File file, uint64_t offset, void *data, uint64_t bytes) {
-    uint8_t *to = data;
-    while (bytes > 0) {
-        int64_t got = read_some(file, offset, to, bytes < READ_STEP ? bytes : READ_STEP);
-        if (got <= 0) return false;
-        to += got;
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
+    Share shares[READERS];
+    Thread threads[READERS];
+    uint64_t count = bytes / SHARE_BYTES < READERS ? bytes / SHARE_BYTES : READERS, started = 1;
+    if (count == 0) count = 1;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t from = bytes * i / count, to = bytes * (i + 1) / count;
+        shares[i] = (Share){.file = file, .offset = offset + from, .bytes = to - from, .to = (uint8_t *)data + from};
+    }
+    while (started < count && thread_start(&threads[started], read_share, &shares[started])) started++;
+    read_share(&shares[0]);
+    for (uint64_t i = started; i < count; i++) read_share(&shares[i]);
+    for (uint64_t i = 1; i < started; i++) thread_join(&threads[i]);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!shares[i].whole) read_share(&shares[i]); // here, for file_error()
+        if (!shares[i].whole) return false;
     }
     return true;
 }

@@ -2,6 +2,7 @@
 
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
+import { testDevices } from "../support/devices.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 mx.setDefaultDevice("wasm");
@@ -124,6 +125,22 @@ Deno.test("loadSafetensors() reads 8-bit floats as bytes, unaligned data and nam
     assertEquals(loaded.f.tolist(), [1.5, -2]);
     assertEquals(Object.values(loaded)[0].tolist(), [7, 8, 9]);
   });
+});
+
+Deno.test("arrays that several threads read, and pieces that the device copies, are whole", () => {
+  const MIB = 1 << 20;
+  for (const device of testDevices()) {
+    withFolder((folder) => {
+      const path = `${folder}/x.safetensors`;
+      for (const bytes of [MIB - 1, MIB, 2 * MIB + 1, 3 * MIB - 1, 8 * MIB, 20 * MIB + 12_345]) {
+        const content = Uint8Array.from({ length: bytes }, (_, i) => Math.imul(i, 2_654_435_761) >>> 24);
+        mx.saveSafetensors(path, { x: mx.array(content) });
+        const { x } = mx.loadSafetensors(path);
+        const same = mx.withDevice(device, () => x.toTypedArray()).every((v, i) => v === content[i]);
+        assert(same, `${bytes} bytes on ${device}`);
+      }
+    });
+  }
 });
 
 Deno.test("saveSafetensors() may replace the file that its arrays come from", () => {
