@@ -42,6 +42,8 @@ const ONLY = flag("only")?.split(",");
 const ROWS = (flag("rows") ?? "1,2,3,4,6,8,9,12,16,32,64,128,512,2048").split(",").map(Number);
 const BITS = Number(flag("bits") ?? 4);
 const DENSE = Deno.args.includes("--dense");
+/** How kernels for few rows read these weights. */
+const READS = DENSE ? "alongK" : "codes";
 const SEARCH = Deno.args.includes("--search");
 
 /** Threads, threads along a row, quads of rows and of columns. */
@@ -171,10 +173,10 @@ if (import.meta.main) {
     for (const m of ROWS) {
       const p = { name, m, n, k };
       if (m <= MOST_FEW) {
-        const few = { ...vectorShape(backend, m, n, k, true), each: m };
+        const few = { ...vectorShape(backend, m, n, k, READS), each: m };
         report(p, `few rows, ${few.rows} at once`, time(backend, p, few));
         if (m > 1) {
-          report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1, n, k, true), each: 1 }));
+          report(p, "single rows", time(backend, p, { ...few, ...vectorShape(backend, 1, n, k, READS), each: 1 }));
         }
         if (SEARCH) {
           const shapes = VECTOR_THREADS.flatMap((threads) => VECTOR_COLUMNS.map((columns) => ({ threads, columns })));

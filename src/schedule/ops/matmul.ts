@@ -129,7 +129,7 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
     emitDense(l, [a, b], out, push);
   } else if (few) {
     const alongK = push.b_strides[0] === 1;
-    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK ? "alongK" : "columns");
     l.emit("matvec", [a, b, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns, ALONG_K: alongK ? 1 : 0 },

@@ -50,10 +50,16 @@ export interface VectorShape {
   readonly columns: number;
 }
 
+/** Numbers that a thread reads at once along k, by how weights are read. */
+const DEPTHS = { alongK: 8, columns: 1, codes: 32 } as const;
+
+/** How a kernel for few rows reads weights. */
+export type VectorReads = keyof typeof DEPTHS;
+
 /** A row of the table of few rows. */
 export interface VectorRow extends VectorShape {
-  /** Whether the weights are contiguous along k; else columns come in eights. */
-  readonly alongK: boolean;
+  /** How weights are read: along k or along columns in eights, or runs of 32 affine codes along k. */
+  readonly reads: VectorReads;
   /** Rows that share one reading of the weights, at most. */
   readonly upTo: number;
   /** Columns of all batches, at most. */
@@ -62,14 +68,16 @@ export interface VectorRow extends VectorShape {
 
 /** The first row that fits and whose threads a device offers. Few columns leave a GPU idle unless many threads share each. */
 export const VECTORS: readonly VectorRow[] = [
-  { alongK: true, upTo: 2, outputs: 2048, threads: 256, columns: 4 },
-  { alongK: true, upTo: 8, outputs: 2048, threads: 128, columns: 4 },
-  { alongK: true, upTo: 1, outputs: 16384, threads: 128, columns: 8 },
-  { alongK: true, upTo: 1, outputs: Infinity, threads: 64, columns: 16 },
-  { alongK: true, upTo: 2, outputs: Infinity, threads: 64, columns: 8 },
-  { alongK: true, upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
-  { alongK: false, upTo: 2, outputs: Infinity, threads: 256, columns: 8 },
-  { alongK: false, upTo: 8, outputs: Infinity, threads: 64, columns: 8 },
+  { reads: "alongK", upTo: 2, outputs: 2048, threads: 256, columns: 4 },
+  { reads: "alongK", upTo: 8, outputs: 2048, threads: 128, columns: 4 },
+  { reads: "alongK", upTo: 1, outputs: 16384, threads: 128, columns: 8 },
+  { reads: "alongK", upTo: 1, outputs: Infinity, threads: 64, columns: 16 },
+  { reads: "alongK", upTo: 2, outputs: Infinity, threads: 64, columns: 8 },
+  { reads: "alongK", upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
+  { reads: "codes", upTo: 8, outputs: Infinity, threads: 128, columns: 4 },
+  { reads: "codes", upTo: 8, outputs: Infinity, threads: 64, columns: 4 },
+  { reads: "columns", upTo: 2, outputs: Infinity, threads: 256, columns: 8 },
+  { reads: "columns", upTo: 8, outputs: Infinity, threads: 64, columns: 8 },
 ];
 
 const ROWS_AT_ONCE = 8;
@@ -93,12 +101,12 @@ export function vectorShape(
   m: number,
   outputs: number,
   k: number,
-  alongK: boolean,
+  reads: VectorReads,
 ): VectorShape & { readonly rows: number } {
   const rows = Math.max(1, Math.ceil(m / Math.ceil(m / ROWS_AT_ONCE)));
-  const fitting = VECTORS.filter((row) => row.alongK === alongK && rows <= row.upTo && outputs <= row.outputs);
+  const fitting = VECTORS.filter((row) => row.reads === reads && rows <= row.upTo && outputs <= row.outputs);
   const { threads: most, columns } = fitting.find((row) => row.threads <= backend.limits.threads)!;
-  const loads = alongK ? k / 8 : k;
+  const loads = k / DEPTHS[reads];
   let threads = most;
   while (threads > LEAST_THREADS && threads / 2 >= loads) threads /= 2; // the others would have nothing to read
   return { rows, threads, columns };

@@ -14,7 +14,7 @@ import { denseOperand, emitDense, suitsMatrices } from "./coopmat_dense.ts";
 import { matrixProduct } from "./coopmat_matmul.ts";
 import { dequantized, matrixOf, type MatrixParts, MODE_CODES } from "./dequantize.ts";
 import { emitTiles } from "./matmul.ts";
-import { isFewRows, tileSpec, tiling, vectorShape } from "./matmul_tiles.ts";
+import { isFewRows, tileSpec, tiling, type VectorReads, vectorShape } from "./matmul_tiles.ts";
 import { packedMatrix, packedProduct } from "./packed_weights.ts";
 
 /** Rows from which on a product takes cooperative matrices where there are any. */
@@ -41,6 +41,10 @@ function layoutSpec({ bits, groupSize, mode }: QuantizedFormat, x: Value, scales
     DTYPE_X: x.dtype.code,
     DTYPE_SCALES: scales.dtype.code,
   };
+}
+
+function readsOf({ mode }: QuantizedFormat): VectorReads {
+  return mode === "affine" ? "codes" : "alongK";
 }
 
 /**
@@ -110,7 +114,7 @@ export function quantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: readonl
   const push = { batch, m, n, k: kk, w_batch: wBatch === 1 ? 1 : batch, x_batch: batch };
   const operands = [full(x), full(codes), full(scales), biases && full(biases)];
   if (transpose && isFewRows(m, true) && l.backend.has("quantized_matvec")) {
-    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
     l.emit("quantized_matvec", [...operands, out], {
       threads,
       spec: { ...spec, DTYPE_OUT: out.dtype.code, ROWS: rows, COLUMNS: columns },
@@ -139,7 +143,7 @@ export function gatherQuantizedMatmul(l: Lowering, node: Node, [x, ...inputs]: r
   const spec = { ...layoutSpec(format, x, scales), DTYPE_OUT: out.dtype.code };
   const push = { batch, m, n, k: kk, w_batch: wBatch, x_batch: xBatch };
   if (transpose && isFewRows(m, true) && l.backend.has("gathered_quantized_matvec")) {
-    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, true);
+    const { rows, threads, columns } = vectorShape(l.backend, m, batch * n, kk, readsOf(format));
     l.emit("gathered_quantized_matvec", operands, {
       threads,
       spec: { ...spec, ROWS: rows, COLUMNS: columns },
