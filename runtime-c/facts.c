@@ -47,6 +47,7 @@ static const FeatureRow OPTIONAL[FEATURE_COUNT] = {
     [FEATURE_INTEGER_DOT_FAST] = {"integerDotProductAccelerated", 0},
     [FEATURE_COOPMAT_KERNELS] = {"coopmatKernels", 0},
     [FEATURE_BFLOAT16_KERNELS] = {"bfloat16Kernels", 0},
+    [FEATURE_NARROW_KERNELS] = {"narrowKernels", 0},
     [FEATURE_SHUFFLE] = {"shuffle", 0},
     [FEATURE_FLOAT_ATOMICS] = {"floatAtomics", AT(atomic_float.shaderBufferFloat32AtomicAdd)},
     [FEATURE_STATISTICS] = {"pipelineStatistics", AT(executable.pipelineExecutableInfo)},
@@ -276,8 +277,8 @@ uint32_t facts_subgroup(const Facts *facts, bool lanes) {
 #define COOPMAT_SHAPES 256
 #define COOPMAT_SHARED 40960 // bytes of shared memory that the largest of these kernels takes
 
-// Whether the device multiplies 16x16x16 matrices of a component type with float32 sums in a subgroup.
-static bool has_matrices(VkPhysicalDevice physical, int32_t component) {
+// Whether the device multiplies 16x16 matrices of a component type by those of so many columns, with float32 sums in a subgroup.
+static bool has_matrices(VkPhysicalDevice physical, int32_t component, uint32_t columns) {
     PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR get = (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)runtime.get_proc(
         runtime.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     uint32_t count = 0;
@@ -290,7 +291,7 @@ static bool has_matrices(VkPhysicalDevice physical, int32_t component) {
     bool found = false;
     for (uint32_t i = 0; i < count; i++) {
         const VkCooperativeMatrixPropertiesKHR *p = &list[i];
-        found = found || (p->MSize == 16 && p->NSize == 16 && p->KSize == 16 && (int32_t)p->AType == component &&
+        found = found || (p->MSize == 16 && p->NSize == columns && p->KSize == 16 && (int32_t)p->AType == component &&
                           (int32_t)p->BType == component && p->CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
                           p->ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR && p->scope == VK_SCOPE_SUBGROUP_KHR);
     }
@@ -303,11 +304,13 @@ static void read_coopmat(VkPhysicalDevice physical, Facts *out) {
     uint32_t wanted = 1u << FEATURE_COOPMAT | 1u << FEATURE_FLOAT16 | 1u << FEATURE_SHUFFLE;
     bool fixed = out->subgroup_min == LANES && out->subgroup_max == LANES, chosen = facts_subgroup(out, true) == LANES;
     if ((out->features & wanted) == wanted && (fixed || chosen) && (out->v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) &&
-        out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_matrices(physical, VK_COMPONENT_TYPE_FLOAT16_KHR))
+        out->core.limits.maxComputeSharedMemorySize >= COOPMAT_SHARED && has_matrices(physical, VK_COMPONENT_TYPE_FLOAT16_KHR, 16))
         out->features |= 1u << FEATURE_COOPMAT_KERNELS;
     wanted = 1u << FEATURE_COOPMAT_KERNELS | 1u << FEATURE_BFLOAT16_COOPMAT;
-    if ((out->features & wanted) == wanted && has_matrices(physical, VK_COMPONENT_TYPE_BFLOAT16_KHR))
+    if ((out->features & wanted) == wanted && has_matrices(physical, VK_COMPONENT_TYPE_BFLOAT16_KHR, 16))
         out->features |= 1u << FEATURE_BFLOAT16_KERNELS;
+    if ((out->features >> FEATURE_COOPMAT_KERNELS & 1) && has_matrices(physical, VK_COMPONENT_TYPE_FLOAT16_KHR, 8))
+        out->features |= 1u << FEATURE_NARROW_KERNELS;
 }
 
 int32_t facts_read(VkPhysicalDevice physical, const char *mask, Facts *out) {
@@ -373,6 +376,8 @@ const char *kernel_missing(const KernelRow *row, const Facts *facts) {
     if ((row->needs & NEEDS_INT64_ATOMICS) && !(facts->features >> FEATURE_INT64_ATOMICS & 1)) return "the device has no 64-bit atomics";
     if ((row->needs & NEEDS_COOPMAT) && !(facts->features >> FEATURE_COOPMAT_KERNELS & 1))
         return "the device has no 16x16x16 float16 cooperative matrices in subgroups of 32";
+    if ((row->needs & NEEDS_NARROW) && !(facts->features >> FEATURE_NARROW_KERNELS & 1))
+        return "the device has no 16x8x16 float16 cooperative matrices in subgroups of 32";
     if ((row->needs & NEEDS_BFLOAT16) && !(facts->features >> FEATURE_BFLOAT16_KERNELS & 1))
         return "the device has no 16x16x16 bfloat16 cooperative matrices in subgroups of 32";
     return row->spirv ? NULL : "it was left out of this build";

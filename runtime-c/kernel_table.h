@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 // What a kernel needs beyond the baseline, as `needs` in kernels.zon names it; NEEDS_WASM: it has no shader.
-enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_WASM = 8, NEEDS_BFLOAT16 = 16 };
+enum { NEEDS_COOPMAT = 1, NEEDS_SHUFFLE = 2, NEEDS_INT64_ATOMICS = 4, NEEDS_WASM = 8, NEEDS_BFLOAT16 = 16, NEEDS_NARROW = 32 };
 
 typedef struct KernelRow {
     const char *name;

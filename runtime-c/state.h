@@ -78,6 +78,7 @@ enum {
     FEATURE_INTEGER_DOT_FAST,
     FEATURE_COOPMAT_KERNELS,  // all that the coopmat kernels of the table rely on
     FEATURE_BFLOAT16_KERNELS, // the same for those of bfloat16
+    FEATURE_NARROW_KERNELS,   // those of float16 that also multiply 16x8x16 matrices
     FEATURE_SHUFFLE,          // in subgroups
     FEATURE_FLOAT_ATOMICS,    // sums of float32 in buffers
     FEATURE_STATISTICS,       // of compiled pipelines: bytes of code, registers

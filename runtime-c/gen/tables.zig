@@ -136,7 +136,7 @@ fn checkKernels(t: Tables) void {
 }
 
 /// What `needs` may name; position i is bit i of KernelRow.needs.
-const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "wasm", "bfloat16" };
+const features = [_][]const u8{ "coopmat", "shuffle", "int64_atomics", "wasm", "bfloat16", "narrow" };
 
 pub fn needBits(kernel: Kernel) u32 {
     var bits: u32 = 0;

@@ -95,7 +95,7 @@ void find_places() {
         x_place[i] = min(f / EIGHTS, pc.p.m - 1 - row0) * (K * 2) + f % EIGHTS * 16;
     }
     codes_place = (column_block * (STEPS * CODE_LOADS) * 32 + lane()) * 16;
-    scales_biases_place = (column_block * GROUPS * 32 + lane()) * 8;
+    scales_biases_place = (column_block * GROUPS * 8 + lane() / 4) * 8;
 }
 
 void load_x(uint round) {
@@ -118,13 +118,13 @@ void load_w(uint round) {
         // Behind the end x is 0.
         uint block = part / EACH, step = round * DEEP + FIRST_STEP + part % EACH;
         if (STEPS % DEEP != 0) step = min(step, STEPS - 1);
-        uint64_t at = pc.address[2] + step * (CODE_LOADS * 512), group = pc.address[3] + step * 64 / GROUP * 256;
+        uint64_t at = pc.address[2] + step * (CODE_LOADS * 512), group = pc.address[3] + step * 64 / GROUP * 64;
         [[unroll]] for (uint h = 0; h < CODE_LOADS; h++) {
             codes_next[part * CODE_LOADS + h] = U32x4s(at + (codes_place + (block * STEPS * CODE_LOADS + h) * 512)).v[0];
         }
         if (SCALES_BIASES(part) != part * 2) continue;
-        scales_biases_next[part * 2] = U32x2s(group + (scales_biases_place + block * GROUPS * 256)).v[0];
-        if (GROUP == 32) scales_biases_next[part * 2 + 1] = U32x2s(group + (scales_biases_place + block * GROUPS * 256 + 256)).v[0];
+        scales_biases_next[part * 2] = U32x2s(group + (scales_biases_place + block * GROUPS * 64)).v[0];
+        if (GROUP == 32) scales_biases_next[part * 2 + 1] = U32x2s(group + (scales_biases_place + block * GROUPS * 64 + 64)).v[0];
     }
 }
 

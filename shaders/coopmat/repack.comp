@@ -5,7 +5,8 @@
 // the columns are padded to a multiple of 128, k to one of 64; padding has code, scale and bias 0.
 //   codes   [n / 16][k / 64][lane] a uvec4 (two where BITS is 8) with the lane's 8 codes of each of the 4 matrices, laid out so that
 //           a mask gives two neighbouring elements in the low bits of two halves
-//   scales_biases  [n / 16][k / GROUP][lane] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements 4-7
+//   scales_biases  [n / 16][k / GROUP][lane / 4] a uvec2: scale | bias << 16 as float16, of the column of elements 0-3 and of that of elements
+//           4-7, which four lanes share
 // The block of 16 columns that [n / 16] counts is where the push block puts it. A thread packs 8 codes: blocks * 16 * padded k / 8 threads.
 
 #extension GL_GOOGLE_include_directive : require
@@ -51,12 +52,12 @@ void main() {
         U32s(pc.address[4]).v[word] = packed.x;
         U32s(pc.address[4]).v[word + 1] = packed.y;
     }
-    if (i >= pc.p.blocks * groups * 32) return;
-    lane = i % 32;
-    block = i / 32 / groups;
-    to = place(block) * groups + i / 32 % groups;
+    if (i >= pc.p.blocks * groups * 8) return;
+    uint four = i % 8;
+    block = i / 8 / groups;
+    to = place(block) * groups + i / 8 % groups;
     [[unroll]] for (uint half_lane = 0; half_lane < 2; half_lane++) {
-        uint column = map.v[lane * 8 + half_lane * 4] % 16;
-        U32s(pc.address[5]).v[(to * 32 + lane) * 2 + half_lane] = scales_biases(block * 16 + column, i / 32 % groups);
+        uint column = map.v[four * 32 + half_lane * 4] % 16;
+        U32s(pc.address[5]).v[(to * 8 + four) * 2 + half_lane] = scales_biases(block * 16 + column, i / 8 % groups);
     }
 }

@@ -1,47 +1,92 @@
-// Products of 16x16 matrices in a warp. A lane's elements come as words of two float16: 0 1, 2 3, 4 5, 6 7; of A the first two words are
-// of rows 0 to 7 and the others of rows 8 to 15.
+// Products in a warp: of two 16x16 matrices, and of 16 columns of weights with 8 rows of values. A lane's elements come as words of two
+// float16: 0 1, 2 3, 4 5, 6 7; of A the first two words are of rows 0 to 7 and the others of rows 8 to 15.
+//
+// Weights stand as A: what their fragments hold of B is the same of its transpose. Rows are a B of 8 columns, which takes half the work of one
+// of 16. Of a sum a lane has column r of rows 2c and 2c + 1, and column r + 8 of the same.
 
 #define SUM MATRIX_SUM
 SUM no_sum() { return NO_SUM; }
 
-#ifndef EMULATED
-SUM multiply(uvec4 a, uvec4 b, SUM sum) {
+#ifdef EMULATED
+#define BLOCK_SUM float[4]
+#define NO_BLOCK_SUM float[4](0.0, 0.0, 0.0, 0.0)
+
+BLOCK_SUM multiply_block(uvec4 weights, uvec2 rows, BLOCK_SUM sum) {
+    uint first = warp() * 64u;
+    barrier();
+    factors[first + lane()] = weights;
+    factors[first + 32u + lane()].xy = rows;
+    barrier();
+    [[dont_unroll]] for (uint q = 0; q < 8u; q++) {
+        uvec4 w = factors[first + lane_row() * 4u + (q & 3u)];
+        vec2 x = unpackHalf2x16(w[q >> 2]), x8 = unpackHalf2x16(w[2u + (q >> 2)]);
+        [[unroll]] for (uint e = 0; e < 2u; e++) {
+            vec2 y = unpackHalf2x16(factors[first + 32u + (2u * lane_column() + e) * 4u + (q & 3u)][q >> 2]);
+            sum[e] += dot(x, y);
+            sum[2u + e] += dot(x8, y);
+        }
+    }
+    return sum;
+}
+#else
+#define NARROW_B coopmat<float16_t, gl_ScopeSubgroup, 16, 8, gl_MatrixUseB>
+#define BLOCK_SUM coopmat<float, gl_ScopeSubgroup, 16, 8, gl_MatrixUseAccumulator>
+#define NO_BLOCK_SUM BLOCK_SUM(0.0)
+
+MATRIX_A matrix_a(uvec4 words) {
     MATRIX_A m;
-    MATRIX_B n;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
-        PAIR x = pair_of(a[i]), y = pair_of(b[i]);
+        PAIR x = pair_of(words[i]);
         m[2u * i] = x.x;
         m[2u * i + 1u] = x.y;
+    }
+    return m;
+}
+
+SUM multiply(uvec4 a, uvec4 b, SUM sum) {
+    MATRIX_B n;
+    [[unroll]] for (uint i = 0; i < 4u; i++) {
+        PAIR y = pair_of(b[i]);
         n[2u * i] = y.x;
         n[2u * i + 1u] = y.y;
     }
-    return coopMatMulAdd(m, n, sum);
+    return coopMatMulAdd(matrix_a(a), n, sum);
+}
+
+BLOCK_SUM multiply_block(uvec4 weights, uvec2 rows, BLOCK_SUM sum) {
+    NARROW_B n;
+    [[unroll]] for (uint i = 0; i < 2u; i++) {
+        PAIR y = pair_of(rows[i]);
+        n[2u * i] = y.x;
+        n[2u * i + 1u] = y.y;
+    }
+    return coopMatMulAdd(matrix_a(weights), n, sum);
 }
 #endif
+
+// Columns r and r + 8 of two rows.
+BLOCK_SUM no_block_sum() { return NO_BLOCK_SUM; }
+vec4 four_of(BLOCK_SUM sum) { return vec4(sum[0], sum[1], sum[2], sum[3]); }
 
 uint fma_low(uint u, PAIR s) { return word_of(fma(low_nibbles(u), s.xx, s.yy)); }
 uint fma_high(uint u, PAIR s) { return word_of(fma(high_nibbles(u), s.xx, s.yy)); }
 
 // ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
 
-// A lane's codes of four matrices and its scales and biases: a step of 64 along the depth of a block of 16 columns.
-struct Step {
-    uvec4 codes, scales_biases;
-};
+// Scales and biases of a step: two groups where they are short.
+const uint STEP_GROUPS = GROUP == 32u ? 2u : 1u;
 
-Step load_step(uint64_t codes, uint64_t scales_biases, uint steps, uint block, uint step) {
-    Step w;
-    if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
-    w.codes = Weights4(codes + ((block * steps + step) * 32u + lane()) * 16u).v[0];
-    uint64_t group = scales_biases + ((block * (steps * 64u / GROUP) + step * 64u / GROUP) * 32u + lane()) * 8u;
-    w.scales_biases.xy = Weights2(group).v[0];
-    w.scales_biases.zw = GROUP == 32u ? Weights2(group + 256u).v[0] : w.scales_biases.xy;
-    return w;
+// A lane's codes of four matrices: a step of 64 along the depth of a block of 16 columns.
+uvec4 load_codes(uint64_t codes, uint steps, uint block, uint step) {
+    return Weights4(codes + ((block * steps + step) * 32u + lane()) * 16u).v[0];
+}
+uvec2 load_scales_biases(uint64_t scales_biases, uint steps, uint block, uint step, uint group) {
+    uint at = block * (steps * 64u / GROUP) + step * 64u / GROUP + group;
+    return Weights2(scales_biases + (at * 8u + lane_row()) * 8u).v[0];
 }
 
-uvec4 weights(Step w, uint m) {
-    uvec2 scales_biases = m < 2u ? w.scales_biases.xy : w.scales_biases.zw;
-    uint u = w.codes[m];
+// A matrix of weights from a word of codes.
+uvec4 weights(uint u, uvec2 scales_biases) {
     return uvec4(fma_low(u, pair_of(scales_biases.x)), fma_high(u, pair_of(scales_biases.x)), fma_low(u >> 8, pair_of(scales_biases.y)),
                  fma_high(u >> 8, pair_of(scales_biases.y)));
 }

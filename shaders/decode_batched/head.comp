@@ -2,7 +2,8 @@
 // The end of a decoder for several sequences: logits = W y, y = x / rms(x) * w, and the largest of them per workgroup and sequence. What it
 // writes and how is said in decode/head.comp; x * w in float16 lies there already, and sums are multiplied by 1 / rms(x).
 //
-// Each warp makes blocks of 16 logits by itself, without a barrier, the next steps of its weights on their way.
+// A workgroup makes neighbouring blocks of 16 logits, and each of its warps an equal part of their steps, wherever blocks end: rounds of whole
+// blocks would leave most warps without work in the last one. What a warp has of a block that another one began it leaves in shared memory.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 7
@@ -22,31 +23,42 @@ const bool WAITS = false;
 #include "squares.glsl"
 
 const uint STEPS = HIDDEN / 64u;
-const uint AHEAD = 2u; // steps whose weights are on their way: more would take registers that two workgroups have
+// Steps whose weights are on their way: more would take registers that two workgroups have.
+const uint AHEAD = STEPS % 2u == 0u ? 2u : 1u;
 
-shared uvec2 bests[ROW_BLOCKS * 8u * WARPS]; // of each row and warp
+shared uvec2 bests[ROW_BLOCKS * 8u * WARPS * 8u]; // of each row, warp and column of 8
+shared vec4 parts[WARPS * ROW_BLOCKS * 32u];      // what warps have of a block that began before
+shared float scales[ROW_BLOCKS * 8u];
 
-struct Part {
-    Step w[AHEAD];
+struct Parts {
+    uvec4 codes[AHEAD];
+    uvec2 scales_biases[AHEAD * STEP_GROUPS];
+};
+struct Sums {
+    BLOCK_SUM s[ROW_BLOCKS];
 };
 
-void load_part(uint block, uint first, inout Part p) {
-    [[unroll]] for (uint i = 0; i < AHEAD; i++)
-        p.w[i] = load_step(pc.address[CODES], pc.address[AFFINE_PARTS], STEPS, block, first + i);
+// A step, counted from that of the first block on.
+void load_part(uint step, uint slot, inout Parts p) {
+    p.codes[slot] = load_codes(pc.address[CODES], STEPS, 0u, step);
+    [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
+        p.scales_biases[slot * STEP_GROUPS + group] = load_scales_biases(pc.address[AFFINE_PARTS], STEPS, 0u, step, group);
 }
 
-uvec4 row_words(uint rows, uint step, uint half_) {
-    return Weights4(in_state(AT_BEFORE + half_at(HIDDEN, rows, step, half_, lane()))).v[0];
-}
-
-SUM multiply_part(inout Part p, uint first, SUM sum) {
-    [[unroll]] for (uint i = 0; i < AHEAD * 4u; i++) {
-        uint step = first + i / 4u, m = i % 4u;
-        if (STEPS % AHEAD != 0u && step >= STEPS) continue;
-        uvec4 a = row_words(0u, step, m / 2u), b = row_words(ROW_BLOCKS - 1u, step, m / 2u);
-        sum = multiply(m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw), weights(p.w[i / 4u], m), sum);
+// Adds step `step` of a block where `has` says so.
+void multiply_part(inout Parts p, uint step, uint slot, bool has, inout Sums sums) {
+    uvec4 a[2u * ROW_BLOCKS];
+    [[unroll]] for (uint i = 0; i < 2u * ROW_BLOCKS; i++) {
+        a[i] = uvec4(0);
+        if (has) a[i] = Weights4(in_state(AT_BEFORE + half_at(HIDDEN, i / 2u, step, i % 2u, lane()))).v[0];
     }
-    return sum;
+    [[unroll]] for (uint m = 0; m < 4u; m++) {
+        uvec4 w = weights(p.codes[slot][m], p.scales_biases[slot * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+        [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+            uvec4 words = a[rows * 2u + m / 2u];
+            sums.s[rows] = multiply_block(w, m % 2u == 0u ? words.xy : words.zw, sums.s[rows]);
+        }
+    }
 }
 
 float rounded(float x) {
@@ -66,12 +78,12 @@ uint penalised(uint block, uint sequence) {
     return bits;
 }
 
-// Keeps the larger of four logits of a sequence and the largest so far.
-void finish(uint block, uint sequence, vec4 sums, inout uvec2 best) {
+// Keeps the larger of two logits of a sequence and the largest so far.
+void keep(uint block, uint sequence, vec2 sums, inout uvec2 best) {
     if (sequence >= SEQUENCES) return;
     uint bits = penalised(block, sequence);
-    [[unroll]] for (uint e = 0; e < 4u; e++) {
-        uint column = column_of(lane(), e), row = block * 16u + column;
+    [[unroll]] for (uint e = 0; e < 2u; e++) {
+        uint column = lane_row() + 8u * e, row = block * 16u + column;
         if (row >= pc.p.vocabulary) continue;
         float x = rounded(sums[e]);
         if ((bits >> column & 1u) != 0u) {
@@ -84,50 +96,89 @@ void finish(uint block, uint sequence, vec4 sums, inout uvec2 best) {
     }
 }
 
+struct Best {
+    vec2 scale[ROW_BLOCKS]; // of rows 2c and 2c + 1 of each 8
+    uvec2 best[ROW_BLOCKS * 2u];
+};
+
+void finish(uint block, uint rows, vec4 sum, inout Best r) {
+    uint sequence = rows * 8u + lane_column() * 2u;
+    keep(block, sequence, sum.xz * r.scale[rows].x, r.best[rows * 2u]);
+    keep(block, sequence + 1u, sum.yw * r.scale[rows].y, r.best[rows * 2u + 1u]);
+}
+
 void main() {
     find_bases((pc.p.capacity + thread()) >> 31);
-    uint blocks = (pc.p.vocabulary + 15u) / 16u, all_warps = gl_NumWorkGroups.x * WARPS, block = gl_WorkGroupID.x * WARPS + warp();
+    // Steps of this workgroup, counted from the first block on, and those of a warp of it.
+    uint blocks = (pc.p.vocabulary + 15u) / 16u, begin = gl_WorkGroupID.x * blocks / gl_NumWorkGroups.x * STEPS,
+         end = (gl_WorkGroupID.x + 1u) * blocks / gl_NumWorkGroups.x * STEPS,
+         share = (end - begin + AHEAD * WARPS - 1u) / (AHEAD * WARPS) * AHEAD;
+    uint first = min(begin + warp() * share, end), last = min(first + share, end);
     if (gl_WorkGroupID.x == 0u && pc.address[SCRATCH] != 0ul) {
         for (uint i = thread(); i < SEQUENCES * SAMPLE_CLEARED; i += THREADS)
             U32s(pc.address[SCRATCH]).v[i / SAMPLE_CLEARED * SCRATCH_WORDS + i % SAMPLE_CLEARED] = 0u;
     }
-    Part p, next;
-    load_part(min(block, blocks - 1u), 0u, p);
+    Parts p;
+    [[unroll]] for (uint slot = 0; slot < AHEAD; slot++)
+        load_part(min(first + slot, end - 1u), slot, p);
     Squares s;
     read_squares(AT_BEFORE_SQUARES, s);
     share_squares(s);
     barrier();
-    float scale[2];
-    [[unroll]] for (uint rows = 0; rows < 2u; rows++)
-        scale[rows] = scale_of(min(rows, ROW_BLOCKS - 1u) * 8u + lane_row());
-    uvec2 best[2] = uvec2[2](uvec2(0xffffffffu, 0u), uvec2(0xffffffffu, 0u));
-    [[dont_unroll]] for (uint first = gl_WorkGroupID.x * WARPS; first < blocks; first += all_warps, block += all_warps) {
-#ifndef EMULATED
-        if (block >= blocks) break; // lanes of a warp alone
-#endif
-        SUM sum = no_sum();
-        [[unroll]] for (uint step = 0; step < STEPS; step += AHEAD) {
-            bool last = step + AHEAD >= STEPS;
-            load_part(min(last ? block + all_warps : block, blocks - 1u), last ? 0u : step + AHEAD, next);
-            sum = multiply_part(p, step, sum);
-            [[unroll]] for (uint i = 0; i < AHEAD; i++)
-                p.w[i] = next.w[i];
-        }
-        if (block >= blocks) continue;
-        finish(block, lane_row(), vec4(sum[0], sum[1], sum[2], sum[3]) * scale[0], best[0]);
-        if (ROW_BLOCKS == 2u) finish(block, 8u + lane_row(), vec4(sum[4], sum[5], sum[6], sum[7]) * scale[1], best[1]);
-    }
+    float scale_of_row = scale_of(min(thread() / 4u, ROW_BLOCKS * 8u - 1u));
+    if (thread() % 4u == 0u && thread() / 4u < ROW_BLOCKS * 8u) scales[thread() / 4u] = scale_of_row;
+    barrier();
+    Best r;
+    Sums sums;
     [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
-        [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
-            uvec2 other = uvec2(subgroupShuffleXor(best[rows].x, m), subgroupShuffleXor(best[rows].y, m));
-            if (better(other, best[rows])) best[rows] = other;
+        uint row = rows * 8u + lane_column() * 2u;
+        r.scale[rows] = vec2(scales[row], scales[row + 1u]);
+        r.best[rows * 2u] = r.best[rows * 2u + 1u] = uvec2(0xffffffffu, 0u);
+        sums.s[rows] = no_block_sum();
+    }
+    bool began = first % STEPS == 0u; // the block that it is at
+    [[dont_unroll]] for (uint done = 0; done < share; done += AHEAD) {
+        uint at = first + done;
+#ifndef EMULATED
+        if (at >= last) break; // lanes of a warp alone
+#endif
+        [[unroll]] for (uint slot = 0; slot < AHEAD; slot++) {
+            multiply_part(p, at % STEPS + slot, slot, at < last, sums);
+            load_part(min(at + AHEAD + slot, end - 1u), slot, p);
         }
-        if (lane_column() == 0u) bests[(rows * 8u + lane_row()) * WARPS + warp()] = best[rows];
+        bool ends = (at + AHEAD) % STEPS == 0u;
+        if (at < last && (ends || (!began && at + AHEAD >= last))) {
+            [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+                if (began) finish(at / STEPS, rows, four_of(sums.s[rows]), r);
+                else parts[(warp() * ROW_BLOCKS + rows) * 32u + lane()] = four_of(sums.s[rows]);
+                sums.s[rows] = no_block_sum();
+            }
+            began = began || ends;
+        }
     }
     barrier();
-    if (thread() >= SEQUENCES) return;
-    uvec2 most = bests[thread() * WARPS];
-    for (uint i = 1; i < WARPS; i++)
-        if (better(bests[thread() * WARPS + i], most)) most = bests[thread() * WARPS + i];
-    U32x2s(pc.address[BEST]).v[thread() * gl_NumWorkGroups.x + gl_WorkGroupID.x] = most;
+    if (began && first < last && last % STEPS != 0u) {
+        uint block = last / STEPS;
+        [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+            vec4 sum = four_of(sums.s[rows]);
+            for (uint other = warp() + 1u; begin + other * share < (block + 1u) * STEPS; other++)
+                sum += parts[(other * ROW_BLOCKS + rows) * 32u + lane()];
+            finish(block, rows, sum, r);
+        }
+    }
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2u; i++)
+        bests[(i / 2u * 8u + lane_column() * 2u + i % 2u) * (WARPS * 8u) + warp() * 8u + lane_row()] = r.best[i];
+    barrier();
+    uint sequence = min(thread() / 4u, SEQUENCES - 1u); // of four neighbours
+    uvec2 most = bests[sequence * (WARPS * 8u) + (thread() & 3u)];
+    [[dont_unroll]] for (uint i = thread() & 3u; i < WARPS * 8u; i += 4u) {
+        uvec2 other = bests[sequence * (WARPS * 8u) + i];
+        if (better(other, most)) most = other;
+    }
+    [[unroll]] for (uint m = 1u; m < 4u; m <<= 1) {
+        uvec2 other = uvec2(subgroupShuffleXor(most.x, m), subgroupShuffleXor(most.y, m));
+        if (better(other, most)) most = other;
+    }
+    if (thread() % 4u == 0u && thread() / 4u < SEQUENCES)
+        U32x2s(pc.address[BEST]).v[sequence * gl_NumWorkGroups.x + gl_WorkGroupID.x] = most;
 }

@@ -22,47 +22,86 @@ bool give_up(inout uint spins) {
 // Whether what was read has to be read again.
 bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(whole) && !ANY_LANE(give_up(spins)); }
 
-// ---- rows ------------------------------------------------------------------------------------------------------------------
+// ---- what is on its way ----------------------------------------------------------------------------------------------------
 
-// Steps of `columns` of an array in the order of A, from step `first` on: one for each warp, and so on.
+// Steps that a warp has on their way: three of a projection, or all where four are all; of what follows a norm those of a unit, or two. Loops go
+// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it.
+uint project_ahead(uint steps) { return ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
+const uint NORMED_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
+const uint AHEAD = NORMED_AHEAD > 4u ? NORMED_AHEAD : 4u; // at most
+
+// Of weights, up to two blocks of 16 columns of each step. Arrays of structs would end up in memory.
+struct Parts {
+    uvec4 codes[AHEAD * 2u];
+    uvec2 scales_biases[AHEAD * 2u * STEP_GROUPS];
+};
+// Of values, 8 rows in the order of a product's.
 struct Rows {
-    uvec4 a[HIDDEN_SLOTS * ROW_BLOCKS * 2u];
+    uvec4 a[AHEAD * ROW_BLOCKS * 2u];
+};
+// Of blocks, with 8 rows each.
+struct Sums {
+    BLOCK_SUM s[2u * ROW_BLOCKS];
 };
 
-// A step of each block of a unit. Three are on their way in variables of their own, which change places: an array of them ends up in memory.
-struct Part {
-    Step w[2];
-};
-
-bool has_rows(uint columns, uint first, uint slots, uint i) {
-    uint slot = i / 2u / ROW_BLOCKS;
-    return slot < slots && first + slot * WARPS + warp() < columns / 64u && has_row(i / 2u % ROW_BLOCKS);
+void clear(inout Sums sums) {
+    [[unroll]] for (uint i = 0; i < 2u * ROW_BLOCKS; i++)
+        sums.s[i] = no_block_sum();
 }
 
-void read_rows(uint from, uint columns, uint first, uint slots, inout Rows r) {
-    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 2u; i++) {
-        uint64_t at = in_state(from + half_at(columns, i / 2u % ROW_BLOCKS, first + i / 2u / ROW_BLOCKS * WARPS + warp(), i % 2u, lane()));
-        r.a[i] = uvec4(0);
-        if (has_rows(columns, first, slots, i)) r.a[i] = WAITS ? Shared4(at).v[0] : Weights4(at).v[0];
+void load_part(uint64_t codes, uint64_t scales_biases, uint steps, uint first_block, uint blocks, uint step, uint slot, inout Parts p) {
+    if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
+    [[unroll]] for (uint block = 0; block < blocks; block++) {
+        uint at = slot * 2u + block;
+        p.codes[at] = load_codes(codes, steps, first_block + block, step);
+        [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
+            p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, first_block + block, step, group);
     }
 }
 
-bool are_fresh(uint columns, uint first, uint slots, inout Rows r) {
+void move_part(uint from, uint to, uint blocks, inout Parts p) {
+    [[unroll]] for (uint block = 0; block < blocks; block++)
+        p.codes[to * 2u + block] = p.codes[from * 2u + block];
+    [[unroll]] for (uint i = 0; i < blocks * STEP_GROUPS; i++)
+        p.scales_biases[to * 2u * STEP_GROUPS + i] = p.scales_biases[from * 2u * STEP_GROUPS + i];
+}
+
+bool has_step(uint columns, uint step, uint rows) { return step < columns / 64u && has_row(rows); }
+
+void read_rows(uint from, uint columns, uint step, uint slot, inout Rows r) {
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2u; i++) {
+        uint64_t at = in_state(from + half_at(columns, i / 2u, step, i % 2u, lane()));
+        uint to = slot * ROW_BLOCKS * 2u + i;
+        r.a[to] = uvec4(0);
+        if (has_step(columns, step, i / 2u)) r.a[to] = WAITS ? Shared4(at).v[0] : Weights4(at).v[0];
+    }
+}
+
+bool are_fresh(uint columns, uint step, uint slot, inout Rows r) {
     bool whole = true;
-    [[unroll]] for (uint i = 0; i < HIDDEN_SLOTS * ROW_BLOCKS * 2u; i++)
-        whole = whole && (!has_rows(columns, first, slots, i) || is_fresh(r.a[i]));
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS * 2u; i++)
+        whole = whole && (!has_step(columns, step, i / 2u) || is_fresh(r.a[slot * ROW_BLOCKS * 2u + i]));
     return whole;
 }
 
-void await_rows(uint from, uint columns, uint first, uint slots, inout Rows r) {
+void await_rows(uint from, uint columns, uint step, uint slot, inout Rows r) {
     uint spins = 0u;
-    while (keep_spinning(are_fresh(columns, first, slots, r), spins)) read_rows(from, columns, first, slots, r);
+    while (keep_spinning(are_fresh(columns, step, slot, r), spins)) read_rows(from, columns, step, slot, r);
 }
 
-// Words of A of matrix m of a step.
-uvec4 rows_of_step(inout Rows r, uint slot, uint m) {
-    uvec4 a = r.a[slot * ROW_BLOCKS * 2u + m / 2u], b = r.a[(slot + 1u) * ROW_BLOCKS * 2u - 2u + m / 2u];
-    return m % 2u == 0u ? rows_of(a.xy, b.xy) : rows_of(a.zw, b.zw);
+// Adds a step of `blocks` blocks to their sums with 8 rows each.
+void multiply_part(inout Parts p, uint slot, inout Rows r, uint row_slot, uint blocks, inout Sums sums) {
+    [[unroll]] for (uint m = 0; m < 4u; m++) {
+        [[unroll]] for (uint block = 0; block < blocks; block++) {
+            uint at = slot * 2u + block;
+            uvec4 w = weights(p.codes[at][m], p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+            [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
+                uvec4 a = r.a[(row_slot * ROW_BLOCKS + rows) * 2u + m / 2u];
+                uint i = block * ROW_BLOCKS + rows;
+                sums.s[i] = multiply_block(w, m % 2u == 0u ? a.xy : a.zw, sums.s[i]);
+            }
+        }
+    }
 }
 
 // Looks at a word of each block of 16 columns, one row of a step, until they are there: the readings that follow are many, and most of them
@@ -77,9 +116,10 @@ void wait_for_rows(uint from, uint columns) {
 
 // ---- sums of warps ---------------------------------------------------------------------------------------------------------
 
-// Where the products of a workgroup meet: blocks of 16 columns of each warp, two at a time. The pairs of two columns of a lane lie 40 apart, and
-// warps lie so that four neighbours may read those of four warps. Where there is memory for it, turns alternate between two places.
-const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 40u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 2u;
+// Where the products of a workgroup meet: blocks of 16 columns of each warp, two at a time, as [column][row]. Columns 4 to 7 of 8 and each
+// warp lie so much further that those who read columns 2c and 2c + 1 of neighbouring rows, of one warp or of four, meet no bank twice.
+// Where there is memory for it, turns alternate between two places.
+const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 36u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 1u;
 const uint POOL = WARPS * WARP_STRIDE;
 shared vec2 pool[POOL];
 
@@ -87,10 +127,10 @@ uint turn; // of the pool
 uint pool_at(uint a_warp, uint place) { return a_warp * WARP_STRIDE + ((turn & (TURNS - 1u)) * 2u + place) * POOL_STRIDE; }
 
 // The sums of 8 rows.
-void share(uint place, uint rows, SUM sum) {
-    uint at = pool_at(warp(), place) + lane();
-    pool[at] = rows == 0u ? vec2(sum[0], sum[1]) : vec2(sum[4], sum[5]);
-    pool[at + PAIR_STRIDE] = rows == 0u ? vec2(sum[2], sum[3]) : vec2(sum[6], sum[7]);
+void share(uint place, BLOCK_SUM sum) {
+    uint at = pool_at(warp(), place) + lane() + (lane() >> 4) * 4u;
+    pool[at] = vec2(sum[0], sum[1]);
+    pool[at + PAIR_STRIDE] = vec2(sum[2], sum[3]);
 }
 // Behind the readings of a turn.
 void end_turn() {
@@ -98,17 +138,22 @@ void end_turn() {
     turn++;
 }
 
-// Columns 0 1 (pair 0) or 8 9 (pair 1) of a lane.
+// Of a warp, columns 0 1 (pair 0) or 8 9 (pair 1) of a lane of A.
+vec2 shared_pair(uint a_warp, uint place, uint a_lane, uint pair) {
+    uint c = a_lane & 3u, row = a_lane >> 2, at = pool_at(a_warp, place) + pair * PAIR_STRIDE + c * 8u + (c >> 1) * 4u + (row >> 1);
+    return vec2(pool[at][row & 1u], pool[at + 4u][row & 1u]);
+}
+// Of all warps.
 vec2 sum_of_warps(uint place, uint a_lane, uint pair) {
     vec2 s[4] = vec2[4](vec2(0), vec2(0), vec2(0), vec2(0));
     [[unroll]] for (uint i = 0; i < WARPS; i++)
-        s[i & 3u] += pool[pool_at(i, place) + pair * PAIR_STRIDE + a_lane];
+        s[i & 3u] += shared_pair(i, place, a_lane, pair);
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 // The same by four neighbours.
 vec2 sum_by_four(uint place, uint a_lane, uint pair) {
     vec2 s = vec2(0);
     [[unroll]] for (uint i = 0; i < WARPS / 4u; i++)
-        s += pool[pool_at(i * 4u + (thread() & 3u), place) + pair * PAIR_STRIDE + a_lane];
+        s += shared_pair(i * 4u + (thread() & 3u), place, a_lane, pair);
     return vec2(four_sum(s.x), four_sum(s.y));
 }

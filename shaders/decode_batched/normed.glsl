@@ -2,42 +2,42 @@
 // h = activation(g) * u / 16 within the range of float16. A unit is a block or two of 16 columns, gate and up interleaved, and
 // a warp keeps its rows for all units of the workgroup.
 
-// Blocks of a unit. A dispatch of q, k and v alone has units of one where those of two would leave many of its 128 workgroups without a last one.
+// Blocks of a unit of q, k and v: one where units of two would leave many of 128 workgroups without a last one.
 const uint QKV_ALL = (QKV_COLUMNS + 15u) / 16u;
-const uint BLOCKS = PHASES != 1u ? 2u : (QKV_ALL + 127u) / 128u < (QKV_ALL + 255u) / 256u * 2u ? 1u : 2u;
-const uint QKV_UNITS = (QKV_ALL + BLOCKS - 1u) / BLOCKS;
+const uint QKV_BLOCKS = (QKV_ALL + 127u) / 128u < (QKV_ALL + 255u) / 256u * 2u ? 1u : 2u;
+const uint QKV_UNITS = (QKV_ALL + QKV_BLOCKS - 1u) / QKV_BLOCKS;
 
 // A step of each block of a unit that is `ahead` slots behind one, where this workgroup has so many.
-void load_ahead(uint64_t codes, uint64_t scales_biases, uint unit, uint units, uint slot, uint ahead, inout Part p) {
-    uint at = unit + (slot + ahead) / HIDDEN_SLOTS * gl_NumWorkGroups.x;
-    if (at < units) [[unroll]]
-        for (uint block = 0; block < BLOCKS; block++)
-            p.w[block] = load_step(codes, scales_biases, HIDDEN_STEPS, BLOCKS * at + block, warp() + (slot + ahead) % HIDDEN_SLOTS * WARPS);
+void load_ahead(uint64_t codes, uint64_t scales_biases, uint unit, uint units, uint blocks, uint ahead, uint slot, inout Parts p) {
+    uint at = unit + ahead / HIDDEN_SLOTS * gl_NumWorkGroups.x;
+    if (at < units) load_part(codes, scales_biases, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot, p);
 }
 
 // What four neighbours finish in a round: a pair of columns of a row.
-const uint ROUNDS_OF_PAIRS = (BLOCKS * 64u * 4u + THREADS - 1u) / THREADS;
+const uint ROUNDS_OF_PAIRS = (QKV_BLOCKS * 64u * 4u + THREADS - 1u) / THREADS;
 
 // Of place and pair `at`, whose words they are.
 void finish_qkv(uint unit, uint rows, uint place, uint at, float scale, vec2 bias) {
-    uint row = rows * 8u + (at >> 3), column = (BLOCKS * unit + place) * 16u + column_of(at >> 1, (at & 1u) * 2u);
-    vec2 sums = sum_by_four(min(place, BLOCKS - 1u), at >> 1, at & 1u) * scale + bias;
+    uint a_lane = at & 31u, pair = at >> 5, row = rows * 8u + (a_lane >> 2),
+         column = (QKV_BLOCKS * unit + place) * 16u + column_of(a_lane, pair * 2u);
+    vec2 sums = sum_by_four(min(place, QKV_BLOCKS - 1u), a_lane, pair) * scale + bias;
     uvec2 words = floatBitsToUint(sums);
-    if ((thread() & 3u) == 0u && place < BLOCKS && row < SEQUENCES && column < QKV_COLUMNS)
+    if ((thread() & 3u) == 0u && place < QKV_BLOCKS && row < SEQUENCES && column < QKV_COLUMNS)
         Shared2(in_state(AT_FRESH + (row * QKV_COLUMNS + column) * 4u)).v[0] =
             uvec2(tagged(words.x, tag_of_layer()), tagged(words.y, tag_of_layer()));
 }
 
 void finish_gate_up(uint unit, uint rows, uint place, uint at, float scale) {
-    vec2 gate = sum_by_four(0u, at >> 1, at & 1u) * scale, up = sum_by_four(1u, at >> 1, at & 1u) * scale;
+    uint a_lane = at & 31u, pair = at >> 5;
+    vec2 gate = sum_by_four(0u, a_lane, pair) * scale, up = sum_by_four(1u, a_lane, pair) * scale;
     vec2 h = within_half(vec2(activation(gate.x, ACTIVATION), activation(gate.y, ACTIVATION)) * up * (1.0 / GATE_SCALE));
-    if ((thread() & 3u) == 0u && place == 0u && rows * 8u + (at >> 3) < SEQUENCES)
-        Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, at >> 1, at & 1u))).v[0] = tagged(half_pair(h), tag_of_layer());
+    if ((thread() & 3u) == 0u && place == 0u && rows * 8u + (a_lane >> 2) < SEQUENCES)
+        Shared1(in_state(AT_GATED + word_at(INTERMEDIATE, rows, unit, a_lane, pair))).v[0] = tagged(half_pair(h), tag_of_layer());
 }
 
 // The bias of a pair of columns, which is asked for before the sums are there.
 vec2 load_bias(uint unit, uint place, uint at) {
-    uint column = (BLOCKS * unit + place) * 16u + column_of(at >> 1, (at & 1u) * 2u);
+    uint column = (QKV_BLOCKS * unit + place) * 16u + column_of(at & 31u, (at >> 5) * 2u);
     return QKV_BIAS == 0u ? vec2(0) : norm_pair(qkv_bias(), min(column, QKV_COLUMNS - 2u) / 2u);
 }
 
@@ -56,24 +56,25 @@ void await_squares(uint part, inout Squares s) {
 // All units of this workgroup from its first one on.
 void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scales_biases, uint first, uint units, bool gated) {
     if (first >= units) return;
-    Part now, next, third;
-    load_ahead(codes, scales_biases, first, units, 0u, 0u, now);
-    load_ahead(codes, scales_biases, first, units, 0u, 1u, next);
-    load_ahead(codes, scales_biases, first, units, 0u, 2u, third);
+    uint blocks = gated ? 2u : QKV_BLOCKS;
+    Parts p;
+    [[unroll]] for (uint slot = 0; slot < NORMED_AHEAD; slot++)
+        load_ahead(codes, scales_biases, first, units, blocks, slot, slot, p);
     Rows r;
     Squares s;
     wait_for_rows(from, HIDDEN);
-    read_rows(from, HIDDEN, 0u, HIDDEN_SLOTS, r);
+    [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++)
+        read_rows(from, HIDDEN, warp() + slot * WARPS, slot, r);
     read_squares(squares_from, s);
     await_squares(squares_from, s);
     if (WAITS) barrier(); // others have read what lies there
     share_squares(s);
-    await_rows(from, HIDDEN, 0u, HIDDEN_SLOTS, r);
+    [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++)
+        await_rows(from, HIDDEN, warp() + slot * WARPS, slot, r);
     float scale[ROW_BLOCKS];
     [[dont_unroll]] for (uint unit = first; unit < units; unit += gl_NumWorkGroups.x) {
-        SUM sums[BLOCKS];
-        [[unroll]] for (uint block = 0; block < BLOCKS; block++)
-            sums[block] = no_sum();
+        Sums sums;
+        clear(sums);
         vec2 bias[ROUNDS_OF_PAIRS];
         if (!gated) [[unroll]]
             for (uint i = 0; i < ROUNDS_OF_PAIRS; i++) {
@@ -81,20 +82,16 @@ void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scale
                 bias[i] = load_bias(unit, four >> 6, four & 63u);
             }
         [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
-            [[unroll]] for (uint m = 0; m < 4u; m++) {
-                uvec4 rows = rows_of_step(r, slot, m);
-                [[unroll]] for (uint block = 0; block < BLOCKS; block++)
-                    sums[block] = multiply(rows, weights(now.w[block], m), sums[block]);
-            }
-            now = next;
-            next = third;
-            load_ahead(codes, scales_biases, unit, units, slot, 3u, third);
+            multiply_part(p, slot, r, slot, blocks, sums);
+            // Of a single step to a unit, that of the next one is there too, and wanted now.
+            if (HIDDEN_SLOTS == 1u) move_part(1u, 0u, blocks, p);
+            load_ahead(codes, scales_biases, unit, units, blocks, slot + NORMED_AHEAD, HIDDEN_SLOTS == 1u ? 1u : slot, p);
         }
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
-            [[unroll]] for (uint block = 0; block < BLOCKS; block++)
-                share(block, rows, sums[block]);
+            [[unroll]] for (uint block = 0; block < blocks; block++)
+                share(block, sums.s[block * ROW_BLOCKS + rows]);
             barrier();
-            if (unit == first) scale[rows] = scale_of(rows * 8u + (thread() >> 5 & 7u));
+            if (unit == first) scale[rows] = scale_of(rows * 8u + (thread() >> 4 & 7u));
             [[unroll]] for (uint i = 0; i < ROUNDS_OF_PAIRS; i++) {
                 uint four = thread() / 4u + i * (THREADS / 4u), place = four >> 6, at = four & 63u;
                 if (!gated) finish_qkv(unit, rows, place, at, scale[rows], bias[i]);

@@ -8,7 +8,7 @@ import { bfloat16, float16, float32, uint32 } from "../../src/graph/dtype.ts";
 import { contiguousStrides } from "../../src/graph/shape.ts";
 import { Lowering } from "../../src/schedule/plan/context.ts";
 import type { Value } from "../../src/schedule/plan/value.ts";
-import { matrixMap, PAIRS, readMap } from "../../src/schedule/ops/coopmat.ts";
+import { isNarrowKnown, matrixMap, PAIRS, readMap } from "../../src/schedule/ops/coopmat.ts";
 import { type Layout, prepare, runPrepared } from "../../src/schedule/plan/weight_layouts.ts";
 import { Storage } from "../../src/schedule/plan/storage.ts";
 import { interleave, knownAnswer, quantized, repack } from "../support/quantized_fragments.ts";
@@ -37,12 +37,37 @@ Deno.test("readMap() takes the element maps that the kernels are written for, an
   const crossed = change((w) => [w[4 + 256], w[4 + 260]] = [w[4 + 260], w[4 + 256]]);
   assertEquals([crossed.weights, crossed.attention], [undefined, true]);
   assertEquals(change((w) => w[4 + 257] = w[4 + 256]).weights, undefined); // one element twice
+  // Four neighbours that do not share a column of B: lanes 1 and 5 swapped.
+  const parted = change((w) => {
+    const lane = (i: number): Uint32Array => w.subarray(4 + 256 + 8 * i, 4 + 256 + 8 * (i + 1));
+    const one = lane(1).slice();
+    lane(1).set(lane(5));
+    lane(5).set(one);
+  });
+  assertEquals([parted.weights, parted.attention], [undefined, true]);
   // A in another order than sums.
   const turned = change((w) => [w[4], w[5]] = [w[5], w[4]]);
   assertEquals([turned.attention, turned.pairs], [false, false]);
   // Both in another order, which only the kernels of several sequences mind.
   const both = change((w) => [4, 516].forEach((at) => [w[at], w[at + 1]] = [w[at + 1], w[at]]));
   assertEquals([both.weights?.length, both.pairs], [256, false]);
+});
+
+Deno.test("isNarrowKnown() takes the element map that the kernels of several sequences are written for, and no other", () => {
+  const known = Uint32Array.from({ length: 4 + 256 + 128 + 128 }, (_, i) => [32, 8, 4, 4][i]);
+  for (let lane = 0; lane < 32; lane++) {
+    const [row, c] = [lane >> 2, 2 * (lane & 3)];
+    const a = [0, 8].flatMap((down) => [0, 1, 8, 9].map((along) => (row + down) * 16 + c + along));
+    known.set(a, 4 + 8 * lane);
+    known.set([0, 1, 8, 9].map((along) => (c + along) * 8 + row), 260 + 4 * lane);
+    known.set([0, 8].flatMap((down) => [0, 1].map((column) => (row + down) * 8 + c + column)), 388 + 4 * lane);
+  }
+  assert(isNarrowKnown(known));
+  for (const at of [0, 1, 2, 3, 4, 260, 388, 515]) {
+    const other = known.slice();
+    other[at] ^= 1;
+    assert(!isNarrowKnown(other), `word ${at}`);
+  }
 });
 
 kernelTest("coopmat_map() tells where every element of a matrix is", (backend) => {
@@ -79,7 +104,7 @@ kernelTest("coopmat_repack() puts every code, scale and bias where its lane read
             const column = block * 16 + map![lane * 8 + half * 4] % 16;
             const real = column < n && g < k / group;
             const pair = real ? [w.scales, w.biases].map((list) => list[column * (k / group) + g]) : [0, 0];
-            const word = scales_biases[((block * groups + g) * 32 + lane) * 2 + half];
+            const word = scales_biases[((block * groups + g) * 8 + (lane >> 2)) * 2 + half];
             assertEquals(unpack(float16, Uint16Array.of(word & 0xffff, word >>> 16) as never), pair);
           }
         }

@@ -54,7 +54,7 @@ export function repack(backend: Backend, w: Weights, map: Uint32Array, dtype: Dt
   const steps = Math.ceil(w.k / 64);
   const columns = Math.ceil(w.n / 128) * 128;
   const codes = new Uint32Array(columns * steps * 64 * w.bits / 32);
-  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / w.group * 64);
+  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / w.group * 16);
   runKernel(backend, "coopmat_repack", {
     spec: { THREADS, BITS: w.bits, GROUP: w.group, DTYPE_SCALES: dtype.code },
     push: { n: w.n, k: w.k, blocks: columns / 16, first: 0, step: 1 },
@@ -70,7 +70,7 @@ export function interleave(backend: Backend, gate: Weights, up: Weights, map: Ui
   const steps = Math.ceil(k / 64);
   const columns = Math.ceil(2 * n / 128) * 128;
   const codes = new Uint32Array(columns * steps * 64 * bits / 32);
-  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / group * 64);
+  const scales_biases = new Uint32Array(columns / 16 * steps * 64 / group * 16);
   [gate, up].forEach((w, first) =>
     runKernel(backend, "coopmat_repack", {
       spec: { THREADS, BITS: bits, GROUP: group, DTYPE_SCALES: float16.code },

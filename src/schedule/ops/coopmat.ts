@@ -31,7 +31,10 @@ export interface MatrixMap {
   readonly weights: Uint32Array | undefined;
   /** Whether coopmat_attention knows the form. */
   readonly attention: boolean;
-  /** Whether the kernels of several sequences know it: lane 4r + c holds rows r and r + 8, or columns of B, at 2c and 2c + 8 and their neighbours. */
+  /**
+   * Whether the kernels of several sequences know it: lane 4r + c holds rows r and r + 8, or columns of B, at 2c and 2c + 8 and their
+   * neighbours; and of 8 columns too.
+   */
   readonly pairs: boolean;
 }
 
@@ -60,10 +63,22 @@ export function matrixMap(backend: Backend): MatrixMap {
 }
 
 function askMap(backend: Backend): MatrixMap {
-  const capacity = 4 + 3 * MATRIX;
+  const map = readMap(ask(backend, "coopmat_map", 4 + 3 * MATRIX));
+  const unknown = [...(map.weights ? [] : ["products"]), ...(map.attention ? [] : ["attention"])];
+  if (unknown.length > 0) {
+    warn(
+      `${backend.name} lays its matrices out in a way that is not known here: ${unknown.join(" and ")} do without them`,
+    );
+  }
+  const narrow = map.pairs && backend.has("coopmat_map_narrow");
+  return { ...map, pairs: narrow && isNarrowKnown(ask(backend, "coopmat_map_narrow", 4 + 2 * MATRIX)) };
+}
+
+/** The words that a kernel writes. */
+function ask(backend: Backend, kernel: KernelName, capacity: number): Uint32Array {
   const l = new Lowering(backend, () => false, false);
   const out = l.temporary([capacity], uint32);
-  l.emit("coopmat_map", [out], { spec: {}, threads: LANES, push: { capacity }, workgroups: 1 });
+  l.emit(kernel, [out], { spec: {}, threads: LANES, push: { capacity }, workgroups: 1 });
   const plan = backend.compile(l.builder.finish(1, (slot) => slot));
   const buffer = backend.alloc(4 * capacity);
   const words = new Uint32Array(capacity);
@@ -74,14 +89,7 @@ function askMap(backend: Backend): MatrixMap {
     backend.release(plan);
     backend.free(buffer);
   }
-  const map = readMap(words);
-  const unknown = [...(map.weights ? [] : ["products"]), ...(map.attention ? [] : ["attention"])];
-  if (unknown.length > 0) {
-    warn(
-      `${backend.name} lays its matrices out in a way that is not known here: ${unknown.join(" and ")} do without them`,
-    );
-  }
-  return map;
+  return words;
 }
 
 /** Of element i of a lane in the order of pairs: the row of A, which is the column of B, and its place along the depth. */
@@ -103,7 +111,7 @@ export function readMap(words: Uint32Array): MatrixMap {
   const whole = (map: Uint32Array): boolean => new Set(map).size === MATRIX && map.every((word) => word < MATRIX);
   const all = (test: (lane: number, i: number) => boolean): boolean =>
     Array.from({ length: MATRIX }, (_, at) => test(at >> 3, at & 7)).every(Boolean);
-  const columns = all((lane, i) => column(b, lane, i) === column(b, lane, i & 4));
+  const columns = all((lane, i) => column(b, lane, i) === column(b, lane & ~3, i & 4));
   // Elements 0-3 in one row and 4-7 in another, the same columns in both, rows shared by four lanes.
   const rows = all((lane, i) => row(sum, lane, i) === row(sum, lane & ~3, i & 4));
   const alike = all((lane, i) => column(sum, lane, i) === column(sum, lane, i & 3));
@@ -116,4 +124,15 @@ export function readMap(words: Uint32Array): MatrixMap {
     attention: whole(sum) && rows && alike && same,
     pairs: pairs && same,
   };
+}
+
+/** Checks what coopmat_map_narrow wrote: A as of 16 columns, B as the first half of a lane's elements there, sums with 2c and 2c + 1 of both rows. */
+export function isNarrowKnown(words: Uint32Array): boolean {
+  const half = ELEMENTS / 2;
+  if ([LANES, ELEMENTS, half, half].some((count, i) => words[i] !== count)) return false;
+  const [a, b, sum] = [[0, MATRIX], [MATRIX, MATRIX / 2], [MATRIX * 3 / 2, MATRIX / 2]]
+    .map(([first, count]) => words.subarray(4 + first, 4 + first + count));
+  return a.every((word, at) => word === line(at >> 3, at & 7) * 16 + place(at >> 3, at & 7)) &&
+    b.every((word, at) => word === place(at >> 2, at & 3) * 8 + line(at >> 2, at & 3)) &&
+    sum.every((word, at) => word === line(at >> 2, 2 * (at & 2)) * 8 + place(at >> 2, at & 1));
 }

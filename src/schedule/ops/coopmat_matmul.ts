@@ -12,13 +12,15 @@ import type { Quantization } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
-import { FLOATS, LANES, matrixMap, runsOn } from "./coopmat.ts";
+import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
 import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 
 /** Columns that a workgroup of coopmat_matmul makes, and its threads unless its row says otherwise. Weights are padded to so many columns. */
 const PRODUCT_COLUMNS = 128;
 const PRODUCT_THREADS = 128;
+/** Columns of a matrix. */
+const BLOCK = 16;
 /** Depth of one step of coopmat_matmul. */
 const STEP = 64;
 /** Multiplications below which a product is not worth repacking its weights. */
@@ -193,7 +195,7 @@ export function fragments(
     key: `fragments ${columns} ${k} ${bits} ${groupSize} ${gated}`,
     results: [
       { shape: [blocks * 16 * steps * STEP * bits / 32], dtype: uint32 },
-      { shape: [blocks * steps * STEP / groupSize * LANES * 2], dtype: uint32 },
+      { shape: [blocks * steps * STEP / groupSize * BLOCK], dtype: uint32 },
     ],
     emit(own, sources, results, upload) {
       const order = upload(map, uint32);
