@@ -80,7 +80,9 @@ void wait_for_rows(uint from, uint columns) {
 // Where the products of a workgroup meet: blocks of 16 columns of each warp, two at a time. The pairs of two columns of a lane lie 40 apart, and
 // warps lie so that four neighbours may read those of four warps. Where there is memory for it, turns alternate between two places.
 const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 40u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 2u;
-const uint POOL = WARPS * WARP_STRIDE;
+// The attention of many tokens may need more for them.
+const uint FRESH_ROOM = (3u * HEADS + 4u * TOKENS) * (HEAD_DIM / 4u);
+const uint POOL = WARPS * WARP_STRIDE > FRESH_ROOM ? WARPS *WARP_STRIDE : FRESH_ROOM;
 shared vec2 pool[POOL];
 
 uint turn; // of the pool
