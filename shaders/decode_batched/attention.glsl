@@ -1,5 +1,7 @@
-// Attention of a sequence over a key/value head. The unit's q and k are rotated first, and normalised before that with HEAD_NORM; then each warp takes blocks of 16
-// positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and the warps meet at the end.
+// Attention of a row over a key/value head. The unit's q and k are rotated first, and normalised before that with HEAD_NORM: its own k, and of
+// a chunk those of the tokens before it as well, which each unit makes for itself: the cache has them for later dispatches only. Then each
+// warp takes blocks of 16 positions, scores and values by matrices whose rows are the query heads, a running softmax between them, and
+// the warps meet at the end.
 //
 // Position c + 4i of a block stands where a lane of column c has its element i, of scores as well as of weights: what leaves one
 // product enters the next one. Of features, four neighbours of the cache's blocks are those of a lane of keys, and of values a
@@ -13,15 +15,16 @@ const uint SHARE_EIGHTS = VALUE_PARTS / SHARES * 8u, VALUE_STEPS = SHARE_EIGHTS 
 const uint ATTEND_UNITS = KV_HEADS * SEQUENCES * SHARES;
 const float NOTHING = -1e30;
 
-shared float raw_squares[(HEADS + 1u) * FOURS / 4u];
-shared uvec2 rotated[(HEADS + 1u) * FOURS]; // the same in float16
-shared uvec2 own_value[FOURS];
+shared float raw_squares[(HEADS + TOKENS) * FOURS / 4u];
 shared float warp_most[HEADS * WARPS], warp_mass[HEADS * WARPS];
 
-uint attention_sequence, attention_head, first_eight; // of the unit
+uint attention_sequence, attention_head, first_eight; // of the unit; the first one is its row
+
+uint own_token() { return attention_sequence % TOKENS; }
+uint start() { return position_of(attention_sequence / TOKENS); }
 const uint KV_BYTES = DTYPE_KV == DTYPE_F32 ? 4u : 2u;
 uint64_t cache(uint which) {
-    return ADDRESS(which) + uint64_t(attention_sequence * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity;
+    return ADDRESS(which) + uint64_t(attention_sequence / TOKENS * KV_HEADS + attention_head) * (HEAD_DIM * KV_BYTES) * pc.p.capacity;
 }
 
 struct Keys {
@@ -51,9 +54,10 @@ void keep_four(uint64_t at, uvec2 x) {
     else Plain2(at).v[0] = x;
 }
 
-void load_keys(uint base, uint now, inout Keys k) {
-    uint p = key_position(base), q = min(p + 8u, now);
-    p = min(p, now);
+// What stands at `end`, or would stand behind it, is not in the cache yet: any of its rows does.
+void load_keys(uint base, uint end, inout Keys k) {
+    uint p = key_position(base), q = min(p + 8u, end);
+    p = min(p, end);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
         uint64_t four = cache(KEYS) + (4u * m + lane_column()) * (pc.p.capacity * 4u * KV_BYTES);
         k.first[m] = cached_four(four + p * (4u * KV_BYTES));
@@ -61,27 +65,38 @@ void load_keys(uint base, uint now, inout Keys k) {
     }
 }
 
-void load_values(uint base, uint now, inout Values v) {
+void load_values(uint base, uint end, inout Values v) {
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
         uint eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
-        v.v[i] = cached_eight(cache(VALUES) + (eight * pc.p.capacity + min(base + lane_column() + 4u * (i % 4u), now)) * (8u * KV_BYTES));
+        v.v[i] = cached_eight(cache(VALUES) + (eight * pc.p.capacity + min(base + lane_column() + 4u * (i % 4u), end)) * (8u * KV_BYTES));
     }
 }
 
-// ---- the token's own q, k and v --------------------------------------------------------------------------------------------
+// ---- q, k and v of the tokens that are new -----------------------------------------------------------------------------------
 
-const uint RAW = (HEADS + 1u) * FOURS, ALL_RAW = RAW + FOURS; // v behind them
+const uint RAW = (HEADS + TOKENS) * FOURS, ALL_RAW = RAW + TOKENS * FOURS; // q of each head, k of each token, then v of each
 
-// q of each head and k lie in the pool until they are rotated.
+// q and k lie in the pool until they are rotated, behind them what they become, and v: in float16 or as the cache has them.
 void keep_raw(uint four, vec4 x) {
     pool[four] = x.xy;
     pool[RAW + four] = x.zw;
 }
 vec4 raw(uint four) { return vec4(pool[four], pool[RAW + four]); }
+void keep_fresh(uint four, uvec2 x) { pool[2u * RAW + four] = uintBitsToFloat(x); }
+uvec2 fresh(uint four) { return floatBitsToUint(pool[2u * RAW + four]); }
+uvec2 new_key(uint token, uint four) { return fresh((HEADS + token) * FOURS + four); }
+uvec2 new_value(uint token, uint four) { return fresh(RAW + token * FOURS + four); }
+
+uint token_of(uint four) {
+    uint type = four / FOURS;
+    return type < HEADS ? own_token() : (type - HEADS) % TOKENS;
+}
+uint row_of(uint four) { return attention_sequence / TOKENS * TOKENS + token_of(four); }
+bool is_seen(uint four) { return four < ALL_RAW && token_of(four) <= own_token(); }
 
 uint fresh_at(uint four) { // in columns
     uint type = four / FOURS, feature = four % FOURS * 4u;
-    uint head = type < HEADS ? attention_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS)) + attention_head;
+    uint head = type < HEADS ? attention_head * HEADS + type : KV_HEADS * (HEADS + (type - HEADS) / TOKENS) + attention_head;
     return head * HEAD_DIM + feature;
 }
 
@@ -97,7 +112,7 @@ vec4 norm_four(uint64_t norm, uint four) {
 
 void load_rotation(uint four, inout Rotation t) {
     uint feature = four % FOURS;
-    uint64_t rope_angles = in_state(AT_ROPE_ANGLES + attention_sequence * HEAD_DIM * 4u);
+    uint64_t rope_angles = in_state(AT_ROPE_ANGLES + row_of(four) * HEAD_DIM * 4u);
     if (HEAD_NORM != 0u) {
         uint64_t norm = four / FOURS < HEADS ? q_norm() : k_norm();
         t.weight = norm_four(norm, feature);
@@ -114,10 +129,10 @@ void take_fresh() {
         load_rotation(min(thread() + i * THREADS, RAW - 1u), rotation[i]);
     [[unroll]] for (uint i = 0; i < rounds; i++) {
         uint four = thread() + i * THREADS, spins = 0u;
-        if (four >= ALL_RAW) continue;
+        if (!is_seen(four)) continue;
         uvec4 words;
         do {
-            words = Shared4(in_state(AT_FRESH + (attention_sequence * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
+            words = Shared4(in_state(AT_FRESH + (row_of(four) * QKV_COLUMNS + fresh_at(four)) * 4u)).v[0];
         } while (keep_spinning(is_fresh(words), spins));
         vec4 x = uintBitsToFloat(words);
         float square = HEAD_NORM != 0u ? four_sum(dot(x, x)) : 0.0;
@@ -125,13 +140,13 @@ void take_fresh() {
             keep_raw(four, x);
             if (HEAD_NORM != 0u && (four & 3u) == 0u) raw_squares[four / 4u] = square;
         } else {
-            own_value[four - RAW] = uvec2(cached(x.xy), cached(x.zw));
+            keep_fresh(four, uvec2(cached(x.xy), cached(x.zw)));
         }
     }
     barrier();
     [[unroll]] for (uint i = 0; i < rounds; i++) {
         uint four = thread() + i * THREADS;
-        if (four >= RAW) continue;
+        if (four >= RAW || !is_seen(four)) continue;
         uint type = four / FOURS, feature = four % FOURS;
         bool second = feature >= FOURS / 2u;
         vec4 x = raw(four), y = raw(type * FOURS + (feature + FOURS / 2u) % FOURS);
@@ -148,26 +163,31 @@ void take_fresh() {
                 square += raw_squares[type * (FOURS / 4u) + j];
             x *= inversesqrt(square * (1.0 / float(HEAD_DIM)) + pc.p.head_eps);
         } else x = within_half(x);
-        rotated[four] = type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw));
+        keep_fresh(four, type < HEADS ? half_four(x) : uvec2(cached(x.xy), cached(x.zw)));
     }
     barrier();
 }
 
 // ---- blocks of positions ---------------------------------------------------------------------------------------------------
 
-// What the cache does not hold yet stands for all that is behind it too, with no weight.
-void put_own_key(uint base, uint now, inout Keys k) {
-    uint p = key_position(base);
+// The new token at a position from `end` on; the row's own stands for all that is behind it too, with no weight.
+uint token_at(uint position, uint end) { return TOKENS == 1u ? 0u : min(max(position, end) - end, own_token()); }
+
+// What the cache does not hold yet.
+void put_new_keys(uint base, uint end, inout Keys k) {
+    uint p = key_position(base), first = token_at(p, end), second = token_at(p + 8u, end);
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        uvec2 own = rotated[HEADS * FOURS + 4u * m + lane_column()];
-        if (p >= now) k.first[m] = own;
-        if (p + 8u >= now) k.second[m] = own;
+        uvec2 a = new_key(first, 4u * m + lane_column()), b = new_key(second, 4u * m + lane_column());
+        if (p >= end) k.first[m] = a;
+        if (p + 8u >= end) k.second[m] = b;
     }
 }
-uvec4 own_eight(uint i) { return uvec4(own_value[2u * i], own_value[2u * i + 1u]); }
-void put_own_value(uint base, uint now, inout Values v) {
-    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
-        if (base + lane_column() + 4u * (i % 4u) >= now) v.v[i] = own_eight(min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u));
+void put_new_values(uint base, uint end, inout Values v) {
+    [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
+        uint p = base + lane_column() + 4u * (i % 4u), token = token_at(p, end),
+             eight = min(first_eight + i / 4u * 8u + lane_row(), EIGHTS - 1u);
+        if (p >= end) v.v[i] = uvec4(new_value(token, 2u * eight), new_value(token, 2u * eight + 1u));
+    }
 }
 
 vec4 scores(inout Keys k) {
@@ -175,7 +195,7 @@ vec4 scores(inout Keys k) {
     sums[0] = no_sum();
     sums[1] = no_sum();
     [[unroll]] for (uint m = 0; m < KEY_STEPS; m++) {
-        uvec2 q = lane_row() < HEADS ? rotated[min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()] : uvec2(0);
+        uvec2 q = lane_row() < HEADS ? fresh(min(lane_row(), HEADS - 1u) * FOURS + 4u * m + lane_column()) : uvec2(0);
         uvec4 key = uvec4(halves(k.first[m].x), halves(k.first[m].y), halves(k.second[m].x), halves(k.second[m].y));
         sums[m % 2u] = multiply(uvec4(q, 0u, 0u), key, sums[m % 2u]);
     }
@@ -236,11 +256,11 @@ void attention(uint unit) {
     attention_sequence = unit / SHARES / KV_HEADS;
     attention_head = unit / SHARES % KV_HEADS;
     first_eight = unit % SHARES * SHARE_EIGHTS;
-    uint now = position_of(attention_sequence), base = warp() * 16u;
+    uint end = start(), now = end + own_token(), base = warp() * 16u;
     Keys k;
     Values v;
-    load_keys(base, now, k);
-    load_values(base, now, v);
+    load_keys(base, end, k);
+    load_values(base, end, v);
     take_fresh();
     vec4 sums[VALUE_STEPS]; // of rows 0 to 7, which are all there is
     [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++)
@@ -251,9 +271,9 @@ void attention(uint unit) {
 #ifndef EMULATED
         if (base > now) break; // lanes of a warp alone
 #endif
-        if (base + 15u >= now) put_own_key(base, now, k);
+        if (base + 15u >= end) put_new_keys(base, end, k);
         vec4 s = scores(k) * scale;
-        if (ROUNDS != 1u && first + WARPS * 16u <= now) load_keys(base + WARPS * 16u, now, k);
+        if (ROUNDS != 1u && first + WARPS * 16u <= now) load_keys(base + WARPS * 16u, end, k);
         bvec4 there;
         [[unroll]] for (uint i = 0; i < 4u; i++)
             there[i] = base + lane_column() + 4u * i <= now;
@@ -264,18 +284,19 @@ void attention(uint unit) {
         float kept = exp2(before - most);
         mass = mass * kept + (w.x + w.y + (w.z + w.w));
         uvec4 a = uvec4(half_four(w), 0u, 0u);
-        if (base + 15u >= now) put_own_value(base, now, v);
+        if (base + 15u >= end) put_new_values(base, end, v);
         [[unroll]] for (uint i = 0; i < VALUE_STEPS; i++) {
             SUM sum = multiply(a, values_of(v, i / 4u, i % 4u), no_sum());
             sums[i] = fma(sums[i], vec4(kept), vec4(sum[0], sum[1], sum[2], sum[3]));
         }
         if (ROUNDS == 1u) break;
-        if (first + WARPS * 16u <= now) load_values(base + WARPS * 16u, now, v);
+        if (first + WARPS * 16u <= now) load_values(base + WARPS * 16u, end, v);
     }
-    merge(most, four_sum(mass), sums);
     // Nobody in this dispatch reads what enters the cache.
-    if (thread() >= FOURS || thread() / (2u * SHARE_EIGHTS) != unit % SHARES) return;
-    keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), rotated[HEADS * FOURS + thread()]);
-    keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES),
-              own_value[thread()]);
+    if (thread() < FOURS && thread() / (2u * SHARE_EIGHTS) == unit % SHARES) {
+        keep_four(cache(KEYS) + (thread() * pc.p.capacity + now) * (4u * KV_BYTES), new_key(own_token(), thread()));
+        keep_four(cache(VALUES) + (thread() / 2u * pc.p.capacity + now) * (8u * KV_BYTES) + thread() % 2u * (4u * KV_BYTES),
+                  new_value(own_token(), thread()));
+    }
+    merge(most, four_sum(mass), sums); // in the pool, over the new tokens
 }

@@ -1,5 +1,6 @@
 // What the kernels of several sequences share: a token of each of 2 to 16 sequences through a whole decoder, in rows of matrices,
-// so that weights are read once for all of them. A layer has five phases, and every sum is made by one workgroup:
+// so that weights are read once for all of them. The rows may also be a chunk: TOKENS consecutive tokens of one sequence, of which the
+// first stands behind what the cache holds, and each sees those before it. A layer has five phases, and every sum is made by one workgroup:
 //
 //   qkv      norm, columns of q, k and v with their biases
 //   attention   norms, if any, and rope angles of a sequence's heads that share a key/value head, softmax, values
@@ -41,7 +42,7 @@ layout(constant_id = 5) const uint HEAD_DIM = 128;
 layout(constant_id = 6) const uint GROUP = 128;
 layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // norm weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
-layout(constant_id = 9) const uint SEQUENCES = 8;
+layout(constant_id = 9) const uint SEQUENCES = 8; // rows; those of a chunk count as sequences where it makes no difference
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };

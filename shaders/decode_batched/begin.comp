@@ -13,6 +13,7 @@ const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCAL
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
 layout(constant_id = 10) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+layout(constant_id = 11) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
 
@@ -36,7 +37,7 @@ vec2 values_at(uint sequence, uint column) {
 
 void main() {
     uint sequence = gl_WorkGroupID.y, first = gl_WorkGroupID.x * THREADS + thread(), step = gl_NumWorkGroups.x * THREADS;
-    uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence], 0)), pc.p.capacity - 1u);
+    uint now = min(uint(max(I32s(pc.address[INDEX]).v[sequence / TOKENS], 0)), pc.p.capacity - TOKENS) + sequence % TOKENS;
     if (first == 0u) U32s(in_state(AT_POSITIONS)).v[sequence] = now;
     for (uint pair = first; pair < HEAD_DIM / 2u; pair += step) {
         Scaled frequency;

@@ -120,7 +120,9 @@ void wait_for_rows(uint from, uint columns) {
 // warp lie so much further that those who read columns 2c and 2c + 1 of neighbouring rows, of one warp or of four, meet no bank twice.
 // Where there is memory for it, turns alternate between two places.
 const uint TURNS = WARPS > 8u ? 2u : 1u, PAIR_STRIDE = 36u, POOL_STRIDE = 72u, WARP_STRIDE = 2u * TURNS * POOL_STRIDE + 1u;
-const uint POOL = WARPS * WARP_STRIDE;
+// The attention of many tokens may need more for them.
+const uint FRESH_ROOM = (3u * HEADS + 4u * TOKENS) * (HEAD_DIM / 4u);
+const uint POOL = WARPS * WARP_STRIDE > FRESH_ROOM ? WARPS *WARP_STRIDE : FRESH_ROOM;
 shared vec2 pool[POOL];
 
 uint turn; // of the pool

@@ -8,7 +8,7 @@ import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../s
 import { options } from "../schedule/plan/options.ts";
 import { backendOf, realize } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
-import { leastTile } from "../schedule/ops/matmul_tiles.ts";
+import { hasMatrixTiles, leastTile } from "../schedule/ops/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";
@@ -229,6 +229,11 @@ export class TracedSteps implements Disposable {
   /** Rows that cost the device of the weights as much as one. */
   get tile(): number {
     return leastTile(this.#backend);
+  }
+
+  /** Whether the device of the weights computes a tile in less time than two rows one after the other. */
+  get readsTiles(): boolean {
+    return hasMatrixTiles(this.#backend);
   }
 
   /** Whether the device of the weights can leave out the rest of a step that it has begun. */

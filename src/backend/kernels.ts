@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x471474ed;
+export const ABI_HASH = 0x86ef7683;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -898,31 +898,31 @@ export const KERNELS = {
     id: 137, push: "DecodePush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "position:r", "norm:r", "x:r?", "ids:r?", "codes:r?", "scales:r?", "biases:r?", "freqs:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_X", "TOKENS"],
   },
   batch_layers: {
     id: 138, push: "DecodeLayersPush", needs: "shuffle coopmat narrow", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS"],
   },
   batch_layers_emulated: {
     id: 139, push: "DecodeLayersPush", needs: "shuffle", wasm: false,
     buffers: ["state:rw", "status:rw?"],
     columns: ["norms:r", "keys:rw", "values:rw", "qkv:r", "qkv_scales_biases:r", "o:r", "o_scales_biases:r", "gate_up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "PHASES", "ROUNDS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "TOKENS"],
   },
   batch_head: {
     id: 140, push: "DecodePush", needs: "shuffle coopmat narrow", wasm: false,
-    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
   batch_head_emulated: {
     id: 141, push: "DecodePush", needs: "shuffle", wasm: false,
-    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?"],
+    buffers: ["state:r", "codes:r", "scales_biases:r", "logits:w?", "best:w", "scratch:w?", "recent:r?", "taken:r?"],
     columns: [],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "SEQUENCES", "DTYPE_OUT", "RECENT", "PENALTY", "SCRATCH_WORDS", "TAKES_ROW"],
   },
 } as const satisfies Readonly<Record<string, KernelRow>>;
 

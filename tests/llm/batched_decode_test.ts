@@ -5,53 +5,28 @@
 
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { type ModelShape, writeModel } from "../../scripts/synthetic.ts";
-import { DeviceLoop } from "../../src/array/loop.ts";
+import { writeModel } from "../../scripts/synthetic.ts";
 import { getBackend } from "../../src/backend/devices.ts";
-import { StepCache } from "../../src/llm/kv_cache.ts";
-import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import { batchUnsupportedReason } from "../../src/schedule/decoder/emit_batched.ts";
 import { LEAST_FEATURES } from "../../src/schedule/decoder/emit_prefill.ts";
 import { type DecoderSpec, MOST_SEQUENCES } from "../../src/schedule/decoder/spec.ts";
-import type { options } from "../../src/schedule/plan/options.ts";
+import {
+  assertAgrees,
+  assertSame,
+  type Batch,
+  type Found,
+  LIMITS,
+  ofSequence,
+  shapeOf,
+  steps,
+} from "../support/decode_steps.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { hasMatrices } from "../support/matrices.ts";
 import { withOptions } from "../support/options.ts";
-import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources
-
-/** A model, the dtype of its activations and caches, and the positions of sequences in caches of `capacity` rows. */
-interface Batch {
-  readonly shape: ModelShape;
-  readonly groupSize: number;
-  readonly dtype: mx.Dtype;
-  readonly capacity: number;
-  readonly positions: readonly number[];
-  /** Too large for software devices. */
-  readonly large?: boolean;
-}
-
-const VOCAB = 4099;
-/** Sizes of heads and of the feed-forward part; one layer and a vocabulary that is no multiple of anything. */
-const shapeOf = (
-  hidden: number,
-  intermediate: number,
-  heads: number,
-  kvHeads: number,
-  headDim: number,
-): ModelShape => ({
-  hidden,
-  intermediate,
-  layers: 1,
-  heads,
-  kvHeads,
-  headDim,
-  tied: true,
-  vocab: VOCAB,
-});
 const { float16, bfloat16, float32 } = mx;
 
 const BATCHES: Readonly<Record<string, Batch>> = {
@@ -151,129 +126,10 @@ const BATCHES: Readonly<Record<string, Batch>> = {
   },
 };
 
-/** Positions that one step feeds behind another. */
-const STEPS = 2;
-/** NMSE of logits, and of keys and values of new tokens, which are rounded to the dtype of the cache. */
-const LIMITS: readonly (readonly [mx.Dtype, number, number])[] = [
-  [float32, 1e-5, 1e-5],
-  [float16, 1e-5, 1e-5],
-  [bfloat16, 2e-4, 2e-5],
-];
-
 /** The same where they are rows of products, between which attention rounds to the dtype; op by op they are 1.2e-4 for bfloat16. */
 const PRODUCT_LIMITS: typeof LIMITS = LIMITS.map((
   [dtype, logits, rows],
 ) => [dtype, logits, Math.max(rows, logits / 2)]);
-
-/** Logits of some sequences after each step, and their caches at the end. */
-interface Found {
-  readonly logits: readonly Float32Array[];
-  readonly caches: readonly { readonly values: Float32Array; readonly block: number }[];
-}
-
-/**
- * Feeds tokens to some of the sequences behind caches of random rows. A sequence's numbers, rounded to the batch's dtype, do not
- * depend on which others there are. The caches are laid out for fused kernels, even where `regions` are off.
- */
-async function steps(
-  model: LanguageModel,
-  batch: Batch,
-  dtype: mx.Dtype,
-  which: readonly number[],
-  { regions = "on", capacity = batch.capacity }: { regions?: typeof options.regions; capacity?: number } = {},
-): Promise<Found> {
-  const { shape: { layers, vocab } } = batch;
-  const cache = model.makeCache();
-  cache.reserve(1);
-  const random = (side: readonly mx.Tensor[], seed: number): mx.Tensor[] =>
-    side.map(({ shape }, layer) =>
-      mx.tidy(() => {
-        const sizes = shape.map((size, axis) => axis === 3 ? batch.capacity : size);
-        const of = (i: number): mx.Tensor =>
-          mx.random.normal(sizes, mx.float32, 0, 1, mx.random.key(100 * i + 2 * layer + seed));
-        const rows = mx.concatenate(which.map(of), 0).astype(batch.dtype).astype(dtype);
-        const more = rows.shape.map((size, axis) => axis === 3 ? capacity - batch.capacity : size);
-        return capacity === batch.capacity ? rows : mx.concatenate([rows, mx.zeros(more, dtype)], 3);
-      })
-    );
-  const state = {
-    token: mx.array(which.map((i) => [100 * i + 5]), mx.int32),
-    position: mx.array(which.map((i) => batch.positions[i]), mx.int32),
-    logits: mx.zeros([which.length, vocab]),
-    keys: random(cache.keys, 0),
-    values: random(cache.values, 1),
-  };
-  assertEquals(state.keys.length, layers);
-  cache.dispose();
-  mx.eval(...state.keys, ...state.values);
-  using _options = withOptions({ regions });
-  const loop = new DeviceLoop(state, ({ token, position, keys, values }) => {
-    const step = new StepCache(keys, values, position);
-    const logits = model.forward(token, step).reshape([which.length, -1]).astype(mx.float32);
-    return {
-      token: mx.add(token, 7),
-      position: mx.add(position, 1),
-      logits,
-      keys: step.keys,
-      values: step.values,
-    };
-  });
-  const floats = (t: mx.Tensor): Float32Array =>
-    mx.tidy(() => Float32Array.from(t.astype(mx.float32).toTypedArray() as Float32Array));
-  const logits: Float32Array[] = [];
-  for (let i = 0; i < STEPS; i++) {
-    loop.run();
-    await loop.done();
-    logits.push(floats(state.logits));
-  }
-  const caches = [...state.keys, ...state.values].map((t) => ({ values: floats(t), block: t.shape[4] }));
-  loop[Symbol.dispose]();
-  mx.dispose([state.token, state.position, state.logits, ...state.keys, ...state.values]);
-  return { logits, caches };
-}
-
-/** What a sequence at place `at` of `count` has. */
-function ofSequence({ logits, caches }: Found, at: number, count: number): Found {
-  const part = (x: Float32Array): Float32Array => x.subarray(at * x.length / count, (at + 1) * x.length / count);
-  return { logits: logits.map(part), caches: caches.map(({ values, block }) => ({ values: part(values), block })) };
-}
-
-/** Compares a sequence with itself alone: logits and new rows closely, all other rows of the caches bit by bit. */
-function assertAgrees(
-  found: Found,
-  alone: Found,
-  batch: Batch,
-  sequence: number,
-  what: string,
-  limits = LIMITS,
-): void {
-  const [, most, mostOfRows] = limits.find(([dtype]) => dtype === batch.dtype)!;
-  found.logits.forEach((logits, step) => {
-    const error = nmse(logits, alone.logits[step]);
-    assert(error <= most, `${what}: NMSE ${error} of the logits of step ${step}`);
-  });
-  const first = batch.positions[sequence];
-  found.caches.forEach(({ values, block }, n) => {
-    const isNew = (_: number, at: number): boolean => {
-      const row = Math.floor(at / block) % batch.capacity;
-      return row >= first && row < first + STEPS;
-    };
-    const expected = alone.caches[n].values;
-    const error = nmse(values.filter(isNew), expected.filter(isNew));
-    assert(error <= mostOfRows, `${what}: NMSE ${error} of the new rows of cache ${n}`);
-    const changed = values.findIndex((x, at) => x !== expected[at] && !isNew(x, at));
-    assert(changed < 0, `${what}: element ${changed} of cache ${n} was overwritten`);
-  });
-}
-
-function assertSame(found: Found, expected: Found, what: string): void {
-  const all = ({ logits, caches }: Found): Float32Array[] => [...logits, ...caches.map(({ values }) => values)];
-  all(found).forEach((values, n) => {
-    const other = all(expected)[n];
-    const first = values.findIndex((x, at) => x !== other[at]);
-    assert(first < 0, `${what}, result ${n}: ${values[first]} at ${first}, expected ${other[first]}`);
-  });
-}
 
 /** Groups in which sequences go with others, at other places, twice, or with fewer: pipelines of a few more take their time. */
 function companies(count: number): readonly (readonly number[])[] {
@@ -418,9 +274,11 @@ for (const device of DEVICES) {
       sequences = 8,
       dtype: mx.Dtype = float16,
       form: "whole" | "barriers" = "whole",
+      chunk?: { readonly count: number; readonly capacity: number },
     ): string | undefined => {
       const layers = [{ keys: { dtype } }];
-      const decoder = { sizes: { ...served, ...sizes }, position: { shape: [sequences] }, layers };
+      const position = { shape: [chunk ? 1 : sequences] };
+      const decoder = { sizes: { ...served, ...sizes }, position, layers, chunk, capacity: chunk?.capacity };
       return batchUnsupportedReason(backend, decoder as unknown as DecoderSpec, form);
     };
     assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
@@ -431,9 +289,16 @@ for (const device of DEVICES) {
     assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
     assertMatch(reason({ headDim: 256 })!, /256/);
     assertEquals(reason({}, 2, float16, "barriers"), undefined);
+    const ofChunk = (count: number, capacity: number, sizes: Partial<typeof served> = {}): string | undefined =>
+      reason(sizes, 1, float16, "barriers", { count, capacity });
+    assertEquals([ofChunk(2, 256), ofChunk(16, 8192)], [undefined, undefined]);
+    assertMatch(ofChunk(17, 256)!, /17 tokens of a sequence are more/);
+    assertMatch(ofChunk(9, 256, { hidden: 4096 })!, /9 tokens of a sequence of 4096 hidden features/);
     using _off = withOptions({ batch: "off" });
     assertMatch(reason({})!, /off/);
     using _auto = withOptions({ batch: "auto" });
+    assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way behind 8192 positions/);
+    assertEquals(ofChunk(2, 4096)?.includes("faster") ?? false, false);
     for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {
       for (const count of [2, 3, 5, 6, 16]) {
         const faster = reason({ hidden: 512 }, count, float16, form)?.includes(`${count} sequences are faster`);

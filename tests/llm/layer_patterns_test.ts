@@ -9,7 +9,7 @@ import { nodeOf } from "../../src/array/tensor.ts";
 import { bufferShape, FUSED_LAYOUT } from "../../src/graph/kv_layout.ts";
 import type { Node } from "../../src/graph/node.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
-import { findDecoder } from "../../src/schedule/decoder/match/decode_step.ts";
+import { type DecoderRegion, findDecoder } from "../../src/schedule/decoder/match/decode_step.ts";
 import { findPrompt } from "../../src/schedule/decoder/match/prefill.ts";
 import type { DecoderFeatures } from "../../src/schedule/decoder/spec.ts";
 import { inputsFirst } from "../../src/schedule/plan/order.ts";
@@ -247,6 +247,28 @@ Deno.test("the last layer of a prompt that computes one row writes keys and valu
       assertEquals(found, "more is asked of the last row of a prompt than its token");
     });
   }
+});
+
+Deno.test("few tokens of one sequence are found as a chunk, with the logits of all of them", () => {
+  mx.setDefaultDevice("wasm");
+  const found = (variant: Variant, rows: number, batch = 1): DecoderRegion | string | undefined =>
+    mx.tidy(() => {
+      const nodes = decoder(variant, rows, batch).map(nodeOf);
+      return findDecoder(viewOf(nodes), new Set(nodes), [], true);
+    });
+  for (const variant of [{ norm: "heads", biases: [] }, { biases: QKV }] as const) {
+    for (const rows of [2, 16]) {
+      const region = found(variant, rows);
+      assert(typeof region === "object", String(region));
+      const { decoder: { chunk, layers, logits }, late } = region;
+      assertEquals([chunk, layers.length, late], [{ count: rows, taken: undefined }, LAYERS, false]);
+      assertEquals(logits.shape, [1, rows, VOCABULARY]);
+    }
+  }
+  assertEquals([found({}, 1), found({}, 17), found({}, 4, 2)], [undefined, undefined, undefined]);
+  assertEquals(found({ masked: true }, 4), "a chunk is not causal, or has no lengths");
+  assertEquals(found({ lastRow: true }, 4), "the row of the head is no uint32");
+  assertEquals(found({ ahead: ["q"] }, 4), "q and k are rotated differently");
 });
 
 /** Layers that are not, the reason in a step, and the reasons in a prompt with what is found of it all the same. */

@@ -24,8 +24,8 @@ import type { StepLoop } from "./steps.ts";
 import type { PromptSubmitter } from "./submit.ts";
 import { type Submission, succeeded } from "./submission_sizer.ts";
 
-/** Tokens of a prompt that are fed one by one: so few rows take as long as many. */
-const MOST_FED = 3;
+/** Tokens of a prompt that are fed one by one: so few rows take as long as many. One where a device reads many in the time of a few. */
+const MOST_FED = { alone: 3, tiles: 1 } as const;
 /** Milliseconds of making the pipelines of a prompt after which those of the steps behind it are worth making beside. */
 const COLD_MS = 10;
 
@@ -91,7 +91,9 @@ export class PromptReader {
 
   /** Submits the rest of the prompt, once; that chooses the first token. */
   open(): Promise<Submission> {
-    const feeds = this.#prompt.length <= MOST_FED && this.#context.cache.fused && !this.#context.rows.constrained;
+    const { cache, rows, model: { traces } } = this.#context;
+    const most = MOST_FED[traces.readsTiles ? "tiles" : "alone"];
+    const feeds = this.#prompt.length <= most && cache.fused && !rows.constrained;
     return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
   }
 

@@ -1,5 +1,5 @@
 /**
- * One token of each of several sequences through a whole decoder, with weights that are read once for all of them, as
+ * One token of each of several sequences, or a chunk of tokens of one, through a whole decoder, with weights that are read once for all of them, as
  * shaders/decode_batched/batch.glsl says: all layers in one dispatch whose workgroups wait for each other, or a dispatch for each phase of a
  * layer. Both are the same kernel and give the same bits.
  *
@@ -15,7 +15,7 @@ import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, MOST_SEQUENCES, sequencesOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, headRowsOf, MOST_SEQUENCES, rowsOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -42,6 +42,8 @@ const LEAST_SEQUENCES = [
   { hidden: 2560, whole: 3, barriers: 3 },
   { hidden: 0, whole: 3, barriers: 6 },
 ] as const;
+/** Rows of a cache up to which a chunk is faster than the same rows as a prompt, whose attention is split over positions. Measured likewise. */
+const MOST_CHUNK_CAPACITY = 4096;
 /** Features for a thread of the layers' kernels beyond which a residual is wide, as decode_batched/matmul.glsl has it. */
 const NARROW_FEATURES = 4;
 /** Most features of the residual: registers hold their share of it. */
@@ -86,16 +88,18 @@ export function batchUnsupportedReason(
 ): string | undefined {
   const { sizes: s } = d;
   const { layers, head, threads } = kernelsOf(backend);
-  const sequences = sequencesOf(d);
+  const rows = rowsOf(d);
+  const what = `${rows} ${d.chunk ? "tokens of a sequence" : "sequences"}`;
   const forced = options.batch === "on";
   const rules: readonly (readonly [boolean, string])[] = [
     [options.batch !== "off", "they are switched off"],
-    [sequences <= MOST_SEQUENCES, `${sequences} sequences are more than ${MOST_SEQUENCES}`],
-    [forced || sequences >= leastSequences(s, form), `${sequences} sequences are faster that way`],
+    [rows <= MOST_SEQUENCES, `${what} are more than ${MOST_SEQUENCES}`],
+    [forced || d.chunk !== undefined || rows >= leastSequences(s, form), `${what} are faster that way`],
     [
-      sequences <= BLOCK || !isWide(backend, s),
-      `${sequences} sequences of ${s.hidden} hidden features are more than ${BLOCK}`,
+      forced || d.chunk === undefined || d.capacity <= MOST_CHUNK_CAPACITY,
+      `${what} are faster that way behind ${d.capacity} positions`,
     ],
+    [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
     [s.bits === 4, `weights have ${s.bits} bits, not 4`],
     [
@@ -122,12 +126,12 @@ function isWide(backend: Backend, { hidden }: DecoderSizes): boolean {
   return hidden > NARROW_FEATURES * kernelsOf(backend).threads;
 }
 
-/** Where the state of several sequences has its parts, and its bytes. */
-export function batchStateOf(sizes: DecoderSizes, sequences: number): ReturnType<typeof batchState> {
-  return batchState({ ...sizeConstants(sizes), SEQUENCES: sequences });
+/** Where the state of so many rows has its parts, and its bytes. */
+export function batchStateOf(sizes: DecoderSizes, rows: number): ReturnType<typeof batchState> {
+  return batchState({ ...sizeConstants(sizes), SEQUENCES: rows });
 }
 
-/** Emits the dispatches of a decoder of several sequences; {@link emitBatch} puts them together. */
+/** Emits the dispatches of a decoder of several rows; {@link emitBatch} puts them together. */
 export class BatchEmitter {
   readonly #e: Emission;
   readonly #spec: Readonly<Record<string, number>>;
@@ -137,11 +141,11 @@ export class BatchEmitter {
   constructor(emission: Emission) {
     const { l, ready: { decoder: d }, capacity } = emission;
     this.#e = emission;
-    this.#spec = { ...specOf(d, l.backend), SEQUENCES: sequencesOf(d) };
+    this.#spec = { ...specOf(d, l.backend), SEQUENCES: rowsOf(d), TOKENS: d.chunk?.count ?? 1 };
     this.#push = decodePush(d, capacity);
   }
 
-  /** The residual of each sequence before the first layer, and all else that opens a token. */
+  /** The residual of each row before the first layer, and all else that opens a token. */
   begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined): void {
     const table = "table" in x
       ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
@@ -153,7 +157,7 @@ export class BatchEmitter {
       threads: BEGIN_THREADS,
       spec: { ...this.#spec, DTYPE_X: x.dtype.code },
       push: this.#push,
-      workgroups: [BEGIN_WORKGROUPS, sequencesOf(decoder), 1],
+      workgroups: [BEGIN_WORKGROUPS, rowsOf(decoder), 1],
     });
   }
 
@@ -182,7 +186,7 @@ export class BatchEmitter {
   /** The logits, where anybody reads them, and what the end of the step needs. */
   head(): HeadResults {
     const { decoder: d, head } = this.#e.ready;
-    const rows = sequencesOf(d);
+    const taken = d.chunk?.taken && this.#plain(d.chunk.taken);
     const { head: kernel, threads } = kernelsOf(this.#e.l.backend);
     // None without a logit: draws rely on the largest one of each.
     const count = Math.min(HEAD_WORKGROUPS, Math.ceil(d.vocabulary / (HEAD_COLUMNS * threads / 32)));
@@ -190,16 +194,16 @@ export class BatchEmitter {
       this.#e.l,
       d.logits,
       d.keepsLogits,
-      rows,
+      headRowsOf(d),
       d.vocabulary,
       count,
       d.end,
       this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    this.#e.l.emit(kernel, [this.#e.state, ...head, logits, best, scratch, recent], {
+    this.#e.l.emit(kernel, [this.#e.state, ...head, logits, best, scratch, recent, taken], {
       threads,
-      spec: { ...this.#spec, ...spec },
+      spec: { ...this.#spec, ...spec, TAKES_ROW: Number(taken !== undefined) },
       push: this.#push,
       workgroups: count,
     });
@@ -211,7 +215,7 @@ export class BatchEmitter {
   }
 }
 
-/** Emits the dispatches of the decoder of several sequences. `value` and `done` are those of `emitDecoder`. */
+/** Emits the dispatches of the decoder of several rows. `value` and `done` are those of `emitDecoder`. */
 export function emitBatch(
   l: Lowering,
   ready: ReadyDecoder,
@@ -221,14 +225,13 @@ export function emitBatch(
   done: (node: Node, value: Value) => void,
 ): void {
   const { decoder: d } = ready;
-  const sequences = sequencesOf(d);
   const plain = (node: Node): Value => l.contiguous(value(node), true);
-  const state = l.temporary([batchStateOf(d.sizes, sequences).bytes / 4], uint32);
+  const state = l.temporary([batchStateOf(d.sizes, rowsOf(d)).bytes / 4], uint32);
   const status = form === "barriers" ? undefined : l.keepStatus();
   const emitter = new BatchEmitter({ l, ready, form, capacity: d.capacity, value, state, status });
   emitter.begin(d.x, plain(d.position), d.freqs && plain(d.freqs));
   emitter.layers(caches);
   const results = emitter.head();
   if (results.logits) done(d.logits, results.logits);
-  emitSamplingTail(l, results, sequences, d.vocabulary, d.token, d.end, value, done);
+  emitSamplingTail(l, results, headRowsOf(d), d.vocabulary, d.token, d.end, value, done);
 }

@@ -5,42 +5,33 @@
  */
 
 import { explain, explainFallback } from "../../backend/explain.ts";
-import type { Fuser } from "../plan/fusion.ts";
+import type { Fuser, FusionContext } from "../plan/fusion.ts";
 import { batchUnsupportedReason } from "./emit_batched.ts";
 import { emitDecoder } from "./emit_decode.ts";
 import { openPrompt, stepUnsupportedReason } from "./emit_prefill.ts";
-import { findDecoder } from "./match/decode_step.ts";
+import { type DecoderRegion, findDecoder } from "./match/decode_step.ts";
 import { rowsUnsupportedReason } from "./emit_rows.ts";
 import { decoderForm, knownForm } from "./megakernel.ts";
-import { readyDecoder } from "./prepared_weights.ts";
+import { type ReadyDecoder, readyDecoder } from "./prepared_weights.ts";
 
-/** One token of each sequence through all layers, or the last layer of a prompt for the row that chooses its token. */
+/** One token of each sequence through all layers, or a chunk of one; or the last layer of a prompt for the row that chooses its token. */
 export const decodeFuser: Fuser = {
   enabled: ({ fuse, regions }) => fuse && regions !== "off",
-  match({ l, graph, wanted, state, leaf, value, done }) {
-    const found = findDecoder(graph, wanted, state);
-    if (found === undefined) return undefined;
-    const ready = typeof found === "string" ? found : readyDecoder(l, found.decoder, leaf, {
-      batch(decoder) {
-        const form = knownForm(l, decoder, "batch");
-        return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
-      },
-      products: (decoder) => stepUnsupportedReason(l.backend, decoder),
-      rows(decoder) {
-        const reason = rowsUnsupportedReason(l.backend, decoder, "whole");
-        if (reason !== undefined || knownForm(l, decoder, "rows") !== "barriers") return reason;
-        return rowsUnsupportedReason(l.backend, decoder, "barriers");
-      },
-    });
-    if (typeof found === "string" || typeof ready === "string") {
-      explainFallback(`decoder step: op by op, because ${ready}`);
-      return undefined;
-    }
-    const { decoder: { sizes, layers, end }, late, inside, last } = found;
-    const name = late ? "prompt end" : "decoder step";
+  match(context) {
+    const { l, state, leaf, value, done } = context;
+    const chunk = findReady(context, true);
+    if (typeof chunk === "string") explain(`tokens of a sequence: as a prompt, because ${chunk}`);
+    const found = typeof chunk === "object" ? chunk : findReady(context, false);
+    if (typeof found === "string") explainFallback(`decoder step: op by op, because ${found}`);
+    if (found === undefined || typeof found === "string") return undefined;
+    const { region: { decoder, late, inside, last }, ready } = found;
+    const { sizes, layers, end } = decoder;
+    const [name, which] = decoder.chunk
+      ? ["decoder step", `, ${decoder.chunk.count} tokens`]
+      : [late ? "prompt end" : "decoder step", ""];
     const form = late ? "barriers" : decoderForm(l, ready, leaf);
     const sums = ready.kernels === "columns" ? ready.accumulators : "float32";
-    explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused, ${sums} sums, ${form}`);
+    explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${form}`);
     if (state.length > 0 && !end) {
       explain(`${name}: the token is chosen op by op, because more is read than its kernels know`);
     }
@@ -50,12 +41,34 @@ export const decodeFuser: Fuser = {
     };
     return {
       inside,
-      whole: !late,
+      whole: !late || decoder.chunk !== undefined,
       emit: (node) => !late && node === last && emitAll(),
       finish: () => late && emitAll(),
     };
   },
 };
+
+/** The decoder of a graph with its weights in place; why there is none where something looks like it. */
+function findReady(
+  { l, graph, wanted, state, leaf }: FusionContext,
+  chunks: boolean,
+): { readonly region: DecoderRegion; readonly ready: ReadyDecoder } | string | undefined {
+  const region = findDecoder(graph, wanted, state, chunks);
+  if (region === undefined || typeof region === "string") return region;
+  const ready = readyDecoder(l, region.decoder, leaf, {
+    batch(decoder) {
+      const form = knownForm(l, decoder, "batch");
+      return batchUnsupportedReason(l.backend, decoder, form === "barriers" ? "barriers" : "whole");
+    },
+    products: (decoder) => stepUnsupportedReason(l.backend, decoder),
+    rows(decoder) {
+      const reason = rowsUnsupportedReason(l.backend, decoder, "whole");
+      if (reason !== undefined || knownForm(l, decoder, "rows") !== "barriers") return reason;
+      return rowsUnsupportedReason(l.backend, decoder, "barriers");
+    },
+  });
+  return typeof ready === "string" ? ready : { region, ready };
+}
 
 /** Many rows through the layers of a decoder. */
 export const prefillFuser: Fuser = {

@@ -22,7 +22,7 @@ import { MOST_LAYERS, MOST_WORKGROUPS } from "./emit_decode.ts";
 import { rowsGainWhole, rowsUnsupportedReason, rowsWalkOf } from "./emit_rows.ts";
 import { type DecoderForm, Forms } from "./form.ts";
 import { type Leaf, sameBits } from "./megakernel_check.ts";
-import { accumulatorsOf, type DecoderSpec, type LayerKernels, sequencesOf } from "./spec.ts";
+import { accumulatorsOf, type DecoderSpec, type LayerKernels, rowsOf, sequencesOf } from "./spec.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
 
 /** Values of the status word; a wait that ran out tells of the device, the others of what a model computes. */
@@ -49,7 +49,7 @@ function formsOf(backend: Backend): Forms {
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
   if (layers.length > MOST_LAYERS) return false;
-  if (kernels === "batch") return true;
+  if (kernels === "batch") return decoder.chunk?.taken === undefined; // a prompt comes once: nobody has it checked
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
   if (kernels === "rows") return backend.has("decode_rows_layers") && rowsGainWhole(decoder);
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;
@@ -126,7 +126,10 @@ function probeKey(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels)
   const { sizes, features, layers, capacity } = decoder;
   const { unroll, rounds } = walkOf(capacity);
   const walk = {
-    batch: () => `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${sequencesOf(decoder)}`,
+    batch: () => {
+      const rows = `${rowsOf(decoder)}${decoder.chunk ? " tokens" : ""}`;
+      return `${isOneRound(backend, capacity) ? "a round" : "rounds"} of ${rows}`;
+    },
     rows: () => `rows ${Object.values(rowsWalkOf(backend, decoder, capacity)).join(" ")}`,
     columns: () => `${unroll} ${rounds}`,
   }[kernels]();

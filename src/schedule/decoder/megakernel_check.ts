@@ -13,7 +13,7 @@ import type { Node } from "../../graph/node.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import { encodeSlots, type PlanHandle, type SlotWords } from "../../backend/backend.ts";
 import { BatchEmitter, batchStateOf } from "./emit_batched.ts";
-import { type DecoderSpec, type LayerKernels, sequencesOf } from "./spec.ts";
+import { type DecoderSpec, type LayerKernels, rowsOf, sequencesOf } from "./spec.ts";
 import { DecoderEmitter, stateOf } from "./emit_decode.ts";
 import { rowsStateOf } from "./emit_rows.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -55,7 +55,7 @@ interface Residual {
 
 const RESIDUALS: Readonly<Record<LayerKernels, (d: DecoderSpec, form: DecoderForm) => Residual>> = {
   batch(d) {
-    const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, sequencesOf(d));
+    const { bytes, x, xBytes, ROW_BLOCKS } = batchStateOf(d.sizes, rowsOf(d));
     return { stateBytes: bytes, at: x, bytes: ROW_BLOCKS * xBytes, sums: (words) => words };
   },
   rows({ sizes }) {
@@ -104,11 +104,11 @@ class Layers implements Disposable {
       };
       const rows = sequences * sizes.kvHeads * sizes.headDim * capacity;
       const cache = { keys: numbers(rows, dtype), values: numbers(rows, dtype) };
-      // Each sequence at a position and with a token of its own.
-      const indices = (of: (sequence: number) => number): Value =>
-        filled(4 * sequences, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
-      const position = indices((sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
-      const token = indices((sequence) => sequence + 1);
+      // Each sequence at a position of its own, each row with a token of its own.
+      const indices = (count: number, of: (i: number) => number): Value =>
+        filled(4 * count, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
+      const position = indices(sequences, (sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
+      const token = indices(rowsOf(d), (row) => row + 1);
       const residual = RESIDUALS[kernels](d, form);
       const state = own.keep(residual.stateBytes);
       const status = form === "barriers" ? undefined : own.keepStatus();

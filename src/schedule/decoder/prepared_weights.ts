@@ -16,6 +16,7 @@ import {
   decoderUnsupportedReason,
   type LayerKernels,
   MOST_SEQUENCES,
+  rowsOf,
   sequencesOf,
 } from "./spec.ts";
 import {
@@ -93,10 +94,11 @@ export function readyDecoder(
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
-  if (sequencesOf(d) > 1) {
+  if (rowsOf(d) > 1) {
     const why = unsupported.batch(d);
     const found = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
     if (found) return found;
+    if (d.chunk) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
@@ -148,7 +150,7 @@ function besideRows(
   return head && { layers, head };
 }
 
-/** Weights where several sequences share them: fragments, which are those of prompts but for the head. */
+/** Weights where several rows share them: fragments, which are those of prompts but for the head. */
 function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (

@@ -119,15 +119,23 @@ export function updatesOf({ next, position, key, rings, logprobs }: SamplingTail
 /** Rings that a step can end with. */
 export const MOST_RINGS = 2;
 
-/** A decoder of one token of each sequence, found in a graph. */
+/** Consecutive tokens of one sequence that go through the layers together, the first at the position of the step. */
+export interface TokenChunk {
+  readonly count: number;
+  /** uint32 (1,): the one whose logits are asked for; undefined where those of all are. */
+  readonly taken: Node | undefined;
+}
+
+/** A decoder of one token of each sequence, or of a chunk of one, found in a graph. */
 export interface DecoderSpec extends DecoderStep {
-  /** The token's embedding, or the parts to look it up with. */
+  readonly chunk: TokenChunk | undefined;
+  /** The embedding of the tokens, or the parts to look it up with. */
   readonly x: Node | TokenRow;
   readonly layers: readonly DecoderLayer[];
   readonly norm: Node;
   readonly head: QuantizedMatrix;
   readonly vocabulary: number;
-  /** The result (sequences, …, vocabulary). */
+  /** The result (sequences, …, vocabulary), or (1, tokens, vocabulary) of a chunk. */
   readonly logits: Node;
   /** Its argmax. */
   readonly token: Node | undefined;
@@ -137,7 +145,7 @@ export interface DecoderSpec extends DecoderStep {
   readonly end: SamplingTail | undefined;
 }
 
-/** Sequences that are decoded together at most: products that take many rows at once serve more of them. */
+/** Sequences, or tokens of a chunk, that are decoded together at most: products that take many rows at once serve more of them. */
 export const MOST_SEQUENCES = 16;
 /** Threads of a workgroup. */
 export const THREADS = 256;
@@ -231,7 +239,17 @@ export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: D
   return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 
-/** Sequences that a decoder advances by a token. */
+/** Sequences that a decoder advances. */
 export function sequencesOf({ position }: Pick<DecoderSpec, "position">): number {
   return sizeOf(position.shape);
+}
+
+/** Tokens that go through the layers: one of each sequence, or a chunk of one. */
+export function rowsOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
+  return d.chunk?.count ?? sequencesOf(d);
+}
+
+/** Tokens whose logits are asked for. */
+export function headRowsOf(d: Pick<DecoderSpec, "position" | "chunk">): number {
+  return d.chunk?.taken ? 1 : rowsOf(d);
 }

@@ -74,7 +74,7 @@ export function rowsState(
   };
 }
 
-/** What is kept of one token of each of several sequences. */
+/** What is kept of one token of each of several sequences, or of several tokens of one. */
 export function batchState(
   sizes: Readonly<Record<"HIDDEN" | "INTERMEDIATE" | "KV_HEADS" | "HEADS" | "HEAD_DIM" | "SEQUENCES", number>>,
 ): Readonly<Record<

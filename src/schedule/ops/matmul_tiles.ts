@@ -155,8 +155,12 @@ export function addSplits(l: Lowering, splits: number, out: Value, emit: (target
   });
 }
 
-/** Rows of a prompt that cost a device as much as one. Fewer than matrix units take run op by op, which takes longer than those. */
+/** Rows of a prompt that cost a device as much as one. */
 export function leastTile(backend: Backend): number {
-  if (backend.limits.subgroup === 1) return 1;
-  return backend.has("coopmat_map") ? 16 : 8;
+  return backend.limits.subgroup === 1 ? 1 : 8;
+}
+
+/** Whether a device multiplies a tile of rows on matrix units: then two of them take less than one after the other. */
+export function hasMatrixTiles(backend: Backend): boolean {
+  return backend.has("coopmat_map");
 }

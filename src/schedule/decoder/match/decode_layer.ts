@@ -1,5 +1,6 @@
 /**
- * One layer of a decoder in the graph of a step: the patterns of `layer.ts` around a cache and attention of one row of each sequence.
+ * One layer of a decoder in the graph of a step: the patterns of `layer.ts` around a cache and attention of one row of each sequence, or of
+ * a chunk of rows of one.
  *
  * @module
  */
@@ -10,41 +11,55 @@ import { sizeOf } from "../../../graph/shape.ts";
 import { expect, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
-import { cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
+import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
 import { findEpilogue, findPrologue } from "./layer.ts";
 
 /** A layer as found, with what all layers must share. */
 export interface Layer extends DecoderLayer, DecoderStep {
-  /** The residual that it reads. */
+  /** The residual that it reads: of all rows where it computes them. */
   readonly x: Node;
-  /** Whether the caches hold this row already: that of many which a prompt has written. */
+  /** How many rows of each sequence its caches get, and where the first of them stands. */
+  readonly rows: number;
+  readonly start: Node;
+  /** The index of the row that alone is asked for, where there are more. */
+  readonly taken: Node | undefined;
+  /** Whether the caches hold that row already: somebody else has written those of a prompt. */
   readonly cached: boolean;
 }
 
-/** The layer whose result is `node`; undefined when it is something else. */
-export function findLayer(walk: Walk, node: Node): Layer | undefined {
-  const epilogue = findEpilogue(walk, node, false);
+/** The layer whose result is `node`; undefined when it is something else. With `chunks` it computes as many rows as its caches get. */
+export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | undefined {
+  const { shape } = walk.peek(node);
+  const many = chunks && shape.length > 1 && shape[shape.length - 2] > 1;
+  const epilogue = findEpilogue(walk, node, many);
   if (!epilogue) return undefined;
   const { x, o, norm: mlpNorm, gate, up, down, activation } = epilogue;
   const attention = walk.take(epilogue.attention, "attention", "what the output projection reads");
   const { scale, mask, hasLengths } = attrsOf(attention, "attention");
-  expect(mask === "none" && hasLengths, "attention has a mask, or no lengths");
+  const isMasked = mask !== (many ? "causal" : "none");
+  expect(
+    !isMasked && hasLengths,
+    many ? "a chunk is not causal, or has no lengths" : "attention has a mask, or no lengths",
+  );
   const [query, cachedKeys, cachedValues, lengths] = attention.inputs;
-  const keys = updated(walk, cachedKeys, "keys");
-  const values = updated(walk, cachedValues, "values");
+  const keys = updated(walk, cachedKeys, "keys", chunks);
+  const values = updated(walk, cachedValues, "values", chunks);
   const start = walk.peekIndex(keys.start);
-  const cached = keys.count > 1;
-  const position = cached ? positionOf(walk, query) : start;
+  const rows = keys.count;
+  const takes = rows > 1 && !many;
+  const position = takes ? positionOf(walk, query) : start;
+  expect(takes || query.shape[2] === rows, "attention has other rows than the cache gets");
   expect(sizeOf(position.shape) === query.shape[0], "the cache is not written at a position of each sequence");
   expect(
-    walk.peekIndex(values.start) === start && values.count === keys.count,
+    walk.peekIndex(values.start) === start && values.count === rows,
     "keys and values are written at different rows",
   );
-  if (!cached) expect(walk.sum(lengths, position), "the lengths of attention are not the position plus one");
+  if (!takes) expect(walk.sum(lengths, position, rows), "the lengths of attention are not those behind the new rows");
 
-  // What writes many rows is no part of this layer.
-  const other = cached ? new Walk(walk.graph, walk.wanted) : walk;
-  const [newKeys, newValues] = cached ? [keys, values].map(sourceOf) : [keys.rows, values.rows];
+  // Rows beside the one that is taken have a walk of their own, and without chunks are no part of this layer.
+  const other = takes ? new Walk(walk.graph, walk.wanted) : walk;
+  const written = rows > 1 ? [keys, values].map(headsOf) : [];
+  const [newKeys, newValues] = rows > 1 ? written.map(({ source }) => source) : [keys.rows, values.rows];
   const { norm, cachedNorm, q, k, v, headEps } = findPrologue(walk, query, newKeys, newValues, other);
   const { angles, projection } = q!;
   const single = sizeOf(position.shape) === 1;
@@ -56,21 +71,26 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
     k.angles.position === start && k.angles.perSequence === !single,
     "k is not rotated to the rows where it is cached",
   );
-  if (cached) {
-    const index = rowTaken(walk, norm.x, cachedNorm.x, position, start);
-    expect(index !== undefined, "q reads another row than that of its position");
-    expect(seesUpTo(walk, lengths, index, keys), "attention sees other keys than those up to its row");
+  const taken = takes ? rowTaken(walk, norm.x, cachedNorm.x, position, start) : undefined;
+  if (takes) {
+    expect(taken !== undefined, "q reads another row than that of its position");
+    expect(seesUpTo(walk, lengths, taken, keys), "attention sees other keys than those up to its row");
   }
   expect(walk.peek(norm.x) === walk.peek(x), "the norm and the residual of attention differ");
-  walk.stripViews(norm.x);
+  const row = walk.stripViews(norm.x);
+  if (chunks && rows > 1) {
+    walk.stripViews(x);
+    const nodes = [...other.inside, ...written.flatMap(({ path }) => path), ...(takes ? [row] : [])];
+    for (const n of nodes) walk.inside.add(n);
+  }
   expect(norm.eps === mlpNorm.eps, "the norms have different eps");
 
   const headDim = query.shape[3];
   const kvHeads = keys.heads;
-  const rows = (m: QuantizedMatrix): number => m.codes.shape[0];
+  const columns = (m: QuantizedMatrix): number => m.codes.shape[0];
   const sizes: DecoderSizes = {
-    hidden: rows(down.matrix),
-    intermediate: rows(gate.matrix),
+    hidden: columns(down.matrix),
+    intermediate: columns(gate.matrix),
     heads: query.shape[1],
     kvHeads,
     headDim,
@@ -82,9 +102,9 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
   }
   const { hidden, intermediate, heads } = sizes;
   expect(
-    rows(projection.matrix) === heads * headDim && rows(k.projection.matrix) === kvHeads * headDim &&
-      rows(v.matrix) === kvHeads * headDim &&
-      rows(o.matrix) === hidden && rows(up.matrix) === intermediate && values.heads === kvHeads,
+    columns(projection.matrix) === heads * headDim && columns(k.projection.matrix) === kvHeads * headDim &&
+      columns(v.matrix) === kvHeads * headDim &&
+      columns(o.matrix) === hidden && columns(up.matrix) === intermediate && values.heads === kvHeads,
     "the sizes of the matrices do not fit together",
   );
   return {
@@ -104,8 +124,11 @@ export function findLayer(walk: Walk, node: Node): Layer | undefined {
     gate: gate.matrix,
     up: up.matrix,
     down: down.matrix,
-    x,
-    cached,
+    x: takes && chunks ? cachedNorm.x : x,
+    rows,
+    start,
+    taken,
+    cached: takes && !chunks,
     sizes,
     features: {
       headNorm: k.norm !== undefined,
@@ -134,10 +157,10 @@ function positionOf(walk: Walk, node: Node): Node {
 }
 
 /** Where the rows of a cache's update come from: rotated keys, or the projection to values. */
-function sourceOf({ update }: Update): Node {
+function headsOf({ update }: Update): CachedHeads {
   const found = cachedHeads(update);
   expect(found !== undefined, "the rows of a cache are not known");
-  return found.source;
+  return found;
 }
 
 /** The index of `row` among x where it is the row cached at `position`, and the cache gets all of them from `start` on. */
@@ -158,12 +181,12 @@ function seesUpTo(walk: Walk, lengths: Node, index: Node, { capacity, count, sta
 }
 
 /** The update that attention sees: in place, by one row of each sequence, or by more of one. */
-function updated(walk: Walk, node: Node, kind: "keys" | "values"): Update {
+function updated(walk: Walk, node: Node, kind: "keys" | "values", chunks: boolean): Update {
   const shown = shownUpdate(node);
   expect(shown !== undefined, `the ${kind} are not those of a cache`);
   const { update, count, views } = shown;
   expect(count === 1 || update.shape[0] === 1, `${count} rows of several sequences are cached at once`);
   expect(isFloat(update.dtype) && update.inputs[0].op !== "data", `the cached ${kind} are ${update.dtype.name}`);
-  for (const n of count === 1 ? [...views, update] : views) walk.inside.add(n);
+  for (const n of count === 1 || chunks ? [...views, update] : views) walk.inside.add(n);
   return shown;
 }

@@ -1,8 +1,9 @@
 /**
  * Regions: sequences of nodes in plain model code that a few fused kernels compute together.
  *
- * One region is known, the decoder of one token of a sequence, or of several: embedding, layers of attention and feed-forward part
- * over a cache, head and argmax. The last layer of a prompt, which computes no more than the row that the head reads, is one too.
+ * One region is known, the decoder of one token of a sequence, or of several, or of a chunk of few tokens of a sequence: embedding, layers of
+ * attention and feed-forward part over a cache, head and argmax. Of a chunk the last layer may compute no more than the row that the
+ * head reads. The last layer of a prompt, which does so, is one too.
  * The matcher walks from the logits up. Every shape, dtype and attribute that the kernels assume is checked, and every node inside
  * must be read inside only; a graph that does not match is lowered op by op, with the same answers.
  * `VKMX_EXPLAIN=1` says on stderr what was taken and why not.
@@ -14,10 +15,11 @@ import type { StateUpdate } from "../../plan/fusion.ts";
 import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { type DecoderSizes, type DecoderSpec, updatesOf } from "../spec.ts";
+import { type DecoderSizes, type DecoderSpec, headRowsOf, MOST_SEQUENCES, updatesOf } from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
+import { updateOf } from "./kv_update.ts";
 import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
@@ -31,35 +33,47 @@ export interface DecoderRegion {
   readonly late: boolean;
 }
 
-/** The decoder of one token in a graph; the reason when there is something like one that does not match; else undefined. */
+/**
+ * The decoder of one token in a graph, or with `chunks` of a chunk; the reason when there is something like one that does not match; else
+ * undefined.
+ */
 export function findDecoder(
   graph: GraphView,
   wanted: ReadonlySet<Node>,
   state: readonly StateUpdate[],
+  chunks: boolean = false,
 ): DecoderRegion | string | undefined {
-  const isStep = (n: Node): boolean => n.op === "attention" && n.shape[2] === 1 && attrsOf(n, "attention").hasLengths;
-  const step = graph.order.find(isStep);
+  if (chunks && !graph.order.some(writesChunk)) return undefined;
+  const isStep = (n: Node): boolean =>
+    n.op === "attention" && (chunks || n.shape[2] === 1) && attrsOf(n, "attention").hasLengths;
+  const step = graph.order.findLast(isStep);
   if (!step) return undefined;
-  const [sequences] = step.shape;
-  // The head is the last product of a row of each sequence.
+  const [sequences, , rows] = step.shape;
+  // The head is the last product of those rows.
   const logits = graph.order.findLast((n) =>
-    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * n.shape[n.shape.length - 1]
+    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * rows * n.shape[n.shape.length - 1]
   );
   if (!logits) return "there is no quantized head";
   try {
-    return findWhole(new Walk(graph, wanted), logits, state);
+    return findWhole(new Walk(graph, wanted), logits, state, chunks);
   } catch (error) {
     if (error instanceof Mismatch) return error.message;
     throw error;
   }
 }
 
-function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): DecoderRegion {
+/** Whether a node writes a chunk into a cache. */
+function writesChunk(node: Node): boolean {
+  const update = updateOf(node);
+  return update !== undefined && node.shape[0] === 1 && update.count > 1 && update.count <= MOST_SEQUENCES;
+}
+
+function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
   const { matrix: head, x: normed } = walk.product(product, "the head");
   const last = walk.norm(normed, "the final norm");
   const layers: Layer[] = [];
   let x = last.x;
-  for (let layer = findLayer(walk, x); layer; layer = findLayer(walk, x)) {
+  for (let layer = findLayer(walk, x, chunks); layer; layer = findLayer(walk, x, chunks)) {
     layers.unshift(layer);
     x = layer.x;
   }
@@ -72,20 +86,26 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     bits: attrsOf(product, "quantizedMatmul").bits,
   };
   for (const layer of layers) same(layer, first, sizes);
+  const { position, taken } = layers[layers.length - 1];
+  const chunk = chunks ? { count: first.rows, taken } : undefined;
+  if (chunk) expect(layers.every((l, i) => !l.taken || i === layers.length - 1), "a layer leaves rows out");
+  expect(!chunk?.taken || chunk.taken.dtype === uint32, "the row of the head is no uint32"); // others may count from the end
   expect(last.eps === first.eps, "the norms have different eps");
 
   const logits = walk.upward(product);
   // The caches hold the row of a prompt already; one of many rows is only the last layer's.
-  const late = first.cached;
-  const ending = findSamplingTail(walk, logits, first.position, state, late);
+  const late = first.cached || taken !== undefined;
+  const ending = chunk && !taken ? undefined : findSamplingTail(walk, logits, position, state, late);
   const found = late || !ending?.end.fed ? ending : undefined;
-  const token = found ? undefined : argmax(walk, logits, sizeOf(first.position.shape));
+  const rows = headRowsOf({ position: first.start, chunk });
+  const token = found ? undefined : argmax(walk, logits, rows);
   const readers = walk.readers(logits);
   const keepsLogits = walk.wanted.has(logits) || (!token && !found) ||
     readers.some((r) => !walk.inside.has(r) && !found?.inside.has(r));
   // Penalised logits are not those that others ask for.
   const end = found && !(keepsLogits && found.end.penalty) ? found.end : undefined;
-  if (late) expect(end !== undefined && !keepsLogits, "more is asked of the last row of a prompt than its token");
+  const ends = late && end !== undefined;
+  if (first.cached) expect(ends && !keepsLogits, "more is asked of the last row of a prompt than its token");
   walk.inside.delete(logits);
   if (token) walk.inside.delete(token);
   for (const node of end ? found!.inside : []) walk.inside.add(node);
@@ -94,12 +114,13 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     sizes,
     features: first.features,
     layout: first.layout,
+    chunk,
     x: embedding(walk, x, sizes),
     layers,
     norm: last.weight,
     head,
     vocabulary,
-    position: first.position,
+    position: chunk ? first.start : position,
     capacity: first.capacity,
     freqs: first.freqs,
     eps: last.eps,
@@ -130,9 +151,9 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[]): De
     }
   }
   for (const node of results) walk.inside.add(node);
-  if (late) checkLast(walk, state, updates);
+  if (ends) checkLast(walk, state, updates);
   takeDead(walk, decoder);
-  return { decoder, last: logits, inside: walk.inside, late };
+  return { decoder, last: logits, inside: walk.inside, late: ends };
 }
 
 /** Nobody reads the new state, and what else there is in it is no view of what is overwritten. */
@@ -149,7 +170,8 @@ function checkLast(walk: Walk, state: readonly StateUpdate[], updates: readonly 
 
 /** Takes what only the region read and the kernels do not need, such as the lengths of attention. */
 function takeDead(walk: Walk, decoder: DecoderSpec): void {
-  const needed = new Set<unknown>([decoder.position, decoder.freqs, decoder.norm, ...Object.values(decoder.head)]);
+  const { position, freqs, norm, head, end } = decoder;
+  const needed = new Set<unknown>([position, freqs, norm, end?.fed, ...Object.values(head)]);
   if ("table" in decoder.x) {
     for (const node of [decoder.x.ids, ...Object.values(decoder.x.table)]) {
       needed.add(node);
@@ -213,7 +235,7 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
       l.sizes,
       l.features,
       l.layout,
-      l.cached,
+      l.rows,
       l.capacity,
       l.eps,
       l.headEps,
@@ -223,7 +245,7 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
       l.keys.dtype.name,
     ]);
   expect(key(layer) === key(first), "the layers differ");
-  expect(layer.position === first.position && layer.freqs === first.freqs, "the layers are at different positions");
+  expect(layer.start === first.start && layer.freqs === first.freqs, "the layers are at different positions");
   expect(
     layer.sizes.bits === sizes.bits && layer.sizes.groupSize === sizes.groupSize,
     "the head is quantized differently",

@@ -18,8 +18,11 @@ import type { Activation } from "../spec.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
 
-/** Rows of a prompt from which on whole matrices pay. Sequences of a step may be fewer: it comes here where no other kernels serve them. */
-const LEAST_ROWS = 16;
+/**
+ * Rows of a prompt from which on whole matrices pay: prompts are padded to no fewer. They come here where the kernels of a chunk do not serve
+ * them, as do sequences of a step, which may be fewer.
+ */
+const LEAST_ROWS = 8;
 /** Widest residual. */
 const MOST_WIDTH = 16384;
 
