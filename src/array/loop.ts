@@ -8,7 +8,8 @@ import { type BoundLoop, LoweredStep, MAX_STEPS, peekNode, pokeNode } from "../s
 import { options } from "../schedule/plan/options.ts";
 import { backendOf, realize } from "../schedule/realize.ts";
 import { SharedMemory } from "../schedule/plan/storage.ts";
-import { hasMatrixTiles, leastTile } from "../schedule/ops/matmul_tiles.ts";
+import { hasMatrixTiles } from "../schedule/ops/coopmat.ts";
+import { leastTile } from "../schedule/ops/matmul_tiles.ts";
 import { rebuilder, traceNodes } from "./compile.ts";
 import { tensorsOf } from "./scope.ts";
 import { nodeOf, type Tensor, wrap } from "./tensor.ts";

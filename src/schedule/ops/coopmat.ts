@@ -62,6 +62,11 @@ export function matrixMap(backend: Backend): MatrixMap {
   return map;
 }
 
+/** Whether a device multiplies a tile of rows on matrix units: then two of them take less than one after the other. */
+export function hasMatrixTiles(backend: Backend): boolean {
+  return backend.has("coopmat_map") && matrixMap(backend).weights !== undefined;
+}
+
 function askMap(backend: Backend): MatrixMap {
   const map = readMap(ask(backend, "coopmat_map", 4 + 3 * MATRIX));
   const unknown = [...(map.weights ? [] : ["products"]), ...(map.attention ? [] : ["attention"])];

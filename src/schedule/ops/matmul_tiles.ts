@@ -159,8 +159,3 @@ export function addSplits(l: Lowering, splits: number, out: Value, emit: (target
 export function leastTile(backend: Backend): number {
   return backend.limits.subgroup === 1 ? 1 : 8;
 }
-
-/** Whether a device multiplies a tile of rows on matrix units: then two of them take less than one after the other. */
-export function hasMatrixTiles(backend: Backend): boolean {
-  return backend.has("coopmat_map");
-}
