@@ -327,6 +327,11 @@ struct CoopmatQkvPush {
     float eps;
 };
 
+// Eights of codes.
+struct WidenCodesPush {
+    uint count;
+};
+
 // Elements of the result; their number of parts is a specialisation constant.
 struct SumSplitsPush {
     uint count;

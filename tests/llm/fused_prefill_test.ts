@@ -328,7 +328,7 @@ for (const device of DEVICES) {
           "model.layers.0.mlp.down_proj": { bits: 8, groupSize: 32 },
           "model.layers.0.mlp.up_proj": { bits: 4, groupSize: 32 }, // gate and up differ
           "model.layers.1.self_attn.v_proj": false, // no joint product
-          "model.layers.2.mlp.down_proj": { bits: 6, groupSize: 64 }, // no kernel
+          "model.layers.2.mlp.down_proj": false, // no codes
         },
       });
       const { model } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float16 });

@@ -31,12 +31,13 @@ import {
   productsUnsupportedReason,
 } from "../ops/coopmat_matmul.ts";
 import { options } from "../plan/options.ts";
-import { ACTIVATIONS, type DecoderSpec, ropeUnsupportedReason, sequencesOf } from "./spec.ts";
+import { ACTIVATIONS, type DecoderSpec, ropeUnsupportedReason, sequencesOf, widenedBits } from "./spec.ts";
 import type { RopeAngles } from "./match/layer.ts";
 import { type AttentionEpilogue, type AttentionPrologue, findPrompt, type Joint } from "./match/prefill.ts";
 import type { GraphView } from "../plan/pattern.ts";
 import { writable } from "../ops/indexing.ts";
 import { prepare } from "../plan/weight_layouts.ts";
+import { widenedMatrices } from "./widened_codes.ts";
 import { normWeights } from "./layouts.ts";
 
 /** activation(gate) * up is divided by this power of two: float16 then holds a million, and loses nothing above 0.001. */
@@ -297,17 +298,27 @@ export function openPrompt(
   const { prologues, epilogues, ...found } = findPrompt(graph, wanted);
   const reasons = new Set(found.reasons);
   if (prologues.length + epilogues.length === 0) return reasons.size > 0 ? [...reasons].join("; ") : undefined;
-  const [{ bits, groupSize }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ o }) => o)];
-  const unsupported = productsUnsupportedReason(l.backend, { bits, groupSize });
+  const unsupportedReason = ({ bits, groupSize }: Joint): string | undefined =>
+    productsUnsupportedReason(l.backend, { bits: widenedBits(bits), groupSize });
+  const joints = [...prologues.map(({ qkv }) => qkv), ...epilogues.flatMap(({ o, gateUp, down }) => [o, gateUp, down])];
+  const unsupported = unsupportedReason(joints[0]);
   if (unsupported !== undefined) return unsupported;
   const rows = prologues[0] ? prologues[0].batch * prologues[0].rows : epilogues[0].rows;
   const [{ columns, k }] = [...prologues.map(({ qkv }) => qkv), ...epilogues.map(({ gateUp }) => gateUp)];
   if (options.regions === "auto" && !isWorthMatrices(rows, columns[0], k)) return `${rows} rows are too little work`;
 
+  const served = joints.filter((joint) => unsupportedReason(joint) === undefined);
+  const matrices = served.flatMap(({ matrices, bits }) => matrices.map(({ codes }) => ({ codes, bits })));
+  const wide = widenedMatrices(l, matrices, leaf);
   const packed = (joint: Joint, gated = false): Fragments | undefined => {
-    const reason = productsUnsupportedReason(l.backend, joint);
-    const parts = joint.matrices.map((m) => [m.codes, m.scales, m.biases].map(leaf));
-    const matrix = { ...joint, parts: parts as Value[][], gated };
+    const reason = unsupportedReason(joint);
+    const bits = widenedBits(joint.bits);
+    const parts = joint.matrices.map(({ codes, scales, biases }) => [
+      bits === joint.bits ? leaf(codes) : wide?.get(codes),
+      leaf(scales),
+      leaf(biases),
+    ]);
+    const matrix = { ...joint, bits, parts: parts as Value[][], gated };
     const values = reason === undefined && parts.flat().every((v) => v !== undefined)
       ? fragments(l, matrix)
       : undefined;

@@ -29,7 +29,7 @@ export const decodeFuser: Fuser = {
     const [name, which] = decoder.chunk
       ? ["decoder step", `, ${decoder.chunk.count} tokens`]
       : [late ? "prompt end" : "decoder step", ""];
-    const form = late ? "barriers" : decoderForm(l, ready, leaf);
+    const form = late ? "barriers" : decoderForm(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
     const sums = ready.kernels === "columns" ? ready.accumulators : "float32";
     explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${form}`);
     if (state.length > 0 && !end) {
@@ -37,7 +37,7 @@ export const decodeFuser: Fuser = {
     }
     const emitAll = (): void => {
       l.from("region", name);
-      emitDecoder(l, ready, form, value, done);
+      emitDecoder(l, ready, form, (node) => ready.codes.get(node) ?? value(node), done);
     };
     return {
       inside,

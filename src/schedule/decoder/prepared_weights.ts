@@ -18,6 +18,7 @@ import {
   MOST_SEQUENCES,
   rowsOf,
   sequencesOf,
+  widenedBits,
 } from "./spec.ts";
 import {
   gateUpScalesBiases,
@@ -33,6 +34,7 @@ import type { Value } from "../plan/value.ts";
 import { PAIRS } from "../ops/coopmat.ts";
 import { fragments } from "../ops/coopmat_matmul.ts";
 import { type Layout, prepare } from "../plan/weight_layouts.ts";
+import { widenedMatrices } from "./widened_codes.ts";
 
 /** The weights of a layer in the layouts of the kernels: codes and scales and biases, or what the kernels need beside codes in place. */
 interface Prepared {
@@ -55,6 +57,8 @@ export interface ReadyDecoder extends Weights {
   readonly accumulators: Accumulators;
   /** Of each layer what {@link normsOfLayer} lists, then the last norm. */
   readonly norms: Value;
+  /** Codes that stand for those of the graph, where they have another width. */
+  readonly codes: ReadonlyMap<Node, Value>;
 }
 
 /** Why kernels do not serve a decoder, or others do it better; undefined where they are the best. "products" are those of prompts. */
@@ -68,10 +72,11 @@ export type UnsupportedReasons = Readonly<
  */
 export function readyDecoder(
   l: Lowering,
-  d: DecoderSpec,
-  leaf: (node: Node) => Value | undefined,
+  found: DecoderSpec,
+  leafOf: (node: Node) => Value | undefined,
   unsupported: UnsupportedReasons,
 ): ReadyDecoder | string {
+  const d = { ...found, sizes: { ...found.sizes, bits: widenedBits(found.sizes.bits) } };
   const reason = decoderUnsupportedReason(l.backend, d.sizes, d.features);
   if (reason !== undefined) return reason;
   const { keys, values } = FUSED_LAYOUT;
@@ -81,10 +86,13 @@ export function readyDecoder(
   if (sequencesOf(d) > MOST_SEQUENCES) return `${sequencesOf(d)} sequences are more than ${MOST_SEQUENCES}`;
   for (const { keys, values } of d.layers) {
     for (const update of [keys, values]) {
-      const base = leaf(update.inputs[0]);
+      const base = leafOf(update.inputs[0]);
       if (!base || !l.mayDonate(update.inputs[0], base)) return "the cache cannot be written in place";
     }
   }
+  const codes = widenedMatrices(l, matricesOf(found), leafOf);
+  if (!codes) return NO_ROOM;
+  const leaf = (node: Node): Value | undefined => codes.get(node) ?? leafOf(node);
   const stored = (nodes: readonly Node[], layout: Layout): readonly Value[] | undefined => {
     const sources = nodes.map(leaf);
     return sources.every((s) => s !== undefined) ? prepare(l, sources, layout) : undefined;
@@ -93,19 +101,25 @@ export function readyDecoder(
   const norms = stored(normNodes, normWeights(normNodes));
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
-    weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0] };
+    weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0], codes };
   if (rowsOf(d) > 1) {
     const why = unsupported.batch(d);
-    const found = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
-    if (found) return found;
+    const batch = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
+    if (batch) return batch;
     if (d.chunk) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.rows(d);
   explain(`layers of ${d.sizes.hidden} features: ${why === undefined ? "by rows" : `by columns, because ${why}`}`);
-  const found = why === undefined ? ready("rows", besideRows(d, stored)) : ready("columns", besideCodes(d, stored));
-  return found ?? NO_ROOM;
+  const alone = why === undefined ? ready("rows", besideRows(d, stored)) : ready("columns", besideCodes(d, stored));
+  return alone ?? NO_ROOM;
+}
+
+function matricesOf({ x, head, layers, sizes: { bits } }: DecoderSpec): Parameters<typeof widenedMatrices>[1] {
+  const table = "table" in x ? [x.table] : [];
+  const own = layers.flatMap(({ q, k, v, o, gate, up, down }) => [q, k, v, o, gate, up, down]);
+  return [...table, head, ...own].map(({ codes }) => ({ codes, bits }));
 }
 
 /** Weights where a sequence is decoded by itself: projections by columns, and what is beside the codes of all others. */

@@ -172,12 +172,23 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
   return order.find((accumulators) => backend.has(kernel("qkv", accumulators)));
 }
 
+/** What stands for codes of a number of bits that kernels do not read: see widened_codes.ts. */
+const WIDER = new Map([[2, 4], [3, 4], [5, 8], [6, 8]]);
+
+/** The bits of the codes that kernels read for codes of `bits`. */
+export function widenedBits(bits: number): number {
+  return WIDER.get(bits) ?? bits;
+}
+
 /** Sizes that the kernels do not serve, and why. */
 const UNSUPPORTED: readonly {
   readonly when: (sizes: DecoderSizes) => boolean;
   readonly reason: (sizes: DecoderSizes) => string;
 }[] = [
-  { when: ({ bits }) => bits !== 4 && bits !== 8, reason: ({ bits }) => `weights have ${bits} bits, not 4 or 8` },
+  {
+    when: ({ bits }) => ![4, 8].includes(widenedBits(bits)),
+    reason: ({ bits }) => `weights have ${bits} bits, not 2 to 6 or 8`,
+  },
   {
     when: ({ groupSize }) => groupSize % 32 !== 0,
     reason: ({ groupSize }) => `the group size ${groupSize} is no multiple of 32`,

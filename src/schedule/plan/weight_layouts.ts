@@ -41,9 +41,14 @@ const known = new WeakMap<Storage, Map<string, Prepared>>();
 
 /**
  * The sources in another layout, which is there once {@link runPrepared} was called. Undefined where they are not stored and contiguous, or where the
- * device has less than twice the room that the layout takes.
+ * device has less than twice the room that the layout takes, or `together` bytes, where it is of no use without others.
  */
-export function prepare(l: Lowering, sources: readonly Value[], layout: Layout): readonly Value[] | undefined {
+export function prepare(
+  l: Lowering,
+  sources: readonly Value[],
+  layout: Layout,
+  together: number = 0,
+): readonly Value[] | undefined {
   const storages: Storage[] = [];
   for (const { slot, shape, strides, packing } of sources) {
     const source = l.slots[slot];
@@ -55,7 +60,7 @@ export function prepare(l: Lowering, sources: readonly Value[], layout: Layout):
   known.set(storages[0], table);
   let found = table.get(key);
   if (!found || !found.sources.every((s, i) => s === storages[i])) {
-    if (!fits(l, layout)) return undefined;
+    if (!fits(l, layout, together)) return undefined;
     table.set(key, found = make(l, sources, storages, layout));
     const forget = drop(table, key, found);
     for (const storage of storages) storage.onChange(forget);
@@ -73,18 +78,20 @@ function drop(table: Map<string, Prepared>, key: string, prepared: Prepared): ()
   };
 }
 
-function bytesOf({ shape, dtype }: { readonly shape: Shape; readonly dtype: Dtype }): number {
+/** Bytes of an array of a layout. */
+export function bytesOf({ shape, dtype }: Layout["results"][number]): number {
   return sizeOf(shape) * dtype.bytes;
 }
 
 /** Bytes that the layouts of a lowering leave free: asking the driver for each of hundreds takes long. */
 const room = new WeakMap<Lowering, number>();
 
-function fits(l: Lowering, { results }: Layout): boolean {
+function fits(l: Lowering, { results }: Layout, together: number): boolean {
   const bytes = results.map(bytesOf);
   const total = bytes.reduce((sum, b) => sum + b, 0);
   const free = room.get(l) ?? l.backend.memory().available;
-  const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) && 2 * total <= free;
+  const does = bytes.every((b) => b <= l.backend.limits.maxBufferBytes) &&
+    2 * Math.max(total, together) <= free;
   room.set(l, does ? free - total : free);
   return does;
 }
