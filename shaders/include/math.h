@@ -76,6 +76,9 @@ float m_divide(float a, float b) {
 // three steps of Newton from a reciprocal that is 12 % off.
 #ifdef GL_core_profile
 float m_divide_steady(float a, float b) {
+    float unit = b > 8.507059e37f ? 0.25f : 1.0f; // the reciprocal would be subnormal
+    a *= unit;
+    b *= unit;
     float r = FROM_BITS(0x7ef311c3u - BITS(b));
     for (int i = 0; i < 3; i++) {
         PRECISE float rest = m_fma(-b, r, 1.0f);
