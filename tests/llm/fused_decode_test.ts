@@ -433,8 +433,8 @@ for (const device of DEVICES) {
 
   Deno.test(`decoding what the kernels do not take is right all the same on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
-    const shape = { hidden: 128, intermediate: 128, layers: 1, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab };
-    await writeModel(`${folder}/model`, shape, { bits: 6, groupSize: 64 });
+    const shape = { hidden: 192, intermediate: 128, layers: 1, heads: 2, kvHeads: 1, headDim: 64, tied: true, vocab };
+    await writeModel(`${folder}/model`, shape, { groupSize: 64 });
     const { model } = await mx.lm.load(`${folder}/model`, { device });
     mx.setDefaultDevice(device);
     const expected = await decoding({ regions: "off" }, () => steps(model, shape, 2, 2));

@@ -65,6 +65,12 @@ export function withoutRunning(maxThreads: number, compiled: (words: Uint32Array
   // What coopmat_map writes: 32 lanes with 8 elements of each matrix, and where those lie.
   const places = Array.from(PAIRS, (word) => (word & 15) * 16 + (word >> 4));
   const map = Uint32Array.from([32, 8, 8, 8, ...places, ...PAIRS, ...places]);
+  // And coopmat_map_narrow, whose B and sums have 4 elements a lane.
+  const halves = (word: (at: number, i: number) => number): number[] =>
+    Array.from({ length: PAIRS.length / 2 }, (_, at) => word(8 * (at >> 2), at & 3));
+  const narrowB = halves((at, i) => (PAIRS[at + i] >> 4) * 8 + (PAIRS[at + i] & 15));
+  const narrowSum = halves((at, i) => (PAIRS[at + 2 * (i & 2)] & 15) * 8 + (PAIRS[at + (i & 1)] >> 4));
+  const narrow = Uint32Array.from([32, 8, 4, 4, ...places, ...narrowB, ...narrowSum]);
   Object.assign(backend, {
     has: (kernel: string) => !OF_CPU.has(kernel),
     limits: { ...backend.limits, maxThreads, subgroup: 32 },
@@ -75,7 +81,10 @@ export function withoutRunning(maxThreads: number, compiled: (words: Uint32Array
     run: () => 0,
     release: () => {},
     barriers: () => 0,
-    read: (_: number, __: number, out: Uint8Array) => out.set(new Uint8Array(map.buffer).subarray(0, out.length)),
+    read: (_: number, __: number, out: Uint8Array) => {
+      const words = out.length === narrow.byteLength ? narrow : map;
+      out.set(new Uint8Array(words.buffer).subarray(0, out.length));
+    },
   });
   assertEquals(matrixMap(backend), { plain: true, weights: PAIRS, attention: true, pairs: true });
 }
