@@ -141,7 +141,7 @@ for (const device of DEVICES) {
           assertEquals(found.numbers, expected.numbers, `${JSON.stringify(settings)}, ${head}`);
           assertEquals(found.told.length, expected.told.length);
           // The logits are sums in another order, rounded to their dtype.
-          const most = dtype === mx.float32 ? error : 1e-1;
+          const most = dtype === mx.float32 ? error : dtype === mx.float16 ? 5e-2 : 1e-1;
           found.told.forEach((x, i) => assertAlmostEquals(x, expected.told[i], most));
           assert([...kernels].some((kernel) => kernel.startsWith(head)), [...kernels].join());
           for (const kernel of kernels) assert(!/^random|^scatter|^reduce|^sample_best/.test(kernel), kernel);

@@ -175,6 +175,7 @@ export function assertAgrees(
   });
 }
 
+/** Compares all logits and caches bit by bit. */
 export function assertSame(found: Found, expected: Found, what: string): void {
   const all = ({ logits, caches }: Found): Float32Array[] => [...logits, ...caches.map(({ values }) => values)];
   all(found).forEach((values, n) => {
