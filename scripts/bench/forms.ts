@@ -75,7 +75,8 @@ export function formOf(kernels: readonly Calls[], sequences: number): Form | und
     step.reduce((sum, { kernel, calls }) => kernel.startsWith(name) ? sum + calls : sum, 0);
   if (step.length === 0) return undefined;
   if (calls("batch_head") > 0) {
-    return calls("batch_layers") === calls("batch_head") ? "batch, one dispatch" : "batch, barriers";
+    // One dispatch a token, or several for each layer; the runs of few tokens that were taken off may have had another form.
+    return calls("batch_layers") <= calls("batch_head") ? "batch, one dispatch" : "batch, barriers";
   }
   if (sequences > 1) return "grid";
   if (calls("decode_rows") > 0) return calls("decode_rows_phase") > 0 ? "rows, barriers" : "rows, one dispatch";

@@ -140,7 +140,7 @@ function time(backend: Backend, { m, n, k }: Product, how: Rows | Tiling): numbe
     if (splits > 1) {
       l.emit("sum_splits", [parts, out], {
         spec: { SPLITS: splits, DTYPE_OUT: float16.code },
-        push: { count: m * n },
+        push: { count: m * n, columns: n },
         workgroups: l.groups(m * n / 4),
       });
     }

@@ -1,8 +1,11 @@
 #version 460
-// half_rows: rows of floats to float16, each 16 rows scaled by the power of two that puts their largest magnitude below 2^15.
+// half_rows: rows of floats in 16 bits, as TERMS numbers that add up to each: every term holds what those before it left over, so that a product of
+// each with a matrix of DTYPE_OUT on matrix units gives, added up, that of the floats. out[t] has term t of all rows.
 //
-// powers[row / 16] undoes it: x = out * power. So values beyond float16's range survive a product in float16 with sums in float32.
-// x contiguous and aligned to 16 bytes, cols a multiple of 8. One workgroup per 16 rows, folded over (x, y); any THREADS.
+// float16: each BLOCK rows are scaled by the power of two that puts their largest magnitude below 2^15, and powers[row / BLOCK] undoes it:
+// x = sum(out) * power. So values beyond its range survive a product with sums in float32. Two terms have 22 bits.
+// bfloat16 has the range of the floats: no powers. Terms are cut off, not rounded, so none is beyond it; three are the float itself.
+// x contiguous and aligned to 16 bytes, cols a multiple of 8. One workgroup per BLOCK rows, folded over (x, y); any THREADS.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 3
@@ -10,6 +13,9 @@
 #include "include/common.glsl"
 
 layout(constant_id = 1) const uint DTYPE_X = DTYPE_F32;
+layout(constant_id = 2) const uint BLOCK = 16;
+layout(constant_id = 3) const uint TERMS = 1;
+layout(constant_id = 4) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "include/vector.glsl"
 
@@ -18,27 +24,49 @@ float most_of(vec4 x) {
     return max(max(a.x, a.y), max(a.z, a.w));
 }
 
+// The 16 bits of a bfloat16 next to x on the side of 0; NaN stays NaN.
+uint cut_bits(float x) {
+    uint u = floatBitsToUint(x);
+    return (u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : u >> 16;
+}
+
+// A term of four numbers, which keep what it leaves over; nothing of what is not finite.
+uvec2 take_term(inout vec4 x) {
+    uvec2 bits = DTYPE_OUT == DTYPE_F16 ? uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw))
+                                        : uvec2(cut_bits(x.x) | cut_bits(x.y) << 16, cut_bits(x.z) | cut_bits(x.w) << 16);
+    vec4 taken = pair_values(bits, DTYPE_OUT);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        x[i] = (floatBitsToUint(taken[i]) & 0x7f800000u) == 0x7f800000u ? 0.0 : x[i] - taken[i];
+    return bits;
+}
+
 void main() {
     uint block = flat_workgroup();
-    if (block * 16 >= pc.p.rows) return;
-    uint eights = min(16, pc.p.rows - block * 16) * (pc.p.cols / 8);
-    uint64_t first = uint64_t(block) * 16 * pc.p.cols;
+    if (block * BLOCK >= pc.p.rows) return;
+    uint eights = min(BLOCK, pc.p.rows - block * BLOCK) * (pc.p.cols / 8);
+    uint64_t first = uint64_t(block) * BLOCK * pc.p.cols;
     uint64_t x = pc.address[0] + first * DTYPE_BYTES(DTYPE_X);
-    U32x4s halves = U32x4s(pc.address[1] + first * 2);
+    uint64_t out_term = pc.address[1] + first * 2, term_bytes = uint64_t(pc.p.rows) * pc.p.cols * 2;
     vec4 a, b;
-    float most = 0.0;
-    for (uint i = gl_LocalInvocationID.x; i < eights; i += THREADS) {
-        load8(x, i * 8, DTYPE_X, a, b);
-        most = max(most, max(most_of(a), most_of(b)));
+    float shrink = 1.0;
+    if (DTYPE_OUT == DTYPE_F16) {
+        float most = 0.0;
+        for (uint i = gl_LocalInvocationID.x; i < eights; i += THREADS) {
+            load8(x, i * 8, DTYPE_X, a, b);
+            most = max(most, max(most_of(a), most_of(b)));
+        }
+        most = workgroup_max(most);
+        int exponent = most == 0.0 ? 14 : clamp(int(floatBitsToUint(most) >> 23) - 127, -100, 127);
+        shrink = uintBitsToFloat(uint(127 + 14 - exponent) << 23);
+        if (gl_LocalInvocationID.x == 0) F32s(pc.address[2]).v[block] = uintBitsToFloat(uint(127 + exponent - 14) << 23);
     }
-    most = workgroup_max(most);
-    int exponent = most == 0.0 ? 14 : clamp(int(floatBitsToUint(most) >> 23) - 127, -100, 100);
-    float shrink = uintBitsToFloat(uint(127 + 14 - exponent) << 23);
     for (uint i = gl_LocalInvocationID.x; i < eights; i += THREADS) {
         load8(x, i * 8, DTYPE_X, a, b);
         a *= shrink;
         b *= shrink;
-        halves.v[i] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+        [[unroll]] for (uint t = 0; t < TERMS; t++) {
+            uvec2 low = take_term(a), high = take_term(b);
+            U32x4s(out_term + t * term_bytes).v[i] = uvec4(low, high);
+        }
     }
-    if (gl_LocalInvocationID.x == 0) F32s(pc.address[2]).v[block] = uintBitsToFloat(uint(127 + exponent - 14) << 23);
 }

@@ -332,9 +332,10 @@ struct WidenCodesPush {
     uint count;
 };
 
-// Elements of the result; their number of parts is a specialisation constant.
+// Elements of the result, whose number of parts is a specialisation constant, and of each of its rows.
 struct SumSplitsPush {
     uint count;
+    uint columns;
 };
 
 // Attention of many queries; strides of q, k, v and out are those of batch, head and position. Features of q and out lie side by

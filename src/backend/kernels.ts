@@ -68,7 +68,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0xc7adeb72;
+export const ABI_HASH = 0x39b86431;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -368,7 +368,7 @@ export const KERNELS = {
   },
   sum_splits: {
     id: 49, push: "SumSplitsPush", needs: "", wasm: false,
-    buffers: ["parts:r", "out:w"],
+    buffers: ["parts:r", "out:w", "powers:r?"],
     columns: [],
     spec: ["THREADS", "SPLITS", "DTYPE_OUT"],
   },
@@ -506,9 +506,9 @@ export const KERNELS = {
   },
   half_rows: {
     id: 72, push: "RowsPush", needs: "", wasm: false,
-    buffers: ["x:r", "out:w", "powers:w"],
+    buffers: ["x:r", "out:w", "powers:w?"],
     columns: [],
-    spec: ["THREADS", "DTYPE_X"],
+    spec: ["THREADS", "DTYPE_X", "BLOCK", "TERMS", "DTYPE_OUT"],
   },
   coopmat_map: {
     id: 73, push: "CoopmatMapPush", needs: "coopmat", wasm: false,
@@ -1171,6 +1171,7 @@ export const PUSH = {
   ],
   SumSplitsPush: [
     { name: "count", type: "u32", count: 1 },
+    { name: "columns", type: "u32", count: 1 },
   ],
   CoopmatAttentionPush: [
     { name: "q_len", type: "u32", count: 1 },

@@ -57,7 +57,7 @@ function product(backend: Backend, { kernel, rows, columns = 128, bits }: Produc
   if (dtype !== float16) {
     half = new Uint16Array(m * k);
     runKernel(backend, "half_rows", {
-      spec: { THREADS, DTYPE_X: dtype.code },
+      spec: { THREADS, DTYPE_X: dtype.code, BLOCK: 16, TERMS: 1, DTYPE_OUT: float16.code },
       push: { rows: m, cols: k },
       buffers: { x: pack(dtype, x), out: half, powers },
       grid: Math.ceil(m / 16),

@@ -139,7 +139,7 @@ kernelTest("half_rows() keeps values that float16 alone could not hold", (backen
       const out = new Uint16Array(rows * cols);
       const powers = new Float32Array(Math.ceil(rows / 16));
       runKernel(backend, "half_rows", {
-        spec: { THREADS, DTYPE_X: dtype.code },
+        spec: { THREADS, DTYPE_X: dtype.code, BLOCK: 16, TERMS: 1, DTYPE_OUT: float16.code },
         push: { rows, cols },
         buffers: { x: pack(dtype, x), out, powers },
         grid: [2, Math.ceil(rows / 32), 1],
@@ -151,20 +151,63 @@ kernelTest("half_rows() keeps values that float16 alone could not hold", (backen
   }
 }, ["half_rows"]);
 
+kernelTest("half_rows() takes floats apart into terms that add up to them", (backend) => {
+  const most = 3.4028234663852886e38;
+  for (const [dtype, terms, digits] of [[float16, 2, 2 ** -21], [bfloat16, 3, 0]] as const) {
+    for (const [rows, cols] of [[1, 8], [37, 40], [5, 520]]) {
+      // Neighbouring rows lie far apart, and so do the numbers of a row, within what products of float32 tell from 0.
+      const x = Float32Array.from(
+        random(rows * cols, 1),
+        (v, i) => v * 10 ** (Math.floor(i / cols) % 7 * 9 - 27) * 10 ** -(i % 4),
+      );
+      if (rows > 1) x.set([most, -most], 0);
+      if (rows > 1) x.set([Infinity, -Infinity, NaN], cols);
+      const out = new Uint16Array(terms * rows * cols);
+      const powers = new Float32Array(rows);
+      runKernel(backend, "half_rows", {
+        spec: { THREADS, DTYPE_X: float32.code, BLOCK: 1, TERMS: terms, DTYPE_OUT: dtype.code },
+        push: { rows, cols },
+        buffers: { x, out, ...(dtype === float16 ? { powers } : {}) },
+        grid: [2, Math.ceil(rows / 2), 1],
+      });
+      const parts = unpack(dtype, out as never);
+      x.forEach((v, i) => {
+        const row = Math.floor(i / cols);
+        const power = dtype === float16 ? powers[row] : 1;
+        const sum = Array.from({ length: terms }, (_, t) => parts[t * rows * cols + i] * power).reduce((a, b) => a + b);
+        const what = `${dtype.name} ${rows} x ${cols}: ${sum} for ${v}`;
+        if (!Number.isFinite(v)) return assert(Object.is(sum, v), what);
+        if (rows > 1 && row === 1) return; // beside infinity
+        const largest = x.subarray(row * cols, (row + 1) * cols).reduce((m, y) => Math.max(m, Math.abs(y)), 0);
+        assert(Math.abs(sum - v) <= digits * (Math.abs(v) + 2 ** -16 * largest), what);
+      });
+    }
+  }
+}, ["half_rows"]);
+
 kernelTest("sum_splits() adds the parts", (backend) => {
   for (const dtype of [float32, float16, bfloat16]) {
-    for (const [count, splits] of [[1, 2], [1000, 3], [4096, 4]]) {
-      const parts = Float32Array.from(random(count * splits));
-      const out = pack(dtype, new Array(count).fill(0));
-      runKernel(backend, "sum_splits", {
-        spec: { THREADS, SPLITS: splits, DTYPE_OUT: dtype.code },
-        push: { count },
-        buffers: { parts, out },
-        items: Math.ceil(count / 4),
-      });
-      const sum = (i: number): number =>
-        Array.from({ length: splits }, (_, s) => parts[s * count + i]).reduce((a, b) => a + b);
-      assertClose(unpack(dtype, out), Array.from({ length: count }, (_, i) => sum(i)), 1e-5, `${dtype.name} ${count}`);
+    for (const [count, splits, columns] of [[1, 2, 1], [1000, 3, 8], [4096, 4, 512], [1003, 3, 17]]) {
+      for (const scaled of [false, true]) {
+        const parts = Float32Array.from(random(count * splits));
+        const out = pack(dtype, new Array(count).fill(0));
+        const powers = Float32Array.from({ length: Math.ceil(count / columns) }, (_, row) => 2 ** (row % 5 - 2));
+        runKernel(backend, "sum_splits", {
+          spec: { THREADS, SPLITS: splits, DTYPE_OUT: dtype.code },
+          push: { count, columns },
+          buffers: { parts, out, ...(scaled ? { powers } : {}) },
+          items: Math.ceil(count / 4),
+        });
+        const sum = (i: number): number =>
+          Array.from({ length: splits }, (_, s) => parts[s * count + i]).reduce((a, b) => a + b) *
+          (scaled ? powers[Math.floor(i / columns)] : 1);
+        assertClose(
+          unpack(dtype, out),
+          Array.from({ length: count }, (_, i) => sum(i)),
+          1e-5,
+          `${dtype.name} ${count}`,
+        );
+      }
     }
   }
 }, ["sum_splits"]);

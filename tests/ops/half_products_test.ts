@@ -15,9 +15,11 @@ function random(dtype: mx.Dtype, n: number): number[] {
   return array.astype(mx.float32).tolist() as number[];
 }
 
-/** Asserts a normalised mean squared error: half of the last digit of float16 is 1e-7, that of bfloat16 eight times as large. */
+/** Normalised mean squared errors by the dtype of a result: half of the last digit of float16 is 1e-7, that of bfloat16 eight times as large. */
+const LIMITS = new Map<mx.Dtype, number>([[mx.float16, 2e-7], [mx.bfloat16, 64 * 2e-7], [mx.float32, 1e-12]]);
+
 function assertNear(found: mx.Tensor, expected: Float64Array, what: string): void {
-  const limit = found.dtype === mx.float16 ? 2e-7 : 64 * 2e-7;
+  const limit = LIMITS.get(found.dtype)!;
   const values = mx.astype(found, mx.float32).flatten().tolist() as number[];
   assert(values.length === expected.length, `${what}: ${values.length} numbers`);
   let error = 0, power = 0;
@@ -64,6 +66,15 @@ const CASES = [
   { m: 2048, n: 2056, k: 1, a: {}, b: {} },
 ] as const;
 
+/** Products of float32 and another dtype. */
+const MIXED = [
+  { m: 192, n: 136, k: 176, a: {}, b: {} },
+  { m: 40, n: 1030, k: 512, a: {}, b: { transposed: true } },
+  { m: 200, n: 136, k: 168, a: { margin: 3, transposed: true }, b: { margin: 5 } },
+  { m: 33, n: 300, k: 2504, a: {}, b: { transposed: true } },
+  { m: 169, n: 171, k: 173, a: {}, b: {} },
+] as const;
+
 for (const [device, dtype] of testDevices().flatMap((d) => [[d, mx.float16], [d, mx.bfloat16]] as const)) {
   Deno.test(`large ${dtype.name} products equal float64 on ${device}`, () => {
     mx.withDevice(device, () => {
@@ -79,6 +90,31 @@ for (const [device, dtype] of testDevices().flatMap((d) => [[d, mx.float16], [d,
             for (let d = 0; d < k; d++) expected[i] += a.at(each, row, d) * b.at(each, d, column);
           }
           assertNear(mx.matmul(a.array, b.array), expected, JSON.stringify(c));
+        });
+      }
+    });
+  });
+
+  Deno.test(`large products of float32 and ${dtype.name} equal float64 on ${device}`, () => {
+    mx.withDevice(device, () => {
+      for (const { m, n, k, a: form, b: other } of MIXED) {
+        mx.tidy(() => {
+          const [a, b] = [operand(mx.float32, 0, m, k, form), operand(dtype, 0, k, n, other)];
+          // Rows lie far apart, beyond the range of float16.
+          const power = (row: number): number => 2 ** (row % 9 * 8 - 32);
+          const rows = mx.multiply(a.array, mx.array(Array.from({ length: m }, (_, i) => [power(i)])));
+          const expected = new Float64Array(m * n);
+          for (let i = 0; i < expected.length; i++) {
+            const [row, column] = [Math.floor(i / n), i % n];
+            for (let d = 0; d < k; d++) expected[i] += a.at(0, row, d) * b.at(0, d, column);
+          }
+          const unscaled = mx.array(Array.from({ length: m }, (_, i) => [1 / power(i)]));
+          const found = mx.matmul(rows, b.array);
+          assert(found.dtype === mx.float32);
+          assertNear(mx.multiply(found, unscaled), expected, JSON.stringify({ m, n, k }));
+          // The same as a batch of one.
+          const batch = mx.matmul(mx.reshape(rows, [1, m, k]), b.array);
+          assertNear(mx.multiply(mx.squeeze(batch, 0), unscaled), expected, `batch of ${m}`);
         });
       }
     });

@@ -1,6 +1,9 @@
 /**
  * Dense products and convolutions of float16 and of bfloat16 on cooperative matrices: which kernel serves, operands as it reads them, dispatches.
  *
+ * A float32 matrix times one of 16 bits, such as activations times weights, goes there too: its numbers are taken apart into terms of 16 bits, which
+ * are rows of the product, and what they give is added up. That keeps the digits of float32 at a half or a third of the units' rate.
+ *
  * @module
  */
 
@@ -12,6 +15,7 @@ import type { Dispatch } from "../plan/builder.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { matrixMap, runsOn } from "./coopmat.ts";
+import { halfTerms, termsOf } from "./half_rows.ts";
 import { addSplits } from "./matmul_tiles.ts";
 
 /** The kernels by the dtype that both operands have; results are of that or float32. */
@@ -68,6 +72,16 @@ export function suitsMatrices(
   return runsOn(backend, { kernel, threads: TILE.threads }) && matrixMap(backend).plain;
 }
 
+/** Whether a kernel serves one product (m, k) x (k, n) of a float32 matrix and one of 16 bits. */
+export function suitsTerms(
+  backend: Backend,
+  [a, b, out]: readonly Dtype[],
+  sizes: Readonly<Record<"batch" | "m" | "n" | "k", number>>,
+): boolean {
+  if (a !== float32 || termsOf(b) === undefined || sizes.batch > 1 || sizes.k % RUN !== 0) return false;
+  return backend.has("half_rows") && backend.has("sum_splits") && suitsMatrices(backend, "product", [b, b, out], sizes);
+}
+
 /** Whether neighbours of a matrix lie along its last axis, else along the one before. */
 function alongLast({ strides, shape }: Value): boolean {
   const last = strides.length - 1;
@@ -92,17 +106,34 @@ export function denseOperand(l: Lowering, v: Value): Value {
   return to;
 }
 
-/** Emits products over operands in runs; `push` is that of the kernel `matmul`. */
-export function emitDense(
+/** The push constants of the kernel `matmul`. */
+type ProductPush = Dispatch["push"] & Readonly<Record<"batch" | "m" | "n" | "k", number>>;
+
+/** Emits products over operands in runs. */
+export function emitDense(l: Lowering, operands: readonly Value[], out: Value, push: ProductPush): void {
+  emitParts(l, operands, out, push, { terms: 1 });
+}
+
+/** Emits a product of float32 `x`, `push.m` rows in any layout, and a matrix of 16 bits in runs. */
+export function emitTerms(l: Lowering, [x, b]: readonly Value[], out: Value, push: ProductPush): void {
+  const { m, k } = push;
+  const { half, powers } = halfTerms(l, x, m, k, b.dtype);
+  emitParts(l, [half, b], out, { ...push, a_strides: [k, 1] }, { terms: termsOf(b.dtype)!, powers });
+}
+
+/** The rows of `a` are those of each term, one behind the other. */
+function emitParts(
   l: Lowering,
   [a, b]: readonly Value[],
   out: Value,
-  push: Dispatch["push"] & Readonly<Record<"batch" | "m" | "n" | "k", number>>,
+  push: ProductPush,
+  { terms, powers }: { readonly terms: number; readonly powers?: Value },
 ): void {
-  const { batch, m, n, k } = push;
+  const { batch, n, k } = push;
+  const m = terms * push.m;
   const tiles = tilesOf(batch, m, n);
   const splits = l.backend.has("sum_splits") ? depthSplits(batch, m, n, k) : 1;
-  addSplits(l, splits, out, (target) => {
+  const emit = (target: Value): void =>
     l.emit(MATRIX_KERNELS.get(a.dtype)!.product, [a, b, target], {
       threads: TILE.threads,
       spec: {
@@ -112,10 +143,10 @@ export function emitDense(
         K_EDGE: k % TILE.depth === 0 ? 0 : 1,
         SPLITS: splits,
       },
-      push,
+      push: { ...push, m },
       workgroups: splits * tiles,
     });
-  });
+  addSplits(l, splits * terms, out, emit, powers);
 }
 
 /** What a convolution is as a product. */

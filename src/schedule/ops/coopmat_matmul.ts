@@ -13,6 +13,8 @@ import { sizeOf } from "../../graph/shape.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { FLOATS, matrixMap, runsOn } from "./coopmat.ts";
+import { halfRows } from "./half_rows.ts";
+import { addSplits } from "./matmul_tiles.ts";
 import { options } from "../plan/options.ts";
 import { prepare } from "../plan/weight_layouts.ts";
 
@@ -143,31 +145,6 @@ export function productsUnsupportedReason(backend: Backend, { bits, groupSize }:
     return `there are no kernels for ${bits} bits and workgroups of ${backend.limits.maxThreads} threads`;
   }
   return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
-}
-
-/** x in float16, and the powers of two that were taken out of it unless it was float16 before. */
-interface HalfRows {
-  readonly half: Value;
-  readonly powers: Value | undefined;
-}
-
-/** One conversion serves all products of the same x. */
-const halves = new WeakMap<Value, HalfRows>();
-
-function halfRows(l: Lowering, x: Value, rows: number, cols: number): HalfRows {
-  if (x.dtype === float16) return { half: l.contiguous(x, true), powers: undefined };
-  let found = halves.get(x);
-  if (!found) {
-    const half = l.temporary([rows, cols], float16);
-    const powers = l.temporary([Math.ceil(rows / 16)], float32);
-    l.emit("half_rows", [l.contiguous(x, true), half, powers], {
-      spec: { DTYPE_X: x.dtype.code },
-      push: { rows, cols },
-      workgroups: Math.ceil(rows / 16),
-    });
-    halves.set(x, found = { half, powers });
-  }
-  return found;
 }
 
 /** Quantized matrices over the same x as one: their columns side by side, or those of two in turns where they are `gated`. */
@@ -363,15 +340,6 @@ export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readon
   const packed = fragments(l, matrix);
   if (!packed) return undefined;
   const out = l.temporary(node.shape, node.dtype);
-  const { splits } = choice;
-  const parts = splits > 1 ? l.temporary([splits, m, n], float32) : out;
-  emitProduct(l, choice, x, { matrix, packed }, m, parts);
-  if (splits > 1) {
-    l.emit("sum_splits", [parts, out], {
-      spec: { SPLITS: splits, DTYPE_OUT: node.dtype.code },
-      push: { count: m * n },
-      workgroups: l.groups(Math.ceil(m * n / 4)),
-    });
-  }
+  addSplits(l, choice.splits, out, (target) => emitProduct(l, choice, x, { matrix, packed }, m, target));
   return out;
 }

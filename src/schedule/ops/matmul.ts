@@ -12,7 +12,7 @@ import type { Lowering } from "../plan/context.ts";
 import { type Value, view } from "../plan/value.ts";
 import { matrixAttention } from "./coopmat_attention.ts";
 import type { Dispatch } from "../plan/builder.ts";
-import { denseOperand, emitDense, suitsMatrices } from "./coopmat_dense.ts";
+import { denseOperand, emitDense, emitTerms, suitsMatrices, suitsTerms } from "./coopmat_dense.ts";
 import { addSplits, isFewRows, tileSpec, type Tiling, tiling, vectorShape } from "./matmul_tiles.ts";
 
 /** Codes of masks. */
@@ -110,7 +110,10 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   const dtypes = [...inputs, out].map(({ dtype }) => dtype);
   const sizes = { batch: sizeOf(walk.batch.shape), m: walk.m, n, k: kk };
   const dense = !few && suitsMatrices(l.backend, "product", dtypes, sizes);
-  if (dense) walk = walked(l, walk.operands.map((v) => denseOperand(l, v)), shape);
+  const inTerms = !few && sizeOf(inputs[0].shape) === walk.m * kk && suitsTerms(l.backend, dtypes, sizes);
+  if (dense || inTerms) {
+    walk = walked(l, walk.operands.map((v, i) => inTerms && i === 0 ? v : denseOperand(l, v)), shape);
+  }
   const { m, rowStride, batch, operands: [a, b] } = walk;
   const batches = sizeOf(batch.shape);
   const spec = { DTYPE_A: a.dtype.code, DTYPE_B: b.dtype.code };
@@ -127,6 +130,8 @@ export function matmul(l: Lowering, node: Node, operands: readonly Value[]): Val
   };
   if (dense) {
     emitDense(l, [a, b], out, push);
+  } else if (inTerms) {
+    emitTerms(l, [inputs[0], b], out, push); // what it is, so that products of the same share its terms
   } else if (few) {
     const alongK = push.b_strides[0] === 1;
     const { rows, threads, columns } = vectorShape(l.backend, m, batches * n, kk, alongK ? "alongK" : "columns");

@@ -142,15 +142,24 @@ export function tiling(backend: Backend, batch: number, m: number, n: number, k:
   return cut(shape, batch, m, n, k, splittable && backend.has("sum_splits") ? undefined : 1);
 }
 
-/** Emits a product into `out`; where several workgroups share its depth, into float32 parts (splits, …) that are added up then. */
-export function addSplits(l: Lowering, splits: number, out: Value, emit: (target: Value) => void): void {
+/**
+ * Emits a product into `out`; where several workgroups share its depth, into float32 parts (splits, …) that are added up then. `powers`, where
+ * there are parts, are what each row is multiplied by.
+ */
+export function addSplits(
+  l: Lowering,
+  splits: number,
+  out: Value,
+  emit: (target: Value) => void,
+  powers?: Value,
+): void {
   if (splits === 1) return emit(out);
   const count = sizeOf(out.shape);
   const parts = l.temporary([splits, count], float32);
   emit(parts);
-  l.emit("sum_splits", [parts, out], {
+  l.emit("sum_splits", [parts, out, powers], {
     spec: { SPLITS: splits, DTYPE_OUT: out.dtype.code },
-    push: { count },
+    push: { count, columns: out.shape[out.shape.length - 1] },
     workgroups: l.groups(Math.ceil(count / 4)),
   });
 }
