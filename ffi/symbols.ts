@@ -145,7 +145,7 @@ export const SYMBOLS = {
     ],
     result: "i32",
   },
-  /** VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
+  /** VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging and tables of addresses, the size of the device's memory,
    * the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them. */
   vkrt_memory: {
     parameters: [

@@ -184,7 +184,7 @@ int32_t vkrt_buffer_new(uint32_t device, uint64_t bytes, uint32_t kind, uint32_t
     Buffer *b = calloc(1, sizeof *b);
     if (!b) return fail(d, VKRT_ERROR_OUT_OF_MEMORY, "the host is out of memory");
     b->bytes = bytes;
-    int32_t status = range_new(d, kind, bytes, &b->range);
+    int32_t status = range_new(d, kind, bytes, false, &b->range);
     if (status == VKRT_OK) {
         *buffer = handle_new(&d->buffers, b);
         if (*buffer) return VKRT_OK;

@@ -289,7 +289,7 @@ static int32_t take_dedicated(Device *d, uint32_t pool, uint64_t size, Range **o
     return VKRT_OK;
 }
 
-int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
+int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range **out) {
     Memory *m = &d->memory;
     uint64_t most = d->facts.largest_alloc - ALIGNMENT * 4;
     if (bytes > most)
@@ -301,8 +301,9 @@ int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out) {
     else TRY(take_shared(d, pool, size, &r));
     r->taken = true;
     r->written = 0; // what was there before counts by its uses
-    if (pool == POOL_STAGING) {
-        m->staging += r->size;
+    r->internal = internal;
+    if (internal) {
+        m->internal += r->size;
     } else {
         m->active += r->size;
         m->peak = larger(m->peak, m->active);
@@ -325,7 +326,7 @@ void range_free(Device *d, Range *r) {
     Memory *m = &d->memory;
     Chunk *c = r->chunk;
     Pool *p = &m->pools[c->pool];
-    if (c->pool == POOL_STAGING) m->staging -= r->size;
+    if (r->internal) m->internal -= r->size;
     else m->active -= r->size;
     r->taken = false;
     if (!c->dedicated) {
@@ -370,7 +371,7 @@ void memory_report(Device *d, uint64_t *out) {
     }
     out[VKRT_MEMORY_ACTIVE] = m->active;
     out[VKRT_MEMORY_PEAK] = m->peak;
-    out[VKRT_MEMORY_STAGING] = m->staging;
+    out[VKRT_MEMORY_STAGING] = m->internal;
     out[VKRT_MEMORY_HEAP] = heap;
     out[VKRT_MEMORY_CACHE] = m->cached;
     out[VKRT_MEMORY_CACHE_LIMIT] = m->cache_limit;

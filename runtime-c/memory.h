@@ -8,7 +8,8 @@
 
 int32_t memory_init(Device *d);
 void memory_deinit(Device *d);
-int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, Range **out);
+// A range of a buffer, or `internal`: the runtime's own.
+int32_t range_new(Device *d, uint32_t pool, uint64_t bytes, bool internal, Range **out);
 void range_free(Device *d, Range *range);
 void memory_report(Device *d, uint64_t *out);
 int32_t memory_cache_limit(Device *d, uint64_t bytes); // the empty chunks above it go back to the driver

@@ -122,6 +122,7 @@ typedef struct Range {
     struct Range *before, *after; // neighbours in the chunk
     struct Range *next, *prev;    // free list of its size
     bool taken;
+    bool internal; // the runtime's own, no buffer
 } Range;
 
 // One VkDeviceMemory under one VkBuffer.
@@ -157,9 +158,9 @@ typedef struct ChunkList {
 typedef struct Memory {
     Pool pools[POOL_COUNT];
     ChunkList used, empty;
-    uint64_t active, peak, staging; // bytes in taken ranges
-    uint64_t reserved;              // bytes from the driver
-    uint64_t cached, cache_limit;   // bytes in empty chunks
+    uint64_t active, peak, internal; // bytes in taken ranges: of buffers, their most, of the runtime itself
+    uint64_t reserved;               // bytes from the driver
+    uint64_t cached, cache_limit;    // bytes in empty chunks
 } Memory;
 
 typedef struct Buffer {

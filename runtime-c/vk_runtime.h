@@ -95,7 +95,7 @@ VKRT_API int32_t vkrt_pipelines_save(uint32_t device);
 // call, with line ends between them. Behind those of device 0 stand the texts of validation messages.
 VKRT_API int32_t vkrt_last_error(uint32_t device, char *text, uint32_t capacity);
 
-// VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging, the size of the device's memory,
+// VKRT_MEMORY_COUNT u64 values: bytes in live buffers, their highest sum, bytes of staging and tables of addresses, the size of the device's memory,
 // the bytes that can be allocated now (as the driver tells, with what is cached for reuse), those that are cached, and the most of them.
 VKRT_API int32_t vkrt_memory(uint32_t device, uint64_t *out);
 VKRT_API int32_t vkrt_reset_peak_memory(uint32_t device);
