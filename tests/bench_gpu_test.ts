@@ -3,6 +3,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertMatch } from "@std/assert";
 import * as mx from "../mod.ts";
 import type { Case } from "../scripts/bench/compare.ts";
+import { formOf, inSteps } from "../scripts/bench/forms.ts";
 import { DEFAULT_GROUPS, type Effort, FULL, gpuCases, type Group, GROUPS } from "../scripts/bench/gpu_cases.ts";
 import { attentionWork, bytesOfWeight, floorOf, positionBytes, productWork } from "../scripts/bench/gpu_floors.ts";
 import { describeRow, type GpuRow, gpuRow, HEAD } from "../scripts/bench/gpu_table.ts";
@@ -33,6 +34,19 @@ Deno.test("floors of tokens are the bytes of the weights that they read and of t
   const many = floorOf(eight, { ...STORED, cacheBytes: 0 }, { ...c, rows: 4096 }, RATES);
   assertAlmostEquals(many, 2 * 4096 * weights / 634e9, 1e-6);
   assertEquals(floorOf(eight, STORED, c, { ...RATES, matrix: null }), floorOf(eight, STORED, c, RATES));
+});
+
+Deno.test("a step of several sequences is one dispatch or several for each layer, whatever shorter runs took", () => {
+  const calls = (layers: number, steps: number) =>
+    [["batch_begin", steps], ["batch_layers", layers], ["batch_head", steps]]
+      .map(([kernel, calls]) => ({ region: "decoder step", kernel: kernel as string, calls: calls as number }));
+  const [whole, barriers] = [[calls(128, 128), calls(1, 1)], [calls(2560, 128), calls(20, 1)]];
+  for (const few of [whole[1], barriers[1]]) {
+    assertEquals(formOf(inSteps(whole[0], few), 8), "batch, one dispatch");
+    assertEquals(formOf(inSteps(barriers[0], few), 8), "batch, barriers");
+  }
+  const prompt = [{ region: "prompt layer", kernel: "coopmat_qkv_32", calls: 3 }];
+  assertEquals(formOf([...prompt, ...calls(1, 1)], 8), "products");
 });
 
 Deno.test("floors of prompts are their products and causal attention, of the last layer keys and values only", () => {

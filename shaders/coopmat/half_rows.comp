@@ -4,7 +4,8 @@
 //
 // float16: each BLOCK rows are scaled by the power of two that puts their largest magnitude below 2^15, and powers[row / BLOCK] undoes it:
 // x = sum(out) * power. So values beyond its range survive a product with sums in float32. Two terms have 22 bits.
-// bfloat16 has the range of the floats: no powers. Terms are cut off, not rounded, so none is beyond it; three are the float itself.
+// bfloat16 has the range of the floats: no powers. Three terms are the float itself.
+// All terms but the last are cut off, not rounded: none is beyond the range then, and compilers take float16 and back for nothing.
 // x contiguous and aligned to 16 bytes, cols a multiple of 8. One workgroup per BLOCK rows, folded over (x, y); any THREADS.
 
 #extension GL_GOOGLE_include_directive : require
@@ -24,20 +25,18 @@ float most_of(vec4 x) {
     return max(max(a.x, a.y), max(a.z, a.w));
 }
 
-// The 16 bits of a bfloat16 next to x on the side of 0; NaN stays NaN.
-uint cut_bits(float x) {
-    uint u = floatBitsToUint(x);
-    return (u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : u >> 16;
-}
-
-// A term of four numbers, which keep what it leaves over; nothing of what is not finite.
-uvec2 take_term(inout vec4 x) {
-    uvec2 bits = DTYPE_OUT == DTYPE_F16 ? uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw))
-                                        : uvec2(cut_bits(x.x) | cut_bits(x.y) << 16, cut_bits(x.z) | cut_bits(x.w) << 16);
-    vec4 taken = pair_values(bits, DTYPE_OUT);
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        x[i] = (floatBitsToUint(taken[i]) & 0x7f800000u) == 0x7f800000u ? 0.0 : x[i] - taken[i];
-    return bits;
+// A term of four numbers, which keep what it leaves over; the first one is all of what is not finite.
+uvec2 take_term(inout vec4 x, bool last) {
+    const uint digits = DTYPE_OUT == DTYPE_F16 ? 0xffffe000u : 0xffff0000u;
+    vec4 taken = x;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        uint bits = floatBitsToUint(x[i]);
+        bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+        if (finite && !last) taken[i] = uintBitsToFloat(bits & digits);
+        x[i] = finite ? x[i] - taken[i] : 0.0;
+    }
+    if (DTYPE_OUT == DTYPE_F16) return uvec2(packHalf2x16(taken.xy), packHalf2x16(taken.zw));
+    return uvec2(bf16_bits(taken.x) | bf16_bits(taken.y) << 16, bf16_bits(taken.z) | bf16_bits(taken.w) << 16);
 }
 
 void main() {
@@ -65,7 +64,7 @@ void main() {
         a *= shrink;
         b *= shrink;
         [[unroll]] for (uint t = 0; t < TERMS; t++) {
-            uvec2 low = take_term(a), high = take_term(b);
+            uvec2 low = take_term(a, t == TERMS - 1), high = take_term(b, t == TERMS - 1);
             U32x4s(out_term + t * term_bytes).v[i] = uvec4(low, high);
         }
     }

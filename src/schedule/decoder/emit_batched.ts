@@ -38,8 +38,7 @@ const BEGIN_WORKGROUPS = 16;
  * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance.md).
  */
 const LEAST_SEQUENCES = [
-  { hidden: 4096, whole: 2, barriers: 2 },
-  { hidden: 2560, whole: 3, barriers: 3 },
+  { hidden: 2048, whole: 2, barriers: 2 },
   { hidden: 0, whole: 3, barriers: 6 },
 ] as const;
 /** Rows of a cache up to which a chunk is faster than the same rows as a prompt, whose attention is split over positions. Measured likewise. */
