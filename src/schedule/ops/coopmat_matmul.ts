@@ -6,7 +6,7 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
-import { float16, float32, uint32 } from "../../graph/dtype.ts";
+import { float16, uint32 } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
 import type { Quantization } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
