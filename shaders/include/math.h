@@ -200,11 +200,15 @@ FN float m_expm1(float x) {
 FN float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
 
 // ---- logarithms ---------------------------------------------------------------------------------------------------
-// x = 2^e (1 + f) with 1 + f in sqrt(1/2) .. sqrt(2); subnormal x is scaled up first.
+// x = 2^e (1 + f) with 1 + f in sqrt(1/2) .. sqrt(2). A subnormal x is 2^-149 times the integer of its bits: devices may take it for 0 in any
+// operation on floats, in some of them only.
 
-FN uint m_log_bits(float x) { return BITS(x < 1.17549435e-38f ? x * 8388608.0f : x) - 0x3f3504f3u; }
+FN bool m_is_subnormal(float x) { return (BITS(x) & 0x7fffffffu) < 0x00800000u; } // or 0
+FN float m_subnormal_units(float x) { return FLOAT(INT(BITS(x) & 0x007fffffu)); }
 
-FN float m_log_exponent(float x) { return FLOAT(INT(m_log_bits(x)) >> 23) - (x < 1.17549435e-38f ? 23.0f : 0.0f); }
+FN uint m_log_bits(float x) { return BITS(m_is_subnormal(x) ? m_subnormal_units(x) : x) - 0x3f3504f3u; }
+
+FN float m_log_exponent(float x) { return FLOAT(INT(m_log_bits(x)) >> 23) - (m_is_subnormal(x) ? 149.0f : 0.0f); }
 
 FN float m_log_fraction(float x) { return FROM_BITS((m_log_bits(x) & 0x007fffffu) + 0x3f3504f3u) - 1.0f; }
 
@@ -217,7 +221,8 @@ FN float m_log_tail(float f) {
 
 // The logarithm y of a positive number, put right for all others.
 FN float m_log_special(float x, float y) {
-    y = x < 0.0f ? M_NAN : (m_nonzero(x) ? y : -M_INF);
+    y = BITS(x) >> 31 != 0u ? M_NAN : y;
+    y = m_nonzero(x) ? y : -M_INF;
     return m_isnan(x) || BITS(x) == 0x7f800000u ? x : y;
 }
 
@@ -446,10 +451,13 @@ FN float m_atan(float x) {
 
 FN float m_atan2(float y, float x) {
     float ay = m_abs(y), ax = m_abs(x);
-    float high = ay > ax ? ay : ax, low = ay > ax ? ax : ay;
+    bool steep = BITS(ay) > BITS(ax), small = m_is_subnormal(ay) && m_is_subnormal(ax); // a device may take these for 0
+    ay = small ? m_subnormal_units(ay) : ay;
+    ax = small ? m_subnormal_units(ax) : ax;
+    float high = steep ? ay : ax, low = steep ? ax : ay;
     float ratio = m_isinf(low) ? 1.0f : (m_nonzero(high) ? m_divide(low, high) : 0.0f);
     float t = m_atan_unit(ratio);
-    t = ay > ax ? 1.57079633f - t : t;
+    t = steep ? 1.57079633f - t : t;
     t = BITS(x) >> 31 != 0u ? 3.14159265f - t : t;
     return m_isnan(x) || m_isnan(y) ? M_NAN : m_copysign(t, y);
 }
@@ -569,7 +577,7 @@ FN float m_remainder(float a, float b) {
     float r = m_isinf(b) ? m_abs(a) : m_fmod_magnitude(a, b);
     if (!m_nonzero(r)) return m_copysign(0.0f, b);
     r = m_copysign(r, a);
-    return (r < 0.0f) != (b < 0.0f) ? r + b : r;
+    return BITS(r) >> 31 != BITS(b) >> 31 ? r + b : r; // r may be subnormal, which devices may take for 0
 }
 
 #endif
