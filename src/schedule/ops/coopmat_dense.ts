@@ -27,6 +27,8 @@ const MATRIX_KERNELS = new Map<Dtype, Readonly<Record<"product" | "conv", Kernel
 const RUN = 8;
 /** Multiplications below which a product is not worth a pipeline of its own. */
 const LEAST_WORK = 1 << 22;
+/** Bytes of what terms give, at most: it lies in memory until it is added up. */
+const MOST_TERM_BYTES = 1 << 30;
 /** Parts of the depth that workgroups share, at most, and how deep each is at least. */
 const MOST_SPLITS = 32;
 const LEAST_DEPTH = 256;
@@ -78,7 +80,9 @@ export function suitsTerms(
   [a, b, out]: readonly Dtype[],
   sizes: Readonly<Record<"batch" | "m" | "n" | "k", number>>,
 ): boolean {
-  if (a !== float32 || termsOf(b) === undefined || sizes.batch > 1 || sizes.k % RUN !== 0) return false;
+  const terms = termsOf(b);
+  if (a !== float32 || terms === undefined || sizes.batch > 1 || sizes.k % RUN !== 0) return false;
+  if (terms * sizes.m * sizes.n * float32.bytes > MOST_TERM_BYTES) return false;
   return backend.has("half_rows") && backend.has("sum_splits") && suitsMatrices(backend, "product", [b, b, out], sizes);
 }
 
