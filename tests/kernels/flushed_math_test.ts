@@ -26,7 +26,8 @@ const NUMBERS = [0, ...UNITS, LEAST, 1.5 * LEAST, 1e-20, 0.37, 1, 2.5, 63, 1e20,
 Deno.test("functions of subnormal numbers hold where floats count as 0", {
   ignore: Deno.build.os === "windows" || !["x86_64", "aarch64"].includes(Deno.build.arch),
 }, async () => {
-  const library = `${await Deno.makeTempDir()}/libflushed_math.so`;
+  const folder = await Deno.makeTempDir();
+  const library = `${folder}/libflushed_math.so`;
   const [zig, ...args] = (await findZig())!;
   const { code, stderr } = await new Deno.Command(zig, {
     args: [
@@ -72,5 +73,6 @@ Deno.test("functions of subnormal numbers hold where floats count as 0", {
     assertEquals(wrong.slice(0, 8), []);
   } finally {
     native.close();
+    await Deno.remove(folder, { recursive: true });
   }
 });

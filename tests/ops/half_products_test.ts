@@ -18,6 +18,7 @@ function random(dtype: mx.Dtype, n: number): number[] {
 /** Normalised mean squared errors by the dtype of a result: half of the last digit of float16 is 1e-7, that of bfloat16 eight times as large. */
 const LIMITS = new Map<mx.Dtype, number>([[mx.float16, 2e-7], [mx.bfloat16, 64 * 2e-7], [mx.float32, 1e-12]]);
 
+/** Asserts that an error is within its limit. */
 function assertNear(found: mx.Tensor, expected: Float64Array, what: string): void {
   const limit = LIMITS.get(found.dtype)!;
   const values = mx.astype(found, mx.float32).flatten().tolist() as number[];
