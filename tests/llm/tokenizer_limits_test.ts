@@ -130,14 +130,14 @@ for (const [what, [file, message]] of Object.entries(HOSTILE)) {
     const made = file();
     const bytes = typeof made === "string" ? new TextEncoder().encode(made) : made;
     let time = Infinity; // the best of some: the garbage collector may work at any time
-    for (let attempt = 0; attempt < 5 && time >= 250; attempt++) {
+    for (let attempt = 0; attempt < 5 && time >= 350; attempt++) {
       const start = cpuTime();
       const error = await assertRejects(() => load(bytes), LlmError, message);
       time = Math.min(time, cpuTime() - start);
       assertEquals(error.code, "tokenizer");
       assert(error.message.length < 500 && Array.from(error.message).every((char) => char >= " "), error.message);
     }
-    assert(time < 250, `${time} ms`);
+    assert(time < 350, `${time} ms`);
   });
 }
 
