@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x39b86431;
+export const ABI_HASH = 0x068e539b;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

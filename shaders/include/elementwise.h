@@ -59,7 +59,6 @@
 #define FU_S2(id, name, body) F_S2(id, name, body) U_S2(id, name, body)
 #define FIU_S1(id, name, body) F_S1(id, name, body) I_S1(id, name, body) U_S1(id, name, body)
 #define FIU_S3(id, name, body) F_S3(id, name, body) I_S3(id, name, body) U_S3(id, name, body)
-#define FIU_U2(id, name, body) F_U2(id, name, body) I_U2(id, name, body) U_S2(id, name, body)
 
 // ---- moves and casts ----------------------------------------------------------------------------------------------
 // int and uint are the same 32 bits: a cast between them is identity, with the narrower type's wrap as rounding.
@@ -79,7 +78,7 @@ IU_U1(6, to_bool, UINT(a != 0))
 F_S1(10, abs, m_abs(a))
 I_S1(10, abs, INT(m_magnitude(a)))
 U_S1(10, abs, a)
-F_S1(11, negative, -a)
+F_S1(11, negative, m_negative(a))
 I_S1(11, negative, INT(0u - UINT(a)))
 U_S1(11, negative, 0u - a)
 F_S1(12, sign, m_sign(a))
@@ -119,8 +118,8 @@ F_S1(35, erf, m_erf(a))
 F_S1(36, erfinv, m_erfinv(a))
 NEAR_ROW(36, erfinv, 1, m_erfinv_is_near(a), m_erfinv_near(a))
 F_S1(37, sigmoid, m_sigmoid(a))
-F_S1(38, ceil, m_ceil(a))
-F_S1(39, floor, m_floor(a))
+F_S1(38, ceil, m_ceil(m_beside_zero(a)))
+F_S1(39, floor, m_floor(m_beside_zero(a)))
 F_S1(40, round, m_round(a)) // half to even
 F_S1(41, trunc, m_trunc(a))
 IU_S1(42, bitwise_invert, ~a)
@@ -162,12 +161,18 @@ F_S2(68, minimum, m_minimum(a, b))
 IU_S2(68, minimum, a < b ? a : b)
 F_S2(69, logaddexp, m_logaddexp(a, b))
 F_S2(70, arctan2, m_atan2(a, b))
-FIU_U2(71, equal, UINT(a == b))
-FIU_U2(72, not_equal, UINT(a != b))
-FIU_U2(73, less, UINT(a < b))
-FIU_U2(74, less_equal, UINT(a <= b))
-FIU_U2(75, greater, UINT(a > b))
-FIU_U2(76, greater_equal, UINT(a >= b))
+F_U2(71, equal, UINT(m_equal(a, b)))
+IU_U2(71, equal, UINT(a == b))
+F_U2(72, not_equal, UINT(!m_equal(a, b)))
+IU_U2(72, not_equal, UINT(a != b))
+F_U2(73, less, UINT(m_less(a, b)))
+IU_U2(73, less, UINT(a < b))
+F_U2(74, less_equal, UINT(m_less_equal(a, b)))
+IU_U2(74, less_equal, UINT(a <= b))
+F_U2(75, greater, UINT(m_less(b, a)))
+IU_U2(75, greater, UINT(a > b))
+F_U2(76, greater_equal, UINT(m_less_equal(b, a)))
+IU_U2(76, greater_equal, UINT(a >= b))
 F_U2(77, logical_and, UINT(m_nonzero(a) && m_nonzero(b)))
 IU_U2(77, logical_and, UINT(a != 0 && b != 0))
 F_U2(78, logical_or, UINT(m_nonzero(a) || m_nonzero(b)))
@@ -204,7 +209,6 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef FU_S2
 #undef FIU_S1
 #undef FIU_S3
-#undef FIU_U2
 #undef FLOAT_ROW
 #undef INT_ROW
 #undef UINT_ROW

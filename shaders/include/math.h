@@ -51,14 +51,38 @@ FN bool m_isnan(float x) { return (BITS(x) & 0x7fffffffu) > 0x7f800000u; }
 FN bool m_isinf(float x) { return (BITS(x) & 0x7fffffffu) == 0x7f800000u; }
 FN bool m_nonzero(float x) { return (BITS(x) & 0x7fffffffu) != 0u; } // NaN is true
 FN float m_copysign(float x, float sign) { return FROM_BITS((BITS(x) & 0x7fffffffu) | (BITS(sign) & 0x80000000u)); }
-FN float m_sign(float x) { return m_isnan(x) ? 0.0f : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f)); }
+FN float m_negative(float x) { return FROM_BITS(BITS(x) ^ 0x80000000u); }
+FN float m_sign(float x) { return m_isnan(x) || !m_nonzero(x) ? 0.0f : m_copysign(1.0f, x); }
 FN uint m_magnitude(int x) { return x < 0 ? 0u - UINT(x) : UINT(x); }
-#ifdef GL_core_profile
-float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a > b ? a : b)); }
-float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (a < b ? a : b)); }
+
+// Subnormal numbers: devices may take them for 0 in any operation on floats, in some of them only. In units of 2^-149 they are the
+// integer of their bits.
+FN bool m_is_subnormal(float x) { return (BITS(x) & 0x7fffffffu) < 0x00800000u; } // or 0
+FN float m_subnormal_units(float x) { return FLOAT(INT(BITS(x) & 0x007fffffu)); }
+
+// x on its side of 0 for rounding to whole numbers.
+#ifdef __wasm__
+#define m_beside_zero(x) (x)
 #else
+FN float m_beside_zero(float x) { return m_is_subnormal(x) && m_nonzero(x) ? m_copysign(0.5f, x) : x; }
+#endif
+
+// Comparisons: by bits where subnormal numbers may count as 0, so that all of them and the sorts agree. An order is a whole number for each
+// float, the same for both zeros.
+#ifdef __wasm__
+#define m_equal(a, b) ((a) == (b))
+#define m_less(a, b) ((a) < (b))
+#define m_less_equal(a, b) ((a) <= (b))
 FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (a > b ? a : b); } // b where that is NaN
 FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (a < b ? a : b); }
+#else
+FN int m_order(float x) { return INT(BITS(x) >> 31 != 0u ? 0x80000000u - BITS(x) : BITS(x)); }
+FN bool m_ordered(float a, float b) { return !m_isnan(a) && !m_isnan(b); }
+FN bool m_equal(float a, float b) { return m_ordered(a, b) && m_order(a) == m_order(b); }
+FN bool m_less(float a, float b) { return m_ordered(a, b) && m_order(a) < m_order(b); }
+FN bool m_less_equal(float a, float b) { return m_ordered(a, b) && m_order(a) <= m_order(b); }
+FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_order(a) > m_order(b) ? a : b)); }
+FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_order(a) < m_order(b) ? a : b)); }
 #endif
 
 // a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
@@ -200,11 +224,7 @@ FN float m_expm1(float x) {
 FN float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
 
 // ---- logarithms ---------------------------------------------------------------------------------------------------
-// x = 2^e (1 + f) with 1 + f in sqrt(1/2) .. sqrt(2). A subnormal x is 2^-149 times the integer of its bits: devices may take it for 0 in any
-// operation on floats, in some of them only.
-
-FN bool m_is_subnormal(float x) { return (BITS(x) & 0x7fffffffu) < 0x00800000u; } // or 0
-FN float m_subnormal_units(float x) { return FLOAT(INT(BITS(x) & 0x007fffffu)); }
+// x = 2^e (1 + f) with 1 + f in sqrt(1/2) .. sqrt(2).
 
 FN uint m_log_bits(float x) { return BITS(m_is_subnormal(x) ? m_subnormal_units(x) : x) - 0x3f3504f3u; }
 

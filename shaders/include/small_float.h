@@ -38,6 +38,15 @@ FN float e8m0_value(uint code) { return FROM_BITS(code == 0u ? 0x400000u : code 
 FN float number_value(uint code, uint mode) { return mode == MODE_MXFP8 ? e4m3_value(code) : e2m1_value(code); }
 FN float scale_value(uint code, uint mode) { return mode == MODE_NVFP4 ? e4m3_value(code) : e8m0_value(code); }
 
+// A number above times a power of two, either of which may be subnormal: the number is a whole one of units of 2^-9.
+FN float scaled_by_power(float number, float power) {
+    uint exponent = BITS(power) >> 23; // 0 stands for 2^-127
+    if (exponent > 9u || m_isnan(number)) return number * power;
+    uint units = UINT(m_abs(number) * 512.0f);
+    float normal = m_abs(number) * 5.9604645e-8f * m_pow2i(INT(exponent) - 103); // by 2^-24 first
+    return m_copysign(units >> (10u - exponent) != 0u ? normal : FROM_BITS(units << (exponent + 13u)), number);
+}
+
 // ---- numbers to codes ---------------------------------------------------------------------------------------------
 
 // To nearest even; NaN and what is beyond 448 give that.
@@ -70,9 +79,9 @@ FN uint e2m1_code(float x, uint dtype) {
 
 // ceil(log2(x)) for a positive number, of the logarithm as float32 has it: a mantissa only just above 1 does not lift it.
 FN int ceil_log2(float x) {
-    bool small = BITS(x) < 0x800000u;
-    uint bits = BITS(small ? x * 16777216.0f : x);
-    int n = INT(bits >> 23) - (small ? 151 : 127), beyond = n < 0 ? -2 * n - 1 : 2 * n + 1; // twice the size of what is above n
+    bool small = m_is_subnormal(x);
+    uint bits = BITS(small ? m_subnormal_units(x) : x);
+    int n = INT(bits >> 23) - (small ? 276 : 127), beyond = n < 0 ? -2 * n - 1 : 2 * n + 1; // twice the size of what is above n
     // Half a step of the logarithm there, in steps of the mantissa.
     float half_step = n == 0 ? 0.0f : 0.34657359f * m_pow2i(INT(BITS(FLOAT(beyond)) >> 23) - 128);
     return n + INT((bits & 0x7fffffu) > UINT(m_floor(half_step)));

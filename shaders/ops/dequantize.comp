@@ -42,7 +42,10 @@ void main() {
     uvec2 codes = codes8(pc.address[0] + uint64_t(from / 4) * (4 * BITS), from % 4);
     if (MODE != MODE_AFFINE) {
         float scale = small_scale(from * 8 / GROUP);
-        for (uint i = 0; i < 8; i++) store_float(pc.address[3], eight * 8 + i, DTYPE_OUT, scale * number_value(code_at(codes, i), MODE));
+        for (uint i = 0; i < 8; i++) {
+            float number = number_value(code_at(codes, i), MODE);
+            store_float(pc.address[3], eight * 8 + i, DTYPE_OUT, MODE == MODE_NVFP4 ? scale * number : scaled_by_power(number, scale));
+        }
         return;
     }
     float scale = rounded(load_float(pc.address[1], from * 8 / GROUP, DTYPE_STORED));

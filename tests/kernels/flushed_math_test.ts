@@ -1,27 +1,66 @@
 /**
- * Functions of shaders/include/math.h where subnormal floats count as 0 in all that computes with floats, but have their bits, as on some GPUs: what they
- * give is right for the number or for that 0. The header is compiled for this processor, which is told to do so.
+ * Functions of shaders/include/math.h and small_float.h where subnormal floats count as 0 in all that computes with floats, but have their bits, as on
+ * some GPUs: what they give is right for the number, or, where that is allowed, for that 0. The headers are compiled for this processor, which is told
+ * to do so.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { findZig, ROOT } from "../../scripts/tools.ts";
+import { smallNumber, smallScale } from "../support/small_floats.ts";
 
-/** In the order of tests/support/flushed_math.c. */
-const FUNCTIONS: Readonly<Record<string, (a: number, b: number) => number>> = {
-  multiply: (a, b) => a * b,
-  log: Math.log,
-  log2: Math.log2,
-  log10: Math.log10,
-  pow: (a, b) => a ** b,
-  arctan2: Math.atan2,
-  remainder(a, b) {
-    const rest = a % b;
-    return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
-  },
-};
 const LEAST = 2 ** -126;
 const UNITS = [1, 2, 3, 77, 0x3fffff, 0x400000, 0x7fffff].map((n) => n * 2 ** -149);
 const NUMBERS = [0, ...UNITS, LEAST, 1.5 * LEAST, 1e-20, 0.37, 1, 2.5, 63, 1e20, 3e38].flatMap((x) => [x, -x]);
+const CODES = Array.from({ length: 255 }, (_, code) => code);
+
+/** A function of two numbers and what it is tried on. */
+interface Row {
+  readonly name: string;
+  readonly f: (a: number, b: number) => number;
+  /** May take subnormal numbers for 0, and be off by rounding. */
+  readonly flushes?: true;
+  /** {@link NUMBERS} when left out. */
+  readonly pairs?: readonly (readonly [number, number])[];
+}
+
+/** In the order of tests/support/flushed_math.c. */
+const FUNCTIONS: readonly Row[] = [
+  { name: "multiply", f: (a, b) => a * b, flushes: true },
+  { name: "log", f: Math.log, flushes: true },
+  { name: "log2", f: Math.log2, flushes: true },
+  { name: "log10", f: Math.log10, flushes: true },
+  { name: "pow", f: (a, b) => a ** b, flushes: true },
+  { name: "arctan2", f: Math.atan2, flushes: true },
+  {
+    name: "remainder",
+    f(a, b) {
+      const rest = a % b;
+      return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
+    },
+    flushes: true,
+  },
+  { name: "equal", f: (a, b) => Number(a === b), pairs: pairsOf([...NUMBERS, NaN, Infinity, -Infinity]) },
+  { name: "less", f: (a, b) => Number(a < b), pairs: pairsOf([...NUMBERS, NaN, Infinity, -Infinity]) },
+  { name: "less_equal", f: (a, b) => Number(a <= b), pairs: pairsOf([...NUMBERS, NaN, Infinity, -Infinity]) },
+  { name: "sign", f: (a) => Math.sign(a) + 0 },
+  { name: "maximum", f: (a, b) => a === b ? b : Math.max(a, b) },
+  { name: "minimum", f: (a, b) => a === b ? b : Math.min(a, b) },
+  { name: "negative", f: (a) => -a },
+  {
+    name: "scaled_by_power",
+    f: (a, b) => a * b,
+    pairs: CODES.flatMap((code) =>
+      CODES.map((scale) => [smallNumber("mxfp8", code), smallScale("mxfp8", scale)] as const)
+    ),
+  },
+  { name: "ceil_log2", f: (a) => a === 0 ? 0 : Math.ceil(Math.fround(Math.log2(Math.abs(a)))) },
+  { name: "ceil", f: Math.ceil },
+  { name: "floor", f: Math.floor },
+];
+
+function pairsOf(numbers: readonly number[]): [number, number][] {
+  return numbers.flatMap((a) => numbers.map((b): [number, number] => [a, b]));
+}
 
 Deno.test("functions of subnormal numbers hold where floats count as 0", {
   ignore: Deno.build.os === "windows" || !["x86_64", "aarch64"].includes(Deno.build.arch),
@@ -49,20 +88,21 @@ Deno.test("functions of subnormal numbers hold where floats count as 0", {
     flushed: { parameters: ["u32", "buffer", "buffer", "buffer", "u32"], result: "void" },
   });
   try {
-    const a = Float32Array.from(NUMBERS.flatMap((x) => NUMBERS.map(() => x)));
-    const b = Float32Array.from(NUMBERS.flatMap(() => NUMBERS));
-    const out = new Float32Array(a.length);
     const flush = (x: number): number => Math.abs(x) < LEAST ? x * 0 : x;
     const wrong: string[] = [];
-    Object.entries(FUNCTIONS).forEach(([name, f], i) => {
+    FUNCTIONS.forEach(({ name, f, flushes, pairs = pairsOf(NUMBERS) }, i) => {
+      const a = Float32Array.from(pairs, ([x]) => x);
+      const b = Float32Array.from(pairs, ([, y]) => y);
+      const out = new Float32Array(a.length);
       native.symbols.flushed(i, a, b, out, a.length);
       out.forEach((found, at) => {
         const [x, y] = [a[at], b[at]];
-        const allowed = [[x, y], [flush(x), y], [x, flush(y)], [flush(x), flush(y)]].map(([x, y]) => f(x, y));
+        const operands = flushes ? [[x, y], [flush(x), y], [x, flush(y)], [flush(x), flush(y)]] : [[x, y]];
+        const allowed = operands.map(([x, y]) => f(x, y));
         const agrees = (expected: number): boolean => {
           // What a sum leaves out may be as large as a number that counts as 0.
           return Object.is(found, Math.fround(expected)) ||
-            Math.abs(found - expected) <= 2e-6 * Math.abs(expected) + LEAST;
+            (flushes !== undefined && Math.abs(found - expected) <= 2e-6 * Math.abs(expected) + LEAST);
         };
         if (!allowed.some(agrees)) wrong.push(`${name}(${x}, ${y}) is ${found}, not ${allowed.join(" or ")}`);
       });
