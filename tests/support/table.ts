@@ -86,7 +86,7 @@ export function matches(text: string, expected: string): boolean {
 export async function runRow(row: Row): Promise<Outcome> {
   const cwd = row.cwd ?? await Deno.makeTempDir();
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", "--config", `${ROOT}deno.json`, `${ROOT}src/cli/mod.ts`, ...row.args],
+    args: ["run", "-A", "--quiet", "--no-check", "--config", `${ROOT}deno.json`, `${ROOT}src/cli/mod.ts`, ...row.args],
     cwd,
     env: { VKMX_DEVICE: "wasm", NO_COLOR: "1", ...row.env },
     stdin: "piped",
