@@ -53,13 +53,8 @@ FN uint truth(uint bits, uint dtype) { return (DTYPE_IS_FLOAT(dtype) ? bits << 1
 
 FN bool is_finite(float x) { return (BITS(x) & 0x7fffffffu) < 0x7f800000u; }
 
-// Both zeros are one key; NaN is the largest.
 FN uint ordered_key(uint bits, uint dtype) {
-    if (DTYPE_IS_FLOAT(dtype)) {
-        if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
-        if (bits == 0x80000000u) return 0x80000000u;
-        return bits >> 31 != 0u ? ~bits : bits | 0x80000000u;
-    }
+    if (DTYPE_IS_FLOAT(dtype)) return m_key(FROM_BITS(bits));
     return DTYPE_IS_SIGNED(dtype) ? bits ^ 0x80000000u : bits;
 }
 

@@ -67,8 +67,15 @@ FN float m_subnormal_units(float x) { return FLOAT(INT(BITS(x) & 0x007fffffu)); 
 FN float m_beside_zero(float x) { return m_is_subnormal(x) && m_nonzero(x) ? m_copysign(0.5f, x) : x; }
 #endif
 
-// Comparisons: by bits where subnormal numbers may count as 0, so that all of them and the sorts agree. An order is a whole number for each
-// float, the same for both zeros.
+// A whole number that compares as the float does. Both zeros are one key; NaN is the largest.
+FN uint m_key(float x) {
+    uint bits = BITS(x);
+    if (m_isnan(x)) return 0xffffffffu;
+    if (bits == 0x80000000u) return 0x80000000u;
+    return bits >> 31 != 0u ? ~bits : bits | 0x80000000u;
+}
+
+// Comparisons: by keys where subnormal numbers may count as 0, so that all of them and the sorts agree.
 #ifdef __wasm__
 #define m_equal(a, b) ((a) == (b))
 #define m_less(a, b) ((a) < (b))
@@ -76,13 +83,11 @@ FN float m_beside_zero(float x) { return m_is_subnormal(x) && m_nonzero(x) ? m_c
 FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (a > b ? a : b); } // b where that is NaN
 FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (a < b ? a : b); }
 #else
-FN int m_order(float x) { return INT(BITS(x) >> 31 != 0u ? 0x80000000u - BITS(x) : BITS(x)); }
-FN bool m_ordered(float a, float b) { return !m_isnan(a) && !m_isnan(b); }
-FN bool m_equal(float a, float b) { return m_ordered(a, b) && m_order(a) == m_order(b); }
-FN bool m_less(float a, float b) { return m_ordered(a, b) && m_order(a) < m_order(b); }
-FN bool m_less_equal(float a, float b) { return m_ordered(a, b) && m_order(a) <= m_order(b); }
-FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_order(a) > m_order(b) ? a : b)); }
-FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_order(a) < m_order(b) ? a : b)); }
+FN bool m_equal(float a, float b) { return !m_isnan(a) && m_key(a) == m_key(b); }
+FN bool m_less(float a, float b) { return !m_isnan(b) && m_key(a) < m_key(b); }
+FN bool m_less_equal(float a, float b) { return !m_isnan(b) && m_key(a) <= m_key(b); }
+FN float m_maximum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_key(a) > m_key(b) ? a : b)); }
+FN float m_minimum(float a, float b) { return m_isnan(a) ? a : (m_isnan(b) ? b : (m_key(a) < m_key(b) ? a : b)); }
 #endif
 
 // a / b. Vulkan leaves divisors beyond 2^126 open (infinity by 3e38 may give NaN): both are scaled then.
