@@ -2,16 +2,17 @@
  * `deno task test`: sets the machine up, runs the tests, and closes with the line "N passed, N failed".
  * `deno task test:gpu`: runs them on one real device, the best one or `--device=NAME`, and lists what was skipped there.
  *
- * Other arguments go to `deno test`: file names, `--filter`, … Software Vulkan runs under the validation layers, with
- * synchronization checks, where they are installed. On a GPU each file is a process of its own, a few at a time: compiling
- * pipelines in many processes at once can exhaust a driver.
+ * Other arguments go to `deno test`: file names, `--filter`, … Types are checked once; then each file is a process of its own,
+ * as many at a time as there are processors (compiling pipelines takes most of the time, in one thread), and only failures are
+ * shown. One file by itself shows all it prints. Software Vulkan runs under the validation layers, with synchronization checks,
+ * where they are installed. On a GPU a few processes run at a time: compiling pipelines in many at once can exhaust a driver.
  *
  * @module
  */
 
 import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
-import { casesOf, rowsOf } from "./reliability_checks.ts";
+import { casesOf, rowsOf, type TestCase } from "./reliability_checks.ts";
 import { writeResult } from "./results.ts";
 import { setup } from "./setup.ts";
 import { exists, run, testFiles, TOOLS } from "./tools.ts";
@@ -20,6 +21,8 @@ const LAYER = "VkLayer_khronos_validation.json";
 const LAYER_FOLDERS = ["/usr/share", "/usr/local/share", "/etc", "/opt/homebrew/share"];
 /** Most processes that use a GPU at once. */
 const PROCESSES = 3;
+/** Files that take minutes: they start first, so that none of them runs on alone at the end. */
+const LONG = /\/(ops\/ops|transforms\/transforms|llm\/(fused|batch|chunk)\w+)_test\.ts$/;
 
 /** Environment that switches the validation layers on; empty where they are not installed. */
 async function validation(): Promise<Record<string, string>> {
@@ -41,9 +44,10 @@ export interface Counts {
   readonly failed: number;
   /** Names of tests that were ignored. */
   readonly skipped: readonly string[];
+  readonly cases: readonly TestCase[];
 }
 
-/** Runs `deno test` on files or all tests; a run that ended before any test is one failure. */
+/** Runs `deno test` on `args`, which say what to run; a run that ended before any test is one failure. */
 export async function test(
   name: string,
   args: readonly string[],
@@ -56,41 +60,67 @@ export async function test(
   const { ok, stdout, stderr } = await run(command, { env, show });
   const text = await Deno.readTextFile(report).catch(() => "");
   await Deno.remove(report).catch(() => {});
-  if (name === "all" && args.length === 0) await writeResult("test", "deno task test", rowsOf(casesOf(text)));
   const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
   const number = (key: string): number => Number(new RegExp(` ${key}="(\\d+)"`).exec(head)?.[1] ?? 0);
-  const cases = text.matchAll(/<testcase name="([^"]*)"[^>]*>\s*<skipped/g);
-  const skipped = Array.from(cases, ([, title]) => title.replaceAll("&quot;", '"').replaceAll("&gt;", ">"));
+  const cases = casesOf(text);
+  const skipped = cases.filter(({ outcome }) => outcome === "skipped").map((one) => one.name);
   const failed = number("failures") + number("errors");
   if (!ok && !show) console.log(`${stdout}\n${stderr}`);
   return {
     passed: number("tests") - failed - skipped.length,
     failed: failed === 0 && !ok ? 1 : failed,
     skipped,
+    cases,
   };
 }
 
-/** Runs every file by itself on one device. */
-async function testDevice(device: string, args: readonly string[]): Promise<Counts> {
-  const flags = args.filter((arg) => arg.startsWith("-"));
-  const named = args.filter((arg) => !arg.startsWith("-"));
-  const files = named.length > 0 ? named : testFiles();
-  const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device };
-  const total = { passed: 0, failed: 0, skipped: [] as string[] };
+/** The tests that an argument names: a file, or all of a folder. */
+function filesOf(path: string): string[] {
+  if (path.endsWith(".ts")) return [path];
+  try {
+    return testFiles(path.replace(/\/$/, ""));
+  } catch {
+    console.error(`test: ${path} is neither a file that ends in .ts nor a folder of the repository`);
+    Deno.exit(1);
+  }
+}
+
+/** Whether types fit; what does not is shown. */
+async function checkTypes(files: readonly string[]): Promise<boolean> {
+  const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await imports, ...files]);
+  if (!ok) console.log(`${stdout}\n${stderr}`);
+  return ok;
+}
+
+/** Runs every file by itself, `processes` at a time. */
+async function testEach(
+  files: readonly string[],
+  flags: readonly string[],
+  env: Record<string, string>,
+  processes: number,
+): Promise<Counts> {
+  const total = { passed: 0, failed: 0, skipped: [] as string[], cases: [] as TestCase[] };
+  if (!flags.includes("--no-check") && !await checkTypes(files)) return { ...total, failed: 1 };
+  const left = [...files.filter((file) => LONG.test(file)), ...files.filter((file) => !LONG.test(file))];
   const work = async (): Promise<void> => {
-    for (let file = files.shift(); file; file = files.shift()) {
+    for (let file = left.shift(); file; file = left.shift()) {
       const start = performance.now();
       const name = file.replaceAll(/^tests\/|_test\.ts$/g, "").replaceAll("/", "-");
-      const { passed, failed, skipped } = await test(name, [...flags, file], env, false);
+      const { passed, failed, skipped, cases } = await test(
+        name,
+        ["--no-check", ...flags, file],
+        env,
+        files.length === 1,
+      );
       const seconds = ((performance.now() - start) / 1000).toFixed(1);
       console.log(`${file}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds} s)`);
       total.passed += passed;
       total.failed += failed;
       total.skipped.push(...skipped.map((title) => `${file}: ${title}`));
+      total.cases.push(...cases);
     }
   };
-  await Promise.all(Array.from({ length: PROCESSES }, work));
-  if (total.skipped.length > 0) console.log(`skipped on ${device}:\n  ${total.skipped.sort().join("\n  ")}`);
+  await Promise.all(Array.from({ length: processes }, work));
   return total;
 }
 
@@ -111,9 +141,14 @@ if (import.meta.main) {
   if (!gpu || findLibrary() === undefined) await setup(); // a machine that runs a GPU need not be one that builds
   await Deno.mkdir(TOOLS, { recursive: true });
   const device = gpu === "--gpu" ? await bestGpu() : gpu?.split("=")[1];
-  const { passed, failed } = device
-    ? await testDevice(device, args)
-    : await test("all", args, await validation(), true);
+  const flags = args.filter((arg) => arg.startsWith("-"));
+  const named = args.filter((arg) => !arg.startsWith("-"));
+  const env = device ? { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device } : await validation();
+  const processes = device ? PROCESSES : navigator.hardwareConcurrency;
+  const files = named.length > 0 ? named.flatMap(filesOf) : testFiles();
+  const { passed, failed, skipped, cases } = await testEach(files, flags, env, processes);
+  if (device && skipped.length > 0) console.log(`skipped on ${device}:\n  ${[...skipped].sort().join("\n  ")}`);
+  if (!device && args.length === 0) await writeResult("test", "deno task test", rowsOf(cases));
   console.log(`${passed} passed, ${failed} failed`);
   Deno.exit(failed > 0 ? 1 : 0);
 }
