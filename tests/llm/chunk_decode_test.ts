@@ -1,7 +1,7 @@
 /**
  * A chunk of few tokens of one sequence in one fused step: logits of all of them or of one, and the cache, against the same tokens op by op
- * in float32, and bit for bit in one dispatch where that may be; at starts in front of, in and behind a round of the kernels, for shapes that
- * fill no unit of them.
+ * in float32, and bit for bit in one dispatch where workgroups can wait for each other; at starts in front of, in and behind a round of
+ * the kernels, for shapes that fill no unit of them.
  */
 
 import { assert, assertMatch } from "@std/assert";
@@ -122,8 +122,8 @@ for (const device of DEVICES) {
               );
               assert(layers.length === 1, `${what}: ${[...kernels].join(" ")}`);
               assertMatch(layers[0], /^batch_layers/);
-              for (let run = 0; run < (concurrent && row === undefined ? 10 : 1); run++) {
-                using _form = withOptions({ fast: concurrent && row === undefined ? "whole" : "barriers" });
+              for (let run = 0; run < (concurrent ? 10 : 1); run++) {
+                using _form = withOptions({ fast: concurrent ? "whole" : "barriers" });
                 assertSame(await steps(model, batch, batch.dtype, [sequence], { row }), found!, `${what}, run ${run}`);
               }
               const alone = await steps(plain.model, batch, float32, [sequence], { regions: "off", row });

@@ -82,8 +82,30 @@ for (const device of DEVICES) {
         assertEquals(found, greedy.slice(0, count), round);
         assertEquals([...kernels].some((name) => name.startsWith("decode_layers")), concurrent, round);
         assertEquals(kernels.has("decode_greedy_u64"), round === "tested" || !concurrent, round);
-        assertEquals(verdicts(folder).map(({ answer }) => answer), [expected], round);
+        const answers = verdicts(folder).filter(({ question }) => !question.endsWith("tokens")).map((v) => v.answer);
+        assertEquals(answers, [expected], round);
       }
+    });
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`prompts of few tokens have a verdict of their own, and go on with the same tokens, on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const { prompt, greedy } = GOLDEN[0];
+    await trying(device, async (folder) => {
+      using _options = withOptions({ batch: "on" });
+      const tokens = async (maxTokens: number): Promise<number[]> => {
+        const found: number[] = [];
+        for await (const r of mx.lm.streamGenerate(model, tokenizer, prompt, { maxTokens })) found.push(r.token);
+        return found;
+      };
+      const few = await tokens(3);
+      assertEquals(verdicts(folder).length, 0, "nothing is tested for a few tokens");
+      assertEquals(await tokens(36), greedy.slice(0, 36));
+      await model.traces.idle();
+      const found = verdicts(folder).map(({ question, answer }) => [question.endsWith(" of 8 tokens"), answer]);
+      assertEquals(found.toSorted(), [[false, expected], [true, expected]]);
+      assertEquals(await tokens(3), few); // in one dispatch, where that works
     });
     model[Symbol.dispose]();
   });

@@ -7,7 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, poke, TracedStep, visible } from "../../array/loop.ts";
-import type { DecodeContext } from "./context.ts";
+import type { DecodeContext, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import {
   decodeStep,
@@ -22,7 +22,7 @@ import {
 } from "./state.ts";
 import type { StepLoop } from "./steps.ts";
 import type { PromptSubmitter } from "./submit.ts";
-import { type Submission, succeeded } from "./submission_sizer.ts";
+import type { Submission } from "./submission_sizer.ts";
 
 /** Tokens of a prompt that are fed one by one: so few rows take as long as many. One where a device reads many in the time of a few. */
 const MOST_FED = { alone: 3, tiles: 1 } as const;
@@ -35,7 +35,7 @@ export interface PromptParts {
   readonly submitter: PromptSubmitter;
   readonly steps: StepLoop;
   readonly masked: MaskedSteps;
-  /** Lets the state go, and the traces that hold what failed. */
+  /** Lets the state go, and the traces that hold what failed. Nothing may be on its way. */
   forget(): void;
 }
 
@@ -48,6 +48,8 @@ export class PromptReader {
   readonly #forget: () => void;
   /** Tokens of the prompt that were not read yet. */
   #prompt: readonly number[];
+  /** Those that the step which chooses the first token read. */
+  #rest: readonly number[] = [];
   /** The step that read the end of the prompt and chose the first token. */
   #opening: Promise<Submission> | undefined;
 
@@ -94,13 +96,26 @@ export class PromptReader {
     const { cache, rows, model: { traces } } = this.#context;
     const most = MOST_FED[traces.readsTiles ? "tiles" : "alone"];
     const feeds = this.#prompt.length <= most && cache.fused && !rows.constrained;
-    return this.#opening ??= feeds ? this.#feedRest() : this.#readRest();
+    if (!this.#opening) {
+      this.#rest = this.#prompt;
+      this.#opening = feeds ? this.#feedRest() : this.#readRest();
+    }
+    return this.#opening;
   }
 
   /**
-   * Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. Where they do not
-   * end well, the rest is read as a whole.
+   * Goes back to the state in front of the rest of the prompt, whose reading did not end well: {@link PromptReader.open} submits it
+   * again. Nothing may be on its way.
    */
+  rewind(): void {
+    this.#context.cache.trim(this.#rest.length);
+    this.#forget();
+    this.#prompt = this.#rest;
+    this.#context.scalars = this.#context.unread();
+    this.#opening = undefined;
+  }
+
+  /** Submits a rest of few tokens as steps of decoding, one by one: what a step chooses gives way to the next token. */
   async #feedRest(): Promise<Submission> {
     const ids = this.#prompt;
     const { model, options } = this.#context;
@@ -121,15 +136,7 @@ export class PromptReader {
       if (weights) poke(this.#context.scalars.weights!, Float32Array.from(weights));
       submission = this.#steps.submit(1);
     }
-    const done = async (): Promise<void> => {
-      if (await succeeded(submission!)) return;
-      this.#context.cache.trim(ids.length);
-      this.#forget();
-      this.#prompt = ids;
-      this.#context.scalars = this.#context.unread();
-      await (await this.#readRest()).done();
-    };
-    return { ...submission!, count: 1, done };
+    return { ...submission!, count: 1 };
   }
 
   /** Submits the rest of the prompt. */
@@ -141,7 +148,7 @@ export class PromptReader {
     const step = (now: State & PromptChunk): State & PromptChunk =>
       promptStep(this.#context.model, this.#context.options, now);
     const traced = this.#context.traced("prompt", state, step);
-    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    await this.#prepareOpening(traced);
     const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
@@ -154,7 +161,7 @@ export class PromptReader {
     const chunk = this.#chunk(count);
     const state = { ...this.#masked.forwardState(), ...chunk };
     const traced = this.#context.traced("forward prompt", state, (now) => forwardPromptStep(this.#context.model, now));
-    if (traced instanceof TracedStep && !traced.ready) await this.#prepareOpening(traced);
+    await this.#prepareOpening(traced);
     const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
@@ -182,9 +189,15 @@ export class PromptReader {
     return chunk;
   }
 
-  /** Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. */
-  async #prepareOpening(trace: TracedStep<unknown>): Promise<void> {
-    const ready = this.#context.model.traces.prepare(trace);
+  /**
+   * Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. A faster step for later
+   * prompts is looked for when that for tokens is.
+   */
+  async #prepareOpening<S>(trace: Traced<S>): Promise<void> {
+    if (!(trace instanceof TracedStep)) return;
+    this.#steps.alsoImprove(trace as TracedStep<unknown>);
+    if (trace.ready) return;
+    const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
     if (await Promise.race([ready, late]) && this.#context.rows.first.limit > 1) this.#steps.prepare();

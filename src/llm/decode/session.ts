@@ -105,8 +105,13 @@ export class GenerationSession implements Disposable {
    * resolves when the device has read it.
    */
   async open(): Promise<{ readonly read: Promise<void> }> {
-    const submission = await this.#reader.open();
-    return { read: submission.done() };
+    return { read: this.#read(await this.#reader.open()) };
+  }
+
+  async #read(submission: Submission): Promise<void> {
+    if (await succeeded(submission)) return;
+    this.#reader.rewind();
+    await (await this.#reader.open()).done();
   }
 
   /**
@@ -152,9 +157,10 @@ export class GenerationSession implements Disposable {
         if (!await succeeded(submission)) {
           for (const later of flight.splice(0)) await succeeded(later);
           await this.#masked.dropForward();
-          cache.trim(submitted - finished);
+          cache.trim(submitted - Math.max(1, finished));
+          if (finished > 0) this.#restart(finished);
+          else this.#reader.rewind();
           submitted = finished;
-          this.#restart(finished);
           continue;
         }
         if (finished === 0) this.#context.options.signal?.throwIfAborted();

@@ -36,6 +36,8 @@ export class StepLoop {
   #steps = 0;
   /** Whether the loop was asked for a faster step. */
   #improved = false;
+  /** Other traces that are then asked. */
+  readonly #others = new Set<TracedStep<unknown>>();
   /** Capacity whose growth was prepared. */
   #prepared = 0;
   /** The step that is to come, and when its pipelines were made. */
@@ -121,12 +123,17 @@ export class StepLoop {
     if (this.#steps >= IMPROVE_AFTER) this.#improve();
   }
 
-  /** Lets the loop find a faster step while it goes on, and then one for the grown cache. */
+  /** Has a faster step for a trace looked for behind that for the loop. */
+  alsoImprove(trace: TracedStep<unknown>): void {
+    this.#others.add(trace);
+  }
+
+  /** Lets the loop find a faster step while it goes on, then one for the grown cache, then what else there is. */
   #improve(): void {
     if (this.#improved) return;
     this.#improved = true;
-    this.#context.model.traces.improve(this.#loop!);
-    if (this.#next) this.#context.model.traces.improve(this.#next);
+    const { traces } = this.#context.model;
+    for (const what of [this.#loop!, this.#next, ...this.#others]) if (what) traces.improve(what);
   }
 
   /** Has the step behind the next growth of the cache compiled while others run, where `left` more steps reach it. */

@@ -29,7 +29,10 @@ export const decodeFuser: Fuser = {
     const [name, which] = decoder.chunk
       ? ["decoder step", `, ${decoder.chunk.count} tokens`]
       : [late ? "prompt end" : "decoder step", ""];
-    const form = late ? "barriers" : decoderForm(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
+    // One layer, which ends a prompt, has little to wait for.
+    const form = late && !decoder.chunk
+      ? "barriers"
+      : decoderForm(l, ready, (node) => ready.codes.get(node) ?? leaf(node));
     const sums = ready.kernels === "columns" ? ready.accumulators : "float32";
     explain(`${name}: ${layers.length} layers of ${sizes.hidden} features fused${which}, ${sums} sums, ${form}`);
     if (state.length > 0 && !end) {

@@ -49,7 +49,7 @@ function formsOf(backend: Backend): Forms {
 function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): boolean {
   const { sizes, layers, x } = decoder;
   if (layers.length > MOST_LAYERS) return false;
-  if (kernels === "batch") return decoder.chunk?.taken === undefined; // a prompt comes once: nobody has it checked
+  if (kernels === "batch") return true;
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
   if (kernels === "rows") return backend.has("decode_rows_layers") && rowsGainWhole(decoder);
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;

@@ -104,10 +104,11 @@ class Layers implements Disposable {
       };
       const rows = sequences * sizes.kvHeads * sizes.headDim * capacity;
       const cache = { keys: numbers(rows, dtype), values: numbers(rows, dtype) };
-      // Each sequence at a position of its own, each row with a token of its own.
+      // Each sequence at a position of its own, with room for what it writes, each row with a token of its own.
       const indices = (count: number, of: (i: number) => number): Value =>
         filled(4 * count, (at) => of(at >> 2) >> (8 * (at & 3)) & 255);
-      const position = indices(sequences, (sequence) => Math.max(0, Math.min(capacity - 1, 300) - 17 * sequence));
+      const latest = Math.min(capacity - (d.chunk?.count ?? 1), 300);
+      const position = indices(sequences, (sequence) => Math.max(0, latest - 17 * sequence));
       const token = indices(rowsOf(d), (row) => row + 1);
       const residual = RESIDUALS[kernels](d, form);
       const state = own.keep(residual.stateBytes);
