@@ -125,6 +125,8 @@ const kernels_head =
     \\  readonly arity: number;
     \\  /** Domain of the operands to domain of the result. */
     \\  readonly domains: Readonly<Partial<Record<Domain, Domain>>>;
+    \\  /** Whether its row of floats is long, and in kernels of their own. */
+    \\  readonly math?: true;
     \\}
     \\
     \\
@@ -160,7 +162,7 @@ fn kernelsTs(arena: std.mem.Allocator, t: Tables) ![]const u8 {
             try w.print("{s}{t}: \"{t}\"", .{ separator, @as(tables.Domain, @enumFromInt(domain)), r });
             separator = ", ";
         };
-        try w.writeAll(" } },\n");
+        try w.print(" }}{s} }},\n", .{if (row.math) ", math: true" else ""});
     }
     try w.writeAll("} as const satisfies Readonly<Record<string, ElementwiseRow>>;\n\n/** Name of an elementwise function. */\nexport type ElementwiseName = keyof typeof ELEMENTWISE;\n\n// shaders/include/dtype.h\n\n");
     for (t.dtype) |c| try w.print("/** {s} of dtype.h. */\nexport const {s} = {d};\n", .{ c.name, c.name, c.value });

@@ -42,8 +42,9 @@ pub const Block = struct {
 
 pub const Constant = struct { name: []const u8, value: i64 };
 
-/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null where it has no row.
-pub const Elementwise = struct { name: []const u8, id: u32, arity: u32, results: [3]?Domain };
+/// One name of elementwise.h. `results[d]` is the result of domain d (float, int, uint), null where it has no row; `math` says that its
+/// row of floats is long.
+pub const Elementwise = struct { name: []const u8, id: u32, arity: u32, results: [3]?Domain, math: bool };
 pub const Domain = enum { float, int, uint };
 
 pub const Parameter = struct { name: []const u8, type: []const u8 };
@@ -233,7 +234,7 @@ fn parseElementwise(arena: Allocator, text: []const u8) ![]const Elementwise {
         const row = for (rows.items) |*r| {
             if (r.id == id or std.mem.eql(u8, r.name, name)) break r;
         } else blk: {
-            try rows.append(arena, .{ .name = name, .id = id, .arity = arity, .results = @splat(null) });
+            try rows.append(arena, .{ .name = name, .id = id, .arity = arity, .results = @splat(null), .math = false });
             break :blk &rows.items[rows.items.len - 1];
         };
         if (row.id != id or row.arity != arity or !std.mem.eql(u8, row.name, name)) fail("elementwise.h:{d}: {s} differs from an earlier row in id, name or arity", .{ number, name });
@@ -241,7 +242,9 @@ fn parseElementwise(arena: Allocator, text: []const u8) ![]const Elementwise {
             const domain = domainOf(letter).?;
             const slot = &row.results[@intFromEnum(domain)];
             if (slot.* != null) fail("elementwise.h:{d}: {s} already has a {t} row", .{ number, name, domain });
-            slot.* = if (line[open - 2] == 'S') domain else domainOf(line[open - 2]) orelse fail("elementwise.h:{d}: unknown result '{c}'", .{ number, line[open - 2] });
+            const result = line[open - 2];
+            row.math = row.math or result == 'M';
+            slot.* = if (result == 'S' or result == 'M') domain else domainOf(result) orelse fail("elementwise.h:{d}: unknown result '{c}'", .{ number, result });
         }
     }
     return rows.items;

@@ -243,6 +243,10 @@ void k_elementwise(const Call *call, uint32_t chunk, uint32_t last_chunk) {
     }
 }
 
-// A kernel of its own only for the sake of shader compile times.
-uint32_t chunks_elementwise_single(const Call *call) { return chunks_elementwise(call); }
-void k_elementwise_single(const Call *call, uint32_t first, uint32_t last) { k_elementwise(call, first, last); }
+// Kernels of their own only for the sake of shader compile times.
+#define SAME_KERNEL(name) \
+    uint32_t chunks_##name(const Call *call) { return chunks_elementwise(call); } \
+    void k_##name(const Call *call, uint32_t first, uint32_t last) { k_elementwise(call, first, last); }
+SAME_KERNEL(elementwise_single)
+SAME_KERNEL(elementwise_math)
+SAME_KERNEL(elementwise_math_single)

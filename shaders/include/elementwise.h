@@ -4,7 +4,7 @@
 // build gen`. A row is MACRO(id, name, body); the macro says what the function takes and gives:
 //
 //   <domains>_<result><arity>    domains: the letters F (float), I (int), U (uint) that the row serves
-//                                result:  S same as the operands, or F, I, U
+//                                result:  S same as the operands, or F, I, U; M is S by a long function
 //                                arity:   1 reads a, 2 reads a and b, 3 reads a, b and the condition c, always uint
 //
 // A name has one id; where domains need different bodies it has several rows. Bool is uint 0 or 1; U rows named like a
@@ -25,9 +25,13 @@
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
 // float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless
 // defined, has the body that takes the place of an F_S1 row's where m_is_far(a), which keeps that one short. They are
-// undefined again at the end of this file. NEAR_ROW(id, name, arity, test, body), empty unless defined too, has a shorter body of a float
+// undefined again at the end of this file. MATH_ROW, FLOAT_ROW unless defined, takes the rows of long functions, which most shaders
+// leave to kernels of their own: drivers read all rows there are. NEAR_ROW(id, name, arity, test, body), empty unless defined too, has a shorter body of a float
 // row that gives the same where the test is true.
 
+#ifndef MATH_ROW
+#define MATH_ROW FLOAT_ROW
+#endif
 #ifndef FAR_ROW
 #define FAR_ROW(id, name, body)
 #endif
@@ -38,6 +42,8 @@
 #define F_S1(id, name, body) FLOAT_ROW(id, name, 1, float_result, body)
 #define F_S2(id, name, body) FLOAT_ROW(id, name, 2, float_result, body)
 #define F_S3(id, name, body) FLOAT_ROW(id, name, 3, float_result, body)
+#define F_M1(id, name, body) MATH_ROW(id, name, 1, float_result, body)
+#define F_M2(id, name, body) MATH_ROW(id, name, 2, float_result, body)
 #define F_U1(id, name, body) FLOAT_ROW(id, name, 1, uint_result, body)
 #define F_U2(id, name, body) FLOAT_ROW(id, name, 2, uint_result, body)
 #define F_I1(id, name, body) FLOAT_ROW(id, name, 1, int_result, body)
@@ -91,31 +97,31 @@ F_S1(15, rsqrt, 1.0f / m_sqrt(a))
 F_S1(16, reciprocal, 1.0f / a)
 F_S1(17, exp, m_exp(a))
 NEAR_ROW(17, exp, 1, m_exp_is_near(a), m_exp_near(a))
-F_S1(18, expm1, m_expm1(a))
+F_M1(18, expm1, m_expm1(a))
 F_S1(19, log, m_log(a))
 NEAR_ROW(19, log, 1, m_log_is_near(a), m_log_near(a))
-F_S1(20, log2, m_log2(a))
-F_S1(21, log10, m_log10(a))
-F_S1(22, log1p, m_log1p(a))
-F_S1(23, sin, m_sin(a))
-F_S1(24, cos, m_cos(a))
-F_S1(25, tan, m_tan(a))
+F_M1(20, log2, m_log2(a))
+F_M1(21, log10, m_log10(a))
+F_M1(22, log1p, m_log1p(a))
+F_M1(23, sin, m_sin(a))
+F_M1(24, cos, m_cos(a))
+F_M1(25, tan, m_tan(a))
 NEAR_ROW(23, sin, 1, m_sin_is_near(a), m_sin_near(a))
 NEAR_ROW(24, cos, 1, m_sin_is_near(a), m_cos_near(a))
 FAR_ROW(23, sin, m_sin_far(a))
 FAR_ROW(24, cos, m_cos_far(a))
 FAR_ROW(25, tan, m_tan_far(a))
-F_S1(26, arcsin, m_asin(a))
-F_S1(27, arccos, m_acos(a))
-F_S1(28, arctan, m_atan(a))
-F_S1(29, sinh, m_sinh(a))
-F_S1(30, cosh, m_cosh(a))
-F_S1(31, tanh, m_tanh(a))
-F_S1(32, arcsinh, m_asinh(a))
-F_S1(33, arccosh, m_acosh(a))
-F_S1(34, arctanh, m_atanh(a))
-F_S1(35, erf, m_erf(a))
-F_S1(36, erfinv, m_erfinv(a))
+F_M1(26, arcsin, m_asin(a))
+F_M1(27, arccos, m_acos(a))
+F_M1(28, arctan, m_atan(a))
+F_M1(29, sinh, m_sinh(a))
+F_M1(30, cosh, m_cosh(a))
+F_M1(31, tanh, m_tanh(a))
+F_M1(32, arcsinh, m_asinh(a))
+F_M1(33, arccosh, m_acosh(a))
+F_M1(34, arctanh, m_atanh(a))
+F_M1(35, erf, m_erf(a))
+F_M1(36, erfinv, m_erfinv(a))
 NEAR_ROW(36, erfinv, 1, m_erfinv_is_near(a), m_erfinv_near(a))
 F_S1(37, sigmoid, m_sigmoid(a))
 F_S1(38, ceil, m_ceil(m_beside_zero(a)))
@@ -145,13 +151,13 @@ I_S2(61, subtract, INT(UINT(a) - UINT(b)))
 FU_S2(62, multiply, a * b)
 I_S2(62, multiply, INT(UINT(a) * UINT(b)))
 F_S2(63, divide, m_divide(a, b))
-F_S2(64, remainder, m_remainder(a, b)) // floored: the sign of the divisor
+F_M2(64, remainder, m_remainder(a, b)) // floored: the sign of the divisor
 I_S2(64, remainder, m_remainder_int(a, b))
 U_S2(64, remainder, b == 0u ? 0u : a % (b | UINT(b == 0u)))
 F_S2(65, floor_divide, m_floor(m_divide(a, b)))
 I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))
-F_S2(66, power, m_pow(a, b))
+F_M2(66, power, m_pow(a, b))
 NEAR_ROW(66, power, 2, m_pow_is_near(a, b), m_pow_near(a, b))
 I_S2(66, power, m_pow_int(a, b)) // a negative exponent gives 0
 U_S2(66, power, m_pow_uint(a, b))
@@ -159,8 +165,8 @@ F_S2(67, maximum, m_maximum(a, b)) // NaN propagates
 IU_S2(67, maximum, a > b ? a : b)
 F_S2(68, minimum, m_minimum(a, b))
 IU_S2(68, minimum, a < b ? a : b)
-F_S2(69, logaddexp, m_logaddexp(a, b))
-F_S2(70, arctan2, m_atan2(a, b))
+F_M2(69, logaddexp, m_logaddexp(a, b))
+F_M2(70, arctan2, m_atan2(a, b))
 F_U2(71, equal, UINT(m_equal(a, b)))
 IU_U2(71, equal, UINT(a == b))
 F_U2(72, not_equal, UINT(!m_equal(a, b)))
@@ -188,6 +194,8 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef F_S1
 #undef F_S2
 #undef F_S3
+#undef F_M1
+#undef F_M2
 #undef F_U1
 #undef F_U2
 #undef F_I1
@@ -212,6 +220,7 @@ U_S2(83, right_shift, b > 31u ? 0u : a >> (b & 31u))
 #undef FLOAT_ROW
 #undef INT_ROW
 #undef UINT_ROW
+#undef MATH_ROW
 #undef FAR_ROW
 #undef NEAR_ROW
 // clang-format on

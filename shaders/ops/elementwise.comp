@@ -2,10 +2,11 @@
 // elementwise: a chain of up to five rows of elementwise.h, out[i] = step4(… step1(step0(a[i], b[i], c[i]))).
 //
 // One thread an element, or with FOURS for four neighbouring ones: these are stored at once, and loaded at once of each input whose bit
-// in WIDE is set, where they lie side by side from a multiple of their size on. The steps are specialisation constants, so that a driver folds each switch to the chosen row;
-// as it has to read all rows for each step first, kernel `elementwise_single` (MAX_STEPS 1) serves chains of one step
-// or none with a fifth of the compile time. Inputs are read through strides over four dimensions (as they lie when
-// CONTIGUOUS is 1); the output is contiguous. With FOURS the last dimension is shape[3], a multiple of 4 unless CONTIGUOUS. Indices are 32 bits: up to 2^31 elements.
+// in WIDE is set, where they lie side by side from a multiple of their size on. The steps are specialisation constants, so that a driver
+// folds each switch to the chosen row; as it has to read all rows for each step first, kernels `_single` (MAX_STEPS 1) serve chains of
+// one step or none with a fifth of the compile time, and only kernels `_math` (MATH) have the long functions, two thirds of the code.
+// Inputs are read through strides over four dimensions (as they lie when CONTIGUOUS is 1); the output is contiguous. With FOURS the last
+// dimension is shape[3], a multiple of 4 unless CONTIGUOUS. Indices are 32 bits: up to 2^31 elements.
 
 #extension GL_GOOGLE_include_directive : require
 #define BUFFERS 4
@@ -54,10 +55,14 @@ void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) 
     switch (id) {
 #define FLOAT_ROW(id, name, arity, result, body) \
     case id: result(body); break;
+#ifndef MATH
+#define MATH_ROW(id, name, arity, result, body)
+#endif
 #define INT_ROW(id, name, arity, result, body)
 #define UINT_ROW(id, name, arity, result, body)
 #include "include/elementwise.h"
     }
+#ifdef MATH
     if (!m_is_far(a)) return;
     switch (id) {
 #define FLOAT_ROW(id, name, arity, result, body)
@@ -67,6 +72,7 @@ void float_row(uint id, float a, float b, uint c, out uint bits, out uint kind) 
     case id: float_result(body); break;
 #include "include/elementwise.h"
     }
+#endif
 }
 
 void int_row(uint id, int a, int b, uint c, out uint bits, out uint kind) {

@@ -21,6 +21,7 @@ import {
   type ElementwiseName,
 } from "../../src/backend/kernels.ts";
 import { bfloat16Bits, bfloat16Value } from "../../src/graph/dtype.ts";
+import { elementwiseKernel, isMath } from "../../src/schedule/ops/elementwise_chain.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { ORACLES } from "../ops/cases/elementwise.ts";
 import { erf, erfinv, unravel } from "../support/oracle.ts";
@@ -203,7 +204,7 @@ function runRow(backend: Backend, name: ElementwiseName, domain: Domain, a: Valu
   const result = domains[domain]!;
   const out = new ARRAYS[result](a.length);
   const dtype = DTYPES[domain];
-  runKernel(backend, "elementwise_single", {
+  runKernel(backend, elementwiseKernel(1, isMath(ELEMENTWISE[name].id, DOMAINS[domain])), {
     spec: {
       DTYPE_A: dtype,
       DTYPE_B: dtype,

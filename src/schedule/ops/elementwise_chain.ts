@@ -8,7 +8,7 @@
  * @module
  */
 
-import { ELEMENTWISE } from "../../backend/kernels.ts";
+import { ELEMENTWISE, type ElementwiseRow, type KernelName } from "../../backend/kernels.ts";
 import {
   bfloat16,
   type Dtype,
@@ -59,6 +59,22 @@ export interface Chain {
   readonly sources: Node[];
   readonly immediates: number[];
   readonly steps: Step[];
+}
+
+/** Rows of floats that kernels have only where they are needed. */
+const MATH: ReadonlySet<number> = new Set(
+  Object.values<ElementwiseRow>(ELEMENTWISE).filter((r) => r.math).map((r) => r.id),
+);
+
+/** Whether a row of a domain, as step words count that, needs a kernel with long functions. */
+export function isMath(row: number, domain: number): boolean {
+  return domain === 0 && MATH.has(row);
+}
+
+/** The shortest kernel with room for some steps, and with long functions or not: drivers read all of it for each pipeline. */
+export function elementwiseKernel(steps: number, math: boolean): KernelName {
+  if (steps > 1) return math ? "elementwise_math" : "elementwise";
+  return math ? "elementwise_math_single" : "elementwise_single";
 }
 
 /** Domain of a dtype as the step words count it: 0 float, 1 int, 2 uint (bool too). */
@@ -217,8 +233,7 @@ export function emitChain(lowering: Lowering, chain: Chain, out: Value): void {
   // The last dimension is the kernel's last one too.
   const aligned = (list: readonly number[], fill: number): readonly number[] =>
     fours ? [...new Array<number>(MAX_RANK - list.length).fill(fill), ...list] : list;
-  // The same kernel cut to one step: software drivers take several times longer to build the long one.
-  const kernel = chain.steps.length > 1 ? "elementwise" : "elementwise_single";
+  const kernel = elementwiseKernel(chain.steps.length, chain.steps.some(({ row, domain }) => isMath(row, domain)));
   lowering.emit(kernel, [inputs[0], inputs[1], inputs[2], out], {
     spec: {
       DTYPE_A: code(0),
