@@ -97,8 +97,12 @@ Deno.test({
     const build = await run([...zig!, "build", ...steps, "-Doptimize=Debug"], { cwd: COPY, env });
     assert(build.ok, build.stderr);
     const imports = await importArguments();
-    const test = async (file: string, variables: Record<string, string> = {}): Promise<void> => {
-      const { ok, stdout, stderr } = await run([Deno.execPath(), "test", "-A", ...imports, file], {
+    await Deno.writeTextFile(`${COPY}/tests/added_test.ts`, CHECK);
+    const files = ["tests/kernels/elementwise_test.ts", "tests/ops/ops_test.ts", "tests/added_test.ts"] as const;
+    const types = await run([Deno.execPath(), "check", ...imports, ...files], { cwd: COPY, env: { NO_COLOR: "1" } });
+    assert(types.ok, types.stderr);
+    const test = async (file: typeof files[number], variables: Record<string, string> = {}): Promise<void> => {
+      const { ok, stdout, stderr } = await run([Deno.execPath(), "test", "-A", "--no-check", ...imports, file], {
         cwd: COPY,
         env: { NO_COLOR: "1", VKMX_TEST_DEVICES: devices.join(), VKMX_LIBRARY: "", ...variables },
       });
@@ -106,7 +110,6 @@ Deno.test({
     };
     await test("tests/kernels/elementwise_test.ts", { VKMX_TEST_DEVICES: "wasm" });
     for (const [op] of OPS) await test("tests/ops/ops_test.ts", { VKMX_CASES_OP: op });
-    await Deno.writeTextFile(`${COPY}/tests/added_test.ts`, CHECK);
     await test("tests/added_test.ts");
     const format = await run([Deno.execPath(), "fmt", "--check", "src", "tests/ops"], { cwd: COPY });
     assert(format.ok, format.stderr);
