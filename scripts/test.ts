@@ -44,6 +44,7 @@ export interface Counts {
   readonly failed: number;
   /** Names of tests that were ignored. */
   readonly skipped: readonly string[];
+  /** All tests and how they ended. */
   readonly cases: readonly TestCase[];
 }
 
@@ -74,15 +75,34 @@ export async function test(
   };
 }
 
-/** The tests that an argument names: a file, or all of a folder. */
-function filesOf(path: string): string[] {
+/** The tests that an argument names, a file or all of a folder; undefined where it names none. */
+function filesOf(path: string): readonly string[] | undefined {
   if (path.endsWith(".ts")) return [path];
   try {
     return testFiles(path.replace(/\/$/, ""));
   } catch {
-    console.error(`test: ${path} is neither a file that ends in .ts nor a folder of the repository`);
-    Deno.exit(1);
+    return undefined;
   }
+}
+
+/** Flags with their values, in their order, and the files that are named; ends the program where an argument is neither. */
+function argumentsOf(
+  args: readonly string[],
+): { readonly flags: readonly string[]; readonly named: readonly string[] } {
+  const flags: string[] = [];
+  const named: string[] = [];
+  for (const [i, arg] of args.entries()) {
+    const files = filesOf(arg);
+    if (arg.startsWith("-") || (!files && args[i - 1]?.startsWith("-"))) flags.push(arg);
+    else if (files) named.push(...files);
+    else {
+      console.error(
+        `test: ${arg} is neither a file that ends in .ts nor a folder of the repository, such as tests/ops`,
+      );
+      Deno.exit(1);
+    }
+  }
+  return { flags, named };
 }
 
 /** Whether types fit; what does not is shown. */
@@ -141,11 +161,10 @@ if (import.meta.main) {
   if (!gpu || findLibrary() === undefined) await setup(); // a machine that runs a GPU need not be one that builds
   await Deno.mkdir(TOOLS, { recursive: true });
   const device = gpu === "--gpu" ? await bestGpu() : gpu?.split("=")[1];
-  const flags = args.filter((arg) => arg.startsWith("-"));
-  const named = args.filter((arg) => !arg.startsWith("-"));
+  const { flags, named } = argumentsOf(args);
   const env = device ? { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device } : await validation();
   const processes = device ? PROCESSES : navigator.hardwareConcurrency;
-  const files = named.length > 0 ? named.flatMap(filesOf) : testFiles();
+  const files = named.length > 0 ? named : testFiles();
   const { passed, failed, skipped, cases } = await testEach(files, flags, env, processes);
   if (device && skipped.length > 0) console.log(`skipped on ${device}:\n  ${[...skipped].sort().join("\n  ")}`);
   if (!device && args.length === 0) await writeResult("test", "deno task test", rowsOf(cases));

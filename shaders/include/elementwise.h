@@ -24,10 +24,10 @@
 //
 // The includer defines FLOAT_ROW, INT_ROW and UINT_ROW(id, name, arity, result, body), result being one of
 // float_result, int_result, uint_result; what it has no use for it defines empty. FAR_ROW(id, name, body), empty unless
-// defined, has the body that takes the place of an F_S1 row's where m_is_far(a), which keeps that one short. They are
-// undefined again at the end of this file. MATH_ROW, FLOAT_ROW unless defined, takes the rows of long functions, which most shaders
-// leave to kernels of their own: drivers read all rows there are. NEAR_ROW(id, name, arity, test, body), empty unless defined too, has a shorter body of a float
-// row that gives the same where the test is true.
+// defined, has the body that takes the place of an F_M1 row's where m_is_far(a), which keeps that one short. NEAR_ROW(id, name, arity,
+// test, body), empty unless defined too, has a shorter body of a float row that gives the same where the test is true. MATH_ROW,
+// FLOAT_ROW unless defined, takes the rows of long functions: shaders have kernels of their own for them, as drivers read all rows
+// there are. All of these are undefined again at the end of this file.
 
 #ifndef MATH_ROW
 #define MATH_ROW FLOAT_ROW

@@ -136,7 +136,7 @@ export class PromptReader {
       if (weights) poke(this.#context.scalars.weights!, Float32Array.from(weights));
       submission = this.#steps.submit(1);
     }
-    return { ...submission!, count: 1 };
+    return submission!; // the last of them
   }
 
   /** Submits the rest of the prompt. */
