@@ -230,6 +230,35 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
+  Deno.test(`a prompt is read where all traces go while its pipelines are made on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
+    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+    const ids = Array.from({ length: 9 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
+    const { traces } = model;
+    const prepare = traces.prepare.bind(traces);
+    for (const responseFormat of [undefined, { type: "json_object" } as const]) {
+      const texts: string[] = [];
+      let gone = 0;
+      for (const go of [false, true]) {
+        // As the failure of a sequence beside this one does.
+        traces.prepare = async (trace) => {
+          await prepare(trace);
+          if (!go) return;
+          traces[Symbol.dispose]();
+          gone++;
+        };
+        traces[Symbol.dispose]();
+        texts.push(await mx.lm.generate(model, tokenizer, ids, { maxTokens: 4, seed: 4, responseFormat }));
+      }
+      assert(gone > 0);
+      assertEquals(texts[1], texts[0]);
+    }
+    await traces.idle();
+    model[Symbol.dispose]();
+    await Deno.remove(folder, { recursive: true });
+  });
+
   Deno.test(`the end of a prompt runs op by op beside other uses of what is in it on ${device}`, async () => {
     const folder = await Deno.makeTempDir();
     await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });

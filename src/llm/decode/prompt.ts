@@ -7,7 +7,7 @@
 
 import * as mx from "../../array/mod.ts";
 import { DeviceLoop, poke, TracedStep, visible } from "../../array/loop.ts";
-import type { DecodeContext, Traced } from "./context.ts";
+import type { DecodeContext, StepKind, Traced } from "./context.ts";
 import type { MaskedSteps } from "./masked.ts";
 import {
   decodeStep,
@@ -147,8 +147,7 @@ export class PromptReader {
     const state: State & PromptChunk = { ...this.#context.state, ...chunk };
     const step = (now: State & PromptChunk): State & PromptChunk =>
       promptStep(this.#context.model, this.#context.options, now);
-    const traced = this.#context.traced("prompt", state, step);
-    await this.#prepareOpening(traced);
+    const traced = await this.#tracedOpening("prompt", state, step);
     const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
@@ -160,8 +159,8 @@ export class PromptReader {
     const count = this.#prompt.length;
     const chunk = this.#chunk(count);
     const state = { ...this.#masked.forwardState(), ...chunk };
-    const traced = this.#context.traced("forward prompt", state, (now) => forwardPromptStep(this.#context.model, now));
-    await this.#prepareOpening(traced);
+    const step = (now: typeof state): typeof state => forwardPromptStep(this.#context.model, now);
+    const traced = await this.#tracedOpening("forward prompt", state, step);
     const loop = new DeviceLoop(state, traced, this.#submitter.inParts(count));
     this.#context.ended.push(loop);
     await this.#submitter.heedAbort();
@@ -189,14 +188,19 @@ export class PromptReader {
     return chunk;
   }
 
-  /**
-   * Has the pipelines of the prompt made; where that takes time, then beside them those of the steps behind it. A faster step for later
-   * prompts is looked for when that for tokens is.
-   */
-  async #prepareOpening<S>(trace: Traced<S>): Promise<void> {
-    if (!(trace instanceof TracedStep)) return;
-    this.#steps.alsoImprove(trace as TracedStep<unknown>);
-    if (trace.ready) return;
+  /** The step that reads the end of the prompt, its pipelines made. A faster one for later prompts is looked for when that for tokens is. */
+  async #tracedOpening<S>(kind: StepKind, state: S, step: (state: S) => S): Promise<Traced<S>> {
+    let trace = this.#context.traced(kind, state, step);
+    if (trace instanceof TracedStep && !trace.ready) {
+      await this.#prepareOpening(trace);
+      trace = this.#context.traced(kind, state, step); // another one where a sequence beside this failed meanwhile: all traces went
+    }
+    if (trace instanceof TracedStep) this.#steps.alsoImprove(trace as TracedStep<unknown>);
+    return trace;
+  }
+
+  /** Has the pipelines of the end of a prompt made; where that takes time, then beside them those of the steps behind it. */
+  async #prepareOpening<S>(trace: TracedStep<S>): Promise<void> {
     const ready = this.#context.model.traces.prepare(trace as TracedStep<unknown>);
     let timer;
     const late = new Promise<true>((resolve) => timer = setTimeout(resolve, COLD_MS, true));
