@@ -32,6 +32,8 @@ const POSITION = 128;
 const PROMPTS = [64, 512, 2048];
 /** Tokens after which it is known in which form steps run. */
 const FEW = 4;
+/** Tokens of an answer behind which a chunk in front of it is tested in one dispatch. */
+const TESTED = 40;
 /** Milliseconds that a GPU is kept busy before a case counts: while pipelines were compiled and tested it stood still, and slowed its clock. */
 const WARM_MS = 250;
 /** Sequences together whose code is asked for. */
@@ -161,6 +163,7 @@ async function measureCase(c: Case): Promise<CaseResult> {
   if (form && rows > 1 && await formOfCase(c, FEW) === null && (forced || await formAlone())) {
     return none("not supported", null);
   }
+  if (c.behind) await generate(await filledWith(c.behind), ids(c.prompt), TESTED);
   for (let i = 0; i < c.warmUps; i++) await time(c);
   await model.traces.idle(); // a step that is still being tested would change in the middle
   const warm = getBackend(device).limits.concurrent ? performance.now() + WARM_MS : 0;
