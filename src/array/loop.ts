@@ -279,19 +279,19 @@ export class TracedSteps implements Disposable {
     return found.trace as TracedStep<S>;
   }
 
-  /** The trace of a step, where it is kept. */
+  /** The trace of a step, where it is kept; of weights that may have been replaced since the last {@link TracedSteps.trace}. */
   known<S>(name: string, state: S): TracedStep<S> | undefined {
-    this.#renew();
     return this.#kept[this.#find(keyOf(name), state)]?.trace as TracedStep<S> | undefined;
   }
 
   /** Lets traces of replaced weights go. New weights are evaluated, or each step would compute them. */
   #renew(): void {
-    const weights = this.#weights().map(nodeOf);
-    if (weights.length === this.#read.length && weights.every((node, i) => node === this.#read[i])) return;
+    const weights = this.#weights();
+    if (weights.length === this.#read.length && weights.every((weight, i) => nodeOf(weight) === this.#read[i])) return;
     this[Symbol.dispose]();
-    realize(weights);
-    this.#read = weights;
+    const nodes = weights.map(nodeOf);
+    realize(nodes);
+    this.#read = nodes;
   }
 
   #find(key: string, state: unknown): number {

@@ -94,9 +94,14 @@ export function dispose(...trees: readonly unknown[]): void {
 
 /** All Tensors that a value reaches through arrays, maps, sets and object properties. */
 export function tensorsOf(tree: unknown): Tensor[] {
-  const found = new Set<Tensor>();
-  collect(tree, found, new Set());
-  return [...found];
+  return [...reach(tree).found];
+}
+
+/** The same, and the objects on the way to them. */
+export function reach(tree: unknown): { readonly found: ReadonlySet<Tensor>; readonly seen: ReadonlySet<object> } {
+  const found = new Set<Tensor>(), seen = new Set<object>();
+  collect(tree, found, seen);
+  return { found, seen };
 }
 
 function collect(value: unknown, found: Set<Tensor>, seen: Set<object>): void {
@@ -104,11 +109,12 @@ function collect(value: unknown, found: Set<Tensor>, seen: Set<object>): void {
     found.add(value);
   } else if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !seen.has(value)) {
     seen.add(value);
-    const parts = Array.isArray(value) || value instanceof Set
-      ? value
-      : value instanceof Map
-      ? value.values()
-      : Object.values(value);
-    for (const part of parts) collect(part, found, seen);
+    for (const part of partsOf(value)) collect(part, found, seen);
   }
+}
+
+/** What an object holds that may reach Tensors. */
+export function partsOf(value: object): readonly unknown[] {
+  if (Array.isArray(value)) return value;
+  return value instanceof Map || value instanceof Set ? [...value.values()] : Object.values(value);
 }

@@ -9,7 +9,7 @@
 import { TracedSteps } from "../../array/loop.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
-import { tensorsOf } from "../../array/scope.ts";
+import { ReachedTensors } from "../../array/reached_tensors.ts";
 import type { QuantizedFormat } from "../../graph/quantization.ts";
 import { Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
@@ -32,6 +32,7 @@ export class DecoderModel extends Module implements LanguageModel {
   readonly #config: DecoderConfig;
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
+  readonly #reached = new ReachedTensors(this);
 
   /** Takes all tensors from `weights`, which the model owns from now on. */
   constructor(config: DecoderConfig, weights: Weights) {
@@ -79,7 +80,7 @@ export class DecoderModel extends Module implements LanguageModel {
 
   /** The parameters as they are now; none when they were freed. */
   get #tensors(): readonly Tensor[] {
-    return this.#weights.tensors.length === 0 ? [] : tensorsOf(this);
+    return this.#weights.tensors.length === 0 ? [] : this.#reached.tensors;
   }
 
   #checkAlive(): void {
