@@ -48,7 +48,7 @@ export const FULL: Effort = {
   positions: [128, 1024, 3500],
   sequences: [2, 4, 8, 16, 32, 64],
   prompts: [64, 512, 2048],
-  columns: [2, 4, 8],
+  columns: [1, 2, 4, 8],
   tokens: 128,
   forms: false,
   repeats: 4,
@@ -58,6 +58,10 @@ export const FULL: Effort = {
 const BEHIND = 128;
 /** Tokens of a prompt whose time is told rather than its rate. */
 const SHORT = 256;
+
+function readName(tokens: number, behind: number): string {
+  return behind > 0 ? `${tokens} column${tokens > 1 ? "s" : ""} @${behind}` : `prompt of ${tokens}`;
+}
 
 /** A case and what its row says. */
 export interface GpuCase extends Case {
@@ -96,8 +100,8 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
   });
   const read = (prompt: number, behind: number): GpuCase => ({
     group: behind > 0 ? "columns" : "prompt",
-    name: behind > 0 ? `${prompt} columns @${behind}` : `prompt of ${prompt}`,
-    title: behind > 0 ? `${prompt} columns @${behind}` : `prompt of ${prompt}`,
+    name: readName(prompt, behind),
+    title: readName(prompt, behind),
     kind: "prefill",
     unit: prompt <= SHORT ? "ms" : "tok/s",
     prompt,

@@ -86,7 +86,7 @@ export const PRODUCTS: ProductTable = {
   gated: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
-      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
+      { upTo: 96, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
       { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 1, beside: 0.5 } },
       {
         upTo: Infinity,
