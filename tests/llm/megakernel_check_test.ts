@@ -11,6 +11,7 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
+import { options } from "../../src/schedule/plan/options.ts";
 import { type Architecture, modelOf } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
@@ -106,6 +107,24 @@ for (const device of DEVICES) {
       const found = verdicts(folder).map(({ question, answer }) => [question.endsWith(" of 8 tokens"), answer]);
       assertEquals(found.toSorted(), [[false, expected], [true, expected]]);
       assertEquals(await tokens(3), few); // in one dispatch, where that works
+    });
+    model[Symbol.dispose]();
+  });
+
+  Deno.test(`prompts of several sequences have theirs behind the steps of all of them on ${device}`, async () => {
+    const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
+    const { prompt, greedy } = GOLDEN[0];
+    await trying(device, async (folder) => {
+      using _options = withOptions({ batch: "on" });
+      const tokens: number[][] = [[], []];
+      for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, [prompt, prompt], { maxTokens: 36 })) {
+        if (!concurrent) options.batch = "off"; // the steps, which would take long
+        tokens[r.sequence].push(r.token);
+      }
+      assertEquals(tokens, [greedy.slice(0, 36), greedy.slice(0, 36)]);
+      await model.traces.idle();
+      const found = verdicts(folder).filter(({ question }) => question.endsWith(" of 8 tokens"));
+      assertEquals(found.map(({ answer }) => answer), [expected]);
     });
     model[Symbol.dispose]();
   });

@@ -86,7 +86,10 @@ export class GenerationSession implements Disposable {
     const rows = SequenceRows.join(contexts.map((context) => context.rows));
     const joined = new GenerationSession(model, cache, [], 0, options, { rows, scalars });
     joined.#context.ended.push(cache);
-    for (const session of sessions) session[Symbol.dispose]();
+    for (const session of sessions) {
+      joined.#steps.alsoImproveThoseOf(session.#steps);
+      session[Symbol.dispose]();
+    }
     return joined;
   }
 

@@ -128,6 +128,11 @@ export class StepLoop {
     this.#others.add(trace);
   }
 
+  /** The same for those of the steps of another session, which goes on in this one. */
+  alsoImproveThoseOf(steps: StepLoop): void {
+    for (const trace of steps.#others) this.#others.add(trace);
+  }
+
   /** Lets the loop find a faster step while it goes on, then one for the grown cache, then what else there is. */
   #improve(): void {
     if (this.#improved) return;
