@@ -13,23 +13,32 @@ interface Visited {
   readonly held: readonly unknown[];
 }
 
+/** What a walk found. */
+interface Walk {
+  readonly visited: readonly Visited[];
+  readonly tensors: readonly Tensor[];
+}
+
 /** All Tensors that a value reaches, as `tensorsOf` finds them, found anew where a part of the value holds something else than before. */
 export class ReachedTensors {
   readonly #root: object;
-  #visited: readonly Visited[] | undefined;
-  #tensors: readonly Tensor[] = [];
+  /** Held weakly: a Tensor that was replaced since is not kept by it when the garbage collector comes by. */
+  #last: WeakRef<Walk> | undefined;
 
   /** Of a value, whose parts may change. */
   constructor(root: object) {
     this.#root = root;
   }
 
-  /** The Tensors now: the same list as long as nothing changed. */
+  /** The Tensors now: the same list as long as nothing changed and the garbage collector did not take it. */
   get tensors(): readonly Tensor[] {
-    if (this.#visited?.every(isUnchanged)) return this.#tensors;
+    const last = this.#last?.deref();
+    if (last?.visited.every(isUnchanged)) return last.tensors;
     const { found, seen } = reach(this.#root);
-    this.#visited = [...seen].map((part) => ({ part, held: partsOf(part).slice() }));
-    return this.#tensors = [...found];
+    const visited = [...seen].map((part) => ({ part, held: partsOf(part).slice() }));
+    const tensors = [...found];
+    this.#last = new WeakRef({ visited, tensors });
+    return tensors;
   }
 }
 

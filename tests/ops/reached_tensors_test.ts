@@ -2,8 +2,12 @@
 
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
+import { getBackend } from "../../src/backend/devices.ts";
 import { ReachedTensors } from "../../src/array/reached_tensors.ts";
 import { tensorsOf } from "../../src/array/scope.ts";
+import { collect } from "../../src/schedule/plan/garbage.ts";
+
+getBackend(); // opened outside the tests, which count resources
 
 Deno.test("ReachedTensors finds what a changed value reaches", () => {
   const all: mx.Tensor[] = Array.from({ length: 6 }, () => mx.zeros([1]));
@@ -40,4 +44,19 @@ Deno.test("ReachedTensors finds what a changed value reaches", () => {
     assert(reached.tensors !== before, what);
   }
   mx.dispose(all);
+});
+
+Deno.test("ReachedTensors keeps no array that was replaced", async () => {
+  const root = { weight: mx.ones([1 << 18]) };
+  mx.eval(root);
+  const reached = new ReachedTensors(root);
+  assertEquals(reached.tensors.length, 1);
+  const before = mx.getActiveMemory();
+  root.weight = mx.ones([1]);
+  await new Promise((done) => setTimeout(done)); // a weak reference that was read holds until the task ends
+  collect();
+  const freed = before - mx.getActiveMemory();
+  assert(freed >= 1 << 20, `${freed} bytes`);
+  assertEquals(reached.tensors.length, 1);
+  mx.dispose(root);
 });
