@@ -59,10 +59,6 @@ const BEHIND = 128;
 /** Tokens of a prompt whose time is told rather than its rate. */
 const SHORT = 256;
 
-function readName(tokens: number, behind: number): string {
-  return behind > 0 ? `${tokens} column${tokens > 1 ? "s" : ""} @${behind}` : `prompt of ${tokens}`;
-}
-
 /** A case and what its row says. */
 export interface GpuCase extends Case {
   readonly group: Group;
@@ -98,16 +94,20 @@ export function gpuCases(groups: readonly Group[], effort: Effort): readonly Gpu
     form,
     sameKind: !forms && c.group === "decode",
   });
-  const read = (prompt: number, behind: number): GpuCase => ({
-    group: behind > 0 ? "columns" : "prompt",
-    name: readName(prompt, behind),
-    title: readName(prompt, behind),
-    kind: "prefill",
-    unit: prompt <= SHORT ? "ms" : "tok/s",
-    prompt,
-    behind,
-    ...runs,
-  });
+  const read = (prompt: number, behind: number): GpuCase => {
+    const name = behind > 0 ? `${prompt} column${prompt > 1 ? "s" : ""} @${behind}` : `prompt of ${prompt}`;
+    const unit = prompt <= SHORT ? "ms" : "tok/s";
+    return {
+      group: behind > 0 ? "columns" : "prompt",
+      name,
+      title: name,
+      kind: "prefill",
+      unit,
+      prompt,
+      behind,
+      ...runs,
+    };
+  };
   const all = [
     ...single,
     decode(at, `decode @${at}, sampled`, { sampled: true, form: undefined }),

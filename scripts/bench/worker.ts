@@ -22,6 +22,7 @@ import { matrixRate } from "./matrix_rate.ts";
 import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
+import { roomFor } from "../../src/llm/generate.ts";
 import { withOptions } from "../../tests/support/options.ts";
 
 /** Tokens of the prompt that is part of loading. */
@@ -75,12 +76,12 @@ function empty(): void {
   filled = undefined;
 }
 
-/** Such a cache, with as much room as a program's has that reads this prompt and generates `room` more tokens: one that grew would have more. */
-async function filledWith(positions: number, room: number): Promise<mx.lm.KvCache> {
+/** Such a cache, with the room that a prompt and `tokens` behind these positions ask for: when it is outgrown it has twice as much. */
+async function filledWith(positions: number, prompt: readonly number[], tokens: number): Promise<mx.lm.KvCache> {
   if (filled?.positions !== positions) {
     empty();
     const cache = model.makeCache();
-    cache.reserve(0, positions + room);
+    cache.reserve(0, positions + roomFor(prompt, tokens));
     await generate(cache, ids(positions), 1);
     filled = { cache, positions };
   }
@@ -94,12 +95,13 @@ async function time(c: Case, tokens: number = c.tokens ?? 1): Promise<number> {
   const { kind, prompt, window = tokens, sampled, rows = 1, behind = 0 } = c;
   if (rows > 1) return await timeRows(prompt, tokens, rows);
   if (kind === "decode") {
-    const times = await generate(await filledWith(prompt - 1, tokens + 1), ids(1), tokens + 1, sampled);
+    const cache = await filledWith(prompt - 1, ids(1), tokens + 1);
+    const times = await generate(cache, ids(1), tokens + 1, sampled);
     return Math.min(...times.slice(window).map((t, i) => (t - times[i]) / window));
   }
   using fresh = behind === 0 ? model.makeCache() : undefined;
-  const cache = fresh ?? await filledWith(behind, prompt);
   const read = ids(prompt);
+  const cache = fresh ?? await filledWith(behind, read, 1);
   const start = performance.now();
   const times = await generate(cache, read, 1);
   return times[0] - start;
@@ -165,7 +167,7 @@ async function measureCase(c: Case): Promise<CaseResult> {
   if (form && rows > 1 && await formOfCase(c, FEW) === null && (forced || await formAlone())) {
     return none("not supported", null);
   }
-  if (c.behind) await generate(await filledWith(c.behind, c.prompt + TESTED), ids(c.prompt), TESTED);
+  if (c.behind) await generate(await filledWith(c.behind, ids(c.prompt), TESTED), ids(c.prompt), TESTED);
   for (let i = 0; i < c.warmUps; i++) await time(c);
   await model.traces.idle(); // a step that is still being tested would change in the middle
   const warm = getBackend(device).limits.concurrent ? performance.now() + WARM_MS : 0;
