@@ -11,7 +11,6 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { forgetForms } from "../../src/schedule/decoder/megakernel.ts";
 import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
-import { options } from "../../src/schedule/plan/options.ts";
 import { type Architecture, modelOf } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
@@ -115,10 +114,11 @@ for (const device of DEVICES) {
     const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
     const { prompt, greedy } = GOLDEN[0];
     await trying(device, async (folder) => {
-      using _options = withOptions({ batch: "on" });
+      using scopes = new DisposableStack();
+      scopes.use(withOptions({ batch: "on" }));
       const tokens: number[][] = [[], []];
       for await (const r of mx.lm.streamBatchGenerate(model, tokenizer, [prompt, prompt], { maxTokens: 36 })) {
-        if (!concurrent) options.batch = "off"; // the steps, which would take long
+        if (!concurrent) scopes.use(withOptions({ batch: "off" })); // the steps, which would take long
         tokens[r.sequence].push(r.token);
       }
       assertEquals(tokens, [greedy.slice(0, 36), greedy.slice(0, 36)]);
