@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x8d3f4336;
+export const ABI_HASH = 0x6e4037cc;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

@@ -22,7 +22,8 @@
 // Products take activations in 16 bits: blocks of 32 (or 8) share a scale, each value is high * 256 + low, and both halves
 // go through the 4x8-bit integer dot product. Weights are MLX's codes of 4 or 8 BITS. A word of 4-bit codes masked by 0x0f0f0f0f
 // holds the even ones of 8 features and shifted by 4 the odd ones, so activations lie in shared memory in that order; those of 8
-// bits lie as they come, and products take the codes less 128, which the bias gives back.
+// bits lie as they come, and products take the codes less 128, which the bias gives back. Weights of 16 bits are numbers of DTYPE_W, without
+// scales: they are multiplied by the same activations as floats.
 //
 // Threads work in lanes of 32: through shuffles as far as the SUBGROUP reaches, beyond it through shared memory.
 
@@ -57,7 +58,7 @@ layout(constant_id = 9) const uint COPIES = 2;     // of the residual: fewer wor
 layout(constant_id = 10) const uint SUBGROUP = 32; // threads whose lanes are known to be neighbours, at most 32
 layout(constant_id = 11) const uint UNROLL = 1;    // positions that a thread has in flight
 layout(constant_id = 12) const uint ROUNDS = 1;    // 1: those are all there can be
-layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8
+layout(constant_id = 13) const uint BITS = 4;      // of a weight: 4 or 8, or by rows 16 where weights are dense
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -219,7 +220,7 @@ const float WHOLE = 12582912.0;
 
 // ---- codes --------------------------------------------------------------------------------------------------------------
 
-// Of 32 features of a row, or of 8 features of 4 rows. Only 8 bits need the second half.
+// Of 32 features of a row, or of 8 features of 4 rows. Only 8 bits need the second half; 16 bits take two of these.
 struct Codes32 {
     uvec4 first, second;
 };

@@ -5,6 +5,10 @@ float rounded_x(float x) { return rounded_as(x, DTYPE_X); }
 // Features 4 * quad to 4 * quad + 3 of a token's row in the table.
 vec4 embedding(uint token, uint quad) {
     uint row = min(token, pc.p.vocabulary - 1u);
+    if (BITS == 16u) {
+        vec4 x = load_quad(pc.address[CODES], row * QUADS + quad, DTYPE_W);
+        return vec4(rounded_x(x.x), rounded_x(x.y), rounded_x(x.z), rounded_x(x.w));
+    }
     uint bit = quad * (4u * BITS), codes = U32s(pc.address[CODES]).v[row * (HIDDEN * BITS / 32u) + bit / 32u] >> bit % 32u;
     uint group = row * (HIDDEN / GROUP) + quad * 4u / GROUP;
     float scale = rounded_x(load_float(pc.address[SCALES], group, DTYPE_W)),

@@ -11,23 +11,39 @@
 
 shared uvec2 warp_best[WARPS];
 
-const bool SHORT = CHUNK_ROUNDS == 1u; // rows that 32 lanes take at once: few of them, all asked for ahead of those before
-const uint RUN = BITS == 8u || SHORT ? 4u : 8u;
+// Rows that 32 lanes take at once: few of them, all asked for ahead of those before.
+const bool SHORT = CHUNK_ROUNDS == 1u && BITS != 16u;
+const uint RUN = BITS >= 8u || SHORT ? 4u : 8u;
 const uint RUN_LANES = 32u / RUN;            // that have the sum of a row
 const uint ROUND_ROWS = THREADS / 32u * RUN; // of a workgroup
 
-// What a lane has asked for: 32 features of each row.
+// What a lane has asked for: 32 features of each row, of 16 bits two codes to a row.
 const uint MOST_RUN = 8u;
 Codes32 codes[MOST_RUN];
 uvec4 scales_biases[MOST_RUN / 4u];
 
+// Eight `eight` of a row of dense weights; nothing behind its last feature.
+uvec4 load_eight(uint from, uint eight) {
+    uvec4 w = uvec4(0);
+    if (HIDDEN % 1024u == 0u || eight < HIDDEN / 8u) w = Weights4(pc.address[HEAD]).v[from * 4u + eight];
+    return w;
+}
+
 void load_row(uint row, uint chunk, uint i) {
-    codes[i] = load_codes(pc.address[HEAD], min(row + i, pc.p.vocabulary - 1u) * CHUNKS + min(chunk, CHUNKS - 1u));
+    uint from = min(row + i, pc.p.vocabulary - 1u) * CHUNKS;
+    if (BITS == 16u) {
+        uint first = chunk / 32u * 128u + lane(), to = 2u * i % MOST_RUN;
+        codes[to].first = load_eight(from, first);
+        codes[to].second = load_eight(from, first + 32u);
+        codes[to + 1u].first = load_eight(from, first + 64u);
+        codes[to + 1u].second = load_eight(from, first + 96u);
+    } else codes[i] = load_codes(pc.address[HEAD], from + min(chunk, CHUNKS - 1u));
 }
 void load_scales_biases(uint row, uint chunk) {
     uint group = min(chunk, CHUNKS - 1u) * 32u / GROUP;
-    [[unroll]] for (uint i = 0; i < RUN / 4u; i++)
-        scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * GROUPS + group];
+    if (BITS != 16u) [[unroll]]
+        for (uint i = 0; i < RUN / 4u; i++)
+            scales_biases[i] = Weights4(pc.address[SCALES_BIASES]).v[min(row / 4u + i, (pc.p.vocabulary - 1u) / 4u) * GROUPS + group];
 }
 
 float rounded(float x) { return rounded_as(x, DTYPE_OUT); }
@@ -99,7 +115,9 @@ uvec2 best_logit() {
             uint next = turns ? row + step : row, next_chunk = turns ? lane() : chunk + 32u;
             bool more = SHORT || next < pc.p.vocabulary;
             Chunk c = kept;
-            if (!SHORT) c = chunk_get(min(chunk, CHUNKS - 1u));
+            Eights e;
+            if (BITS == 16u) e = eights_get(chunk / 32u);
+            else if (!SHORT) c = chunk_get(min(chunk, CHUNKS - 1u));
             if (CHUNKS % 32u != 0u && chunk >= CHUNKS) c.scale = c.sum = 0.0;
             Codes32 at_hand[MOST_RUN] = codes;
             uvec4 beside[MOST_RUN / 4u] = scales_biases;
@@ -107,7 +125,8 @@ uvec2 best_logit() {
             [[unroll]] for (uint i = 0; i < RUN; i++)
                 if (SHORT) load_row(next, next_chunk, i);
             [[unroll]] for (uint i = 0; i < RUN; i++) {
-                sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c);
+                if (BITS == 16u) sums[i] += dense_dot(at_hand[2u * i % MOST_RUN], at_hand[2u * i % MOST_RUN + 1u], e);
+                else sums[i] += chunk_dot(at_hand[i], beside[i / 4u][i % 4u], c);
                 if (!SHORT && more) load_row(next, next_chunk, i);
             }
         }

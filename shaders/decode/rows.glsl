@@ -1,5 +1,6 @@
 // Rows of a product with the normalised residual, for the kernels that begin with a norm: x / rms(x) * w in 16 bits in shared
-// memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights.
+// memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights. For dense weights 32 eights of
+// features lie in chunk_high, the next 32 in chunk_low, and so on.
 
 const uint HALF = CHUNKS + 4u;      // padding against bank conflicts
 shared uvec4 chunk_high[2u * HALF]; // words 0 to 3 of all chunks of 32 features, then words 4 to 7
@@ -8,6 +9,8 @@ shared vec2 chunk_scale[CHUNKS]; // scale of the block, sum of its values
 shared float warp_squares[WARPS];
 
 uint bytes_of(uvec4 b) { return (b.x & 255u) | ((b.y & 255u) << 8) | ((b.z & 255u) << 16) | (b.w << 24); }
+
+#include "dense_dot.glsl"
 
 // 4 bytes in the order of code_bytes(): for 4 bits, of this quad and its neighbour's, even lanes get the even features and odd
 // lanes the odd ones.
@@ -56,13 +59,27 @@ void norm_to_shared(Rows r) {
             if (n + 1u == QUAD_ROUNDS) squares += lane_xor(squares, m);
         }
         uvec4 k = floatBitsToUint(fma(v, vec4(STEPS_16BIT / most), vec4(WHOLE)));
-        uint low = interleave(bytes_of(k));
-        uint high = interleave(bytes_of((k + 128u) >> 8));
         uint chunk = quad >> 3, word = quad & 7u;
-        uint at = (word >> 2) * HALF + chunk;
+        if (BITS == 16u) {
+            uint eight = quad >> 1, at = eight / 64u * 32u + eight % 32u, half_ = 2u * (quad & 1u);
+            uint first = pair_of(k.x, k.y), second = pair_of(k.z, k.w);
+            if (quad < QUADS && eight % 64u < 32u) {
+                chunk_high[at][half_] = first;
+                chunk_high[at][half_ + 1u] = second;
+            } else if (quad < QUADS) {
+                chunk_low[at][half_] = first;
+                chunk_low[at][half_ + 1u] = second;
+            }
+        } else {
+            uint low = interleave(bytes_of(k));
+            uint high = interleave(bytes_of((k + 128u) >> 8));
+            uint at = (word >> 2) * HALF + chunk;
+            if (quad < QUADS) {
+                chunk_high[at][word & 3u] = high;
+                chunk_low[at][word & 3u] = low;
+            }
+        }
         if (quad < QUADS) {
-            chunk_high[at][word & 3u] = high;
-            chunk_low[at][word & 3u] = low;
             if (word == 0u) chunk_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), s);
         }
     }
@@ -97,3 +114,14 @@ Chunk chunk_get(uint chunk) {
 }
 
 #include "chunk_dot.glsl"
+
+// Eights 0, 32, 64 and 96 from the lane's on, of so many 1024 features; behind the last feature it is anything finite.
+Eights eights_get(uint round_) {
+    Eights e;
+    [[unroll]] for (uint i = 0; i < 4u; i++) {
+        uint at = min(round_ * 64u + i / 2u * 32u + lane(), 2u * CHUNKS - 1u);
+        e.x[i] = i % 2u == 0u ? chunk_high[at] : chunk_low[at];
+        e.scales[i] = chunk_scale[min(round_ * 32u + i * 8u + lane() / 4u, CHUNKS - 1u)].x;
+    }
+    return e;
+}

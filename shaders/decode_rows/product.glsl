@@ -15,7 +15,7 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     uint64_t codes;
     uint at, scales_at;
     OWN(place)(run * RUN, codes, at, scales_at);
-    codes_at = codes + uint64_t((at * (DEPTH / 32u) + thread_lane()) * (CODE_WORDS * 16u));
+    codes_at = codes + uint64_t(at * (DEPTH / 32u) * (CODE_WORDS * 16u) + thread_lane() * LANE_BYTES);
     scales_biases_at =
         OWN(scales_biases)() + uint64_t((scales_at / RUN * STEPS_OF(DEPTH) * (512u / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
 }
@@ -26,11 +26,18 @@ void OWN(load)(uint unit, uint slot) {
     bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
     Weights4 codes = Weights4(late ? late_codes : early_codes);
     [[unroll]] for (uint i = 0; i < RUN; i++) {
-        ring[slot + i].first = codes.v[unit * unit_words + i * row_words];
-        if (BITS == 8u) ring[slot + i].second = codes.v[unit * unit_words + i * row_words + 1u];
+        uint at = unit * unit_words + i * row_words, to = BITS == 16u ? 2u * (slot + i) % 8u : slot + i;
+        ring[to].first = codes.v[at];
+        if (BITS == 8u) ring[to].second = codes.v[at + 1u];
+        if (BITS == 16u) {
+            ring[to].second = codes.v[at + 16u];
+            ring[to + 1u].first = codes.v[at + 32u];
+            ring[to + 1u].second = codes.v[at + 48u];
+        }
     }
     uint64_t from = late ? late_scales_biases : early_scales_biases;
-    if (RUN % 4u == 0u) {
+    if (BITS == 16u) { // no scales
+    } else if (RUN % 4u == 0u) {
         [[unroll]] for (uint i = 0; i < RUN; i += 4u) {
             uvec4 w = Weights4(from).v[(unit * scales + i) / 4u];
             [[unroll]] for (uint j = 0; j < 4u; j++)
@@ -88,10 +95,18 @@ void OWN(multiply)() {
                     }
                     if (turned) place -= steps * 16u;
                 }
-                Chunk c = chunk_get(place);
+                if (BITS == 16u) {
+                    Eights e = eights_get(place);
+                    [[unroll]] for (uint i = 0; i < RUN; i++) {
+                        uint at = 2u * (slot * RUN + i) % 8u;
+                        sum[i] += dense_dot(ring[at], ring[at + 1u], e);
+                    }
+                } else {
+                    Chunk c = chunk_get(place);
+                    [[unroll]] for (uint i = 0; i < RUN; i++)
+                        sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
+                }
                 place += 16u;
-                [[unroll]] for (uint i = 0; i < RUN; i++)
-                    sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
                 if (each > flight && unit + flight < units) OWN(load)(unit + flight, slot * RUN);
             }
         }

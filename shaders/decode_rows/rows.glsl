@@ -10,7 +10,7 @@
 //
 // For shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches: 16 lanes read 16 bytes each
 // of a row, RUN rows one behind the other, and keep their sums in registers; what one lane reads of the activations serves all of its
-// rows. Scales and biases lie in the order of the loads, [row / RUN][512 features][group][row % RUN].
+// rows. Scales and biases lie in the order of the loads, [row / RUN][512 features][group][row % RUN]. Dense rows have none.
 //
 // layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer behind a barrier. Both are the same
 // code and give the same bits.
@@ -48,7 +48,8 @@ const uint TILE = 64u * UNROLL;                            // positions of a rou
 const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
 const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 
-// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk]; attention uses the same memory.
+// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come; attention uses the
+// same memory.
 shared uvec4 vector[MOST(4u * MOST_CHUNKS, SCRATCH / 4u)];
 shared vec2 vector_scale[MOST_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;
@@ -57,9 +58,11 @@ shared float squares_of[SQUARES_PARTS];
 float scratch_get(uint i) { return uintBitsToFloat(vector[i / 4u][i % 4u]); }
 void scratch_put(uint i, float x) { vector[i / 4u][i % 4u] = floatBitsToUint(x); }
 
+#include "decode/dense_dot.glsl"
+
 uint bytes_of(uint a, uint b, uint c, uint d) { return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | d << 24; }
 
-// Brings features 8 * eight to 8 * eight + 7 to shared memory, in the order of code_bytes(); four neighbours share a chunk. All
+// Brings features 8 * eight to 8 * eight + 7 to shared memory, in the order of the weights; four neighbours share a chunk. All
 // lanes take part, also those that store nothing.
 void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     vec4 c = max(abs(a), abs(b));
@@ -72,16 +75,19 @@ void quantize(uint eight, bool stores, vec4 a, vec4 b) {
     float steps = STEPS_16BIT / most;
     uvec4 k = floatBitsToUint(fma(a, vec4(steps), vec4(WHOLE))), l = floatBitsToUint(fma(b, vec4(steps), vec4(WHOLE)));
     uint chunk = eight / 4u, at = (eight / 2u & 1u) * MOST_CHUNKS + chunk, word = 2u * (eight & 1u);
-    [[unroll]] for (uint part = 0; part < 2u; part++) { // low bytes, then high ones
-        uint first = BITS == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
-        uint second = BITS == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
-        if (stores) {
-            vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word] = first;
-            vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word + 1u] = second;
+    if (BITS == 16u) {
+        if (stores) vector[eight] = uvec4(pair_of(k.x, k.y), pair_of(k.z, k.w), pair_of(l.x, l.y), pair_of(l.z, l.w));
+    } else [[unroll]]
+        for (uint part = 0; part < 2u; part++) { // low bytes, then high ones
+            uint first = BITS == 8u ? bytes_of(k.x, k.y, k.z, k.w) : bytes_of(k.x, k.z, l.x, l.z);
+            uint second = BITS == 8u ? bytes_of(l.x, l.y, l.z, l.w) : bytes_of(k.y, k.w, l.y, l.w);
+            if (stores) {
+                vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word] = first;
+                vector[(part == 0u ? 2u * MOST_CHUNKS : 0u) + at][word + 1u] = second;
+            }
+            k = (k + 128u) >> 8;
+            l = (l + 128u) >> 8;
         }
-        k = (k + 128u) >> 8;
-        l = (l + 128u) >> 8;
-    }
     if (stores && (eight & 3u) == 0u) vector_scale[chunk] = vec2(most * (1.0 / STEPS_16BIT), sum);
 }
 
@@ -163,6 +169,17 @@ Chunk chunk_get(uint chunk) {
 
 #include "decode/chunk_dot.glsl"
 
+// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in.
+Eights eights_get(uint place) {
+    Eights e;
+    [[unroll]] for (uint i = 0; i < 4u; i++) {
+        uint eight = (place & ~15u) * 4u + i * 16u + thread_lane();
+        e.x[i] = vector[eight];
+        e.scales[i] = vector_scale[eight / 4u].x;
+    }
+    return e;
+}
+
 // ---- products -------------------------------------------------------------------------------------------------------------
 
 // A unit is a run of rows times 512 features, made by a team of 16 lanes. The units of a workgroup go along its rows first, a run behind
@@ -188,8 +205,9 @@ const uint MOST_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
 shared float sums[TEAMS * MOST_SECTIONS * 2u * MOST_RUN * PIECES];
 
-const uint IN_FLIGHT = 8u * 4u / BITS; // rows whose codes a lane has asked for
-Codes32 ring[8];
+const uint LANE_BYTES = BITS == 16u ? 16u : CODE_WORDS * 16u; // from a lane's codes to those of the next
+const uint IN_FLIGHT = 8u * 4u / BITS;                        // rows whose codes a lane has asked for
+Codes32 ring[8];                                              // of 16 bits two to a row
 uint ring_scales_biases[8];
 // Where this lane finds the units of a section, as if all of them lay in its first run or in its second one.
 uint64_t early_codes, early_scales_biases, late_codes, late_scales_biases;

@@ -18,6 +18,9 @@ export interface QuantizedFormat extends Quantization {
   readonly mode: QuantizationMode;
 }
 
+/** The format of dense matrices of 16 bits beside those of quantized ones; there is nothing that a group shares. */
+export const DENSE = { bits: 16, groupSize: 32 } as const satisfies Quantization;
+
 /** What a mode allows. */
 export interface ModeRow {
   readonly bits: readonly number[];

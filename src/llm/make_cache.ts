@@ -7,7 +7,7 @@
 import { cacheDtype, layoutFor } from "../array/kv_memory.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { KvLayout } from "../graph/kv_layout.ts";
-import type { QuantizedFormat } from "../graph/quantization.ts";
+import type { Quantization } from "../graph/quantization.ts";
 import type { DecoderConfig } from "./config/decoder.ts";
 import { KvCache } from "./kv_cache.ts";
 
@@ -18,8 +18,8 @@ export interface CachedModel {
   readonly tensors: readonly Tensor[];
   /** What activations are computed in. */
   readonly dtype: Dtype;
-  /** How the matrices are quantized; undefined where not all are in one way. */
-  readonly quantization: QuantizedFormat | undefined;
+  /** Bits of a weight and how many share a scale; undefined where not all matrices are alike. */
+  readonly format: Quantization | undefined;
 }
 
 /** An empty cache for `batch` sequences of a model, whose weights must not have been disposed. */
@@ -38,11 +38,11 @@ export function makeCache(model: CachedModel, batch: number): KvCache {
   });
 }
 
-/** The layout for one sequence; plain where no step is fused: of other architectures, or of weights quantized in several ways. */
-function layoutOf({ config, tensors, quantization }: CachedModel): KvLayout | undefined {
+/** The layout for one sequence; plain where no step is fused: of other architectures, or of weights in several formats. */
+function layoutOf({ config, tensors, format }: CachedModel): KvLayout | undefined {
   const { qkNorm, qkvBias, outputBias, mlpBias, activation, headDim } = config;
-  if (quantization?.mode !== "affine" || outputBias || mlpBias) return undefined;
-  const { groupSize, bits } = quantization;
+  if (format === undefined || outputBias || mlpBias) return undefined;
+  const { groupSize, bits } = format;
   const { hiddenSize: hidden, intermediateSize: intermediate, heads, kvHeads } = config;
   return layoutFor(tensors, { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits }, {
     headNorm: qkNorm,

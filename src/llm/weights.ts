@@ -73,7 +73,7 @@ export class Weights implements Disposable {
   }
 
   /**
-   * A dense matrix of a name. Where activations have 16 bits it gets their dtype: a product of two other dtypes is one of float32, which no
+   * A dense array of a name. Where activations have 16 bits it gets their dtype: a product of two other dtypes is one of float32, which no
    * matrix units compute.
    */
   takeDense(name: string, shape: readonly number[]): Tensor {
@@ -82,6 +82,14 @@ export class Weights implements Disposable {
     const cast = this.own(stored.astype(this.dtype));
     stored[Symbol.dispose](); // its memory goes when the cast was computed
     return cast;
+  }
+
+  /**
+   * A norm weight or a bias of a name: as it is stored beside quantized matrices, whose scales stay too, and in the dtype of the others in a
+   * dense model, so that kernels find one.
+   */
+  takeVector(name: string, shape: readonly number[]): Tensor {
+    return this.#config.quantization ? this.take(name, shape, "float") : this.takeDense(name, shape);
   }
 
   #find(name: string, shape: readonly number[], kind: Kind): Tensor {

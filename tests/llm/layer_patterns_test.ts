@@ -303,7 +303,7 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
   ],
   "biases of another dtype": [
     { biases: QKV, wideBias: "v" },
-    "scales, norm weights and biases are not all float16 or all bfloat16",
+    "scales or dense weights, norm weights and biases are not all float16 or all bfloat16",
     ["norms and biases of heads have different dtypes"],
     0,
     LAYERS,
@@ -363,8 +363,8 @@ const REFUSED: Readonly<Record<string, readonly [Variant, string, readonly strin
   "another base in each layer": [{ base: (layer) => 1000 * (layer + 1) }, "the layers differ", [], LAYERS, LAYERS],
   "a projection that is not quantized": [
     { dense: true },
-    "the projection to q is matmul, expected quantizedMatmul",
-    ["matmul also reads the result of elementwise"],
+    "the matrices are quantized differently",
+    ["the matrices are dense"],
     0,
     LAYERS,
   ],

@@ -36,6 +36,19 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("flo
     { bits: 8, groupSize: 64 },
     300,
   ],
+  [
+    "dense bfloat16 weights, units of a row by several teams",
+    { ...SMALL, hidden: 1024, intermediate: 2560, heads: 8, kvHeads: 4, headDim: 64 },
+    { bits: 16 },
+    300,
+  ],
+  [
+    "dense float16 weights, the second round of the head half",
+    { ...SMALL, hidden: 1536, tied: false },
+    { bits: 16, dtype: "F16" },
+    5,
+  ],
+  ["dense bfloat16 weights beside activations of the same", SMALL, { bits: 16 }, 300, "bfloat16"],
   ["long rows of the head, the second round half", { ...SMALL, hidden: 1536 }, { groupSize: 128 }, 5],
   [
     "a float16 cache, parts of two long tiles",
@@ -122,6 +135,34 @@ for (const device of DEVICES) {
       model[Symbol.dispose]();
     });
   }
+
+  Deno.test(`a generation of dense weights has the tokens of one op by op on ${device}`, async () => {
+    const folder = await Deno.makeTempDir();
+    const shape = { ...SMALL, hidden: 1024, heads: 8, kvHeads: 4, headDim: 64 };
+    for (const tied of [true, false]) {
+      await writeModel(`${folder}/${tied}`, { ...shape, tied }, { bits: 16, seed: 3 });
+      const { model, tokenizer } = await mx.lm.load(`${folder}/${tied}`, { device });
+      using _model = model;
+      for (const [end, temp] of [["greedy", 0], ["draw", 0.8]] as const) {
+        const tokens = async (regions: "on" | "off"): Promise<number[]> => {
+          using _options = withOptions({ regions, fast: "barriers" });
+          const found: number[] = [];
+          const options = { maxTokens: 12, temp, seed: 5 };
+          for await (const r of mx.lm.streamGenerate(model, tokenizer, [3, 14, 159, 26], options)) found.push(r.token);
+          return found;
+        };
+        const expected = await tokens("off");
+        const kernels = await kernelsOf(
+          device,
+          async () => assertEquals(await tokens("on"), expected, `${tied} ${end}`),
+        );
+        for (const kernel of ["decode_rows_phase", `decode_${end}_rows`]) {
+          assert(kernels.has(kernel), [...kernels].join());
+        }
+      }
+    }
+    await Deno.remove(folder, { recursive: true });
+  });
 
   Deno.test(`what is no number gives no number as a logit of decoding by rows on ${device}`, async () => {
     mx.setDefaultDevice(device);

@@ -10,8 +10,9 @@ import { TracedSteps } from "../../array/loop.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { ReachedTensors } from "../../array/reached_tensors.ts";
-import type { QuantizedFormat } from "../../graph/quantization.ts";
-import { Module, RMSNorm, RoPE } from "../../nn/mod.ts";
+import { isHalf } from "../../graph/dtype.ts";
+import { DENSE, type Quantization } from "../../graph/quantization.ts";
+import { Embedding, Linear, Module, RMSNorm, RoPE } from "../../nn/mod.ts";
 import { QuantizedMatrix } from "../../nn/quantized.ts";
 import { checkTokens } from "../arguments.ts";
 import type { DecoderConfig } from "../config/decoder.ts";
@@ -90,7 +91,7 @@ export class DecoderModel extends Module implements LanguageModel {
   /** An empty cache for `batch` sequences. */
   makeCache(batch = 1): KvCache {
     const [config, tensors, { dtype }] = [this.#config, this.#tensors, this.#weights];
-    return makeCache({ config, tensors, dtype, quantization: quantizationOf(this) }, batch);
+    return makeCache({ config, tensors, dtype, format: formatOf(this) }, batch);
   }
 
   /** Frees the weights: those that were loaded, and those that took their places. */
@@ -101,12 +102,16 @@ export class DecoderModel extends Module implements LanguageModel {
   }
 }
 
-/** How the matrices of a model are quantized where all are in one way, and nothing else has arrays but norms and positions. */
-function quantizationOf(model: DecoderModel): QuantizedFormat | undefined {
-  const formats: QuantizedFormat[] = [];
+/**
+ * The format of a model's matrices, affine or dense in 16 bits, where all have the same, and nothing else has arrays but norms and
+ * positions.
+ */
+function formatOf(model: DecoderModel): Quantization | undefined {
+  const formats: Quantization[] = [];
   let others = false;
   const visit = (part: unknown): void => {
-    if (part instanceof QuantizedMatrix) formats.push(part);
+    if (part instanceof QuantizedMatrix && part.mode === "affine") formats.push(part);
+    else if ((part instanceof Linear || part instanceof Embedding) && isHalf(part.weight.dtype)) formats.push(DENSE);
     else if (part instanceof mx.Tensor) others = true;
     else if (typeof part === "object" && part !== null && !(part instanceof RMSNorm || part instanceof RoPE)) {
       Object.values(part).forEach(visit);
@@ -114,6 +119,6 @@ function quantizationOf(model: DecoderModel): QuantizedFormat | undefined {
   };
   visit(model);
   const [first] = formats;
-  const alike = formats.every((f) => f.bits === first.bits && f.groupSize === first.groupSize && f.mode === first.mode);
+  const alike = formats.every((f) => f.bits === first.bits && f.groupSize === first.groupSize);
   return alike && !others ? first : undefined;
 }

@@ -27,7 +27,7 @@ export function applied(layer: Layer, x: Tensor): Tensor {
 /** Takes `<path>.weight` (outputs, inputs), or its codes, scales and biases, and `<path>.bias` (outputs,) where it has one. */
 export function linear(weights: Weights, path: string, inputs: number, outputs: number, bias: boolean = false): Layer {
   const matrix = takeMatrix(weights, path, outputs, inputs);
-  const arrays = bias ? { ...matrix, bias: weights.take(`${path}.bias`, [outputs], "float") } : matrix;
+  const arrays = bias ? { ...matrix, bias: weights.takeVector(`${path}.bias`, [outputs]) } : matrix;
   return "scales" in arrays ? new QuantizedLinear(arrays) : new Linear(arrays);
 }
 
@@ -39,7 +39,7 @@ export function embedding(weights: Weights, path: string, count: number, size: n
 
 /** Takes `<path>.weight` (size,). */
 export function rmsNorm(weights: Weights, path: string, size: number, eps: number): Layer {
-  return new RMSNorm({ weight: weights.take(`${path}.weight`, [size], "float") }, eps);
+  return new RMSNorm({ weight: weights.takeVector(`${path}.weight`, [size]) }, eps);
 }
 
 /** Takes `<path>.weight` (rows, cols), or its codes, scales and, where they are affine, biases. */

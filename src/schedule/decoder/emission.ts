@@ -88,7 +88,7 @@ export function specOf(d: DecoderSpec, backend: Backend): Readonly<Record<string
   const { headNorm, qkvBias, activation } = d.features;
   return {
     ...sizeConstants(d.sizes),
-    DTYPE_W: d.head.scales.dtype.code,
+    DTYPE_W: d.norm.dtype.code,
     DTYPE_KV: d.layers[0].keys.dtype.code,
     SUBGROUP: Math.min(LANES, backend.limits.subgroup),
     HEAD_NORM: Number(headNorm),

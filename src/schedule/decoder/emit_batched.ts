@@ -147,7 +147,7 @@ export class BatchEmitter {
   /** The residual of each row before the first layer, and all else that opens a token. */
   begin(x: DecoderSpec["x"], position: Value, freqs: Value | undefined): void {
     const table = "table" in x
-      ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => this.#plain(node))
+      ? [x.ids, x.table.codes, x.table.scales, x.table.biases].map((node) => node && this.#plain(node))
       : [undefined, undefined, undefined, undefined];
     const vector = "table" in x ? undefined : this.#plain(x);
     const { norms, decoder } = this.#e.ready;

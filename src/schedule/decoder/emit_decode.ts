@@ -6,7 +6,7 @@
  */
 
 import type { KernelName } from "../../backend/kernels.ts";
-import type { QuantizedMatrix } from "../plan/pattern.ts";
+import type { Matrix } from "../plan/pattern.ts";
 import {
   type Caches,
   decodePush,
@@ -27,6 +27,7 @@ import { emitRowLayers, rowsStateOf } from "./emit_rows.ts";
 import {
   type DecoderSizes,
   type DecoderSpec,
+  isDense,
   kernel,
   type Phase,
   sequencesOf,
@@ -42,7 +43,7 @@ import {
   replaced,
 } from "./emit_sampling_tail.ts";
 import { decodeState } from "./states.ts";
-import { all, type ReadyDecoder } from "./prepared_weights.ts";
+import type { ReadyDecoder } from "./prepared_weights.ts";
 import type { Lowering } from "../plan/context.ts";
 import type { Value } from "../plan/value.ts";
 import { options } from "../plan/options.ts";
@@ -219,18 +220,18 @@ export class DecoderEmitter {
   }
 
   #headWorkgroups(): number {
-    const { vocabulary, sizes: { hidden } } = this.#e.ready.decoder;
-    const most = hidden > SHORT_ROW ? HEAD_WORKGROUPS.long : HEAD_WORKGROUPS.short;
+    const { vocabulary, sizes } = this.#e.ready.decoder;
+    const most = sizes.hidden > SHORT_ROW || isDense(sizes) ? HEAD_WORKGROUPS.long : HEAD_WORKGROUPS.short;
     return Math.min(most, Math.ceil(vocabulary / HEAD_ROWS));
   }
 
-  #headInputs(): readonly Value[] {
+  #headInputs(): readonly (Value | undefined)[] {
     const { decoder: d, head, norms } = this.#e.ready;
     return [this.#e.state, normsOf(norms, d, d.layers.length), this.#plain(d.head.codes), head[0]];
   }
 
-  #table(table: QuantizedMatrix): readonly Value[] {
-    return all(table).map((node) => this.#plain(node));
+  #table({ codes, scales, biases }: Matrix): readonly (Value | undefined)[] {
+    return [codes, scales, biases].map((node) => node && this.#plain(node));
   }
 
   #plain(node: Node): Value {

@@ -8,7 +8,7 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
-import { type DecoderSizes, type DecoderSpec, LANES, sequencesOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
 import { GRID, productsOf, runsOf, sectionsOf, STEP, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
@@ -66,7 +66,7 @@ function sharedBytes(s: DecoderSizes, subgroup: number, unroll: number = 1): num
 /** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a form. */
 export function rowsUnsupportedReason(
   backend: Backend,
-  { sizes: s }: DecoderSpec,
+  { sizes: s }: Pick<DecoderSpec, "sizes">,
   form: keyof typeof LEAST_HIDDEN,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
@@ -76,7 +76,7 @@ export function rowsUnsupportedReason(
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
     [
-      options.rows === "on" || s.hidden >= LEAST_HIDDEN[form],
+      options.rows === "on" || isDense(s) || s.hidden >= LEAST_HIDDEN[form],
       () => `${s.hidden} hidden features are faster by columns`,
     ],
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
@@ -142,14 +142,15 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
     const codes = (
       ...of: (keyof typeof layer & ("q" | "k" | "v" | "o" | "gate" | "up" | "down"))[]
     ): readonly Value[] => of.map((name) => l.contiguous(value(layer[name].codes), true));
-    const { qkv, o, gateUp, down } = prepared[i];
+    // Dense matrices have no scales: their place gets an address that nobody reads.
+    const [qkv, o, gateUp, down] = Object.values(prepared[i]).map(([scalesBiases = norms]) => scalesBiases);
     return {
       norms: normsOf(norms, d, i),
       cache: [caches[i].keys, caches[i].values],
-      qkv: [...codes("q", "k", "v"), qkv[0]],
-      o: [...codes("o"), o[0]],
-      gateUp: [...codes("gate", "up"), gateUp[0]],
-      down: [...codes("down"), down[0]],
+      qkv: [...codes("q", "k", "v"), qkv],
+      o: [...codes("o"), o],
+      gateUp: [...codes("gate", "up"), gateUp],
+      down: [...codes("down"), down],
     };
   });
   const phases = (Object.keys(PHASES) as RowPhase[]).filter((phase) => phase !== "merge" || parts > 2);

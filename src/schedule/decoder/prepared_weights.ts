@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { QuantizedMatrix } from "../plan/pattern.ts";
+import { isQuantized, type Matrix } from "../plan/pattern.ts";
 import { FUSED_LAYOUT } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { explain } from "../../backend/explain.ts";
@@ -14,6 +14,7 @@ import {
   type DecoderLayer,
   type DecoderSpec,
   decoderUnsupportedReason,
+  isDense,
   type LayerKernels,
   MOST_SEQUENCES,
   rowsOf,
@@ -102,6 +103,7 @@ export function readyDecoder(
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0], codes };
+  if (rowsOf(d) > 1 && isDense(d.sizes)) return "dense weights serve one token of one sequence";
   if (rowsOf(d) > 1) {
     const why = unsupported.batch(d);
     const batch = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
@@ -111,6 +113,7 @@ export function readyDecoder(
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
   const why = unsupported.rows(d);
+  if (isDense(d.sizes) && why !== undefined) return why;
   explain(`layers of ${d.sizes.hidden} features: ${why === undefined ? "by rows" : `by columns, because ${why}`}`);
   const alone = why === undefined ? ready("rows", besideRows(d, stored)) : ready("columns", besideCodes(d, stored));
   return alone ?? NO_ROOM;
@@ -141,7 +144,7 @@ function besideCodes(
   return head && { layers, head };
 }
 
-/** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes. */
+/** Weights where a sequence is decoded by itself and workgroups make whole rows: what is beside the codes, which is nothing for dense ones. */
 function besideRows(
   d: DecoderSpec,
   stored: (nodes: readonly Node[], layout: Layout) => readonly Value[] | undefined,
@@ -149,8 +152,8 @@ function besideRows(
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize } = d.sizes;
   const runs = runsOf(d.sizes);
   const [q, kv] = [heads * headDim, kvHeads * headDim];
-  const packed = (matrices: readonly QuantizedMatrix[], rows: readonly number[], columns: number, run: number) =>
-    stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
+  const packed = (matrices: readonly Matrix[], rows: readonly number[], columns: number, run: number) =>
+    isDense(d.sizes) ? [] : stored(matrices.flatMap(scalesBiases), runScalesBiases(rows, columns, run, groupSize));
   const layers: Prepared[] = [];
   for (const layer of d.layers) {
     const qkv = packed([layer.q, layer.k, layer.v], [q, kv, kv], hidden, runs.QKV);
@@ -160,7 +163,7 @@ function besideRows(
     if (!qkv || !o || !gateUp || !down) return undefined;
     layers.push({ qkv, o, gateUp, down });
   }
-  const head = stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
+  const head = isDense(d.sizes) ? [] : stored(scalesBiases(d.head), headScalesBiases(d.vocabulary, hidden, groupSize));
   return head && { layers, head };
 }
 
@@ -168,7 +171,7 @@ function besideRows(
 function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (
-    matrices: readonly QuantizedMatrix[],
+    matrices: readonly Matrix[],
     columns: readonly number[],
     k: number,
     gated = false,
@@ -199,11 +202,12 @@ export function normsOfLayer(layer: DecoderLayer): readonly Node[] {
   return [norm, mlpNorm, qNorm, kNorm, qBias, kBias, vBias].filter((node) => node !== undefined);
 }
 
-function scalesBiases(m: QuantizedMatrix): readonly Node[] {
-  return [m.scales, m.biases];
+/** What is beside the codes of a matrix: nothing where it is dense. */
+function scalesBiases(m: Matrix): readonly Node[] {
+  return isQuantized(m) ? [m.scales, m.biases] : [];
 }
 
 /** The arrays of a matrix. */
-export function all(m: QuantizedMatrix): readonly Node[] {
-  return [m.codes, m.scales, m.biases];
+function all(m: Matrix): readonly Node[] {
+  return [m.codes, ...scalesBiases(m)];
 }

@@ -7,20 +7,21 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { Dtype } from "../../graph/dtype.ts";
-import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
+import type { KvLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
+import { DENSE } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
 import type { Choice } from "../ops/sampling.ts";
 import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
-import type { QuantizedMatrix } from "../plan/pattern.ts";
+import type { Matrix } from "../plan/pattern.ts";
 
-/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link decoderLayout}. */
+/** One layer. `keys` and `values` are the updates of the cache, in the layout of `cache_layout.ts`. */
 export interface DecoderLayer {
   readonly norm: Node;
-  readonly q: QuantizedMatrix;
-  readonly k: QuantizedMatrix;
-  readonly v: QuantizedMatrix;
+  readonly q: Matrix;
+  readonly k: Matrix;
+  readonly v: Matrix;
   /** Added to the products to q, k and v (features,): of all three or of none. */
   readonly qBias: Node | undefined;
   readonly kBias: Node | undefined;
@@ -28,13 +29,13 @@ export interface DecoderLayer {
   /** Weights (headDim,) of the norms of q's and k's heads before they are rotated: of both or of none. */
   readonly qNorm: Node | undefined;
   readonly kNorm: Node | undefined;
-  readonly o: QuantizedMatrix;
+  readonly o: Matrix;
   readonly keys: Node;
   readonly values: Node;
   readonly mlpNorm: Node;
-  readonly gate: QuantizedMatrix;
-  readonly up: QuantizedMatrix;
-  readonly down: QuantizedMatrix;
+  readonly gate: Matrix;
+  readonly up: Matrix;
+  readonly down: Matrix;
 }
 
 /** Sizes that the kernels are specialised for. */
@@ -70,7 +71,7 @@ export interface DecoderFeatures {
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
   readonly features: DecoderFeatures;
-  /** How its caches lie: {@link FUSED_LAYOUT} where kernels run it. */
+  /** How its caches lie: `FUSED_LAYOUT` where kernels run it. */
   readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
@@ -87,7 +88,7 @@ export interface DecoderStep {
 /** The row of a token in a table, rounded to a dtype. */
 export interface TokenRow {
   readonly ids: Node;
-  readonly table: QuantizedMatrix;
+  readonly table: Matrix;
   readonly dtype: Dtype;
 }
 
@@ -133,7 +134,7 @@ export interface DecoderSpec extends DecoderStep {
   readonly x: Node | TokenRow;
   readonly layers: readonly DecoderLayer[];
   readonly norm: Node;
-  readonly head: QuantizedMatrix;
+  readonly head: Matrix;
   readonly vocabulary: number;
   /** The result (sequences, …, vocabulary), or (1, tokens, vocabulary) of a chunk. */
   readonly logits: Node;
@@ -180,14 +181,19 @@ export function widenedBits(bits: number): number {
   return WIDER.get(bits) ?? bits;
 }
 
+/** Whether matrices are dense, which only kernels by rows read (emit_rows.ts). */
+export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
+  return bits === DENSE.bits;
+}
+
 /** Sizes that the kernels do not serve, and why. */
 const UNSUPPORTED: readonly {
   readonly when: (sizes: DecoderSizes) => boolean;
   readonly reason: (sizes: DecoderSizes) => string;
 }[] = [
   {
-    when: ({ bits }) => ![4, 8].includes(widenedBits(bits)),
-    reason: ({ bits }) => `weights have ${bits} bits, not 2 to 6 or 8`,
+    when: ({ bits }) => ![4, 8, DENSE.bits].includes(widenedBits(bits)),
+    reason: ({ bits }) => `weights have ${bits} bits, not 2 to 6, 8 or 16`,
   },
   {
     when: ({ groupSize }) => groupSize % 32 !== 0,
@@ -241,13 +247,6 @@ export function decoderUnsupportedReason(
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
   return UNSUPPORTED.find(({ when }) => when(sizes))?.reason(sizes) ??
     ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
-}
-
-/** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
-export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
-  const fused = options.fuse && options.regions !== "off" &&
-    decoderUnsupportedReason(backend, sizes, features) === undefined;
-  return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 
 /** Sequences that a decoder advances. */

@@ -4,9 +4,10 @@
  * @module
  */
 
-import { isFloat } from "../../graph/dtype.ts";
+import { isFloat, isHalf } from "../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../graph/node.ts";
-import { sizeOf } from "../../graph/shape.ts";
+import { DENSE } from "../../graph/quantization.ts";
+import { sameShape, sizeOf } from "../../graph/shape.ts";
 
 /** What the matcher asks about the graph. */
 export interface GraphView {
@@ -25,19 +26,35 @@ export function expect(holds: boolean, reason: string): asserts holds {
   if (!holds) throw new Mismatch(reason);
 }
 
-/** A quantized matrix (rows, columns) as nodes. */
-export interface QuantizedMatrix {
+/** A matrix (rows, columns) as nodes: codes with scales and biases, or, where it is dense, its numbers as codes without any. */
+export interface Matrix {
   readonly codes: Node;
+  readonly scales: Node | undefined;
+  readonly biases: Node | undefined;
+}
+
+/** One that is quantized. */
+export interface QuantizedMatrix extends Matrix {
   readonly scales: Node;
   readonly biases: Node;
 }
 
-/** A product with one transposed quantized matrix. */
+/** Whether a matrix has scales and biases. */
+export function isQuantized(matrix: Matrix): matrix is QuantizedMatrix {
+  return matrix.scales !== undefined && matrix.biases !== undefined;
+}
+
+/** A product with one transposed matrix. */
 export interface Product {
-  readonly matrix: QuantizedMatrix;
+  readonly matrix: Matrix;
   readonly x: Node;
   readonly bits: number;
   readonly groupSize: number;
+}
+
+/** Whether a node may be one. */
+export function isProduct({ op }: Node): boolean {
+  return op === "quantizedMatmul" || op === "matmul";
 }
 
 /** A normalisation with a weight. */
@@ -118,12 +135,25 @@ export class Walk {
   }
 
   product(node: Node, what: string): Product {
-    const product = this.take(this.stripViews(node), "quantizedMatmul", what);
+    const found = this.stripViews(node);
+    if (found.op === "matmul") return this.#denseProduct(found, what);
+    const product = this.take(found, "quantizedMatmul", what);
     const { transpose, bits, groupSize, mode } = attrsOf(product, "quantizedMatmul");
     expect(mode === "affine", `${what} has ${mode} weights`);
     const [x, codes, scales, biases] = product.inputs;
     expect(transpose && codes.shape.length === 2, `${what} is not x times one transposed matrix`);
     return { matrix: { codes, scales, biases }, x, bits, groupSize };
+  }
+
+  #denseProduct(node: Node, what: string): Product {
+    const [x, factor] = this.take(node, "matmul", what).inputs;
+    const transposed = this.peekIndex(factor);
+    const isTransposed = transposed.op === "transpose" && transposed.shape.length === 2 &&
+      attrsOf(transposed, "transpose").axes[0] === 1 && sameShape(factor.shape.slice(-2), transposed.shape);
+    expect(isTransposed, `${what} is not x times one transposed matrix`);
+    const [codes] = transposed.inputs;
+    expect(isHalf(codes.dtype), `${what} has ${codes.dtype.name} weights`);
+    return { matrix: { codes, scales: undefined, biases: undefined }, x, ...DENSE };
   }
 
   norm(node: Node, what: string): Norm {

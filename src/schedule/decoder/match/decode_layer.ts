@@ -8,7 +8,7 @@
 import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sizeOf } from "../../../graph/shape.ts";
-import { expect, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
+import { expect, type Matrix, Walk } from "../../plan/pattern.ts";
 import { lengthsOfKeys, offsetOfPosition } from "../../plan/row_position.ts";
 import type { DecoderLayer, DecoderSizes, DecoderStep } from "../spec.ts";
 import { type CachedHeads, cachedHeads, shownUpdate, type Update } from "./kv_update.ts";
@@ -87,7 +87,7 @@ export function findLayer(walk: Walk, node: Node, chunks: boolean): Layer | unde
 
   const headDim = query.shape[3];
   const kvHeads = keys.heads;
-  const columns = (m: QuantizedMatrix): number => m.codes.shape[0];
+  const columns = (m: Matrix): number => m.codes.shape[0];
   const sizes: DecoderSizes = {
     hidden: columns(down.matrix),
     intermediate: columns(gate.matrix),

@@ -14,13 +14,14 @@
 import type { StateUpdate } from "../../plan/fusion.ts";
 import { float32, isFloat, isHalf, uint32 } from "../../../graph/dtype.ts";
 import { attrsOf, Node } from "../../../graph/node.ts";
+import { DENSE } from "../../../graph/quantization.ts";
 import { sizeOf } from "../../../graph/shape.ts";
 import { type DecoderSizes, type DecoderSpec, headRowsOf, MOST_SEQUENCES, updatesOf } from "../spec.ts";
 
 import { findSamplingTail } from "./sampling_tail.ts";
 import { findLayer, type Layer } from "./decode_layer.ts";
 import { updateOf } from "./kv_update.ts";
-import { expect, type GraphView, Mismatch, Walk } from "../../plan/pattern.ts";
+import { expect, type GraphView, isQuantized, type Matrix, Mismatch, Walk } from "../../plan/pattern.ts";
 
 /** A decoder, and the nodes that it computes. */
 export interface DecoderRegion {
@@ -50,10 +51,10 @@ export function findDecoder(
   if (!step) return undefined;
   const [sequences, , rows] = step.shape;
   // The head is the last product of those rows.
-  const logits = graph.order.findLast((n) =>
-    n.op === "quantizedMatmul" && sizeOf(n.shape) === sequences * rows * n.shape[n.shape.length - 1]
-  );
-  if (!logits) return "there is no quantized head";
+  const head = (op: Node["op"]): Node | undefined =>
+    graph.order.findLast((n) => n.op === op && sizeOf(n.shape) === sequences * rows * n.shape[n.shape.length - 1]);
+  const logits = head("quantizedMatmul") ?? head("matmul");
+  if (!logits) return "there is no head";
   try {
     return findWhole(new Walk(graph, wanted), logits, state, chunks);
   } catch (error) {
@@ -69,7 +70,7 @@ function writesChunk(node: Node): boolean {
 }
 
 function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chunks: boolean): DecoderRegion {
-  const { matrix: head, x: normed } = walk.product(product, "the head");
+  const { matrix: head, x: normed, bits, groupSize } = walk.product(product, "the head");
   const last = walk.norm(normed, "the final norm");
   const layers: Layer[] = [];
   let x = last.x;
@@ -80,11 +81,7 @@ function findWhole(walk: Walk, product: Node, state: readonly StateUpdate[], chu
   expect(layers.length > 0, "no layer was found below the head");
   const [first] = layers;
   const vocabulary = product.shape[product.shape.length - 1];
-  const sizes: DecoderSizes = {
-    ...first.sizes,
-    groupSize: attrsOf(product, "quantizedMatmul").groupSize,
-    bits: attrsOf(product, "quantizedMatmul").bits,
-  };
+  const sizes: DecoderSizes = { ...first.sizes, groupSize, bits };
   for (const layer of layers) same(layer, first, sizes);
   const { position, taken } = layers[layers.length - 1];
   const chunk = chunks ? { count: first.rows, taken } : undefined;
@@ -190,13 +187,11 @@ function takeDead(walk: Walk, decoder: DecoderSpec): void {
   }
 }
 
-/** The embedding of tokens in a quantized table, or the rows as they are. */
+/** The embedding of tokens in a table, or the rows as they are. */
 function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"] {
   const row = walk.peek(node);
-  if (row.op !== "dequantize") return node;
-  const { bits, groupSize, mode } = attrsOf(row, "dequantize");
-  if (bits !== sizes.bits || groupSize !== sizes.groupSize || mode !== "affine") return node;
-  const gathers = row.inputs.map((n) => walk.peek(n));
+  if (!isOfFormat(row, sizes)) return node;
+  const gathers = (row.op === "dequantize" ? row.inputs : [row]).map((n) => walk.peek(n));
   const [ids] = gathers.map((g) => g.op === "gather" ? walk.peekIndex(g.inputs[1]) : undefined);
   const same = gathers.every((g) =>
     g.op === "gather" && attrsOf(g, "gather").axis === 0 && walk.peekIndex(g.inputs[1]) === ids
@@ -204,7 +199,7 @@ function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"
   const [codes, scales, biases] = gathers.map((g) => g.inputs[0]);
   if (
     !same || !ids || ids.dtype.bytes !== 4 || ids.dtype.kind === "float" || codes.shape.length !== 2 ||
-    !isHalf(scales.dtype)
+    !isHalf((scales ?? codes).dtype)
   ) return node;
   // Readers from outside keep the parts as they are.
   const parts: Node[] = [];
@@ -219,6 +214,13 @@ function embedding(walk: Walk, node: Node, sizes: DecoderSizes): DecoderSpec["x"
   }
   for (const part of parts) walk.inside.add(part);
   return { ids, table: { codes, scales, biases }, dtype: row.dtype };
+}
+
+/** Whether a node makes numbers of rows of a table in the format of a decoder. */
+function isOfFormat(row: Node, sizes: DecoderSizes): boolean {
+  if (row.op !== "dequantize") return row.op === "gather" && sizes.bits === DENSE.bits;
+  const { bits, groupSize, mode } = attrsOf(row, "dequantize");
+  return bits === sizes.bits && groupSize === sizes.groupSize && mode === "affine";
 }
 
 /** The argmax of rows that reads them, and nothing else between. */
@@ -253,18 +255,23 @@ function same(layer: Layer, first: Layer, sizes: DecoderSizes): void {
   expect(layer.keys.dtype === layer.values.dtype, "keys and values have different dtypes");
 }
 
+/** The arrays of floats that make up a matrix. */
+function parametersOf(matrix: Matrix): readonly Node[] {
+  return isQuantized(matrix) ? [matrix.scales, matrix.biases] : [matrix.codes];
+}
+
 function checkDtypes(d: DecoderSpec): void {
-  const weights = [d.norm, d.head.scales, d.head.biases];
+  const weights = [d.norm, ...parametersOf(d.head)];
   for (const l of d.layers) {
     const optional = [l.qNorm, l.kNorm, l.qBias, l.kBias, l.vBias].filter((node) => node !== undefined);
     weights.push(l.norm, l.mlpNorm, ...optional);
-    for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(m.scales, m.biases);
+    for (const m of [l.q, l.k, l.v, l.o, l.gate, l.up, l.down]) weights.push(...parametersOf(m));
   }
-  if ("table" in d.x) weights.push(d.x.table.scales, d.x.table.biases);
-  const { dtype } = d.head.scales;
+  if ("table" in d.x) weights.push(...parametersOf(d.x.table));
+  const [{ dtype }] = weights;
   expect(
     isHalf(dtype) && weights.every((w) => w.dtype === dtype),
-    "scales, norm weights and biases are not all float16 or all bfloat16",
+    "scales or dense weights, norm weights and biases are not all float16 or all bfloat16",
   );
   expect("table" in d.x || isFloat(d.x.dtype), "the activations are no floats");
   expect(isFloat(d.logits.dtype) && (d.freqs === undefined || d.freqs.dtype === float32), "the logits are no floats");

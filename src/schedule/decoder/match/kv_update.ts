@@ -7,6 +7,7 @@
 import { bufferSizes, ROWS_AXIS, toBuffer, toRows } from "../../../graph/kv_layout.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
+import { isProduct } from "../../plan/pattern.ts";
 
 /** Rows that are written into a buffer of a cache in place. */
 export interface Append {
@@ -81,7 +82,7 @@ export function cachedHeads(node: Node): CachedHeads | undefined {
   if (isHeadSwap(source)) {
     step();
     while (keepsOrder(source)) step();
-    if (source.op !== "quantizedMatmul" && source.op !== "elementwise") return undefined;
+    if (!isProduct(source) && source.op !== "elementwise") return undefined;
   } else if (source.op !== "rope") return undefined;
   return { ...update, source, path };
 }

@@ -9,12 +9,12 @@
 
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape } from "../../../graph/shape.ts";
-import { expect, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
+import { expect, isProduct, Mismatch, type Norm, type Product, type Walk } from "../../plan/pattern.ts";
 import type { Activation, DecoderFeatures } from "../spec.ts";
 import { findActivation } from "./activation.ts";
 import { isHeadSwap } from "./kv_update.ts";
 
-/** A quantized product, and the bias (features,) that is added to it. */
+/** A product, and the bias (features,) that is added to it. */
 export interface Projection extends Product {
   readonly bias: Node | undefined;
 }
@@ -69,7 +69,7 @@ export interface Epilogue {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-/** A product with a quantized matrix, and a bias. */
+/** A product with a matrix, and a bias. */
 export function findProjection(walk: Walk, node: Node, what: string): Projection {
   const sum = biasOf(walk, walk.peek(node));
   if (!sum) return { ...walk.product(node, what), bias: undefined };
@@ -86,9 +86,20 @@ function biasOf(walk: Walk, sum: Node): { readonly product: Node; readonly bias:
   if (!isFn(sum, "add")) return undefined;
   const [a, b] = sum.inputs;
   for (const [product, bias] of [[a, b], [b, a]]) {
-    if (walk.peek(product).op === "quantizedMatmul" && bias.shape.length === 1) return { product, bias };
+    const row = rowBehind(bias);
+    if (isProduct(walk.peek(product)) && row.shape.length === 1) return { product, bias: row };
   }
   return undefined;
+}
+
+/** The array of one dimension that a node repeats as rows, maybe cast; or the node. */
+function rowBehind(node: Node): Node {
+  let row = node;
+  while (row.op === "broadcast" || row.op === "reshape" || isFn(row, "cast")) {
+    row = row.inputs[0];
+    if (row.shape.length === 1 && row.shape[0] === node.shape.at(-1)) return row;
+  }
+  return node;
 }
 
 /** The sum of a product and its bias, or the product. */
@@ -229,7 +240,7 @@ function residual(
   const reading = (side: Node): boolean => {
     const at = walk.peek(side);
     const product = walk.peek(biasOf(walk, at)?.product ?? at);
-    return product.op === "quantizedMatmul" && reads(walk.peek(product.inputs[0]));
+    return isProduct(product) && reads(walk.peek(product.inputs[0]));
   };
   for (const [i, product] of sum.inputs.entries()) {
     const x = sum.inputs[1 - i];

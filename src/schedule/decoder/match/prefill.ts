@@ -13,7 +13,16 @@
 import { isFloat } from "../../../graph/dtype.ts";
 import { attrsOf, type Node } from "../../../graph/node.ts";
 import { sameShape, sizeOf } from "../../../graph/shape.ts";
-import { expect, type GraphView, Mismatch, type Product, type QuantizedMatrix, Walk } from "../../plan/pattern.ts";
+import {
+  expect,
+  type GraphView,
+  isProduct,
+  isQuantized,
+  Mismatch,
+  type Product,
+  type QuantizedMatrix,
+  Walk,
+} from "../../plan/pattern.ts";
 import type { Activation } from "../spec.ts";
 import { type Append, type CachedHeads, cachedHeads } from "./kv_update.ts";
 import { findEpilogue, findHeads, findPrologue, type RopeAngles, withBias } from "./layer.ts";
@@ -144,15 +153,17 @@ function isMany(node: Node): boolean {
 
 /** Several products with the same x as one. */
 function joint(products: readonly Product[]): Joint {
-  const [{ bits, groupSize, matrix }] = products;
-  const k = matrix.scales.shape[1] * groupSize;
-  for (const p of products) {
+  const [{ bits, groupSize }] = products;
+  const matrices = products.map(({ matrix }) => matrix).filter(isQuantized);
+  expect(matrices.length === products.length, "the matrices are dense");
+  const k = matrices[0].scales.shape[1] * groupSize;
+  for (const [i, p] of products.entries()) {
     expect(p.bits === bits && p.groupSize === groupSize, "matrices with the same input are quantized differently");
-    expect(p.matrix.scales.shape[1] * groupSize === k, "matrices with the same input have different depths");
+    expect(matrices[i].scales.shape[1] * groupSize === k, "matrices with the same input have different depths");
   }
   return {
-    matrices: products.map((p) => p.matrix),
-    columns: products.map((p) => p.matrix.codes.shape[0]),
+    matrices,
+    columns: matrices.map(({ codes }) => codes.shape[0]),
     k,
     bits,
     groupSize,
@@ -323,9 +334,7 @@ function valuesBeside(walk: Walk, ropes: readonly Node[]): Node {
   const own = new Walk(walk.graph, walk.wanted);
   const [x] = ropes.map((rope) => findHeads(own, rope, "heads").projection.x);
   const sources = new Set([x, walk.peek(x)]); // with a cast between, products read what it gives
-  const product = [...sources].flatMap((n) => walk.readers(n)).find((r) =>
-    r.op === "quantizedMatmul" && !own.inside.has(r)
-  );
+  const product = [...sources].flatMap((n) => walk.readers(n)).find((r) => isProduct(r) && !own.inside.has(r));
   expect(product !== undefined, "there are no values beside q and k");
   return withBias(walk, product);
 }
