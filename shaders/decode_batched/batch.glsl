@@ -43,6 +43,7 @@ layout(constant_id = 6) const uint GROUP = 128;
 layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // norm weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
 layout(constant_id = 9) const uint SEQUENCES = 8; // rows; those of a chunk count as sequences where it makes no difference
+layout(constant_id = 10) const uint BITS = 4;     // of a weight: 4 or 8
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };

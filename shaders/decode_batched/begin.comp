@@ -12,8 +12,8 @@
 const uint STATE = 0u, INDEX = 1u, NORM = 2u, X = 3u, IDS = 4u, CODES = 5u, SCALES = 6u, BIASES = 7u, FREQS = 8u;
 const uint FIRST_TAG = 1u; // tag_of_layer() of the first one (matmul.glsl)
 
-layout(constant_id = 10) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
-layout(constant_id = 11) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
+layout(constant_id = 11) const uint DTYPE_X = DTYPE_F32; // what the embedding is rounded to, or the vector's
+layout(constant_id = 12) const uint TOKENS = 1u;         // of each sequence: 1, or all rows are those of one
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Floats2 { vec2 v[]; };
 
@@ -29,9 +29,10 @@ vec2 values_at(uint sequence, uint column) {
         return vec2(load_float(pc.address[X], at, DTYPE_X), load_float(pc.address[X], at + 1u, DTYPE_X));
     }
     uint token = min(U32s(pc.address[IDS]).v[sequence], pc.p.vocabulary - 1u), group = token * (HIDDEN / GROUP) + column / GROUP;
-    uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / 8u) + column / 8u] >> (column % 8u * 4u);
+    const uint each = 32u / BITS;
+    uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / each) + column / each] >> column % each * BITS;
     float scale = rounded(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded(load_float(pc.address[BIASES], group, DTYPE_W));
-    vec2 x = scale * vec2(codes & 15u, codes >> 4 & 15u) + bias;
+    vec2 x = scale * vec2(uvec2(codes, codes >> BITS) & ((1u << BITS) - 1u)) + bias;
     return vec2(rounded(x.x), rounded(x.y));
 }
 

@@ -69,6 +69,7 @@ BLOCK_SUM no_block_sum() { return NO_BLOCK_SUM; }
 vec4 four_of(BLOCK_SUM sum) { return vec4(sum[0], sum[1], sum[2], sum[3]); }
 
 uint fma_low(uint u, PAIR s) { return word_of(fma(low_nibbles(u), s.xx, s.yy)); }
+uint fma_bytes(uint u, PAIR s) { return word_of(fma(bytes(u), s.xx, s.yy)); }
 uint fma_high(uint u, PAIR s) { return word_of(fma(high_nibbles(u), s.xx, s.yy)); }
 
 // ---- weights, as coopmat/repack.comp lays them -----------------------------------------------------------------------------
@@ -76,17 +77,27 @@ uint fma_high(uint u, PAIR s) { return word_of(fma(high_nibbles(u), s.xx, s.yy))
 // Scales and biases of a step: two groups where they are short.
 const uint STEP_GROUPS = GROUP == 32u ? 2u : 1u;
 
-// A lane's codes of four matrices: a step of 64 along the depth of a block of 16 columns.
-uvec4 load_codes(uint64_t codes, uint steps, uint block, uint step) {
-    return Weights4(codes + ((block * steps + step) * 32u + lane()) * 16u).v[0];
+// A lane's codes of four matrices, a step of 64 along the depth of a block of 16 columns, in one load or, of 8 bits, in two.
+const uint CODE_LOADS = BITS / 4u;
+uvec4 load_codes(uint64_t codes, uint steps, uint block, uint step, uint load) {
+    return Weights4(codes).v[((block * steps + step) * CODE_LOADS + load) * 32u + lane()];
 }
 uvec2 load_scales_biases(uint64_t scales_biases, uint steps, uint block, uint step, uint group) {
     uint at = block * (steps * 64u / GROUP) + step * 64u / GROUP + group;
     return Weights2(scales_biases + (at * 8u + lane_row()) * 8u).v[0];
 }
 
-// A matrix of weights from a word of codes.
-uvec4 weights(uint u, uvec2 scales_biases) {
-    return uvec4(fma_low(u, pair_of(scales_biases.x)), fma_high(u, pair_of(scales_biases.x)), fma_low(u >> 8, pair_of(scales_biases.y)),
-                 fma_high(u >> 8, pair_of(scales_biases.y)));
+// Weights of matrix m of a step, from the load that has its codes: number load_of(m).
+uint load_of(uint m) { return m / 2u % CODE_LOADS; }
+uvec4 weights(uvec4 codes, uint m, uvec2 scales_biases) {
+    PAIR first = pair_of(scales_biases.x), second = pair_of(scales_biases.y);
+    uvec4 w;
+    if (BITS == 8u) {
+        uvec2 u = m % 2u == 0u ? codes.xy : codes.zw;
+        w = uvec4(fma_bytes(u.x, first), fma_bytes(u.x >> 8, first), fma_bytes(u.y, second), fma_bytes(u.y >> 8, second));
+    } else {
+        uint u = codes[m];
+        w = uvec4(fma_low(u, first), fma_high(u, first), fma_low(u >> 8, second), fma_high(u >> 8, second));
+    }
+    return w;
 }

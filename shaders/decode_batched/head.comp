@@ -14,11 +14,11 @@
 
 const uint STATE = 0u, CODES = 1u, AFFINE_PARTS = 2u, LOGITS = 3u, BEST = 4u, SCRATCH = 5u, RECENT_TOKENS = 6u, TAKEN = 7u;
 
-layout(constant_id = 10) const uint DTYPE_OUT = DTYPE_F32;
-layout(constant_id = 11) const uint RECENT = 0;        // tokens in `recent` of a sequence
-layout(constant_id = 12) const uint PENALTY = 0;       // float bits
-layout(constant_id = 13) const uint SCRATCH_WORDS = 0; // of a sequence
-layout(constant_id = 14) const uint TAKES_ROW = 0u;    // 1: of the row alone that TAKEN says, in the place of each
+layout(constant_id = 11) const uint DTYPE_OUT = DTYPE_F32;
+layout(constant_id = 12) const uint RECENT = 0;        // tokens in `recent` of a sequence
+layout(constant_id = 13) const uint PENALTY = 0;       // float bits
+layout(constant_id = 14) const uint SCRATCH_WORDS = 0; // of a sequence
+layout(constant_id = 15) const uint TAKES_ROW = 0u;    // 1: of the row alone that TAKEN says, in the place of each
 const uint OUT_ROWS = TAKES_ROW != 0u ? 1u : SEQUENCES, OUT_BLOCKS = (OUT_ROWS + 7u) / 8u;
 
 const bool WAITS = false;
@@ -26,14 +26,14 @@ const bool WAITS = false;
 
 const uint STEPS = HIDDEN / 64u;
 // Steps whose weights are on their way: more would take registers that two workgroups have.
-const uint AHEAD = STEPS % 2u == 0u ? 2u : 1u;
+const uint AHEAD = BITS == 8u ? 1u : STEPS % 2u == 0u ? 2u : 1u;
 
 shared uvec2 bests[OUT_BLOCKS * 8u * WARPS * 8u]; // of each row, warp and column of 8
 shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // what warps have of a block that began before
 shared float scales[OUT_BLOCKS * 8u];
 
 struct Parts {
-    uvec4 codes[AHEAD];
+    uvec4 codes[AHEAD * CODE_LOADS];
     uvec2 scales_biases[AHEAD * STEP_GROUPS];
 };
 struct Sums {
@@ -42,7 +42,8 @@ struct Sums {
 
 // A step, counted from that of the first block on.
 void load_part(uint step, uint slot, inout Parts p) {
-    p.codes[slot] = load_codes(pc.address[CODES], STEPS, 0u, step);
+    [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+        p.codes[slot * CODE_LOADS + load] = load_codes(pc.address[CODES], STEPS, 0u, step, load);
     [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
         p.scales_biases[slot * STEP_GROUPS + group] = load_scales_biases(pc.address[AFFINE_PARTS], STEPS, 0u, step, group);
 }
@@ -63,7 +64,7 @@ void multiply_part(inout Parts p, uint step, uint slot, bool has, inout Sums sum
         if (has) a[i] = row_words(i / 2u, step, i % 2u);
     }
     [[unroll]] for (uint m = 0; m < 4u; m++) {
-        uvec4 w = weights(p.codes[slot][m], p.scales_biases[slot * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+        uvec4 w = weights(p.codes[slot * CODE_LOADS + load_of(m)], m, p.scales_biases[slot * STEP_GROUPS + m / 2u % STEP_GROUPS]);
         [[unroll]] for (uint rows = 0; rows < OUT_BLOCKS; rows++) {
             uvec4 words = a[rows * 2u + m / 2u];
             sums.s[rows] = multiply_block(w, m % 2u == 0u ? words.xy : words.zw, sums.s[rows]);

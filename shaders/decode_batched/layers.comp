@@ -11,12 +11,12 @@
 #define PUSH DecodeLayersPush
 #include "batch.glsl"
 
-layout(constant_id = 10) const uint PHASES = 31u;
-layout(constant_id = 11) const uint ROUNDS = 0u;     // 1: a warp has no more than one block of 16 positions
-layout(constant_id = 12) const uint HEAD_NORM = 1u;  // whether heads of q and k are normalised
-layout(constant_id = 13) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
-layout(constant_id = 14) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
-layout(constant_id = 15) const uint TOKENS = 1u;     // of each sequence: 1, or all rows are those of one
+layout(constant_id = 11) const uint PHASES = 31u;
+layout(constant_id = 12) const uint ROUNDS = 0u;     // 1: a warp has no more than one block of 16 positions
+layout(constant_id = 13) const uint HEAD_NORM = 1u;  // whether heads of q and k are normalised
+layout(constant_id = 14) const uint QKV_BIAS = 0u;   // whether q, k and v have biases
+layout(constant_id = 15) const uint ACTIVATION = 0u; // of the gate, as activation.glsl has them
+layout(constant_id = 16) const uint TOKENS = 1u;     // of each sequence: 1, or all rows are those of one
 
 const uint ALL_PHASES = 31u;
 const bool WAITS = PHASES == ALL_PHASES;

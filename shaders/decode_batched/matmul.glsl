@@ -25,14 +25,16 @@ bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(wh
 // ---- what is on its way ----------------------------------------------------------------------------------------------------
 
 // Steps that a warp has on their way: three of a projection, or all where four are all; of what follows a norm those of a unit, or two. Loops go
-// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it.
-uint project_ahead(uint steps) { return ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
-const uint NORMED_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
+// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it. Of 8 bits, which take twice the
+// registers, two are enough.
+uint project_ahead(uint steps) { return BITS == 8u ? 2u : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
+const uint UNIT_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
+const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : HIDDEN_SLOTS % 2u == 0u ? 2u : UNIT_AHEAD;
 const uint AHEAD = NORMED_AHEAD > 4u ? NORMED_AHEAD : 4u; // at most
 
 // Of weights, up to two blocks of 16 columns of each step. Arrays of structs would end up in memory.
 struct Parts {
-    uvec4 codes[AHEAD * 2u];
+    uvec4 codes[AHEAD * 2u * CODE_LOADS];
     uvec2 scales_biases[AHEAD * 2u * STEP_GROUPS];
 };
 // Of values, 8 rows in the order of a product's.
@@ -53,15 +55,16 @@ void load_part(uint64_t codes, uint64_t scales_biases, uint steps, uint first_bl
     if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
     [[unroll]] for (uint block = 0; block < blocks; block++) {
         uint at = slot * 2u + block;
-        p.codes[at] = load_codes(codes, steps, first_block + block, step);
+        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+            p.codes[at * CODE_LOADS + load] = load_codes(codes, steps, first_block + block, step, load);
         [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
             p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, first_block + block, step, group);
     }
 }
 
 void move_part(uint from, uint to, uint blocks, inout Parts p) {
-    [[unroll]] for (uint block = 0; block < blocks; block++)
-        p.codes[to * 2u + block] = p.codes[from * 2u + block];
+    [[unroll]] for (uint i = 0; i < blocks * CODE_LOADS; i++)
+        p.codes[to * 2u * CODE_LOADS + i] = p.codes[from * 2u * CODE_LOADS + i];
     [[unroll]] for (uint i = 0; i < blocks * STEP_GROUPS; i++)
         p.scales_biases[to * 2u * STEP_GROUPS + i] = p.scales_biases[from * 2u * STEP_GROUPS + i];
 }
@@ -94,7 +97,7 @@ void multiply_part(inout Parts p, uint slot, inout Rows r, uint row_slot, uint b
     [[unroll]] for (uint m = 0; m < 4u; m++) {
         [[unroll]] for (uint block = 0; block < blocks; block++) {
             uint at = slot * 2u + block;
-            uvec4 w = weights(p.codes[at][m], p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+            uvec4 w = weights(p.codes[at * CODE_LOADS + load_of(m)], m, p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
             [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
                 uvec4 a = r.a[(row_slot * ROW_BLOCKS + rows) * 2u + m / 2u];
                 uint i = block * ROW_BLOCKS + rows;

@@ -82,10 +82,10 @@ void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scale
                 bias[i] = load_bias(unit, four >> 6, four & 63u);
             }
         [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
-            multiply_part(p, slot, r, slot, blocks, sums);
+            multiply_part(p, slot % NORMED_AHEAD, r, slot, blocks, sums);
             // Of a single step to a unit, that of the next one is there too, and wanted now.
             if (HIDDEN_SLOTS == 1u) move_part(1u, 0u, blocks, p);
-            load_ahead(codes, scales_biases, unit, units, blocks, slot + NORMED_AHEAD, HIDDEN_SLOTS == 1u ? 1u : slot, p);
+            load_ahead(codes, scales_biases, unit, units, blocks, slot + NORMED_AHEAD, HIDDEN_SLOTS == 1u ? 1u : slot % NORMED_AHEAD, p);
         }
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
             [[unroll]] for (uint block = 0; block < blocks; block++)

@@ -100,6 +100,39 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     capacity: 40,
     positions: Array.from({ length: 8 }, (_, i) => i * 5 % 39),
   },
+  "three of 8 bits with a head of their own": {
+    shape: { ...shapeOf(256, 448, 4, 2, 64), layers: 2, tied: false },
+    groupSize: 32,
+    bits: 8,
+    dtype: float16,
+    capacity: 64,
+    positions: [31, 62, 0],
+  },
+  "eight of 8 bits of a wide residual": {
+    shape: shapeOf(1664, 192, 4, 2, 32),
+    groupSize: 64,
+    bits: 8,
+    dtype: float32,
+    capacity: 40,
+    positions: Array.from({ length: 8 }, (_, i) => i * 5 % 39),
+  },
+  "two of 6 bits of a residual of three steps to a warp": {
+    shape: shapeOf(1152, 640, 2, 1, 64),
+    groupSize: 128,
+    bits: 6,
+    dtype: bfloat16,
+    capacity: 40,
+    positions: [31, 7],
+  },
+  "seven of a large model's sizes in 8 bits": {
+    shape: { ...shapeOf(4096, 12288, 32, 8, 128), layers: 2 },
+    groupSize: 64,
+    bits: 8,
+    dtype: float16,
+    capacity: 600,
+    positions: Array.from({ length: 7 }, (_, i) => i * 331 % 598),
+    large: true,
+  },
   "seven of a large model's sizes": {
     shape: { ...shapeOf(4096, 12288, 32, 8, 128), layers: 2 },
     groupSize: 128,
@@ -185,7 +218,7 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "on", batch: "off", matrices });
         const dir = await Deno.makeTempDir();
         try {
-          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize });
+          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
           const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: batch.dtype });
           const count = batch.positions.length;
           const all = batch.positions.map((_, i) => i);
@@ -223,7 +256,7 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
         const dir = await Deno.makeTempDir();
         try {
-          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize });
+          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
           const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: batch.dtype });
           const count = batch.positions.length;
           const all = batch.positions.map((_, i) => i);
@@ -283,7 +316,9 @@ for (const device of DEVICES) {
     };
     assertEquals([reason({}), reason({ hidden: 512 }, 16, bfloat16)], [undefined, undefined]);
     assertMatch(reason({}, 17)!, /17 sequences/);
-    assertMatch(reason({ bits: 8 })!, /8 bits/);
+    assertEquals(reason({ bits: 8 }), undefined);
+    assertMatch(reason({ bits: 8 }, 9)!, /9 sequences of 8 bits are more than 8/);
+    assertMatch(reason({ bits: 16 })!, /16 bits/);
     assertMatch(reason({ hidden: 4096 }, 9)!, /4096 hidden features/);
     assertMatch(reason({ intermediate: 3040 })!, /3040/);
     assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);

@@ -68,6 +68,15 @@ const CHUNKS: Readonly<Record<string, Batch & { readonly tokens: number }>> = {
     positions: [1, 120],
     tokens: 16,
   },
+  "seven of 8 bits": {
+    shape: { ...shapeOf(256, 448, 4, 2, 64), layers: 2 },
+    groupSize: 64,
+    bits: 8,
+    dtype: float16,
+    capacity: 300,
+    positions: [31, 250],
+    tokens: 7,
+  },
   "three of a wide residual": {
     shape: { ...shapeOf(1152, 128, 2, 1, 64), layers: 2 },
     groupSize: 64,
@@ -107,7 +116,7 @@ for (const device of DEVICES) {
         using _options = withOptions({ regions: "on", batch: "on", fast: "barriers" });
         const dir = await Deno.makeTempDir();
         try {
-          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize });
+          await writeModel(`${dir}/model`, batch.shape, { groupSize: batch.groupSize, bits: batch.bits });
           const { model } = await mx.lm.load(`${dir}/model`, { device, dtype: batch.dtype });
           const plain = await mx.lm.load(`${dir}/model`, { device, dtype: float32 });
           for (const sequence of batch.positions.keys()) {

@@ -15,7 +15,16 @@ import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 import { pipelineName } from "../../src/schedule/plan/profile_code.ts";
 import { testDevices } from "../support/devices.ts";
 
-const NAMES = ["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"] as const;
+/** Shapes, and bits of a weight. */
+const MODELS = [
+  ["qwen3-0.6b", 4],
+  ["qwen3-1.7b", 4],
+  ["qwen3-4b", 4],
+  ["qwen3-8b", 4],
+  ["qwen3-8b", 8],
+  ["qwen3-0.6b", 16],
+  ["qwen3-8b", 16],
+] as const;
 
 /** KB of the kernels of a layer: what one sequence leaves to the head and to what opens a token, and what several may have at most. */
 const LIMITS = { one: 100, several: NEAR_CODE / 1024 };
@@ -52,14 +61,16 @@ async function profileSteps(
 for (const device of testDevices()) {
   const { shaders, limits } = mx.withDevice(device, getBackend);
   const tells = limits.concurrent && (shaders?.features.includes("pipelineStatistics") ?? false);
-  for (const name of NAMES) {
+  for (const [name, bits] of MODELS) {
     Deno.test({
-      name: `a layer of ${name} has little code on ${device}${tells ? "" : " (no driver of NVIDIA tells)"}`,
+      name: `a layer of ${name} in ${bits} bits has little code on ${device}${
+        tells ? "" : " (no driver of NVIDIA tells)"
+      }`,
       ignore: !tells,
       fn: async () => {
         mx.setDefaultDevice(device);
         const folder = await Deno.makeTempDir();
-        await writeModel(`${folder}/model`, { ...SHAPES[name], layers: 2, vocab: 4096 });
+        await writeModel(`${folder}/model`, { ...SHAPES[name], layers: 2, vocab: 4096 }, { bits });
         const loaded = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float16 });
         const large: string[] = [];
         for (const step of STEPS) {

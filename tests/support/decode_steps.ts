@@ -19,6 +19,8 @@ import { nmse } from "./oracle.ts";
 export interface Batch {
   readonly shape: ModelShape;
   readonly groupSize: number;
+  /** Of a weight: 4 unless given. */
+  readonly bits?: number;
   readonly dtype: mx.Dtype;
   readonly capacity: number;
   readonly positions: readonly number[];

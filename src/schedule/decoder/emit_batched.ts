@@ -49,6 +49,8 @@ const NARROW_FEATURES = 4;
 const MOST_HIDDEN = 4096;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
+/** Most rows, by the bits of a weight: those of 8 bits take the registers of more. */
+const MOST_ROWS: Readonly<Record<number, number>> = { 4: MOST_SEQUENCES, 8: BLOCK };
 /** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
 const PHASE_COUNT = 5;
 /** Depth of a step of the products. */
@@ -100,7 +102,8 @@ export function batchUnsupportedReason(
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
-    [s.bits === 4, `weights have ${s.bits} bits, not 4`],
+    [s.bits in MOST_ROWS, `weights have ${s.bits} bits, not 4 or 8`],
+    [rows <= MOST_ROWS[s.bits], `${what} of ${s.bits} bits are more than ${MOST_ROWS[s.bits]}`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
       `${backend.name} has no matrices that they know`,
@@ -140,7 +143,7 @@ export class BatchEmitter {
   constructor(emission: Emission) {
     const { l, ready: { decoder: d }, capacity } = emission;
     this.#e = emission;
-    this.#spec = { ...specOf(d, l.backend), SEQUENCES: rowsOf(d), TOKENS: d.chunk?.count ?? 1 };
+    this.#spec = { ...specOf(d, l.backend), SEQUENCES: rowsOf(d), BITS: d.sizes.bits, TOKENS: d.chunk?.count ?? 1 };
     this.#push = decodePush(d, capacity);
   }
 
