@@ -153,6 +153,13 @@ for (const device of DEVICES) {
     assert(others.some((r) => r.case === "code of a layer"));
   });
 
+  Deno.test(`bench:gpu measures a shape in other bits on ${device}`, async () => {
+    const rows = await run(device, "--shapes", "tiny:16", "--rows", "decode", "--positions", "8");
+    assert(rows.every(({ shape }) => shape === "tiny in 16 bits"));
+    const row = rows.find((r) => r.case === "decode @8")!;
+    assert(row.vkmx! > 0 && row.share! > 0, JSON.stringify(row));
+  });
+
   const ignore = mx.withDevice(device, getBackend).limits.concurrent; // a GPU is done before these ends come
   Deno.test({ name: `a case that takes too long on ${device} takes no other with it`, ignore }, async () => {
     const rows = await run(device, "--rows", "prompt", "--prompts", "4000,8", "--repeats", "5", "--patience", "10");

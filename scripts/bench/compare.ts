@@ -186,9 +186,9 @@ export function joinTimes(answers: readonly Pick<Answer, "times">[]): Times {
   return all;
 }
 
-/** The folder of a synthetic model, made at its first use. */
-export function modelFolder(shape: string, folder: string = MODELS): Promise<string> {
-  return made(folder, shape, (path) => writeModel(path, SHAPES[shape]));
+/** The folder of a synthetic model in so many bits, made at its first use. */
+export function modelFolder(shape: string, folder: string = MODELS, bits: number = 4): Promise<string> {
+  return made(folder, bits === 4 ? shape : `${shape}-${bits}bit`, (path) => writeModel(path, SHAPES[shape], { bits }));
 }
 
 /** A GGUF file of the same shape, made at its first use. */

@@ -4,6 +4,7 @@
  *     deno task bench:gpu                                        Qwen3-0.6B shape, 4 bits, on the default device
  *     deno task bench:gpu --shapes 0.6b,1.7b,4b,8b --no-peer     several shapes, each in a process of its own
  *     deno task bench:gpu --shapes 8b --rows decode,code         only some groups of rows (--help lists them)
+ *     deno task bench:gpu --shapes 8b:16,8b:8                    weights of 16 bits, which are dense, and of 8
  *     deno task bench:gpu --rows batch --forms --sequences 2,8   so many sequences together, in every form that vkmx has
  *     deno task bench:gpu --budget 300 --json                    what is there after 300 seconds, as an array of rows
  *
@@ -30,7 +31,7 @@ const FLAGS = {
   "device": { value: "NAME", help: "GPU to measure (the default device)" },
   "shapes": {
     value: "LIST",
-    help: `synthetic models, separated by commas: 0.6b, 1.7b, 4b, 8b of Qwen3, tiny … (0.6b)`,
+    help: `synthetic models, separated by commas: 0.6b, 1.7b, 4b, 8b of Qwen3, tiny …, or 8b:16 in so many bits (0.6b)`,
   },
   "model": { value: "DIR", help: "a model directory instead" },
   "rows": { value: "LIST", help: `groups of rows: ${Object.keys(GROUPS).join(", ")} (all but where)` },
@@ -55,6 +56,8 @@ const FLAGS = {
   "json": { help: "print a JSON array" },
 } as const satisfies Flags;
 
+/** Bits of a weight, of which the peer has 4. */
+const WIDTHS = ["2", "3", "4", "5", "6", "8", "16"] as const;
 const DTYPES = ["float16", "bfloat16", "float32"] as const;
 
 const PROGRAM = {
@@ -109,12 +112,15 @@ await runMain(PROGRAM, async (values) => {
 function targetsOf({ model, shapes, gguf }: Values<typeof FLAGS>): readonly Target[] {
   if (model !== undefined && shapes !== undefined) throw new UsageError("--model and --shapes exclude each other");
   if (model !== undefined) return [{ name: model.split("/").findLast((part) => part !== "")!, dir: model }];
-  const names = (shapes ?? "0.6b").split(",").map((short) => {
+  const targets = (shapes ?? "0.6b").split(",").map((item) => {
+    const [short, width = "4"] = item.split(":");
     const name = Object.hasOwn(SHAPES, `qwen3-${short}`) ? `qwen3-${short}` : short;
-    return checkOneOf("--shapes", name, Object.keys(SHAPES));
+    const shape = checkOneOf("--shapes", name, Object.keys(SHAPES));
+    const bits = Number(checkOneOf("--shapes: bits", width, WIDTHS));
+    return bits === 4 ? { name: shape } : { name: `${shape} in ${bits} bits`, shape, bits };
   });
-  if (gguf !== undefined && names.length > 1) throw new UsageError("--gguf is the model of one shape");
-  return names.map((name) => ({ name }));
+  if (gguf !== undefined && targets.length > 1) throw new UsageError("--gguf is the model of one shape");
+  return targets;
 }
 
 function groupsOf(list: string | undefined): readonly Group[] {

@@ -42,10 +42,12 @@ const PEER_ROWS = 16;
 /** Forms whose code is asked for: a grid has the kernels of one sequence, products have those of prompts. */
 const CODE_FORMS = [...FORMS.one, ...FORMS.several.filter((form) => form.startsWith("batch"))];
 
-/** A model to measure: a directory, or a synthetic one of a shape. */
+/** A model to measure: a directory, or a synthetic one of the shape of that name in 4 bits, or of `shape` in others. */
 export interface Target {
   readonly name: string;
   readonly dir?: string;
+  readonly shape?: string;
+  readonly bits?: number;
 }
 
 /** What is measured, and how. */
@@ -78,10 +80,12 @@ async function borrowedFolder(): Promise<AsyncDisposable & { readonly path: stri
 export async function measureShape(run: GpuRun, target: Target, put: Put): Promise<string> {
   await using folder = await borrowedFolder();
   const where = target.name === KEPT ? undefined : folder.path;
-  const dir = target.dir ?? await modelFolder(target.name, where);
+  const dir = target.dir ?? await modelFolder(target.shape ?? target.name, where, target.bits);
   const config = JSON.parse(await Deno.readTextFile(`${dir}/config.json`));
   const shape = new ShapeRun(run, target.name, shapeOf(config), storedOf(config, run.dtype), put);
-  const peer = run.peer && target.dir === undefined ? run.peer.folder ?? await installPeer() : undefined;
+  const peer = run.peer && target.dir === undefined && target.bits === undefined
+    ? run.peer.folder ?? await installPeer()
+    : undefined;
   const gguf = peer && (run.peer!.gguf ?? await ggufFile(target.name, where));
   await shape.measure(dir, peer !== undefined && gguf !== undefined ? { folder: peer, gguf } : undefined);
   return shape.text;
