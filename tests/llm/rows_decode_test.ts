@@ -73,10 +73,12 @@ const BOUNDS = {
   bfloat16: { logits: 2e-4, cache: 1e-5 },
 };
 
-/** Architectures of small models: what sets them apart, and positions before the first token. */
-const ARCHITECTURES: readonly (readonly [Architecture, number])[] = [
-  [{ qkNorm: false, qkvBias: true, activation: "silu" }, 5],
-  [{ qkNorm: true, qkvBias: true, activation: "geluTanh" }, 300],
+/** Architectures of small models: what sets them apart, bits of a weight, and positions before the first token. */
+const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
+  [{ qkNorm: false, qkvBias: true, activation: "silu" }, 4, 5],
+  [{ qkNorm: true, qkvBias: true, activation: "geluTanh" }, 4, 300],
+  [{ qkNorm: false, qkvBias: true, activation: "silu" }, 16, 5],
+  [{ qkNorm: false, qkvBias: false, activation: "gelu" }, 16, 300],
 ];
 
 /** The kernel that waits runs where subgroups have 32 threads: lavapipe loses stores behind its loops. */
@@ -115,10 +117,10 @@ for (const device of DEVICES) {
     });
   }
 
-  for (const [architecture, context] of ARCHITECTURES) {
-    Deno.test(`decoding by rows equals op by op with ${named(architecture)}, ${context} positions on ${device}`, async () => {
+  for (const [architecture, bits, context] of ARCHITECTURES) {
+    Deno.test(`decoding by rows equals op by op with ${named(architecture)}, ${bits} bits, ${context} positions on ${device}`, async () => {
       mx.setDefaultDevice(device);
-      const model = await modelOf(architecture, SMALL, { groupSize: 128 }, mx.float32);
+      const model = await modelOf(architecture, SMALL, { groupSize: 128, bits }, mx.float32);
       let expected: Awaited<ReturnType<typeof steps>>;
       {
         using _options = withOptions({ regions: "off" });
@@ -126,7 +128,11 @@ for (const device of DEVICES) {
       }
       for (const fast of formsOn(device)) {
         using _options = withOptions({ regions: "on", rows: "on", fast });
-        const found = await steps(model, SMALL, context, 2);
+        let found = expected;
+        const kernels = await kernelsOf(device, async () => {
+          found = await steps(model, SMALL, context, 2);
+        });
+        assert(kernels.has(fast === "barriers" ? "decode_rows_phase" : "decode_rows_layers"), [...kernels].join());
         for (const what of ["logits", "cache"] as const) {
           const error = nmse(found[what], expected[what]);
           assert(error <= 1e-6, `${fast} ${what}: NMSE ${error}`);

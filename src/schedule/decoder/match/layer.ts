@@ -71,11 +71,13 @@ export interface Epilogue {
 
 /** A product with a matrix, and a bias. */
 export function findProjection(walk: Walk, node: Node, what: string): Projection {
-  const sum = biasOf(walk, walk.peek(node));
+  const adding = walk.peek(node);
+  const sum = biasOf(walk, adding);
   if (!sum) return { ...walk.product(node, what), bias: undefined };
   walk.inside.add(walk.stripViews(node));
-  // Casts of a bias may be there for others too.
-  const bias = walk.readers(sum.bias).length === 1 ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
+  // Casts of a bias may be there for others too, or for rows that repeat it.
+  const isOwn = walk.readers(sum.bias).every((reader) => reader === adding);
+  const bias = isOwn ? walk.stripViews(sum.bias) : walk.peek(sum.bias);
   const product = walk.product(sum.product, what);
   expect(bias.shape[0] === product.matrix.codes.shape[0], `the bias of ${what} has another size`);
   return { ...product, bias };
