@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0xb47ff3e2;
+export const ABI_HASH = 0x400078ad;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

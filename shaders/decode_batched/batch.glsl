@@ -8,7 +8,7 @@
 //   gate_up  norm, columns of gate and up, activation(gate) * up
 //   down     columns of the down projection, added to the residual
 //
-// Numbers are those of a prompt (coopmat/matmul.comp): activations and dequantized weights in float16, sums and the residual in
+// Numbers are those of a prompt (coopmat/matmul.comp): activations and weights, dequantized or dense, in float16, sums and the residual in
 // float32. Sums have a fixed order, and a sequence's bits do not depend on what lies in the other rows.
 //
 // Who adds to the residual also prepares the norm that is next: its values times the weights, in float16, and sums of their squares. Readers
@@ -40,10 +40,10 @@ layout(constant_id = 3) const uint KV_HEADS = 8;
 layout(constant_id = 4) const uint HEADS = 2; // query heads to a key/value head, at most 8
 layout(constant_id = 5) const uint HEAD_DIM = 128;
 layout(constant_id = 6) const uint GROUP = 128;
-layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // norm weights
+layout(constant_id = 7) const uint DTYPE_W = DTYPE_BF16; // norm weights, biases and dense weights
 layout(constant_id = 8) const uint DTYPE_KV = DTYPE_F16;
 layout(constant_id = 9) const uint SEQUENCES = 8; // rows; those of a chunk count as sequences where it makes no difference
-layout(constant_id = 10) const uint BITS = 4;     // of a weight: 4 or 8
+layout(constant_id = 10) const uint BITS = 4;     // of a weight: 4, 8, or 16 where weights are dense, in DTYPE_W
 
 // Weights go through references that promise not to be written: loads of them move ahead of all else.
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Weights4 { uvec4 v[]; };
@@ -94,7 +94,14 @@ uint half_at(uint columns, uint rows, uint step, uint half_, uint a_lane) {
     return (((rows * (columns / 64u) + step) * 2u + half_) * 32u + a_lane) * 16u;
 }
 uint word_at(uint columns, uint rows, uint block, uint a_lane, uint pair) {
-    return half_at(columns, rows, block / 4u, block / 2u % 2u, a_lane) + (block % 2u) * 8u + pair * 4u;
+    uint c = a_lane & 3u;
+    uint matrix = block % 4u, place = pair;
+    if (BITS == 16u) { // a lane multiplies neighbouring columns of dense weights: those of a block of the four of a step
+        a_lane = (a_lane & ~3u) | block % 4u;
+        matrix = c / 2u + pair * 2u;
+        place = c % 2u;
+    }
+    return half_at(columns, rows, block / 4u, matrix / 2u, a_lane) + matrix % 2u * 8u + place * 4u;
 }
 
 // ---- values of 16 bits -----------------------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ vec2 values_at(uint sequence, uint column) {
         return vec2(load_float(pc.address[X], at, DTYPE_X), load_float(pc.address[X], at + 1u, DTYPE_X));
     }
     uint token = min(U32s(pc.address[IDS]).v[sequence], pc.p.vocabulary - 1u), group = token * (HIDDEN / GROUP) + column / GROUP;
+    if (BITS == 16u) {
+        vec2 x = pair_value(Weights1(pc.address[CODES]).v[(token * HIDDEN + column) / 2u], DTYPE_W);
+        return vec2(rounded(x.x), rounded(x.y));
+    }
     const uint each = 32u / BITS;
     uint codes = U32s(pc.address[CODES]).v[token * (HIDDEN / each) + column / each] >> column % each * BITS;
     float scale = rounded(load_float(pc.address[SCALES], group, DTYPE_W)), bias = rounded(load_float(pc.address[BIASES], group, DTYPE_W));

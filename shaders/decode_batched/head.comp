@@ -26,7 +26,7 @@ const bool WAITS = false;
 
 const uint STEPS = HIDDEN / 64u;
 // Steps whose weights are on their way: more would take registers that two workgroups have.
-const uint AHEAD = BITS == 8u ? 1u : STEPS % 2u == 0u ? 2u : 1u;
+const uint AHEAD = BITS != 4u ? 1u : STEPS % 2u == 0u ? 2u : 1u;
 
 shared uvec2 bests[OUT_BLOCKS * 8u * WARPS * 8u]; // of each row, warp and column of 8
 shared vec4 parts[WARPS * OUT_BLOCKS * 32u];      // what warps have of a block that began before
@@ -42,10 +42,18 @@ struct Sums {
 
 // A step, counted from that of the first block on.
 void load_part(uint step, uint slot, inout Parts p) {
-    [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
-        p.codes[slot * CODE_LOADS + load] = load_codes(pc.address[CODES], STEPS, 0u, step, load);
-    [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
-        p.scales_biases[slot * STEP_GROUPS + group] = load_scales_biases(pc.address[AFFINE_PARTS], STEPS, 0u, step, group);
+    if (BITS == 16u) {
+        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++) {
+            uint row = min(step / STEPS * 16u + lane_row() + load / 2u * 8u, pc.p.vocabulary - 1u);
+            p.codes[slot * CODE_LOADS + load] = load_dense(pc.address[CODES], STEPS, step % STEPS, row, load);
+        }
+    } else {
+        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+            p.codes[slot * CODE_LOADS + load] = load_codes(pc.address[CODES], STEPS, 0u, step, load);
+    }
+    if (BITS != 16u) [[unroll]]
+        for (uint group = 0; group < STEP_GROUPS; group++)
+            p.scales_biases[slot * STEP_GROUPS + group] = load_scales_biases(pc.address[AFFINE_PARTS], STEPS, 0u, step, group);
 }
 
 // Words of 8 rows, or of the one that is taken in the place of each.
@@ -64,7 +72,8 @@ void multiply_part(inout Parts p, uint step, uint slot, bool has, inout Sums sum
         if (has) a[i] = row_words(i / 2u, step, i % 2u);
     }
     [[unroll]] for (uint m = 0; m < 4u; m++) {
-        uvec4 w = weights(p.codes[slot * CODE_LOADS + load_of(m)], m, p.scales_biases[slot * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+        uvec4 w = weights(p.codes[slot * CODE_LOADS + load_of(m)], p.codes[slot * CODE_LOADS + other_load_of(m)], m,
+                          p.scales_biases[slot * STEP_GROUPS + m / 2u % STEP_GROUPS]);
         [[unroll]] for (uint rows = 0; rows < OUT_BLOCKS; rows++) {
             uvec4 words = a[rows * 2u + m / 2u];
             sums.s[rows] = multiply_block(w, m % 2u == 0u ? words.xy : words.zw, sums.s[rows]);

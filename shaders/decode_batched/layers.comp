@@ -23,9 +23,10 @@ const bool WAITS = PHASES == ALL_PHASES;
 
 const uint STATE = 0u, STATUS = 1u, TABLE = 2u;
 
-// Columns of the table; all norm weights and biases of a layer lie one behind the other.
+// Columns of the table; all norm weights and biases of a layer lie one behind the other. Of dense weights QKV is q and beside it k, GATE_UP gate
+// and beside it up; only they have V.
 const uint NORMS = 0u, KEYS = 1u, VALUES = 2u, QKV = 3u, QKV_SCALES_BIASES = 4u, O = 5u, O_SCALES_BIASES = 6u, GATE_UP = 7u,
-           GATE_UP_SCALES_BIASES = 8u, DOWN = 9u, DOWN_SCALES_BIASES = 10u, COLUMNS = 11u;
+           GATE_UP_SCALES_BIASES = 8u, DOWN = 9u, DOWN_SCALES_BIASES = 10u, V = 11u, COLUMNS = 12u;
 
 const float GATE_SCALE = 16.0; // gated values are kept as 1/16 of what they are
 

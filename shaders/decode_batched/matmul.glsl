@@ -25,12 +25,13 @@ bool keep_spinning(bool whole, inout uint spins) { return WAITS && !ALL_LANES(wh
 // ---- what is on its way ----------------------------------------------------------------------------------------------------
 
 // Steps that a warp has on their way: three of a projection, or all where four are all; of what follows a norm those of a unit, or two. Loops go
-// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it. Of 8 bits, which take twice the
-// registers, two are enough.
-uint project_ahead(uint steps) { return BITS == 8u ? 2u : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
+// on by so many, and each has a place of its own: to move what has not arrived would be to wait for it. Of 8 and 16 bits, which take more
+// registers, there are fewer.
+const uint FEWER_AHEAD = BITS == 8u ? 2u : WIDE ? 1u : 2u;
+uint project_ahead(uint steps) { return BITS != 4u ? FEWER_AHEAD : ROW_BLOCKS == 1u && steps <= 4u * WARPS ? 4u : 3u; }
 const uint UNIT_AHEAD = HIDDEN_SLOTS > 2u ? HIDDEN_SLOTS : 2u;
-const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : HIDDEN_SLOTS % 2u == 0u ? 2u : UNIT_AHEAD;
-const uint AHEAD = NORMED_AHEAD > 4u ? NORMED_AHEAD : 4u; // at most
+const uint NORMED_AHEAD = BITS == 4u ? UNIT_AHEAD : BITS == 16u ? 1u : HIDDEN_SLOTS % 2u == 0u ? 2u : UNIT_AHEAD;
+const uint AHEAD = UNIT_AHEAD > 4u ? UNIT_AHEAD : 4u; // at most
 
 // Of weights, up to two blocks of 16 columns of each step. Arrays of structs would end up in memory.
 struct Parts {
@@ -51,14 +52,40 @@ void clear(inout Sums sums) {
         sums.s[i] = no_block_sum();
 }
 
-void load_part(uint64_t codes, uint64_t scales_biases, uint steps, uint first_block, uint blocks, uint step, uint slot, inout Parts p) {
+// How the blocks of a product lie in dense matrices: in one, in two by turns, or in q, k and v one behind the other.
+const uint ALONE = 0u, GATED = 1u, JOINT = 2u;
+
+// The 16 rows of a block of dense weights. `second` is the place of scales and biases otherwise.
+uint64_t dense_rows(uint64_t first, uint64_t second, uint steps, uint block, uint kind) {
+    uint row = kind == GATED ? block / 2u * 16u : block * 16u;
+    uint64_t matrix = kind == GATED && block % 2u != 0u ? second : first;
+    if (kind == JOINT) {
+        row = min(row, QKV_COLUMNS - 16u);
+        uint behind_q = row - Q_COLUMNS, keys = KV_HEADS * HEAD_DIM;
+        if (row >= Q_COLUMNS) {
+            matrix = behind_q < keys ? second : ADDRESS(V);
+            row = behind_q < keys ? behind_q : behind_q - keys;
+        }
+    }
+    return matrix + uint64_t(row * steps) * 128ul;
+}
+
+void load_part(uint64_t codes, uint64_t scales_biases, uint kind, uint steps, uint first_block, uint blocks, uint step, uint slot,
+               inout Parts p) {
     if (steps % WARPS != 0u) step = min(step, steps - 1u); // else every warp has as many
     [[unroll]] for (uint block = 0; block < blocks; block++) {
         uint at = slot * 2u + block;
-        [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
-            p.codes[at * CODE_LOADS + load] = load_codes(codes, steps, first_block + block, step, load);
-        [[unroll]] for (uint group = 0; group < STEP_GROUPS; group++)
-            p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, first_block + block, step, group);
+        if (BITS == 16u) {
+            uint64_t rows = dense_rows(codes, scales_biases, steps, first_block + block, kind);
+            [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+                p.codes[at * CODE_LOADS + load] = load_dense(rows, steps, step, lane_row() + load / 2u * 8u, load);
+        } else {
+            [[unroll]] for (uint load = 0; load < CODE_LOADS; load++)
+                p.codes[at * CODE_LOADS + load] = load_codes(codes, steps, first_block + block, step, load);
+        }
+        if (BITS != 16u) [[unroll]]
+            for (uint group = 0; group < STEP_GROUPS; group++)
+                p.scales_biases[at * STEP_GROUPS + group] = load_scales_biases(scales_biases, steps, first_block + block, step, group);
     }
 }
 
@@ -97,7 +124,8 @@ void multiply_part(inout Parts p, uint slot, inout Rows r, uint row_slot, uint b
     [[unroll]] for (uint m = 0; m < 4u; m++) {
         [[unroll]] for (uint block = 0; block < blocks; block++) {
             uint at = slot * 2u + block;
-            uvec4 w = weights(p.codes[at * CODE_LOADS + load_of(m)], m, p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
+            uvec4 w = weights(p.codes[at * CODE_LOADS + load_of(m)], p.codes[at * CODE_LOADS + other_load_of(m)], m,
+                              p.scales_biases[at * STEP_GROUPS + m / 2u % STEP_GROUPS]);
             [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
                 uvec4 a = r.a[(row_slot * ROW_BLOCKS + rows) * 2u + m / 2u];
                 uint i = block * ROW_BLOCKS + rows;

@@ -8,9 +8,11 @@ const uint QKV_BLOCKS = (QKV_ALL + 127u) / 128u < (QKV_ALL + 255u) / 256u * 2u ?
 const uint QKV_UNITS = (QKV_ALL + QKV_BLOCKS - 1u) / QKV_BLOCKS;
 
 // A step of each block of a unit that is `ahead` slots behind one, where this workgroup has so many.
-void load_ahead(uint64_t codes, uint64_t scales_biases, uint unit, uint units, uint blocks, uint ahead, uint slot, inout Parts p) {
+void load_ahead(uint64_t codes, uint64_t scales_biases, uint kind, uint unit, uint units, uint blocks, uint ahead, uint slot,
+                inout Parts p) {
     uint at = unit + ahead / HIDDEN_SLOTS * gl_NumWorkGroups.x;
-    if (at < units) load_part(codes, scales_biases, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot, p);
+    if (at < units)
+        load_part(codes, scales_biases, kind, HIDDEN_STEPS, blocks * at, blocks, warp() + ahead % HIDDEN_SLOTS * WARPS, slot, p);
 }
 
 // What four neighbours finish in a round: a pair of columns of a row.
@@ -56,10 +58,10 @@ void await_squares(uint part, inout Squares s) {
 // All units of this workgroup from its first one on.
 void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scales_biases, uint first, uint units, bool gated) {
     if (first >= units) return;
-    uint blocks = gated ? 2u : QKV_BLOCKS;
+    uint blocks = gated ? 2u : QKV_BLOCKS, kind = gated ? GATED : JOINT;
     Parts p;
     [[unroll]] for (uint slot = 0; slot < NORMED_AHEAD; slot++)
-        load_ahead(codes, scales_biases, first, units, blocks, slot, slot, p);
+        load_ahead(codes, scales_biases, kind, first, units, blocks, slot, slot, p);
     Rows r;
     Squares s;
     wait_for_rows(from, HIDDEN);
@@ -84,8 +86,9 @@ void normed_product(uint from, uint squares_from, uint64_t codes, uint64_t scale
         [[unroll]] for (uint slot = 0; slot < HIDDEN_SLOTS; slot++) {
             multiply_part(p, slot % NORMED_AHEAD, r, slot, blocks, sums);
             // Of a single step to a unit, that of the next one is there too, and wanted now.
-            if (HIDDEN_SLOTS == 1u) move_part(1u, 0u, blocks, p);
-            load_ahead(codes, scales_biases, unit, units, blocks, slot + NORMED_AHEAD, HIDDEN_SLOTS == 1u ? 1u : slot % NORMED_AHEAD, p);
+            if (NORMED_AHEAD > HIDDEN_SLOTS) move_part(1u, 0u, blocks, p);
+            uint to = NORMED_AHEAD > HIDDEN_SLOTS ? 1u : slot % NORMED_AHEAD;
+            load_ahead(codes, scales_biases, kind, unit, units, blocks, slot + NORMED_AHEAD, to, p);
         }
         [[unroll]] for (uint rows = 0; rows < ROW_BLOCKS; rows++) {
             [[unroll]] for (uint block = 0; block < blocks; block++)

@@ -12,7 +12,7 @@ void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, fl
         Rows r;
         [[unroll]] for (uint slot = 0; slot < ahead; slot++)
             if (slot * WARPS < steps)
-                load_part(codes, scales_biases, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, slot * WARPS + warp(), slot, p);
+                load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, slot * WARPS + warp(), slot, p);
         // The pair of columns of a row that this thread finishes; four neighbours have 8 columns.
         uint place = thread() >> 6, pair = thread() >> 5 & 1u, rows = min(place / UNIT_BLOCKS, ROW_BLOCKS - 1u),
              row = rows * 8u + lane_row();
@@ -37,7 +37,7 @@ void project(uint from, uint columns, uint64_t codes, uint64_t scales_biases, fl
                     await_rows(from, columns, at + warp(), slot, r);
                     multiply_part(p, slot, r, slot, UNIT_BLOCKS, sums);
                     if (next < steps) {
-                        load_part(codes, scales_biases, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, next + warp(), slot, p);
+                        load_part(codes, scales_biases, ALONE, steps, unit * UNIT_BLOCKS, UNIT_BLOCKS, next + warp(), slot, p);
                         read_rows(from, columns, next + warp(), slot, r);
                     }
                 }

@@ -124,6 +124,31 @@ const BATCHES: Readonly<Record<string, Batch>> = {
     capacity: 40,
     positions: [31, 7],
   },
+  "three of dense bfloat16 with a head of their own": {
+    shape: { ...shapeOf(512, 512, 8, 4, 64), layers: 2, tied: false },
+    groupSize: 32,
+    bits: 16,
+    dtype: bfloat16,
+    capacity: 64,
+    positions: [31, 62, 0],
+  },
+  "eight of dense weights of a wide residual with biases": {
+    shape: { ...shapeOf(1536, 1024, 8, 2, 64), family: "qwen2" },
+    groupSize: 32,
+    bits: 16,
+    dtype: float16,
+    capacity: 40,
+    positions: Array.from({ length: 8 }, (_, i) => i * 5 % 39),
+  },
+  "seven of a large model's sizes in 16 bits": {
+    shape: { ...shapeOf(4096, 12288, 32, 8, 128), layers: 2 },
+    groupSize: 32,
+    bits: 16,
+    dtype: float16,
+    capacity: 600,
+    positions: Array.from({ length: 7 }, (_, i) => i * 331 % 598),
+    large: true,
+  },
   "seven of a large model's sizes in 8 bits": {
     shape: { ...shapeOf(4096, 12288, 32, 8, 128), layers: 2 },
     groupSize: 64,
@@ -318,7 +343,8 @@ for (const device of DEVICES) {
     assertMatch(reason({}, 17)!, /17 sequences/);
     assertEquals(reason({ bits: 8 }), undefined);
     assertMatch(reason({ bits: 8 }, 9)!, /9 sequences of 8 bits are more than 8/);
-    assertMatch(reason({ bits: 16 })!, /16 bits/);
+    assertEquals(reason({ bits: 16 }), undefined);
+    assertMatch(reason({ bits: 16 }, 9)!, /9 sequences of 16 bits are more than 8/);
     assertMatch(reason({ hidden: 4096 }, 9)!, /4096 hidden features/);
     assertMatch(reason({ intermediate: 3040 })!, /3040/);
     assertMatch(reason({ heads: 10, kvHeads: 1, headDim: 64 })!, /10 heads/);
@@ -332,6 +358,8 @@ for (const device of DEVICES) {
     using _off = withOptions({ batch: "off" });
     assertMatch(reason({})!, /off/);
     using _auto = withOptions({ batch: "auto" });
+    assertMatch(reason({ bits: 16 }, 2, float32)!, /digits of float32/);
+    assertEquals(reason({ bits: 16 }, 2, bfloat16, "barriers")?.match(/faster|digits/) ?? null, null);
     assertMatch(ofChunk(2, 8192)!, /2 tokens of a sequence are faster that way behind 8192 positions/);
     assertEquals(ofChunk(2, 4096)?.includes("faster") ?? false, false);
     for (const [form, least] of [["whole", 3], ["barriers", 6]] as const) {

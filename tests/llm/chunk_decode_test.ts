@@ -77,6 +77,15 @@ const CHUNKS: Readonly<Record<string, Batch & { readonly tokens: number }>> = {
     positions: [31, 250],
     tokens: 7,
   },
+  "six of dense weights, four heads a key head": {
+    shape: { ...shapeOf(512, 512, 8, 2, 64), layers: 2 },
+    groupSize: 32,
+    bits: 16,
+    dtype: float32,
+    capacity: 300,
+    positions: [31, 252],
+    tokens: 6,
+  },
   "three of a wide residual": {
     shape: { ...shapeOf(1152, 128, 2, 1, 64), layers: 2 },
     groupSize: 64,

@@ -13,9 +13,10 @@ import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf,
 import type { DecoderForm } from "./form.ts";
 import type { Backend } from "../../backend/backend.ts";
 import type { KernelName } from "../../backend/kernels.ts";
+import { DENSE } from "../../graph/quantization.ts";
 import { uint32 } from "../../graph/dtype.ts";
 import type { Node } from "../../graph/node.ts";
-import { type DecoderSizes, type DecoderSpec, headRowsOf, MOST_SEQUENCES, rowsOf } from "./spec.ts";
+import { type DecoderSizes, type DecoderSpec, headRowsOf, isDense, MOST_SEQUENCES, rowsOf } from "./spec.ts";
 import { emitSamplingTail, type HeadResults, headResults } from "./emit_sampling_tail.ts";
 import { batchState } from "./states.ts";
 import type { ReadyDecoder } from "./prepared_weights.ts";
@@ -49,8 +50,8 @@ const NARROW_FEATURES = 4;
 const MOST_HIDDEN = 4096;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
-/** Most rows, by the bits of a weight: those of 8 bits take the registers of more. */
-const MOST_ROWS: Readonly<Record<number, number>> = { 4: MOST_SEQUENCES, 8: BLOCK };
+/** Most rows, by the bits of a weight: more of them take the registers of more rows. */
+const MOST_ROWS: Readonly<Record<number, number>> = { 4: MOST_SEQUENCES, 8: BLOCK, [DENSE.bits]: BLOCK };
 /** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
 const PHASE_COUNT = 5;
 /** Depth of a step of the products. */
@@ -97,12 +98,16 @@ export function batchUnsupportedReason(
     [rows <= MOST_SEQUENCES, `${what} are more than ${MOST_SEQUENCES}`],
     [forced || d.chunk !== undefined || rows >= leastSequences(s, form), `${what} are faster that way`],
     [
+      forced || !isDense(s) || d.layers[0].keys.dtype.bytes === 2,
+      "dense weights keep the digits of float32 activations",
+    ],
+    [
       forced || d.chunk === undefined || d.capacity <= MOST_CHUNK_CAPACITY,
       `${what} are faster that way behind ${d.capacity} positions`,
     ],
     [rows <= BLOCK || !isWide(backend, s), `${what} of ${s.hidden} hidden features are more than ${BLOCK}`],
     [backend.has(layers) && backend.has(head), `${backend.name} has no kernels for several`],
-    [s.bits in MOST_ROWS, `weights have ${s.bits} bits, not 4 or 8`],
+    [s.bits in MOST_ROWS, `weights have ${s.bits} bits, not 4, 8 or 16`],
     [rows <= MOST_ROWS[s.bits], `${what} of ${s.bits} bits are more than ${MOST_ROWS[s.bits]}`],
     [
       layers === MATRICES.layers || (forced && !matrixMap(backend).weights),
@@ -119,7 +124,8 @@ export function batchUnsupportedReason(
   return rules.find(([holds]) => !holds)?.[1];
 }
 
-function leastSequences({ hidden }: DecoderSizes, form: "whole" | "barriers"): number {
+function leastSequences({ hidden, bits }: DecoderSizes, form: "whole" | "barriers"): number {
+  if (isDense({ bits })) return 2; // there is no grid of kernels of one
   return LEAST_SEQUENCES.find((row) => hidden >= row.hidden)![form];
 }
 
@@ -168,7 +174,9 @@ export class BatchEmitter {
     const { decoder: d, layers, norms } = this.#e.ready;
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
-      return [normsOf(norms, d, i), keys, values, ...qkv, ...o, ...gateUp, ...down];
+      // Of dense matrices nothing is beside o, down and gate and up: the place gets an address that nobody reads, as that of v elsewhere.
+      const [row, rest] = [[qkv[0], qkv[1], o[0], o[1], ...gateUp, down[0], down[1]], qkv[2]];
+      return [normsOf(norms, d, i), keys, values, ...row.map((value) => value ?? norms), rest ?? norms];
     });
     const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
     const run = (layer: number, count: number, phases: number): void =>
@@ -203,7 +211,7 @@ export class BatchEmitter {
       this.#e.value,
     );
     const { logits, best, scratch, recent, spec } = results;
-    this.#e.l.emit(kernel, [this.#e.state, ...head, logits, best, scratch, recent, taken], {
+    this.#e.l.emit(kernel, [this.#e.state, head[0], head[1], logits, best, scratch, recent, taken], {
       threads,
       spec: { ...this.#spec, ...spec, TAKES_ROW: Number(taken !== undefined) },
       push: this.#push,

@@ -103,12 +103,11 @@ export function readyDecoder(
   if (!norms) return NO_ROOM;
   const ready = (kernels: LayerKernels, weights: Weights | undefined): ReadyDecoder | undefined =>
     weights && { decoder: d, kernels, accumulators: accumulatorsOf(l.backend)!, ...weights, norms: norms[0], codes };
-  if (rowsOf(d) > 1 && isDense(d.sizes)) return "dense weights serve one token of one sequence";
   if (rowsOf(d) > 1) {
     const why = unsupported.batch(d);
     const batch = why === undefined ? ready("batch", fragmentsOf(l, d, leaf)) : undefined;
     if (batch) return batch;
-    if (d.chunk) return why ?? NO_ROOM;
+    if (d.chunk || isDense(d.sizes)) return why ?? NO_ROOM;
     if (unsupported.products(d) === undefined) return `${sequencesOf(d)} sequences are rows of products`;
     explain(`${sequencesOf(d)} sequences: a grid of the kernels of one, because ${why ?? NO_ROOM}`);
   }
@@ -167,7 +166,7 @@ function besideRows(
   return head && { layers, head };
 }
 
-/** Weights where several rows share them: fragments, which are those of prompts but for the head. */
+/** Weights where several rows share them: fragments, which are those of prompts but for the head, or dense matrices as they are. */
 function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | undefined): Weights | undefined {
   const { hidden, intermediate, heads, kvHeads, headDim, groupSize, bits } = d.sizes;
   const packed = (
@@ -178,6 +177,7 @@ function fragmentsOf(l: Lowering, d: DecoderSpec, leaf: (node: Node) => Value | 
   ): readonly Value[] | undefined => {
     const parts = matrices.map((m) => all(m).map(leaf));
     if (!parts.flat().every((part) => part !== undefined)) return undefined;
+    if (isDense(d.sizes)) return parts.map(([numbers]) => l.contiguous(numbers!, true));
     return fragments(l, { parts: parts as Value[][], columns, k, gated, bits, groupSize }, PAIRS);
   };
   const [q, kv] = [heads * headDim, kvHeads * headDim];
