@@ -50,7 +50,7 @@ const NARROW_FEATURES = 4;
 const MOST_HIDDEN = 4096;
 /** Sequences that are rows of a matrix together. */
 const BLOCK = 8;
-/** Most rows, by the bits of a weight: more of them take the registers of more rows. */
+/** Most rows, by the bits of a weight: registers hold both. */
 const MOST_ROWS: Readonly<Record<number, number>> = { 4: MOST_SEQUENCES, 8: BLOCK, [DENSE.bits]: BLOCK };
 /** Phases of a layer, in the order of their bits in decode_batched/layers.comp. */
 const PHASE_COUNT = 5;
@@ -174,9 +174,10 @@ export class BatchEmitter {
     const { decoder: d, layers, norms } = this.#e.ready;
     const table = layers.map(({ qkv, o, gateUp, down }, i) => {
       const { keys, values } = caches[i];
-      // Of dense matrices nothing is beside o, down and gate and up: the place gets an address that nobody reads, as that of v elsewhere.
-      const [row, rest] = [[qkv[0], qkv[1], o[0], o[1], ...gateUp, down[0], down[1]], qkv[2]];
-      return [normsOf(norms, d, i), keys, values, ...row.map((value) => value ?? norms), rest ?? norms];
+      // Dense matrices stand where others have scales and biases: k beside q, then v, up beside gate. Places left over get an address that
+      // nobody reads.
+      const weights = [qkv[0], qkv[1], o[0], o[1], gateUp[0], gateUp[1], down[0], down[1], qkv[2]];
+      return [normsOf(norms, d, i), keys, values, ...weights.map((value = norms) => value)];
     });
     const { layers: kernel, threads } = kernelsOf(this.#e.l.backend);
     const run = (layer: number, count: number, phases: number): void =>

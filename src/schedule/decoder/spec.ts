@@ -181,7 +181,7 @@ export function widenedBits(bits: number): number {
   return WIDER.get(bits) ?? bits;
 }
 
-/** Whether matrices are dense, which only kernels by rows read (emit_rows.ts). */
+/** Whether matrices are dense: kernels by rows and of several rows read them as they lie, and there are no others for them. */
 export function isDense({ bits }: Pick<DecoderSizes, "bits">): boolean {
   return bits === DENSE.bits;
 }
