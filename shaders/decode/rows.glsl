@@ -2,9 +2,10 @@
 // memory, in chunks of 32 features that share a scale, and the dot product of one chunk with 32 weights. For dense weights 32 eights of
 // features lie in chunk_high, the next 32 in chunk_low, and so on.
 
-const uint HALF = CHUNKS + 4u;      // padding against bank conflicts
-shared uvec4 chunk_high[2u * HALF]; // words 0 to 3 of all chunks of 32 features, then words 4 to 7
-shared uvec4 chunk_low[2u * HALF];
+const uint HALF = CHUNKS + 4u;                            // padding against bank conflicts
+const uint EIGHTS = 2u * HALF + (BITS == 16u ? 16u : 0u); // the last 64 may be there in part, which are all in chunk_high then
+shared uvec4 chunk_high[EIGHTS];                          // words 0 to 3 of all chunks of 32 features, then words 4 to 7
+shared uvec4 chunk_low[EIGHTS];
 shared vec2 chunk_scale[CHUNKS]; // scale of the block, sum of its values
 shared float warp_squares[WARPS];
 
@@ -119,7 +120,7 @@ Chunk chunk_get(uint chunk) {
 Eights eights_get(uint round_) {
     Eights e;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
-        uint at = min(round_ * 64u + i / 2u * 32u + lane(), 2u * CHUNKS - 1u);
+        uint at = min(round_ * 64u + i / 2u * 32u + lane(), EIGHTS - 1u);
         e.x[i] = i % 2u == 0u ? chunk_high[at] : chunk_low[at];
         e.scales[i] = chunk_scale[min(round_ * 32u + i * 8u + lane() / 4u, CHUNKS - 1u)].x;
     }

@@ -1,5 +1,6 @@
 // A product of a workgroup's rows with the vector in shared memory, included once for each: PRODUCT is the prefix of its functions, DEPTH
 // the features of a row, ROWS how many rows there are, and RUN how many of them a team makes at once, which divides ROWS.
+// DEPTH is a multiple of 128: in the last step some lanes may have nothing, which read what the last one of a row does and count it for nothing.
 // PRODUCT_place() gives the matrix of a row, its place there, and its place among the scales and biases.
 //
 // Lanes exchange values only where all of a workgroup's do: behind a condition on the thread, NVIDIA's compiler makes some 25 instructions
@@ -16,26 +17,39 @@ void OWN(find)(uint run, out uint64_t codes_at, out uint64_t scales_biases_at) {
     uint at, scales_at;
     OWN(place)(run * RUN, codes, at, scales_at);
     codes_at = codes + uint64_t(at * (DEPTH / 32u) * (CODE_WORDS * 16u) + thread_lane() * LANE_BYTES);
-    scales_biases_at =
-        OWN(scales_biases)() + uint64_t((scales_at / RUN * STEPS_OF(DEPTH) * (512u / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
+    scales_biases_at = OWN(scales_biases)() + uint64_t((scales_at / RUN * (DEPTH / GROUP) + thread_lane() / (GROUP / 32u)) * (RUN * 4u));
 }
+
+// How many lanes this one is behind the last that has 32 features of a step.
+uint OWN(behind)(uint step) {
+    const uint last = DEPTH / 32u % 16u - 1u; // of the last step
+    return step + 1u == STEPS_OF(DEPTH) && thread_lane() > last ? thread_lane() - last : 0u;
+}
+// Whether a step has the features of part `part` of four.
+bool OWN(has)(uint step, uint part) { return DEPTH % 512u == 0u || step * 4u + part < DEPTH / 128u; }
 
 // Asks for a unit of this team.
 void OWN(load)(uint unit, uint slot) {
     const uint row_words = DEPTH * BITS / 128u, unit_words = 16u * CODE_WORDS, scales = 512u / GROUP * RUN;
     bool late = unit >= turn && HAS_TURN(DEPTH, ROWS, RUN);
-    Weights4 codes = Weights4(late ? late_codes : early_codes);
+    uint64_t codes_at = late ? late_codes : early_codes, from = late ? late_scales_biases : early_scales_biases;
+    uint step = unit - turn + (late ? 0u : STEPS_OF(DEPTH)); // of the run
+    if (BITS != 16u && DEPTH % 512u != 0u) {
+        uint behind = OWN(behind)(step);
+        codes_at -= uint64_t(behind * LANE_BYTES);
+        from -= uint64_t((thread_lane() / (GROUP / 32u) - (thread_lane() - behind) / (GROUP / 32u)) * (RUN * 4u));
+    }
+    Weights4 codes = Weights4(codes_at);
     [[unroll]] for (uint i = 0; i < RUN; i++) {
         uint at = unit * unit_words + i * row_words, to = BITS == 16u ? 2u * (slot + i) % 8u : slot + i;
         ring[to].first = codes.v[at];
         if (BITS == 8u) ring[to].second = codes.v[at + 1u];
         if (BITS == 16u) {
-            ring[to].second = codes.v[at + 16u];
-            ring[to + 1u].first = codes.v[at + 32u];
-            ring[to + 1u].second = codes.v[at + 48u];
+            ring[to].second = OWN(has)(step, 1u) ? codes.v[at + 16u] : uvec4(0);
+            ring[to + 1u].first = OWN(has)(step, 2u) ? codes.v[at + 32u] : uvec4(0);
+            ring[to + 1u].second = OWN(has)(step, 3u) ? codes.v[at + 48u] : uvec4(0);
         }
     }
-    uint64_t from = late ? late_scales_biases : early_scales_biases;
     if (BITS == 16u) { // no scales
     } else if (RUN % 4u == 0u) {
         [[unroll]] for (uint i = 0; i < RUN; i += 4u) {
@@ -96,13 +110,14 @@ void OWN(multiply)() {
                     if (turned) place -= steps * 16u;
                 }
                 if (BITS == 16u) {
-                    Eights e = eights_get(place);
+                    Eights e = eights_get(place, DEPTH);
                     [[unroll]] for (uint i = 0; i < RUN; i++) {
                         uint at = 2u * (slot * RUN + i) % 8u;
                         sum[i] += dense_dot(ring[at], ring[at + 1u], e);
                     }
                 } else {
-                    Chunk c = chunk_get(place);
+                    Chunk c = chunk_get(DEPTH % 512u == 0u ? place : min(place, DEPTH / 32u - 1u));
+                    if (DEPTH % 512u != 0u && place >= DEPTH / 32u) c.scale = c.sum = 0.0;
                     [[unroll]] for (uint i = 0; i < RUN; i++)
                         sum[i] += chunk_dot(ring[slot * RUN + i], ring_scales_biases[slot * RUN + i], c);
                 }

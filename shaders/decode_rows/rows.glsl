@@ -169,24 +169,29 @@ Chunk chunk_get(uint chunk) {
 
 #include "decode/chunk_dot.glsl"
 
-// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in.
-Eights eights_get(uint place) {
+// Eights 0, 16, 32 and 48 from the lane's on, of the step of 512 features that chunk `place` is in; nothing behind the last feature.
+Eights eights_get(uint place, const uint depth) {
     Eights e;
     [[unroll]] for (uint i = 0; i < 4u; i++) {
         uint eight = (place & ~15u) * 4u + i * 16u + thread_lane();
-        e.x[i] = vector[eight];
-        e.scales[i] = vector_scale[eight / 4u].x;
+        bool is_there = depth % 512u == 0u || eight < depth / 8u;
+        e.x[i] = uvec4(0);
+        e.scales[i] = 0.0;
+        if (is_there) {
+            e.x[i] = vector[eight];
+            e.scales[i] = vector_scale[eight / 4u].x;
+        }
     }
     return e;
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------------
 
-// A unit is a run of rows times 512 features, made by a team of 16 lanes. The units of a workgroup go along its rows first, a run behind
+// A unit is a run of rows times 512 features, or as many multiples of 128 as are left, made by a team of 16 lanes. The units of a workgroup go along its rows first, a run behind
 // the other, and each team takes neighbouring ones, in sections that reach into two runs at most; teams behind the last unit repeat
 // what nobody reads.
 const uint TEAMS = THREADS / 16u;
-#define STEPS_OF(depth) ((depth) / 512u)
+#define STEPS_OF(depth) (((depth) + 511u) / 512u)
 #define UNITS_OF_TEAM(depth, rows, run) (((rows) / (run) * STEPS_OF(depth) + TEAMS - 1u) / TEAMS)
 #define SECTIONS(depth, rows, run) ((UNITS_OF_TEAM(depth, rows, run) + STEPS_OF(depth)) / (STEPS_OF(depth) + 1u))
 #define SECTION(depth, rows, run) ((UNITS_OF_TEAM(depth, rows, run) + SECTIONS(depth, rows, run) - 1u) / SECTIONS(depth, rows, run))

@@ -9,7 +9,7 @@
 import type { Backend } from "../../backend/backend.ts";
 import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
-import { GRID, productsOf, runsOf, sectionsOf, STEP, TEAMS, THREADS } from "./row_products.ts";
+import { GRID, productsOf, runsOf, sectionsOf, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import type { Value } from "../plan/value.ts";
@@ -82,7 +82,6 @@ export function rowsUnsupportedReason(
     [backend.has("decode_rows_phase"), () => `${backend.name} has no kernels for rows`],
     [maxThreads >= THREADS, () => `workgroups have at most ${maxThreads} threads, ${THREADS} are needed for rows`],
     [subgroup >= LEAST_SUBGROUP, () => `subgroups of ${subgroup} are less than ${LEAST_SUBGROUP}`],
-    [[s.hidden, s.intermediate, q].every((n) => n % STEP === 0), () => `sizes are no multiples of ${STEP}`],
     [dividing, () => `sizes are no multiples of ${GRID}`],
     [[32, 64, 128].includes(s.groupSize), () => `groups of ${s.groupSize} are not of 32, 64 or 128`],
     [[64, 128].includes(s.headDim), () => `heads have ${s.headDim} features, not 64 or 128`],

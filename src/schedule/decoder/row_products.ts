@@ -37,14 +37,18 @@ export function productsOf(
   };
 }
 
+function stepsOf(depth: number): number {
+  return Math.ceil(depth / STEP);
+}
+
 /** Units of a run times {@link STEP} features that a team takes of a product. */
 function unitsOfTeam(rows: number, depth: number, run: number): number {
-  return Math.ceil(rows / run * (depth / STEP) / TEAMS);
+  return Math.ceil(rows / run * stepsOf(depth) / TEAMS);
 }
 
 /** Sections that a team takes its units of a product in: each reaches into two runs at most. */
 export function sectionsOf(rows: number, depth: number, run: number): number {
-  return Math.ceil(unitsOfTeam(rows, depth, run) / (depth / STEP + 1));
+  return Math.ceil(unitsOfTeam(rows, depth, run) / (stepsOf(depth) + 1));
 }
 
 /** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
