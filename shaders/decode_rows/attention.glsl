@@ -10,7 +10,9 @@ const uint EARLY_STRIPS = UNROLL > 1u ? 0u : TILE_STRIPS;                // that
 const float NOTHING = -1e30;
 const uint LANES_OF_PART = SUBGROUP, LANE_PARTS = TILE / LANES_OF_PART;
 
-shared vec4 own[(HEADS + 2u) * FOURS]; // q of each head, k, v
+// q of each head, k, v.
+vec4 own(uint i) { return uintBitsToFloat(vector[SCRATCH / 4u + i]); }
+
 shared float part_most[HEADS * LANE_PARTS], part_mass[HEADS * LANE_PARTS];
 
 // What a thread holds of a tile.
@@ -109,7 +111,7 @@ void take_own(uint now) {
                 store_four((type == HEADS ? CACHE(KEYS) : CACHE(VALUES)) + at * four_bytes, y);
             }
         }
-        own[i] = y;
+        vector[SCRATCH / 4u + i] = floatBitsToUint(y);
     }
     barrier();
 }
@@ -136,9 +138,9 @@ void attention() {
             [[unroll]] for (uint i = 0; i < GROUP_FOURS; i++) {
                 uint w = (r * GROUP_FOURS + i) * QUAD_WORDS;
                 vec4 k = quad_value(tile_keys[w], tile_keys[w + QUAD_WORDS - 1u]);
-                if (is_own) k = own[HEADS * FOURS + key_four(i)];
+                if (is_own) k = own(HEADS * FOURS + key_four(i));
                 [[unroll]] for (uint h = 0; h < HEADS; h++)
-                    s[h] = dot_on(own[h * FOURS + key_four(i)], k, s[h]);
+                    s[h] = dot_on(own(h * FOURS + key_four(i)), k, s[h]);
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++)
                 scratch_put((warp() / (WARPS / FEATURE_GROUPS) * HEADS + h) * TILE + key_place(r), s[h]);
@@ -192,8 +194,8 @@ void attention() {
             vec4 a = quad_value(w.xy, w.zw), b = quad_value(w.zw, w.zw);
             if (DTYPE_KV == DTYPE_F32) b = uintBitsToFloat(tile_values[last]);
             if (first + base + place == now) {
-                a = own[(HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS)];
-                b = own[(HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS) + 1u];
+                a = own((HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS));
+                b = own((HEADS + 1u) * FOURS + 2u * (warp() % EIGHTS) + 1u);
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 float e = scratch_get(FEATURE_GROUPS * SCORES + h * TILE + place);

@@ -19,8 +19,8 @@ const uint NORMS = 0u, Q = 1u, K = 2u, V = 3u, QKV_SCALES_BIASES = 4u, KEYS = 5u
 #define ADDRESS(which) (pack64(addresses[(layer - pc.p.layer) * COLUMNS + which]))
 uint layer;
 
-const uint MOST_LAYERS = 64u;
-shared uvec2 addresses[MOST_LAYERS * COLUMNS];
+layout(constant_id = 24) const uint LAYERS = 64u; // rows of the table at most
+shared uvec2 addresses[LAYERS * COLUMNS];
 
 // Which thread this is, and which workgroup, as compilers know them for one layer only: what follows from them would otherwise be
 // computed before all layers, and take registers that the products need.

@@ -140,7 +140,7 @@ void OWN(multiply)() {
             x[2] = sum[0];
             x[3] = sum[1];
         } else if (runs == 2u) x[1] = sum[0];
-        leave(x, runs * folded, (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * 2u * MOST_RUN);
+        leave(x, runs * folded, (team() * SECTIONS(DEPTH, ROWS, RUN) + section) * 2u * folded);
     }
     barrier();
 }
@@ -153,7 +153,7 @@ float OWN(sum)(uint row) {
     float x = 0.0;
     for (uint i = first; i <= last; i++) [[unroll]]
         for (uint piece = 0; piece < PIECES; piece++)
-            x += sums[(i * 2u * MOST_RUN + (run - i * each / steps) * folded + of_run) * PIECES + piece];
+            x += sums[(i * 2u * folded + (run - i * each / steps) * folded + of_run) * PIECES + piece];
     return x;
 }
 

@@ -50,7 +50,8 @@ const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 
 // In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come; attention uses the
 // same memory.
-shared uvec4 vector[MOST(4u * MOST_CHUNKS, SCRATCH / 4u)];
+const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v, behind the scratch memory
+shared uvec4 vector[MOST(4u * MOST_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
 shared vec2 vector_scale[MOST_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;
 shared float squares_of[SQUARES_PARTS];
@@ -199,8 +200,6 @@ const uint TEAMS = THREADS / 16u;
 #define HAS_TURN(depth, rows, run) (STEPS_OF(depth) % SECTION(depth, rows, run) != 0u)
 // Whether teams have no units behind the last one.
 #define EVEN(depth, rows, run) ((rows) / (run) * STEPS_OF(depth) % (TEAMS * SECTION(depth, rows, run) * SECTIONS(depth, rows, run)) == 0u)
-const uint MOST_SECTIONS = MOST(MOST(SECTIONS(HIDDEN, QKV_ROWS, QKV_RUN), SECTIONS(ALL_Q, O_ROWS, O_RUN)),
-                                MOST(SECTIONS(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SECTIONS(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
 
 uint team() { return thread() >> 4; }
 
@@ -208,7 +207,10 @@ uint team() { return thread() >> 4; }
 const uint TOGETHER = SUBGROUP < 16u ? SUBGROUP : 16u, PIECES = 16u / TOGETHER;
 const uint MOST_RUN = 8u;
 #define FOLDED(run) ((run) > 4u ? 8u : (run) > 2u ? 4u : (run))
-shared float sums[TEAMS * MOST_SECTIONS * 2u * MOST_RUN * PIECES];
+#define SUMS_OF_TEAM(depth, rows, run) (SECTIONS(depth, rows, run) * 2u * FOLDED(run))
+const uint MOST_SUMS = MOST(MOST(SUMS_OF_TEAM(HIDDEN, QKV_ROWS, QKV_RUN), SUMS_OF_TEAM(ALL_Q, O_ROWS, O_RUN)),
+                            MOST(SUMS_OF_TEAM(HIDDEN, GATE_UP_ROWS, GATE_UP_RUN), SUMS_OF_TEAM(INTERMEDIATE, DOWN_ROWS, DOWN_RUN)));
+shared float sums[TEAMS * MOST_SUMS * PIECES];
 
 const uint LANE_BYTES = BITS == 16u ? 16u : CODE_WORDS * 16u; // from a lane's codes to those of the next
 const uint IN_FLIGHT = 8u * 4u / BITS;                        // rows whose codes a lane has asked for

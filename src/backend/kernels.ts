@@ -70,7 +70,7 @@ export interface ElementwiseRow {
 }
 
 /** Hash of the tables and of vk_runtime.h; library and WASM module carry the same. */
-export const ABI_HASH = 0x400078ad;
+export const ABI_HASH = 0x92951324;
 
 /** Every kernel by name. */
 export const KERNELS = {
@@ -912,7 +912,7 @@ export const KERNELS = {
     id: 139, push: "DecodeLayersPush", needs: "shuffle int64_atomics", wasm: false,
     buffers: ["state:rw", "status:rw"],
     columns: ["norms:r", "q:r", "k:r", "v:r", "qkv_scales_biases:r", "keys:rw", "values:rw", "o:r", "o_scales_biases:r", "gate:r", "up:r", "gate_up_scales_biases:r", "down:r", "down_scales_biases:r"],
-    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN"],
+    spec: ["THREADS", "HIDDEN", "INTERMEDIATE", "KV_HEADS", "HEADS", "HEAD_DIM", "GROUP", "DTYPE_W", "DTYPE_KV", "COPIES", "SUBGROUP", "UNROLL", "ROUNDS", "BITS", "HEAD_NORM", "QKV_BIAS", "ACTIVATION", "PHASES", "GRID", "PARTS", "QKV_RUN", "O_RUN", "GATE_UP_RUN", "DOWN_RUN", "LAYERS"],
   },
   batch_begin: {
     id: 140, push: "DecodePush", needs: "shuffle", wasm: false,
@@ -1461,7 +1461,7 @@ export const PLAN_NO_SLOT = 0xffffffff;
 /** PLAN_MAX_BUFFERS of plan.h. */
 export const PLAN_MAX_BUFFERS = 0xe;
 /** PLAN_MAX_SPEC of plan.h. */
-export const PLAN_MAX_SPEC = 0x18;
+export const PLAN_MAX_SPEC = 0x20;
 /** PLAN_MAX_PUSH of plan.h. */
 export const PLAN_MAX_PUSH = 0x20;
 /** PLAN_MAX_COLUMNS of plan.h. */

@@ -6,8 +6,10 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
-import { type ModelFormat, type ModelShape, writeModel } from "../../scripts/synthetic.ts";
+import { type ModelFormat, type ModelShape, SHAPES as PUBLISHED_SHAPES, writeModel } from "../../scripts/synthetic.ts";
+import type { Backend } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
+import { rowsUnsupportedReason } from "../../src/schedule/decoder/emit_rows.ts";
 import { type Architecture, modelOf, named } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
@@ -90,6 +92,12 @@ const SHAPES: readonly (readonly [string, ModelShape, ModelFormat, number, ("flo
   ],
 ];
 
+/** Shapes of published models, and those of them with few hidden features. */
+const PUBLISHED = Object.fromEntries(Object.entries(PUBLISHED_SHAPES).filter(([name]) => name !== "tiny"));
+const SMALLER = Object.entries(PUBLISHED).filter(([, { hidden }]) => hidden < 2048).map(([name, { hidden }]) =>
+  [name, hidden] as const
+);
+
 /** Most NMSE, where op by op rounds to 16 bits in between; few rows of a cache are new. */
 const BOUNDS = {
   float32: { logits: 1e-6, cache: 1e-6 },
@@ -109,6 +117,24 @@ const ARCHITECTURES: readonly (readonly [Architecture, number, number])[] = [
 function formsOn(device: string): readonly ("barriers" | "steps")[] {
   return mx.withDevice(device, getBackend).limits.subgroup < 32 ? ["barriers"] : ["barriers", "steps"];
 }
+
+Deno.test("published shapes of 2,048 hidden features and more go by rows on a GPU, and all of them in 16 bits", () => {
+  const limits = { maxThreads: 1024, sharedBytes: 49152, subgroup: 32 }; // what NVIDIA's drivers have
+  const backend = { name: "a GPU", has: () => true, limits } as unknown as Backend;
+  const reasons = Object.entries(PUBLISHED).flatMap(([name, shape]) =>
+    [4, 8, 16].map((bits) => {
+      const decoder = { sizes: { ...shape, groupSize: 64, bits }, layers: Array.from({ length: shape.layers }) };
+      return `${name}, ${bits}: ${rowsUnsupportedReason(backend, decoder, "whole") ?? "by rows"}`;
+    })
+  );
+  const others = reasons.filter((reason) => !reason.endsWith(": by rows"));
+  assertEquals(
+    others,
+    SMALLER.flatMap(([name, hidden]) =>
+      [4, 8].map((bits) => `${name}, ${bits}: ${hidden} hidden features are faster by columns`)
+    ),
+  );
+});
 
 for (const device of DEVICES) {
   for (const [name, shape, format, context, dtype = "float32"] of SHAPES) {

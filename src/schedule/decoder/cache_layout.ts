@@ -14,6 +14,6 @@ import { type DecoderFeatures, type DecoderSizes, decoderUnsupportedReason, isDe
 export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
   const fused = options.fuse && options.regions !== "off" &&
     decoderUnsupportedReason(backend, sizes, features) === undefined &&
-    !(isDense(sizes) && rowsUnsupportedReason(backend, { sizes }, "barriers"));
+    !(isDense(sizes) && rowsUnsupportedReason(backend, { sizes, layers: [] }, "barriers"));
   return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }

@@ -9,7 +9,7 @@
 import type { Backend } from "../../backend/backend.ts";
 import { type Caches, decodePush, type Emission, normsOf, sizeConstants, specOf, SPIN_LIMIT } from "./emission.ts";
 import { type DecoderSizes, type DecoderSpec, isDense, LANES, sequencesOf } from "./spec.ts";
-import { GRID, productsOf, runsOf, sectionsOf, TEAMS, THREADS } from "./row_products.ts";
+import { GRID, productsOf, runsOf, sumsOfTeam, TEAMS, THREADS } from "./row_products.ts";
 import { rowsState } from "./states.ts";
 import { options } from "../plan/options.ts";
 import type { Value } from "../plan/value.ts";
@@ -22,14 +22,13 @@ const TILE = 64;
  */
 const LONG_UNROLL = 2;
 const FEW_HEADS = 4;
-/** Groups of features that share them, and most rows of a run: sizes of shared memory. */
+/** Groups of features that share them. */
 const FEATURE_GROUPS = 8;
-const MOST_RUN = 8;
 const MOST_HEADS = 8;
 /** Subgroups that the kernels exchange values in at least. */
 const LEAST_SUBGROUP = 4;
-/** Bytes of the table of addresses in the kernel of all layers. */
-const TABLE_BYTES = 64 * 14 * 8;
+/** Bytes of a layer in the table of addresses in the kernel of all layers. */
+const TABLE_BYTES = 14 * 8;
 /** Bits of the phases, in the order in which a layer has them. */
 const PHASES = { qkv: 1, attention: 2, merge: 4, o: 8, gateUp: 16, down: 32 } as const;
 type RowPhase = keyof typeof PHASES;
@@ -47,31 +46,34 @@ const FEW_POSITIONS = 256;
  */
 const LEAST_HIDDEN = { whole: 2048, barriers: 2560 };
 
-/** Bytes of shared memory of the kernel of all layers. */
-function sharedBytes(s: DecoderSizes, subgroup: number, unroll: number = 1): number {
+/** Bytes of shared memory of the kernel of so many layers, or, of none, of a phase. */
+function sharedBytes(s: DecoderSizes, subgroup: number, layers: number, unroll: number = 1): number {
   const heads = s.heads / s.kvHeads;
   const chunks = Math.max(s.hidden, s.intermediate, s.heads * s.headDim) / 32;
   const tile = TILE * unroll;
-  const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile) + 8 * chunks;
+  const own = (heads + 2) * s.headDim;
+  const vector = 4 * Math.max(16 * chunks, (FEATURE_GROUPS + 1) * heads * tile + own) + 8 * chunks;
   const runs = runsOf(s);
-  const sections = Object.entries(productsOf(s)).map(([name, { rows, depth }]) =>
-    sectionsOf(rows, depth, runs[name as keyof typeof runs])
+  const sums = Object.entries(productsOf(s)).map(([name, { rows, depth }]) =>
+    sumsOfTeam(rows, depth, runs[name as keyof typeof runs])
   );
-  const sums = 4 * TEAMS * Math.max(...sections) * 2 * MOST_RUN * Math.ceil(16 / subgroup);
-  const own = (heads + 2) * s.headDim * 4 + 8 * heads * tile / subgroup;
+  const left = 4 * TEAMS * Math.max(...sums) * Math.ceil(16 / subgroup);
   const exchange = subgroup < LANES ? 4 * THREADS : 4;
-  return vector + sums + own + exchange + 4 * THREADS / subgroup + TABLE_BYTES + 16;
+  const squares = 4 * THREADS / subgroup;
+  return vector + left + 8 * heads * tile / subgroup + exchange + squares +
+    (layers > 0 ? layers * TABLE_BYTES + 16 : 0);
 }
 
 /** Why a decoder's layers take kernels that add columns; undefined where these serve it better in a form. */
 export function rowsUnsupportedReason(
   backend: Backend,
-  { sizes: s }: Pick<DecoderSpec, "sizes">,
+  { sizes: s, layers }: Pick<DecoderSpec, "sizes"> & { readonly layers: readonly unknown[] },
   form: keyof typeof LEAST_HIDDEN,
 ): string | undefined {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim];
   const { maxThreads, sharedBytes: most } = backend.limits;
   const subgroup = Math.min(LANES, backend.limits.subgroup);
+  const bytes = sharedBytes(s, subgroup, form === "whole" ? layers.length : 0);
   const dividing = [s.hidden, s.intermediate, q, q + 2 * kv].every((n) => n % GRID === 0);
   const rules: readonly (readonly [boolean, () => string])[] = [
     [options.rows !== "off", () => "rows are switched off"],
@@ -88,8 +90,8 @@ export function rowsUnsupportedReason(
     [s.heads / s.kvHeads <= MOST_HEADS, () => `${s.heads / s.kvHeads} heads to a key head are more than ${MOST_HEADS}`],
     [GRID / 2 % s.kvHeads === 0, () => `${s.kvHeads} key heads do not divide ${GRID / 2} workgroups`],
     [
-      sharedBytes(s, subgroup) <= most,
-      () => `workgroups have ${most} bytes, ${sharedBytes(s, subgroup)} are needed for rows`,
+      bytes <= most,
+      () => `workgroups have ${most} bytes, ${bytes} are needed for rows`,
     ],
   ];
   return rules.find(([holds]) => !holds)?.[1]();
@@ -103,13 +105,13 @@ export function rowsStateOf(sizes: DecoderSizes): ReturnType<typeof rowsState> {
 /** How the positions of a cache are walked: by how many workgroups for a key/value head, and how many of a thread at once. */
 export function rowsWalkOf(
   backend: Backend,
-  { sizes, layers: [{ keys }] }: DecoderSpec,
+  { sizes, layers }: DecoderSpec,
   capacity: number,
 ): { readonly parts: number; readonly unroll: number } {
   const all = GRID / sizes.kvHeads;
   const { subgroup, sharedBytes: most } = backend.limits;
-  const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && keys.dtype.bytes < 4 &&
-    sharedBytes(sizes, Math.min(LANES, subgroup), LONG_UNROLL) <= most;
+  const long = capacity > all * TILE && sizes.heads / sizes.kvHeads <= FEW_HEADS && layers[0].keys.dtype.bytes < 4 &&
+    sharedBytes(sizes, Math.min(LANES, subgroup), layers.length, LONG_UNROLL) <= most;
   return { parts: capacity <= FEW_POSITIONS ? 2 : all, unroll: long ? LONG_UNROLL : 1 };
 }
 
@@ -181,7 +183,7 @@ export function emitRowLayers({ l, ready, form, capacity, value, state, status }
   const run = (layer: number, layers: number, phases: number): void =>
     l.emit("decode_rows_layers", [state, status], {
       threads: THREADS,
-      spec: { ...spec, PHASES: phases },
+      spec: { ...spec, PHASES: phases, LAYERS: rows.length },
       push: { ...push, layer, layers, phases, spin_limit: options.spinLimit ?? SPIN_LIMIT },
       table: table.slice(layer, layer + layers),
       workgroups: GRID,

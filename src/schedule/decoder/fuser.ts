@@ -65,8 +65,8 @@ function findReady(
     },
     products: (decoder) => stepUnsupportedReason(l.backend, decoder),
     rows(decoder) {
-      const reason = rowsUnsupportedReason(l.backend, decoder, "whole");
-      if (reason !== undefined || knownForm(l, decoder, "rows") !== "barriers") return reason;
+      const whole = rowsUnsupportedReason(l.backend, decoder, "whole") === undefined;
+      if (whole && knownForm(l, decoder, "rows") !== "barriers") return undefined;
       return rowsUnsupportedReason(l.backend, decoder, "barriers");
     },
   });

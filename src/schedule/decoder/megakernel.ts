@@ -51,7 +51,10 @@ function fits(backend: Backend, decoder: DecoderSpec, kernels: LayerKernels): bo
   if (layers.length > MOST_LAYERS) return false;
   if (kernels === "batch") return true;
   if (!("table" in x) || sequencesOf(decoder) > 1) return false;
-  if (kernels === "rows") return backend.has("decode_rows_layers") && rowsGainWhole(decoder);
+  if (kernels === "rows") {
+    const unsupported = rowsUnsupportedReason(backend, decoder, "whole");
+    return backend.has("decode_rows_layers") && rowsGainWhole(decoder) && unsupported === undefined;
+  }
   return backend.has("decode_layers") && accumulatorsOf(backend) === "u64" && workgroupsOf(sizes) <= MOST_WORKGROUPS;
 }
 

@@ -47,8 +47,13 @@ function unitsOfTeam(rows: number, depth: number, run: number): number {
 }
 
 /** Sections that a team takes its units of a product in: each reaches into two runs at most. */
-export function sectionsOf(rows: number, depth: number, run: number): number {
+function sectionsOf(rows: number, depth: number, run: number): number {
   return Math.ceil(unitsOfTeam(rows, depth, run) / (stepsOf(depth) + 1));
+}
+
+/** Sums that a team leaves of a product: those of a run of so many rows, and of another one, for each section. */
+export function sumsOfTeam(rows: number, depth: number, run: number): number {
+  return sectionsOf(rows, depth, run) * 2 * (run > 4 ? 8 : run > 2 ? 4 : run);
 }
 
 /** Rows that a lane makes at once in each product, so that the teams are done soonest: they take whole units. */
