@@ -6,8 +6,7 @@
 
 import { type Dtype, float16, float32, int32 } from "../graph/dtype.ts";
 import { bufferSizes, type KvLayout, ROWS_AXIS, toBuffer, toRows } from "../graph/kv_layout.ts";
-import { decoderLayout } from "../schedule/decoder/cache_layout.ts";
-import type { DecoderFeatures, DecoderSizes } from "../schedule/decoder/spec.ts";
+import { type DecoderFeatures, decoderLayout, type DecoderSizes } from "../schedule/decoder/spec.ts";
 import { backendOf } from "../schedule/realize.ts";
 import { makeNode, type Node } from "../graph/node.ts";
 import { contiguousStrides, isContiguous, sameShape, type Shape, sizeOf } from "../graph/shape.ts";

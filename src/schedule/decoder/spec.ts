@@ -7,7 +7,7 @@
 
 import type { Backend } from "../../backend/backend.ts";
 import type { Dtype } from "../../graph/dtype.ts";
-import type { KvLayout } from "../../graph/kv_layout.ts";
+import { FUSED_LAYOUT, type KvLayout, plainLayout } from "../../graph/kv_layout.ts";
 import type { Node } from "../../graph/node.ts";
 import { DENSE } from "../../graph/quantization.ts";
 import { sizeOf } from "../../graph/shape.ts";
@@ -16,7 +16,7 @@ import type { StateUpdate } from "../plan/fusion.ts";
 import { options } from "../plan/options.ts";
 import type { Matrix } from "../plan/pattern.ts";
 
-/** One layer. `keys` and `values` are the updates of the cache, in the layout of `cache_layout.ts`. */
+/** One layer. `keys` and `values` are the updates of the cache, in the layout of {@link decoderLayout}. */
 export interface DecoderLayer {
   readonly norm: Node;
   readonly q: Matrix;
@@ -71,7 +71,7 @@ export interface DecoderFeatures {
 export interface DecoderStep {
   readonly sizes: DecoderSizes;
   readonly features: DecoderFeatures;
-  /** How its caches lie: `FUSED_LAYOUT` where kernels run it. */
+  /** How its caches lie: {@link FUSED_LAYOUT} where kernels run it. */
   readonly layout: KvLayout;
   /** int32 (sequences,): rows of the cache before this token. */
   readonly position: Node;
@@ -223,6 +223,10 @@ const UNSUPPORTED: readonly {
     when: (s) => [s.hidden, s.intermediate, s.heads * s.headDim].some((n) => n % s.groupSize !== 0),
     reason: ({ groupSize }) => `groups of ${groupSize} do not divide the sizes`,
   },
+  {
+    when: (s) => isDense(s) && [s.intermediate, s.heads * s.headDim].some((n) => n % 128 !== 0),
+    reason: () => "dense weights have sizes that are no multiples of 128",
+  },
 ];
 
 /** Why no fused kernel, of a step or of a prompt, rotates heads of `headDim` features so; undefined where they do. */
@@ -247,6 +251,13 @@ export function decoderUnsupportedReason(
   if (maxThreads < THREADS) return `workgroups have at most ${maxThreads} threads, ${THREADS} are needed`;
   return UNSUPPORTED.find(({ when }) => when(sizes))?.reason(sizes) ??
     ropeUnsupportedReason(features.ropeForm, features.ropeDims, sizes.headDim);
+}
+
+/** How a cache of one sequence should lie: as the fused step reads it where that serves, else plain. */
+export function decoderLayout(backend: Backend, sizes: DecoderSizes, features: DecoderFeatures): KvLayout {
+  const fused = options.fuse && options.regions !== "off" &&
+    decoderUnsupportedReason(backend, sizes, features) === undefined;
+  return fused ? FUSED_LAYOUT : plainLayout(sizes.headDim);
 }
 
 /** Sequences that a decoder advances. */
