@@ -10,7 +10,7 @@
 //
 // For shapes whose weights take long to read and whose unrolled columns would not fit the instruction caches: 16 lanes read 16 bytes each
 // of a row, RUN rows one behind the other, and keep their sums in registers; what one lane reads of the activations serves all of its
-// rows. Scales and biases lie in the order of the loads, [row / RUN][512 features][group][row % RUN]. Dense rows have none.
+// rows. Scales and biases lie in the order of the loads, [row / RUN][group][row % RUN]. Dense rows have none.
 //
 // layers.comp has all phases of all layers in one dispatch (POLL), phase.comp one phase of one layer behind a barrier. Both are the same
 // code and give the same bits.
@@ -48,9 +48,10 @@ const uint TILE = 64u * UNROLL;                            // positions of a rou
 const uint FEATURE_GROUPS = 8u;                            // whose parts of a score are added up
 const uint SCRATCH = (FEATURE_GROUPS + 1u) * HEADS * TILE; // floats
 
-// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come; attention uses the
-// same memory.
-const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v, behind the scratch memory
+const uint OWN_FOURS = (HEADS + 2u) * (HEAD_DIM / 4u); // of the token's own q, k and v
+
+// In 16 bits: of chunks of 32 features that share a scale, [high, low][half][chunk], or for dense weights as they come. Attention uses the
+// same memory, which no phase reads any more then: for scratch values, and behind them for the token's own q, k and v.
 shared uvec4 vector[MOST(4u * MOST_CHUNKS, SCRATCH / 4u + OWN_FOURS)];
 shared vec2 vector_scale[MOST_CHUNKS]; // scale of a chunk, sum of its values
 const uint SQUARES_PARTS = THREADS / SUBGROUP;

@@ -22,8 +22,9 @@ const TILE = 64;
  */
 const LONG_UNROLL = 2;
 const FEW_HEADS = 4;
-/** Groups of features that share them. */
+/** Groups of features whose parts of a score are added up, as shaders/decode_rows/rows.glsl has them. */
 const FEATURE_GROUPS = 8;
+/** Query heads to a key head. */
 const MOST_HEADS = 8;
 /** Subgroups that the kernels exchange values in at least. */
 const LEAST_SUBGROUP = 4;
