@@ -7,7 +7,7 @@
  */
 
 /** What vkrt_abi() of a fitting library returns. */
-export const ABI_HASH = 0x92951324;
+export const ABI_HASH = 0x923cdd6d;
 
 /** VKRT_OK of vk_runtime.h. */
 export const VKRT_OK = 0;

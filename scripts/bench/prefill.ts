@@ -119,8 +119,8 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
 }
 
 /** What lowering takes, or every kernel with every split. */
-function choices(kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
-  if (!SEARCH) return [productKernel(kind, 4, m, n, k)!];
+function choices(backend: Backend, kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
+  if (!SEARCH) return [productKernel(backend, kind, 4, m, n, k)!];
   return PRODUCTS[kind][4].flatMap(({ rows, columns = 128, threads = 128, kernel }) => {
     const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / columns)];
     const splits = kind === "parts" ? [1, 2, 3, 4, 8].filter((s) => down * wide * s <= 2048) : [1];
@@ -267,7 +267,7 @@ if (import.meta.main) {
   if (map.weights) {
     for (const shape of SHAPES) {
       for (const m of TOKENS) {
-        for (const choice of choices(shape.kind, m, shape.n, shape.k)) benchProduct(backend, shape, m, choice);
+        for (const choice of choices(backend, shape.kind, m, shape.n, shape.k)) benchProduct(backend, shape, m, choice);
       }
     }
   }

@@ -5,15 +5,15 @@
 // coopmat_qkv: the columns are heads of q, k and v, which get their biases and norms, are rotated and cached (qkv_epilogue.glsl).
 // Results in float16 stay within its range.
 //
-// A workgroup makes a ROWS x COLUMNS tile, each of 4 * ALONG subgroups all rows of a quarter of the columns. x goes through shared memory,
+// A workgroup makes a ROWS x COLUMNS tile, each of ACROSS * ALONG subgroups all rows of its part of the columns. x goes through shared memory,
 // 64 * DEEP columns a round, the next round's loads in flight during the multiplications. A lane loads the codes of the elements it owns
 // of w and dequantizes them in registers: w takes no shared memory, no barrier and a quarter of the traffic.
 //   ROWS    16, 32, 64
-//   COLUMNS 128, or 256 for 64 rows of plain and gated products: x then serves twice the products
+//   COLUMNS 128, or 192 or 256 for 64 rows of plain and gated products: x then serves more products
 //   ALONG   subgroups that share columns and take turns along the depth, where there are few workgroups; added up at the end
 //   DEEP    steps of 64 a round, ALONG or more: more at once hide more of the latency of memory
 //   SCALED  x comes from half_rows, with a power of two for each 16 rows
-// The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be 128 * ALONG.
+// The loop over the depth is not unrolled: small code matters more in a chain of kernels. THREADS must be WORKERS.
 // Workgroups: (ceil(m / ROWS), ceil(N / COLUMNS), splits). Several splits of a plain product share its depth: out is (splits, m, N), parts
 // that are still to be added. Their number is no constant: it differs from prompt to prompt, and each pipeline takes time to compile.
 
@@ -38,13 +38,13 @@ layout(constant_id = 5) const uint DTYPE_OUT = DTYPE_F16;
 
 #include "include/vec4.glsl"
 
-#define ACROSS 4 // subgroups beside each other
+#define ACROSS (COLUMNS == 192 ? 6 : 4) // subgroups beside each other
 #define COLUMN_BLOCKS (COLUMNS / ACROSS / 16)
-#define WORKERS (128 * ALONG)
+#define WORKERS (32 * ACROSS * ALONG)
 #define ROW_BLOCKS (ROWS / 16)
 #define EACH (DEEP / ALONG) // steps of a round that a subgroup takes
 #define EIGHTS (8 * DEEP)   // uvec4 of a row of x and a round
-#define X_LOADS (ROWS * EIGHTS / WORKERS)
+#define X_LOADS ((ROWS * EIGHTS + WORKERS - 1) / WORKERS)
 #define CODE_LOADS (WEIGHT_BITS / 4) // uvec4 a lane, column block and step
 #define STRIDE (EIGHTS + 1)          // uvec4 from row to row of the tile of x: one more, so that rows lie in different banks
 #define TILE (ROWS * STRIDE)
@@ -109,7 +109,7 @@ void load_x(uint round) {
 void store_x() {
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
         uint f = gl_LocalInvocationIndex + i * WORKERS;
-        tile[f / EIGHTS * STRIDE + f % EIGHTS] = x_next[i];
+        if (ROWS * EIGHTS % WORKERS == 0 || f < ROWS * EIGHTS) tile[f / EIGHTS * STRIDE + f % EIGHTS] = x_next[i];
     }
 }
 

@@ -7,6 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import type { KernelName } from "../../src/backend/kernels.ts";
 import { bfloat16, type Dtype, float16, float32 } from "../../src/graph/dtype.ts";
+import { EMULATED_PRODUCTS, PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
 import { interleave, quantized, repack, type Weights } from "../support/quantized_fragments.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { neededBy, weightsMap } from "../support/matrices.ts";
@@ -34,19 +35,23 @@ interface ProductRow {
   readonly rows: number;
   /** 128 where absent. */
   readonly columns?: number;
+  /** 128 where absent. */
+  readonly threads?: number;
   readonly bits: number;
 }
 
-const PRODUCTS: readonly ProductRow[] = [
-  { kernel: "coopmat_matmul_32", rows: 32, bits: 4 },
-  { kernel: "coopmat_matmul_64", rows: 64, bits: 4 },
-  { kernel: "coopmat_matmul_64x256", rows: 64, columns: 256, bits: 4 },
-  { kernel: "coopmat_matmul_32_8bit", rows: 32, bits: 8 },
-  { kernel: "coopmat_matmul_64_8bit", rows: 64, bits: 8 },
-  { kernel: "coopmat_matmul_emulated", rows: 32, bits: 4 },
-];
+/** All kernels that leave parts or gated columns. */
+function rowsOf(kind: "parts" | "gated"): readonly ProductRow[] {
+  return [PRODUCTS, EMULATED_PRODUCTS].flatMap((table) =>
+    Object.entries(table[kind]).flatMap(([bits, rows]) => rows.map((row) => ({ ...row, bits: Number(bits) })))
+  );
+}
 
-function product(backend: Backend, { kernel, rows, columns = 128, bits }: ProductRow, c: ProductCase): void {
+function product(
+  backend: Backend,
+  { kernel, rows, columns = 128, threads = 128, bits }: ProductRow,
+  c: ProductCase,
+): void {
   const { m, n, k, group = 64, splits = 1, x: dtype = float16, out: outDtype = float16, scale = 1 } = c;
   const what = `${kernel} ${JSON.stringify({ ...c, x: dtype.name, out: outDtype.name })}`;
   const w = quantized(n, k, bits, group);
@@ -66,7 +71,7 @@ function product(backend: Backend, { kernel, rows, columns = 128, bits }: Produc
   const out = pack(outDtype, new Array(splits * m * n).fill(0));
   runKernel(backend, kernel, {
     spec: {
-      THREADS: 128,
+      THREADS: threads,
       N: n,
       K: k,
       GROUP: group,
@@ -95,7 +100,7 @@ function product(backend: Backend, { kernel, rows, columns = 128, bits }: Produc
   assertClose(found, expected, outDtype === bfloat16 ? 2e-5 : 2e-6, what);
 }
 
-for (const row of PRODUCTS) {
+for (const row of rowsOf("parts")) {
   const needs = neededBy(row.kernel);
   kernelTest(`${row.kernel}() takes any number of rows`, (backend) => {
     for (const m of [1, 7, 63, 64, 65, 129, 256]) {
@@ -162,7 +167,7 @@ function assertLost(found: readonly number[], expected: Float64Array, n: number,
   }
 }
 
-for (const row of PRODUCTS) {
+for (const row of rowsOf("parts")) {
   kernelTest(`${row.kernel}() keeps float16 results within its range, and NaN and infinities as NaN`, (backend) => {
     // Whole tiles, edges of rows and of columns: each stores in its own way.
     for (const [m, n] of [[128, 128], [128, 256], [127, 128], [70, 256], [128, 200]]) {
@@ -171,7 +176,7 @@ for (const row of PRODUCTS) {
       const x = withLost(m, k);
       const out = pack(float16, new Array(m * n).fill(0));
       runKernel(backend, row.kernel, {
-        spec: { THREADS: 128, N: n, K: k, GROUP: 64, SCALED: 0, DTYPE_OUT: float16.code },
+        spec: { THREADS: row.threads ?? 128, N: n, K: k, GROUP: 64, SCALED: 0, DTYPE_OUT: float16.code },
         push: { m, scale: 1 },
         buffers: { x: pack(float16, x), ...repack(backend, w, weightsMap(backend, row.kernel), float16), out },
         grid: [Math.ceil(m / row.rows), Math.ceil(n / (row.columns ?? 128)), 1],
@@ -213,7 +218,7 @@ interface GatedCase {
   readonly lost?: boolean;
 }
 
-function gated(backend: Backend, { kernel, rows, columns = 128, bits }: ProductRow, c: GatedCase): void {
+function gated(backend: Backend, { kernel, rows, columns = 128, threads = 128, bits }: ProductRow, c: GatedCase): void {
   const { m, n, k, group, scale = 1 / 16, size = 1, activation = 0, lost = false } = c;
   const [gate, up] = [0, 1].map(() => quantized(n, k, bits, group));
   const { codes, scales_biases } = interleave(backend, gate, up, weightsMap(backend, kernel));
@@ -221,7 +226,7 @@ function gated(backend: Backend, { kernel, rows, columns = 128, bits }: ProductR
   const out = pack(float16, new Array(m * n).fill(0));
   runKernel(backend, kernel, {
     spec: {
-      THREADS: rows === 32 ? 256 : 128,
+      THREADS: threads,
       N: 2 * n,
       K: k,
       GROUP: group,
@@ -243,9 +248,8 @@ function gated(backend: Backend, { kernel, rows, columns = 128, bits }: ProductR
   assertClose(unpack(float16, out), clamped, 5e-6, what);
 }
 
-for (const product of PRODUCTS) {
-  const kernel = product.kernel.replace("matmul", "gated") as KernelName;
-  const row: ProductRow = { ...product, kernel };
+for (const row of rowsOf("gated")) {
+  const { kernel } = row;
   kernelTest(`${kernel}() takes any number of rows, and stays within float16`, (backend) => {
     for (const m of [1, 33, 64, 127, 129, 256]) gated(backend, row, { m, n: 64, k: 128, group: 64 });
     for (const group of [32, 128]) gated(backend, row, { m: 70, n: 192, k: 256, group });

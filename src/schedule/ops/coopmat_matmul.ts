@@ -35,9 +35,9 @@ const LEAST_STEPS = 4;
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
 
-/** A kernel, what a workgroup makes, and its threads. */
+/** A kernel, what a workgroup makes, and its threads. Rows up to `upTo`, or all where a `pace` says how long it takes. */
 interface ProductRow {
-  readonly upTo: number;
+  readonly upTo?: number;
   readonly rows: number;
   readonly columns?: number;
   readonly threads?: number;
@@ -45,7 +45,7 @@ interface ProductRow {
   readonly pace?: Pace;
 }
 
-/** What a large product takes: workgroups that a multiprocessor runs at once, and microseconds of all of them for a step, and beside their steps. */
+/** What a product takes: workgroups that a multiprocessor runs at once, and microseconds of all of them for a step, and beside their steps. */
 interface Pace {
   readonly atOnce: number;
   readonly step: number;
@@ -54,64 +54,66 @@ interface Pace {
 
 /**
  * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
- * 124 measurements of products of 512 and 2,048 rows with 1 to 4 splits (docs/performance.md): all but six lie within 7 %. Twice as wide
- * tiles take less than twice as long, but leave more multiprocessors without work at the end.
+ * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: what is taken by them took 0.3 % longer than the best
+ * of all on average, 7 % at most (docs/performance.md).
  */
 const PROCESSORS = 132;
 const PARTS_RATE = 3.5e6;
 
 type ProductTable = Readonly<Record<ProductKind, Readonly<Record<number, readonly ProductRow[]>>>>;
 
-/** Kernels by bits of the weights, and by rows of x: the first one whose `upTo` is not passed, or of several with a pace the soonest done. */
+/** Kernels by bits of the weights: the first one whose `upTo` is not passed, or of those with a pace the soonest done. */
 export const PRODUCTS: ProductTable = {
   parts: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16" },
-      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64", pace: { atOnce: 2, step: 0.69, beside: 1.5 } },
-      {
-        upTo: Infinity,
-        rows: 64,
-        columns: 256,
-        kernel: "coopmat_matmul_64x256",
-        pace: { atOnce: 2, step: 1.31, beside: 5 },
-      },
+      { rows: 32, kernel: "coopmat_matmul_32", pace: { atOnce: 4, step: 0.88, beside: 2 } },
+      { rows: 64, threads: 256, kernel: "coopmat_matmul_64", pace: { atOnce: 1, step: 0.35, beside: 3 } },
+      { rows: 64, columns: 256, kernel: "coopmat_matmul_64x256", pace: { atOnce: 2, step: 1.25, beside: 7 } },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_matmul_16_8bit" },
-      { upTo: 256, rows: 32, kernel: "coopmat_matmul_32_8bit" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_matmul_64_8bit" },
+      { rows: 32, kernel: "coopmat_matmul_32_8bit", pace: { atOnce: 4, step: 1.08, beside: 1 } },
+      { rows: 64, kernel: "coopmat_matmul_64_8bit", pace: { atOnce: 3, step: 1.28, beside: 2 } },
     ],
   },
   gated: {
     4: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16" },
-      { upTo: 96, rows: 32, threads: 256, kernel: "coopmat_gated_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 1, beside: 0.5 } },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32", pace: { atOnce: 2, step: 0.41, beside: 1.5 } },
+      { rows: 64, kernel: "coopmat_gated_64", pace: { atOnce: 3, step: 0.98, beside: 2.5 } },
       {
-        upTo: Infinity,
         rows: 64,
-        columns: 256,
-        kernel: "coopmat_gated_64x256",
-        pace: { atOnce: 2, step: 1.27, beside: 1 },
+        columns: 192,
+        threads: 384,
+        kernel: "coopmat_gated_64x192",
+        pace: { atOnce: 1, step: 0.51, beside: 3.5 },
       },
+      { rows: 64, columns: 256, kernel: "coopmat_gated_64x256", pace: { atOnce: 2, step: 1.21, beside: 4.5 } },
     ],
     8: [
       { upTo: 16, rows: 16, threads: 256, kernel: "coopmat_gated_16_8bit" },
-      { upTo: 128, rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_gated_64_8bit" },
+      { rows: 32, threads: 256, kernel: "coopmat_gated_32_8bit", pace: { atOnce: 4, step: 0.99, beside: 5 } },
+      { rows: 64, kernel: "coopmat_gated_64_8bit", pace: { atOnce: 5, step: 1.71, beside: 3.5 } },
+      {
+        rows: 64,
+        columns: 192,
+        threads: 384,
+        kernel: "coopmat_gated_64x192_8bit",
+        pace: { atOnce: 1, step: 0.58, beside: 3.5 },
+      },
     ],
   },
   heads: {
     4: [
-      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_qkv_16" },
-      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_qkv_32" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_qkv_64" },
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16", pace: { atOnce: 5, step: 0.65, beside: 6.5 } },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32", pace: { atOnce: 2, step: 0.38, beside: 4 } },
+      { rows: 64, kernel: "coopmat_qkv_64", pace: { atOnce: 3, step: 1.01, beside: 4.5 } },
     ],
     8: [
-      { upTo: 64, rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit" },
-      { upTo: 256, rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit" },
-      { upTo: Infinity, rows: 64, kernel: "coopmat_qkv_64_8bit" },
+      { rows: 16, threads: 256, kernel: "coopmat_qkv_16_8bit", pace: { atOnce: 3, step: 0.36, beside: 8 } },
+      { rows: 32, threads: 256, kernel: "coopmat_qkv_32_8bit", pace: { atOnce: 2, step: 0.48, beside: 3 } },
+      { rows: 64, kernel: "coopmat_qkv_64_8bit", pace: { atOnce: 2, step: 0.8, beside: 3 } },
     ],
   },
 };
@@ -119,16 +121,16 @@ export const PRODUCTS: ProductTable = {
 /** Those without matrix units. */
 export const EMULATED_PRODUCTS: ProductTable = {
   parts: {
-    4: [{ upTo: Infinity, rows: 32, kernel: "coopmat_matmul_emulated" }],
-    8: [{ upTo: Infinity, rows: 32, kernel: "coopmat_matmul_emulated_8bit" }],
+    4: [{ rows: 32, kernel: "coopmat_matmul_emulated" }],
+    8: [{ rows: 32, kernel: "coopmat_matmul_emulated_8bit" }],
   },
   gated: {
-    4: [{ upTo: Infinity, rows: 32, threads: 256, kernel: "coopmat_gated_emulated" }],
-    8: [{ upTo: Infinity, rows: 32, threads: 256, kernel: "coopmat_gated_emulated_8bit" }],
+    4: [{ rows: 32, threads: 256, kernel: "coopmat_gated_emulated" }],
+    8: [{ rows: 32, threads: 256, kernel: "coopmat_gated_emulated_8bit" }],
   },
   heads: {
-    4: [{ upTo: Infinity, rows: 16, threads: 256, kernel: "coopmat_qkv_emulated" }],
-    8: [{ upTo: Infinity, rows: 16, threads: 256, kernel: "coopmat_qkv_emulated_8bit" }],
+    4: [{ rows: 16, threads: 256, kernel: "coopmat_qkv_emulated" }],
+    8: [{ rows: 16, threads: 256, kernel: "coopmat_qkv_emulated_8bit" }],
   },
 };
 
@@ -221,20 +223,21 @@ export interface ProductKernel {
   readonly workgroups: readonly [number, number, number];
 }
 
-/** What serves m rows times weights (n, k); undefined where no kernel does. */
+/** What serves m rows times weights (n, k) on a device; undefined where no kernel does. */
 export function productKernel(
+  backend: Backend,
   kind: ProductKind,
   bits: number,
   m: number,
   n: number,
   k: number,
 ): ProductKernel | undefined {
-  const rows = productTable()[kind][bits]?.filter(({ upTo }) => m <= upTo) ?? [];
   const steps = Math.ceil(k / STEP);
   let best: ProductKernel | undefined;
   let least = Infinity;
-  for (const { upTo, rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } of rows) {
-    if (upTo !== rows[0].upTo) break;
+  for (const row of productTable()[kind][bits] ?? []) {
+    const { upTo = Infinity, rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } = row;
+    if (m > upTo || !runsOn(backend, { kernel, threads })) continue;
     const [down, wide] = [Math.ceil(m / height), Math.ceil(n / columns)];
     const usual = kind === "parts" ? splitsOf(down * wide, steps) : 1;
     if (!pace) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
@@ -297,7 +300,7 @@ function emitProduct(
 export function headsProduct(l: Lowering, x: Value, w: Fragments, m: number, extras: ProductExtras): Value {
   const n = sum(w.matrix.columns);
   const out = l.temporary([m, n], float16);
-  emitProduct(l, productKernel("heads", w.matrix.bits, m, n, w.matrix.k)!, x, w, m, out, extras);
+  emitProduct(l, productKernel(l.backend, "heads", w.matrix.bits, m, n, w.matrix.k)!, x, w, m, out, extras);
   return out;
 }
 
@@ -315,14 +318,14 @@ export function gatedProduct(
   const { columns: [n], bits, k } = w.matrix;
   const out = l.temporary([m, n], float16);
   const extras = { spec: { ACTIVATION: activation }, push: { scale } };
-  emitProduct(l, productKernel("gated", bits, m, 2 * n, k)!, x, w, m, out, extras);
+  emitProduct(l, productKernel(l.backend, "gated", bits, m, 2 * n, k)!, x, w, m, out, extras);
   return out;
 }
 
 /** x (m, k) times a matrix as parts (splits, m, n) that add up to the product; float16 halves what is written and read. */
 export function productParts(l: Lowering, x: Value, w: Fragments, m: number): Value {
   const n = sum(w.matrix.columns);
-  const choice = productKernel("parts", w.matrix.bits, m, n, w.matrix.k)!;
+  const choice = productKernel(l.backend, "parts", w.matrix.bits, m, n, w.matrix.k)!;
   const parts = l.temporary([choice.splits, m, n], float16);
   emitProduct(l, choice, x, w, m, parts);
   return parts;
@@ -334,8 +337,8 @@ export function matrixProduct(l: Lowering, node: Node, x: Value, weights: readon
   const n = node.shape[node.shape.length - 1];
   const k = x.shape[x.shape.length - 1];
   const m = sizeOf(node.shape) / n;
-  const choice = isWorthMatrices(m, n, k) ? productKernel("parts", bits, m, n, k) : undefined;
-  if (!choice || !runsOn(l.backend, choice) || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
+  const choice = isWorthMatrices(m, n, k) ? productKernel(l.backend, "parts", bits, m, n, k) : undefined;
+  if (!choice || !FLOATS.has(x.dtype) || !FLOATS.has(node.dtype)) return undefined;
   const matrix: JointMatrix = { parts: [weights], columns: [n], k, gated: false, bits, groupSize };
   const packed = fragments(l, matrix);
   if (!packed) return undefined;
