@@ -1,6 +1,6 @@
 /**
- * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--peak=TFLOPS] [--tokens=512,2048]
- * [--search]`.
+ * What a prefill spends its time on: `deno run -A scripts/bench/prefill.ts [--model=qwen3-8b] [--layers=4] [--bits=8] [--peak=TFLOPS]
+ * [--tokens=512,2048] [--search]`.
  *
  * Prints the time of each matrix kernel by the device's timestamps over the shapes of a model (Qwen3-0.6B; layers of 4-bit weights, read
  * in turns so that none stays in a cache), then so many whole layers as the model runs them, with the time of each kernel in them.
@@ -38,6 +38,7 @@ if (!SHAPE) throw new Error(`--model is one of ${Object.keys(MODELS).join(", ")}
 const { hidden: HIDDEN, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, intermediate: WIDE } = SHAPE;
 const LAYERS = Number(flag("layers") ?? SHAPE.layers);
 const GROUP = 128;
+const BITS = Number(flag("bits") ?? 4);
 
 /** Weights (n, k) of one layer, projections of the same input as one. */
 const SHAPES = [
@@ -71,7 +72,7 @@ function benchProduct(
   const columns = Math.ceil(n / 128) * 128;
   const x = bench.array([m, k], float16, HALVES);
   const out = bench.array(kind === "parts" ? [splits, m, n] : [m, n], float16, 0);
-  const codes = bench.array([LAYERS, columns * k / 8], uint32);
+  const codes = bench.array([LAYERS, columns * k * BITS / 32], uint32);
   const affine = bench.array([LAYERS, columns / 16 * k / GROUP * 64], uint32, AFFINE);
   const layer = (v: Value, i: number): Value => ({ ...v, offset: i * v.strides[0] });
   const heads = kind === "heads" ? benchHeads(bench, m) : undefined;
@@ -120,10 +121,10 @@ function benchHeads(bench: Bench, m: number): Pick<Parameters<typeof headsProduc
 
 /** What lowering takes, or every kernel with every split. */
 function choices(backend: Backend, kind: ProductKind, m: number, n: number, k: number): ProductKernel[] {
-  if (!SEARCH) return [productKernel(backend, kind, 4, m, n, k)!];
-  return PRODUCTS[kind][4].flatMap(({ rows, columns = 128, threads = 128, kernel }) => {
+  if (!SEARCH) return [productKernel(backend, kind, BITS, m, n, k)!];
+  return PRODUCTS[kind][BITS].flatMap(({ rows, columns = 128, threads = 128, kernel }) => {
     const [down, wide] = [Math.ceil(m / rows), Math.ceil(n / columns)];
-    const splits = kind === "parts" ? [1, 2, 3, 4, 8].filter((s) => down * wide * s <= 2048) : [1];
+    const splits = kind === "parts" ? [1, 2, 3, 4, 6, 8].filter((s) => down * wide * s <= 2048) : [1];
     return splits.map((s) => ({ kernel, splits: s, threads, workgroups: [down, wide, s] }));
   });
 }
