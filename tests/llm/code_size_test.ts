@@ -1,6 +1,6 @@
 /**
  * Machine code of decode steps: the kernels of a layer stay below what a multiprocessor keeps near, for every published shape in the form
- * that is taken. Past that each layer fetches all of its code again, which doubles the time of a token (docs/performance.md).
+ * that is taken. Past that each layer fetches all of its code again, which doubles the time of a token (docs/performance-gpu.md).
  *
  * Models of two layers and few tokens have the code of whole ones. Limits are those of NVIDIA's discrete GPUs, whose driver tells.
  */

@@ -36,7 +36,7 @@ const HEAD_COLUMNS = 16;
 const BEGIN_WORKGROUPS = 16;
 /**
  * How many there must be to be faster than a grid of the kernels of one, in one dispatch and with barriers, by the hidden features from
- * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance.md).
+ * which on: the more weights there are, the sooner it pays to read them once. Measured on an H200 (docs/performance-gpu.md).
  */
 const LEAST_SEQUENCES = [
   { hidden: 2048, whole: 2, barriers: 2 },

@@ -43,7 +43,7 @@ const FEW_POSITIONS = 256;
 
 /**
  * Hidden features from which on these kernels are faster than those that add columns, in one dispatch and with barriers; measured on an
- * H200 (docs/performance.md).
+ * H200 (docs/performance-gpu.md).
  */
 const LEAST_HIDDEN = { whole: 2048, barriers: 2560 };
 

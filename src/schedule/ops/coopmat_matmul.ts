@@ -55,7 +55,7 @@ interface Pace {
 /**
  * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
  * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: what is taken by them took 0.3 % longer than the best
- * of all on average, 7 % at most (docs/performance.md).
+ * of all on average, 7 % at most (docs/performance-gpu.md).
  */
 const PROCESSORS = 132;
 const PARTS_RATE = 3.5e6;
