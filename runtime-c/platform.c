@@ -13,7 +13,7 @@
 #define PATH_CAPACITY 4096
 #define READ_STEP ((uint64_t)1 << 30)   // one call of the system reads no more than this
 #define SHARE_BYTES ((uint64_t)1 << 20) // of a file, that a thread is worth
-#define READERS 8
+#define READERS 8                       // threads of a reading at most
 
 #if defined(_WIN32)
 

@@ -116,6 +116,17 @@ Deno.test("prompts on a device whose workgroups are small take no kernel with mo
     }
   }));
 
+for (const maxThreads of [128, 256]) {
+  Deno.test(`prompts are fused on a device whose workgroups have ${maxThreads} threads at most`, () =>
+    lowering({}, mx.float16, maxThreads, async (model) => {
+      for (const size of [16, 40, 64, 300]) {
+        const kernels = await kernelsOf(model, [size], (cache, logits) => mx.eval(logits, ...cache.state));
+        const gated = kernels.filter(({ kernel }) => kernel.startsWith("coopmat_gated"));
+        assertEquals(gated.reduce((sum, { calls }) => sum + calls, 0), SHAPE.layers, `${size} rows`);
+      }
+    }));
+}
+
 Deno.test("a step in one dispatch for all layers lowers with and without prefetch warps", () =>
   lowering({}, mx.float16, 1024, async (model) => {
     using _options = withOptions({ fast: "whole" });

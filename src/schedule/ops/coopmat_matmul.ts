@@ -35,7 +35,7 @@ const LEAST_STEPS = 4;
 /** What a product leaves: parts that are still to be added where its depth is split, gated columns, or finished heads. */
 export type ProductKind = "parts" | "gated" | "heads";
 
-/** A kernel, what a workgroup makes, and its threads. Rows up to `upTo`, or all where a `pace` says how long it takes. */
+/** A kernel, what a workgroup makes, and its threads. It serves up to `upTo` rows, any number where absent. */
 interface ProductRow {
   readonly upTo?: number;
   readonly rows: number;
@@ -54,8 +54,8 @@ interface Pace {
 
 /**
  * Multiprocessors of an H200, and bytes a microsecond at which parts are written and read again. Paces are those of that GPU, fitted to
- * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: what is taken by them took 0.3 % longer than the best
- * of all on average, 7 % at most (docs/performance-gpu.md).
+ * 1,500 measurements of layers of 0.6B to 8B, 32 to 2,048 rows, 1 to 8 splits: in these, what is taken by them took 0.3 % longer than
+ * the best of all on average, 7 % at most (docs/performance-gpu.md).
  */
 const PROCESSORS = 132;
 const PARTS_RATE = 3.5e6;
@@ -138,12 +138,18 @@ function productTable(): ProductTable {
   return options.matrices === "emulated" ? EMULATED_PRODUCTS : PRODUCTS;
 }
 
+/** The kernels of a kind of product that run on a device. */
+function rowsOn(backend: Backend, kind: ProductKind, bits: number): readonly ProductRow[] {
+  return (productTable()[kind][bits] ?? []).filter(({ kernel, threads = PRODUCT_THREADS }) =>
+    runsOn(backend, { kernel, threads })
+  );
+}
+
 /** Why no kernels multiply such weights as a layer needs it on this device; undefined where they do. */
 export function productsUnsupportedReason(backend: Backend, { bits, groupSize }: Quantization): string | undefined {
   if (!matrixMap(backend).weights) return `${backend.name} has no matrices`;
-  const kernels = Object.values(productTable()).flatMap((table) => table[bits] ?? []);
-  const served = kernels.every((row) => runsOn(backend, { threads: PRODUCT_THREADS, ...row }));
-  if (kernels.length === 0 || !served) {
+  const kinds = Object.keys(productTable()) as ProductKind[];
+  if (!kinds.every((kind) => rowsOn(backend, kind, bits).some(({ upTo }) => upTo === undefined))) {
     return `there are no kernels for ${bits} bits and workgroups of ${backend.limits.maxThreads} threads`;
   }
   return [32, 64, 128].includes(groupSize) ? undefined : `groups have ${groupSize} weights, not 32, 64 or 128`;
@@ -235,9 +241,8 @@ export function productKernel(
   const steps = Math.ceil(k / STEP);
   let best: ProductKernel | undefined;
   let least = Infinity;
-  for (const row of productTable()[kind][bits] ?? []) {
-    const { upTo = Infinity, rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } = row;
-    if (m > upTo || !runsOn(backend, { kernel, threads })) continue;
+  const rows = rowsOn(backend, kind, bits).filter(({ upTo = Infinity }) => m <= upTo);
+  for (const { rows: height, columns = PRODUCT_COLUMNS, threads = PRODUCT_THREADS, kernel, pace } of rows) {
     const [down, wide] = [Math.ceil(m / height), Math.ceil(n / columns)];
     const usual = kind === "parts" ? splitsOf(down * wide, steps) : 1;
     if (!pace) return { kernel, splits: usual, threads, workgroups: [down, wide, usual] };
