@@ -1,0 +1,55 @@
+/** Mistakes in files and downloads: src/array/files, src/llm/hub and prompt caches. */
+
+import type { Mutant } from "./mutant.ts";
+
+export const FILES = [
+  {
+    name: "a download goes on behind what is there where the server sends all of the file",
+    file: "src/llm/hub/download.ts",
+    find: "if (answer === undefined || (answer.status === 200 && partial.size > 0)) {",
+    replace: "if (answer === undefined) {",
+    tests: ["tests/llm/hub_cache_test.ts", "tests/llm/hub_test.ts"],
+  },
+  {
+    name: "seconds that a server asks to wait are taken for milliseconds",
+    file: "src/llm/hub/retry.ts",
+    find: "return Number(header) * 1000;",
+    replace: "return Number(header);",
+    tests: ["tests/llm/hub_cache_test.ts", "tests/llm/hub_test.ts"],
+  },
+  {
+    name: "a star in a pattern takes files of other folders",
+    file: "src/llm/hub/patterns.ts",
+    find: 'part === "*" ? "[^/]*" : ".*"',
+    replace: '".*"',
+    tests: ["tests/llm/hub_cache_test.ts", "tests/llm/hub_test.ts"],
+  },
+  {
+    name: "a prompt cache of another number of heads is read",
+    file: "src/llm/prompt_cache.ts",
+    find: "shape[1] === expected[1] && ",
+    replace: "",
+    tests: ["tests/cli/prompt_cache_test.ts", "tests/llm/prompt_cache_test.ts"],
+  },
+  {
+    name: "a quote that is escaped ends a string",
+    file: "src/array/files/json_reader.ts",
+    find: "        escaped = true;\n        length++;\n",
+    replace: "        escaped = true;\n",
+    tests: ["tests/ops/io_test.ts", "tests/llm/shards_test.ts", "tests/llm/model_files_test.ts"],
+  },
+  {
+    name: "the header of a .npy file leaves its values at no multiple of 64 bytes",
+    file: "src/array/files/npy.ts",
+    find: "Math.ceil((before + text.length + 1) / 64) * 64 - before",
+    replace: "Math.ceil((before + text.length + 1) / 64) * 64",
+    tests: ["tests/ops/array_files_test.ts", "tests/ops/io_test.ts"],
+  },
+  {
+    name: "scales of Q6_K weights are read without their signs",
+    file: "src/array/files/gguf_types.ts",
+    find: "const scales = wide(view(contiguous(field(blocks, 192, 16)), dt.int8));",
+    replace: "const scales = wide(field(blocks, 192, 16));",
+    tests: ["tests/ops/array_files_test.ts", "tests/ops/io_test.ts"],
+  },
+] as const satisfies readonly Mutant[];

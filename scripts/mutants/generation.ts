@@ -1,0 +1,55 @@
+/** Mistakes in generation and decoding: src/llm. */
+
+import type { Mutant } from "./mutant.ts";
+
+export const GENERATION = [
+  {
+    name: "penalties look at the oldest tokens of a cache and a prompt",
+    file: "src/llm/decode/session.ts",
+    find: "...prompt.slice(-seen)].slice(-seen);",
+    replace: "...prompt.slice(-seen)].slice(0, seen);",
+    tests: ["tests/llm/sampler_test.ts", "tests/llm/prompt_cache_test.ts", "tests/llm/generate_test.ts"],
+  },
+  {
+    name: "penalties lose the newest token of a prompt, not the oldest",
+    file: "src/llm/decode/state.ts",
+    find: "slots[(((last - back) % size) + size) % size]",
+    replace: "slots[(((last - back + 1) % size) + size) % size]",
+    tests: ["tests/llm/sampler_test.ts", "tests/llm/prefill_test.ts", "tests/llm/generate_test.ts"],
+  },
+  {
+    name: "tokens of a second sequence are read from the log of the first where the log turns",
+    file: "src/llm/decode/state.ts",
+    find: "tokens.set(peek(log, row * LOG, count - until), until);",
+    replace: "tokens.set(peek(log, 0, count - until), until);",
+    tests: ["tests/llm/batch_generate_test.ts", "tests/llm/batched_decode_test.ts"],
+  },
+  {
+    name: "all sequences of a batch draw with one seed",
+    file: "src/llm/batch.ts",
+    find: 'perPrompt("seed", seed, prompts, (value, i) => value + i)',
+    replace: 'perPrompt("seed", seed, prompts, (value) => value)',
+    tests: ["tests/llm/batch_generate_test.ts"],
+  },
+  {
+    name: "the standard error of a perplexity is that of a whole population",
+    file: "src/llm/perplexity.ts",
+    find: "Math.sqrt(squares / (tokens - 1) / tokens)",
+    replace: "Math.sqrt(squares / tokens / tokens)",
+    tests: ["tests/cli/perplexity_test.ts", "tests/llm/hidden_states_test.ts"],
+  },
+  {
+    name: "a mark that comes in two pieces is a part of the answer",
+    file: "src/llm/answer/parser.ts",
+    find: "      end -= overlap(this.#held, mark);\n",
+    replace: "",
+    tests: ["tests/llm/answer_test.ts"],
+  },
+  {
+    name: "wavelengths between those that stay and those that stretch are stretched the other way round",
+    file: "src/llm/layers/rope.ts",
+    find: "return wavelength / (kept + (1 - kept) / factor);",
+    replace: "return wavelength / (1 - kept + kept / factor);",
+    tests: ["tests/llm/rope_scaling_test.ts", "tests/llm/llama_test.ts"],
+  },
+] as const satisfies readonly Mutant[];

@@ -1,0 +1,60 @@
+/** Mistakes in how graphs become dispatches: src/schedule. */
+
+import type { Mutant } from "./mutant.ts";
+
+export const LOWERING = [
+  {
+    name: "values whose lifetimes touch share a block of an arena",
+    file: "src/schedule/plan/arena.ts",
+    find: "low === spans.length || spans[low].first > last ? low : -1",
+    replace: "low === spans.length || spans[low].first >= last ? low : -1",
+    tests: ["tests/ops/arena_test.ts", "tests/ops/random_programs_test.ts"],
+  },
+  {
+    name: "a stored array is overwritten although the program still holds what reads it",
+    file: "src/schedule/plan/donation.ts",
+    find: 'return leaf.op === "stored" && storage.refs === 1 && this.#goes(leaf);',
+    replace: 'return leaf.op === "stored" && storage.refs === 1;',
+    tests: ["tests/ops/in_place_test.ts", "tests/ops/array_test.ts", "tests/ops/random_programs_test.ts"],
+  },
+  {
+    name: "a row moves through a reduction along the axis of the result, not of the input",
+    file: "src/schedule/plan/row_pruning.ts",
+    find: "return [shape.map((_, i) => i).filter((i) => !axes.includes(i))[axis]];",
+    replace: "return [axis];",
+    tests: ["tests/ops/row_pruning_test.ts", "tests/llm/prefill_tail_test.ts"],
+  },
+  {
+    name: "a batch of single rows is multiplied with the stride of rows, not of the batch",
+    file: "src/schedule/ops/matmul.ts",
+    find: "rowStride: m === 1 ? batch.strides[0][0] : rowStride,",
+    replace: "rowStride,",
+    tests: [
+      "tests/ops/array_test.ts",
+      "tests/ops/half_products_test.ts",
+      "tests/kernels/matmul_test.ts",
+      "tests/ops/ops_test.ts",
+    ],
+  },
+  {
+    name: "a chain that is taken over second reads the steps of the first",
+    file: "src/schedule/ops/elementwise_chain.ts",
+    find: '{ kind: "step", index: base + o.index }',
+    replace: '{ kind: "step", index: o.index }',
+    tests: ["tests/ops/array_test.ts", "tests/ops/random_programs_test.ts", "tests/kernels/elementwise_test.ts"],
+  },
+  {
+    name: "a convolution for a transform of a prime size is one element too short",
+    file: "src/schedule/ops/fft.ts",
+    find: "while (padded < 2 * size - 1) padded *= 2;",
+    replace: "while (padded < 2 * size - 2) padded *= 2;",
+    tests: ["tests/ops/stft_test.ts", "tests/ops/fft_test.ts"],
+  },
+  {
+    name: "rows behind the first 64 are sampled from the wrong logits",
+    file: "src/schedule/ops/sampling.ts",
+    find: "offset: v.offset + first * sizeOf(v.shape.slice(1)),",
+    replace: "offset: v.offset + first,",
+    tests: ["tests/kernels/sampling_test.ts", "tests/llm/sampler_test.ts"],
+  },
+] as const satisfies readonly Mutant[];

@@ -1,0 +1,40 @@
+/**
+ * A planted mistake: the form of the rows of the tables in this folder.
+ *
+ * @module
+ */
+
+/** Parts of the project. Every one has a table in this folder. */
+export const AREAS = [
+  "lowering",
+  "arrays",
+  "transforms",
+  "runtime",
+  "wasm",
+  "glsl",
+  "tables",
+  "tokenizer",
+  "templates",
+  "cli",
+  "files",
+  "generation",
+  "nn",
+  "training",
+] as const;
+
+/** One of {@link AREAS}. */
+export type Area = typeof AREAS[number];
+
+/** A mistake that a developer could make, in one place of one file. It changes what the project computes, says or refuses. */
+export interface Mutant {
+  /** What is wrong then; no other row has the name. */
+  readonly name: string;
+  /** Path from the root of the project. */
+  readonly file: string;
+  /** Text that occurs once in the file. */
+  readonly find: string;
+  /** What stands there instead. */
+  readonly replace: string;
+  /** Test files that whoever changes the file would run, the cheapest first: one to four. */
+  readonly tests: readonly string[];
+}

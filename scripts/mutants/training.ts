@@ -1,0 +1,48 @@
+/** Mistakes in training: src/llm/tuner. */
+
+import type { Mutant } from "./mutant.ts";
+
+export const TRAINING = [
+  {
+    name: "accumulated gradients are added, not averaged",
+    file: "src/llm/tuner/trainer.ts",
+    find: "accumulated === 1",
+    replace: "accumulated >= 1",
+    tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],
+  },
+  {
+    name: "the loss leaves out the token that follows an example",
+    file: "src/llm/tuner/loss.ts",
+    find: "mx.lessEqual(steps, last)",
+    replace: "mx.less(steps, last)",
+    tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],
+  },
+  {
+    name: "an example that was cut counts with its whole length",
+    file: "src/llm/tuner/batches.ts",
+    find: "lengths.set([offset, kept.length], 2 * row);",
+    replace: "lengths.set([offset, tokens.length], 2 * row);",
+    tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],
+  },
+  {
+    name: "adapters are fused without their scale",
+    file: "src/llm/tuner/lora.ts",
+    find: "mx.matmul(mx.multiply(this.lora_b.T, this.scale), this.lora_a.T)",
+    replace: "mx.matmul(this.lora_b.T, this.lora_a.T)",
+    tests: ["tests/training/tuner_test.ts", "tests/training/finetune_test.ts"],
+  },
+  {
+    name: "the length of adapted rows has a gradient",
+    file: "src/llm/tuner/dora.ts",
+    find: "mx.divide(this.m, mx.stopGradient(lengths(adapted))).astype(x.dtype)",
+    replace: "mx.divide(this.m, lengths(adapted)).astype(x.dtype)",
+    tests: ["tests/training/tuner_test.ts", "tests/training/finetune_test.ts"],
+  },
+  {
+    name: "a text that ends with the last token gets it once more",
+    file: "src/llm/tuner/datasets.ts",
+    find: "if (end !== undefined && tokens.at(-1) !== end) tokens.push(end);",
+    replace: "if (end !== undefined) tokens.push(end);",
+    tests: ["tests/training/tuner_test.ts", "tests/training/finetune_test.ts"],
+  },
+] as const satisfies readonly Mutant[];

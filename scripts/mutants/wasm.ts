@@ -1,0 +1,59 @@
+/** Mistakes in the kernels of the CPU: runtime-c/wasm. */
+
+import type { Mutant } from "./mutant.ts";
+
+export const WASM = [
+  {
+    name: "the largest element is not found at the end of a row",
+    file: "runtime-c/wasm/reduce.c",
+    find: "for (; i < n; i++) best = m_maximum(best, run[i] * sign);",
+    replace: "for (; i + 1 < n; i++) best = m_maximum(best, run[i] * sign);",
+    tests: ["tests/ops/array_test.ts", "tests/kernels/reduce_test.ts", "tests/ops/ops_test.ts"],
+  },
+  {
+    name: "NaN in every fourth place does not win a maximum",
+    file: "runtime-c/wasm/reduce.c",
+    find: "return (nan[0] | nan[1] | nan[2] | nan[3]) ?",
+    replace: "return (nan[0] | nan[1] | nan[2]) ?",
+    tests: ["tests/ops/array_test.ts", "tests/kernels/reduce_test.ts", "tests/ops/ops_test.ts"],
+  },
+  {
+    name: "groups of quantized weights are counted from the block of the depth on",
+    file: "runtime-c/wasm/quantized.h",
+    find: "load_group(q, groups + (first + i) / q->group, &scale, &bias);",
+    replace: "load_group(q, groups + i / q->group, &scale, &bias);",
+    tests: [
+      "tests/ops/quantized_products_test.ts",
+      "tests/ops/quantized_tolerance_test.ts",
+      "tests/kernels/quantized_test.ts",
+    ],
+  },
+  {
+    name: "float16 is rounded with halves away from zero",
+    file: "runtime-c/wasm/simd.h",
+    find: "(u + 0x0fffu + ((u >> 13) & 1u) - 0x38000000u) >> 13",
+    replace: "(u + 0x1000u - 0x38000000u) >> 13",
+    tests: ["tests/ops/array_test.ts", "tests/kernels/elementwise_test.ts", "tests/ops/ops_test.ts"],
+  },
+  {
+    name: "the last query of a causal block does not see the last key",
+    file: "runtime-c/wasm/attention.c",
+    find: "(int64_t)last_query + b->length - p->q_len + 1;",
+    replace: "(int64_t)last_query + b->length - p->q_len;",
+    tests: ["tests/ops/array_test.ts", "tests/kernels/attention_test.ts", "tests/llm/prefill_test.ts"],
+  },
+  {
+    name: "the smaller of two short signed integers is found as of unsigned ones",
+    file: "runtime-c/wasm/scatter.c",
+    find: "if (DTYPE_IS_SIGNED(dtype) && op == OP_MIN)",
+    replace: "if (dtype == DTYPE_I32 && op == OP_MIN)",
+    tests: ["tests/ops/array_test.ts", "tests/kernels/movement_test.ts", "tests/ops/ops_test.ts"],
+  },
+  {
+    name: "long rows are sorted without their highest bits",
+    file: "runtime-c/wasm/radix_sort.c",
+    find: "uint32_t passes = (key_bits + bits - 1) / bits,",
+    replace: "uint32_t passes = key_bits / bits,",
+    tests: ["tests/ops/wide_order_test.ts", "tests/kernels/movement_test.ts", "tests/ops/large_arrays_test.ts"],
+  },
+] as const satisfies readonly Mutant[];
