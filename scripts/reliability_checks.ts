@@ -178,6 +178,11 @@ export const CHECKS: readonly Check[] = [
     asked: "the scoped command runs",
     tests: [named("runtime/devices", /--allow-ffi/), named("cli/generate", /permission/)],
   },
+  {
+    what: "Planted mistakes: what the tests of every change catch",
+    asked: "≥ 80 mistakes in all areas; ≥ 95 % of those that a full run catches",
+    task: { command: "deno task mutants", results: "mutants" },
+  },
 ];
 
 /** A test that ran. */
