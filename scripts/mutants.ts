@@ -123,8 +123,9 @@ if (import.meta.main) {
     if (Deno.build.os === "windows") throw new Error("Mistakes are planted on Linux and macOS only");
     const tiers = tier === undefined ? TIERS : [checkOneOf("--tier", tier, TIERS)];
     await Deno.mkdir(TOOLS, { recursive: true });
-    // Without --resume an earlier log makes room, and is still there for a while.
-    if (!resume && await exists(LOG)) await Deno.rename(LOG, `${LOG}.before`);
+    // A run of all begins another log, and the one before stays beside it; a run of some adds to it.
+    const whole = mutants.length === MUTANTS.length;
+    if (whole && !resume && await exists(LOG)) await Deno.rename(LOG, `${LOG}.before`);
     const before = resume && await exists(LOG) ? readLines(await Deno.readTextFile(LOG)) : [];
     const work = new MutantRun(tiers, seed, before);
     const left = mutants.filter((mutant) => !work.outcomes.has(mutant.name));
@@ -142,7 +143,7 @@ if (import.meta.main) {
     }
     const { text, ok } = summarize(mutants.map((mutant) => work.outcomes.get(mutant.name)!), tiers);
     print(`${text}\n`);
-    if (mutants.length === MUTANTS.length && tiers === TIERS) {
+    if (whole && tiers === TIERS) {
       const check = 1 + CHECKS.findIndex(({ task }) => task?.results === "mutants");
       await writeResult("mutants", "deno task mutants", [{ check, measured: text, ok }]);
     }
