@@ -104,8 +104,8 @@ interface Module {
 /** What the package exports; the command line reaches all that mod.ts does. */
 const EXPORTS = ["mod.ts", "src/cli/mod.ts"] as const;
 
-/** Modules of the project that an export reaches, by path from the root. */
-async function moduleGraph(from: typeof EXPORTS[number]): Promise<Map<string, readonly Dependency[]>> {
+/** Modules of the project that a module reaches, by path from the root. */
+async function moduleGraph(from: string): Promise<Map<string, readonly Dependency[]>> {
   const info = await run([Deno.execPath(), "info", "--json", from]);
   const root = new URL("../", import.meta.url).href;
   const modules: readonly Module[] = JSON.parse(info.stdout).modules;
@@ -281,4 +281,26 @@ Deno.test("arrays and the scheduler print nothing and listen to no end of the pr
   }
   assert((await filesWith("src/backend", PRINTS)).includes("src/backend/explain.ts"));
   assertEquals([...await filesWith("src", AT_EXIT), ...await filesWith("ffi", AT_EXIT)], ["ffi/exit.ts"]);
+});
+
+/** The files of tests/ that some files import, directly or through others. */
+async function testsReachedBy(files: readonly string[]): Promise<string[]> {
+  const entry = await Deno.makeTempFile({ suffix: ".ts" });
+  try {
+    const lines = files.map((path) => `import ${JSON.stringify(new URL(`../${path}`, import.meta.url).href)};\n`);
+    await Deno.writeTextFile(entry, lines.join(""));
+    const reached = await moduleGraph(entry);
+    assertEquals(files.filter((path) => !reached.has(path)), []);
+    return Array.from(reached.keys()).filter((path) => path.startsWith("tests/"));
+  } finally {
+    await Deno.remove(entry);
+  }
+}
+
+Deno.test("benchmarks import no tests, directly or through other files", async () => {
+  const files = [...await sourceFiles("scripts/bench"), ...await sourceFiles("scripts/support")];
+  assertEquals(await testsReachedBy(files), []);
+  assert((await testsReachedBy([...files, "tests/support/exact.ts"])).includes("tests/support/exact.ts"));
+  // scripts/parity.ts reads tables of tests, which is what the page that it writes is about.
+  assert((await testsReachedBy(["scripts/parity.ts"])).includes("tests/ops/cases.ts"));
 });

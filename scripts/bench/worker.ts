@@ -23,7 +23,7 @@ import { peakMemory } from "./times.ts";
 import { median } from "../../src/cli/bench/figures.ts";
 import { promptOf, timeTokens } from "../../src/cli/bench/tokens.ts";
 import { roomFor } from "../../src/llm/generate.ts";
-import { withOptions } from "../../tests/support/options.ts";
+import { withOptions } from "../support/options.ts";
 
 /** Tokens of the prompt that is part of loading. */
 const FIRST_PROMPT = 16;

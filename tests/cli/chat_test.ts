@@ -16,7 +16,7 @@ import { layout } from "../../src/cli/chat/screen.ts";
 import { exchange, freeModel, type LoadedModel, loadModel } from "../../src/cli/chat/session.ts";
 import { AnswerView } from "../../src/cli/chat/view.ts";
 import { graphemes, harmless, typed, width } from "../../src/cli/chat/width.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** Names of keys, and texts in brackets, of bytes that come in pieces of some length. */
 function decoded(text: string, piece = 1000): string {

@@ -13,7 +13,7 @@ import { matrixMap } from "../../src/schedule/ops/coopmat.ts";
 import { collect } from "../../src/schedule/plan/garbage.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { wrapped } from "../support/wrapped_model.ts";
 
 const { batchGenerate, generate, KvCache, load, streamBatchGenerate, streamGenerate, LlmError } = mx.lm;

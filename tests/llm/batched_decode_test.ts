@@ -23,7 +23,7 @@ import {
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { hasMatrices } from "../support/matrices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

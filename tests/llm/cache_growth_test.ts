@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import { writeModel } from "../../scripts/synthetic.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

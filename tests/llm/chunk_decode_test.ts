@@ -11,7 +11,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { assertAgrees, assertSame, type Batch, type Found, shapeOf, steps } from "../support/decode_steps.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

@@ -10,7 +10,7 @@ import { testDevices } from "../support/devices.ts";
 import { withExactCpu } from "../support/exact.ts";
 import { FAMILY_CASES, FAMILY_IDS, familyGolden, KEPT, keptLogits, PROMPT } from "../support/families.ts";
 import { hasMatrices } from "../support/matrices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { loopSteps } from "../support/steps.ts";
 

@@ -20,7 +20,7 @@ import { type Architecture, modelOf, named } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");

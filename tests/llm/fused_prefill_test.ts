@@ -14,7 +14,7 @@ import { profile } from "../../src/schedule/plan/profile.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { hasMatrices } from "../support/matrices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");

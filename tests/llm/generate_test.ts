@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { anyDevice, testDevices } from "../support/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { wrapped } from "../support/wrapped_model.ts";
 

@@ -9,7 +9,7 @@ import { hubCache, isOffline } from "../../src/llm/hub/places.ts";
 import { HubBench, NAME, smallModel } from "../support/hub_models.ts";
 import { COMMIT, hashOf, large, type ServedFile, text } from "../support/hub_server.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

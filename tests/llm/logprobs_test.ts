@@ -9,7 +9,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { readLogprobs } from "../../src/llm/logprobs_log.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 mx.devices(); // opens the library outside of the tests, which count resources
 

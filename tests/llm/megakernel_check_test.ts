@@ -16,7 +16,7 @@ import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { tryLayers, tryOn, withSteps } from "../support/megakernel_check_process.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

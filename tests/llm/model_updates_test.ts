@@ -10,7 +10,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { namedLeaves } from "../../src/nn/tree.ts";
 import { type ModelShape, writeModel } from "../../scripts/synthetic.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
 import { putModule } from "../support/module_trees.ts";
 

@@ -9,7 +9,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const DEVICES = testDevices();
 for (const name of DEVICES) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

@@ -14,7 +14,7 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { type KvCache, StepCache } from "../../src/llm/kv_cache.ts";
 import { ATTENTIONS } from "../../src/schedule/ops/coopmat_attention.ts";
 import { PRODUCTS } from "../../src/schedule/ops/coopmat_matmul.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { type Dispatched, dispatchesOf, withoutRunning } from "../support/unrun_device.ts";
 
 /** Plans that were compiled last. */

@@ -19,7 +19,7 @@ import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } 
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 const DEVICES = testDevices().filter((name) => name !== "wasm");

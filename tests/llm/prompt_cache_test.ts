@@ -4,7 +4,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { CACHE, LOGITS, NEXT, PROMPT as IDS, smallModel } from "../support/prompt_caches.ts";
 

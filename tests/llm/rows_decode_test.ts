@@ -13,7 +13,7 @@ import { rowsUnsupportedReason } from "../../src/schedule/decoder/emit_rows.ts";
 import { type Architecture, modelOf, named } from "../support/architectures.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { steps } from "../support/random_cache_steps.ts";
 

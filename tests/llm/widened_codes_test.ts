@@ -12,7 +12,7 @@ import { assertAgrees, type Batch, ofSequence, steps } from "../support/decode_s
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf, kernelTest, runKernel } from "../support/harness.ts";
 import { hasMatrices } from "../support/matrices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { steps as randomSteps } from "../support/random_cache_steps.ts";
 

@@ -4,7 +4,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { NAMES, runRow } from "./array_rows.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

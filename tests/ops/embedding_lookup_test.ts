@@ -8,7 +8,7 @@ import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 for (const device of testDevices()) {
   mx.withDevice(device, getBackend); // opened outside the test, which counts resources

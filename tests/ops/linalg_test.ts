@@ -8,7 +8,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { makeNode } from "../../src/graph/node.ts";
 import { handOver } from "../../src/schedule/hand_over.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import {
   apart,
   HARD,

@@ -14,7 +14,7 @@ import { stored } from "./cases/draw.ts";
 import { difference, flushed, numbersOf } from "../support/compare.ts";
 import { testDevices } from "../support/devices.ts";
 import { Guards } from "../support/guards.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { build, type Dense, generator, ravel, size } from "../support/oracle.ts";
 
 /** Numbers as the dtype holds them: rounded by plain JavaScript, so that the oracle starts from what the array holds. */

@@ -7,7 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
 for (const name of testDevices()) mx.withDevice(name, getBackend); // opened outside the tests, which count resources

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 mx.devices(); // opens the Vulkan library outside of any test
 

@@ -11,7 +11,7 @@ import { inputsFirst } from "../../src/schedule/plan/order.ts";
 import { pruneRows } from "../../src/schedule/plan/row_pruning.ts";
 import { anyDevice } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { drawGraph, type Graph, leaf } from "../support/row_graphs.ts";
 

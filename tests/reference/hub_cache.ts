@@ -8,7 +8,7 @@
 import * as mx from "../../mod.ts";
 import { entriesOf, NAME, PATTERNS, smallModel } from "../support/hub_models.ts";
 import { HubServer } from "../support/hub_server.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 const [python = "python3"] = Deno.args;
 const script = new URL("hub_cache.py", import.meta.url).pathname;

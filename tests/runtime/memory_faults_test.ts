@@ -9,7 +9,7 @@ import * as mx from "../../mod.ts";
 import { closeDevices } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** VK_ERROR_OUT_OF_DEVICE_MEMORY. */
 const REFUSED = -2;

@@ -11,7 +11,7 @@ import { kernelsOf } from "../support/harness.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import { testDevices } from "../support/devices.ts";
 import { GOLDEN, goldenLogits, TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 import { arange, assertFails, copy, INDICES, openWith, plan } from "../support/vulkan_device.ts";
 

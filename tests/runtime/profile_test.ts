@@ -8,7 +8,7 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { withOptions } from "../support/options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** A test on every device, the default one meanwhile. */
 function deviceTest(name: string, body: (device: string) => Promise<void>): void {

@@ -12,7 +12,7 @@ import { DeviceLoop } from "../../src/array/loop.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
 import type { options } from "../../src/schedule/plan/options.ts";
-import { withOptions } from "./options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "./oracle.ts";
 
 /** A model, the dtype of its activations and caches, and the positions of sequences in caches of `capacity` rows. */

@@ -6,7 +6,7 @@
 
 import { type FetchOptions, fetchSnapshot, type Snapshot } from "../../src/llm/hub/pull.ts";
 import { COMMIT, hashOf, HubServer, large, type ServedModel, text } from "./hub_server.ts";
-import { withOptions } from "./options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** Variables that say where the hub and its cache are. */
 const VARIABLES = [

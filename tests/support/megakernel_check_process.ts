@@ -11,7 +11,7 @@ import { DeviceLoop, TracedStep } from "../../src/array/loop.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { StepCache } from "../../src/llm/kv_cache.ts";
 import type { LanguageModel } from "../../src/llm/models/mod.ts";
-import { withOptions } from "./options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** Has layers tested on a device, whatever it is, for the length of a scope. Workgroups of software devices do not run together and should not wait long. */
 export function tryOn(device: string): Disposable {

@@ -8,7 +8,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import type { TypeName } from "../ops/cases/case.ts";
 import { Draw, isFloat } from "../ops/cases/draw.ts";
 import type { Guards } from "./guards.ts";
-import { withOptions } from "./options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 import { numbersOf } from "./compare.ts";
 import { size } from "./oracle.ts";
 import { type Parameters, type Value, valueOf } from "./program_ops.ts";

@@ -10,7 +10,7 @@ import { RuntimeError, type RuntimeErrorCode } from "../../ffi/error.ts";
 import { listVulkanDevices, liveObjects, validationMessages, VulkanDevice } from "../../ffi/vulkan.ts";
 import { devices } from "../../src/backend/devices.ts";
 import { type Dispatch, encodePlan, encodePush } from "./harness.ts";
-import { withOptions } from "./options.ts";
+import { withOptions } from "../../scripts/support/options.ts";
 
 /** Of the usable Vulkan devices. */
 export const INDICES = devices().filter((d) => d.usable && d.name.startsWith("vulkan:")).map((d) =>

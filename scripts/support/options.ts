@@ -1,6 +1,9 @@
 /**
  * Global options for the length of a scope: what the scheduler may do, and variables of the environment.
  *
+ * `scripts/support` holds what benchmarks and tests both use: tests import scripts, and no benchmark imports tests
+ * (`tests/layers_test.ts`).
+ *
  * @module
  */
 
