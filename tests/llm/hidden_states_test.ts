@@ -5,7 +5,7 @@ import * as mx from "../../mod.ts";
 import { anyDevice, testDevices } from "../support/devices.ts";
 import { withExactCpu } from "../support/exact.ts";
 import { TINY_DIR } from "../support/models.ts";
-import { hasMatrices } from "../support/matrices.ts";
+import { hasMatrices, withoutMatrices } from "../support/matrices.ts";
 import { nmse } from "../support/oracle.ts";
 import { smallModel } from "../support/prompt_caches.ts";
 
@@ -36,59 +36,74 @@ for (const device of testDevices()) {
   Deno.test(`hidden states, embeddings and perplexity are mlx-lm's on ${device}`, async () => {
     await withExactCpu(async () => {
       mx.setDefaultDevice(device);
-      const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
       const limit = hasMatrices(device) ? HALF : LIMIT;
+      const unused = mx.getActiveMemory();
+      const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device });
       assertEquals(tokenizer.encode(GOLDEN.text), GOLDEN.ids);
-      using tokens = mx.array([GOLDEN.ids.slice(0, 9)], mx.int32);
-      mx.eval(tokens);
-      const before = mx.getActiveMemory();
-      const states = model.hiddenStates(tokens);
-      const rows = states.map((state) => every(16, mx.tidy(() => state.index(0, -1).tolist()) as number[]));
-      assertEquals(rows.length, GOLDEN.states.length);
-      rows.forEach((row, layer) => {
-        const error = nmse(row, GOLDEN.states[layer]);
-        assert(error <= limit, `states ${layer}: NMSE ${error}`);
-      });
-      mx.dispose(states);
 
-      for (const pooling of ["last", "cls", "mean"] as const) {
-        for (const batchTokens of [1, 20, 4096]) { // one by one, two together, all filled up to the longest
-          const options = { pooling, normalize: false, batchTokens };
-          using vectors = await mx.lm.embed(model, tokenizer, GOLDEN.texts, options);
-          vectors.tolist().forEach((vector, i) => {
-            const error = nmse(every(8, vector), GOLDEN[pooling][i]);
-            assert(error <= limit, `${pooling} of text ${i}, ${batchTokens} tokens together: NMSE ${error}`);
-          });
-        }
-      }
-
+      const checkStates = (): void => {
+        using tokens = mx.array([GOLDEN.ids.slice(0, 9)], mx.int32);
+        const states = model.hiddenStates(tokens);
+        const rows = states.map((state) => every(16, mx.tidy(() => state.index(0, -1).tolist()) as number[]));
+        assertEquals(rows.length, GOLDEN.states.length);
+        rows.forEach((row, layer) => {
+          const error = nmse(row, GOLDEN.states[layer]);
+          assert(error <= limit, `states ${layer}: NMSE ${error}`);
+        });
+        mx.dispose(states);
+      };
+      const checkVectors = async (pooling: "last" | "cls" | "mean", batchTokens: number): Promise<void> => {
+        const options = { pooling, normalize: false, batchTokens };
+        using vectors = await mx.lm.embed(model, tokenizer, GOLDEN.texts, options);
+        vectors.tolist().forEach((vector, i) => {
+          const error = nmse(every(8, vector), GOLDEN[pooling][i]);
+          assert(error <= limit, `${pooling} of text ${i}, ${batchTokens} tokens together: NMSE ${error}`);
+        });
+      };
       const { context, stride } = GOLDEN;
       const close = (found: number, expected: number): void =>
         assert(Math.abs(found / expected - 1) <= (limit === LIMIT ? 1e-5 : 1e-4), `${found} is not ${expected}`);
-      const whole = await mx.lm.perplexity(model, tokenizer, GOLDEN.text, { context, dropLast: true });
-      close(whole.perplexity, GOLDEN.perplexity[0]);
-      close(whole.standardError, GOLDEN.perplexity[1]);
-      close(whole.nll, Math.log(GOLDEN.perplexity[0]));
-      assertEquals(whole.tokens, Math.floor(GOLDEN.ids.length / context) * (context - 1));
-      const sliding = await mx.lm.perplexity(model, tokenizer, GOLDEN.ids, { context, stride });
-      close(sliding.perplexity, GOLDEN.sliding.perplexity);
-      assertEquals(sliding.tokens, GOLDEN.sliding.tokens);
+      const checkPerplexity = async (): Promise<void> => {
+        const whole = await mx.lm.perplexity(model, tokenizer, GOLDEN.text, { context, dropLast: true });
+        close(whole.perplexity, GOLDEN.perplexity[0]);
+        close(whole.standardError, GOLDEN.perplexity[1]);
+        close(whole.nll, Math.log(GOLDEN.perplexity[0]));
+        assertEquals(whole.tokens, Math.floor(GOLDEN.ids.length / context) * (context - 1));
+        const sliding = await mx.lm.perplexity(model, tokenizer, GOLDEN.ids, { context, stride });
+        close(sliding.perplexity, GOLDEN.sliding.perplexity);
+        assertEquals(sliding.tokens, GOLDEN.sliding.tokens);
+      };
+
+      checkStates();
+      for (const pooling of ["last", "cls", "mean"] as const) {
+        for (const batchTokens of [1, 20, 4096]) { // one by one, two together, all filled up to the longest
+          await checkVectors(pooling, batchTokens);
+        }
+      }
+      await checkPerplexity();
+      // Matrix units read weights in an order of their own. It is made once and kept with the weights, so only the first time adds memory.
+      const before = mx.getActiveMemory();
+      checkStates();
+      await checkVectors("mean", 20);
+      await checkPerplexity();
       assertEquals(mx.getActiveMemory(), before);
       model[Symbol.dispose]();
+      assertEquals(mx.getActiveMemory(), unused);
     });
   });
 }
 
 /** The model on one device; tests above close devices. */
-async function open(): Promise<mx.lm.Loaded> {
-  const device = anyDevice();
+async function open(device: string = anyDevice()): Promise<mx.lm.Loaded> {
   mx.setDefaultDevice(device);
   return await mx.lm.load(TINY_DIR, { device });
 }
 
+// The number of rows decides which kernel multiplies them. Matrix units round x to float16, which moves the mean by 1e-5, the limit here.
+// So they are left out: this looks for windows that change each other.
 Deno.test("perplexity() does not depend on how windows go together", async () => {
   await withExactCpu(async () => {
-    const { model, tokenizer } = await open();
+    const { model, tokenizer } = await open(withoutMatrices(anyDevice()));
     using _model = model;
     const { ids } = GOLDEN;
     const long = Array.from({ length: 150 }, (_, i) => ids[i % ids.length]);

@@ -16,6 +16,11 @@ export function hasMatrices(device: string): boolean {
   return backend.has("coopmat_map") && matrixMap(backend).weights !== undefined;
 }
 
+/** The name of a device without its matrix units, whose products have the accuracy of float32. */
+export function withoutMatrices(device: string): string {
+  return mx.withDevice(device, getBackend).has("coopmat_map") ? `${device}-coopmat` : device;
+}
+
 /** The order of weights that a kernel of products reads on a device: emulated ones have one of their own. */
 export function weightsMap(backend: Backend, kernel: KernelName): Uint32Array {
   return isEmulated(kernel) ? PAIRS : matrixMap(backend).weights!;
