@@ -152,6 +152,7 @@ Deno.test("answers in conversations come in parts, streamed, whole and in batche
   assertEquals([batch.texts, batch.reasonings, batch.toolCalls], [[SAID, RAW], [THOUGHT, ""], [[], []]]);
   const plain = await mx.lm.complete(model, tokenizer, GOLDEN[3].prompt);
   assertEquals([plain.text, plain.reasoning, plain.raw], [RAW, "", RAW]);
+  await model.traces.idle();
 });
 
 Deno.test("an answer behind a prompt that ends with <think> begins with a thought", async () => {
@@ -168,4 +169,5 @@ Deno.test("an answer behind a prompt that ends with <think> begins with a though
   const { text, reasoning, raw } = await mx.lm.complete(model, opened, MESSAGES, { maxTokens: 60, stop: "<|im_end|>" });
   const [thought, said, ...more] = raw.split("</think>");
   assertEquals([reasoning, text, more], [thought.trim(), said.trimStart(), []]);
+  await model.traces.idle();
 });

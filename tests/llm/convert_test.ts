@@ -138,6 +138,7 @@ Deno.test("Converted models load and answer", () =>
       using _ = model;
       const text = await mx.lm.generate(model, tokenizer, GOLDEN[0].prompt, { temp: 0, maxTokens: 300 });
       assertEquals(text, GOLDEN[0].text.replace("<|endoftext|>", ""));
+      await model.traces.idle();
     }
   }));
 

@@ -23,6 +23,9 @@ import {
 /** VkResult values. */
 const OUT_OF_DEVICE_MEMORY = -2, LOST = -4, UNKNOWN = -13;
 
+/** Most runs of a plan in a submission, and submissions that keep any GPU busy for longer than wait() polls before it asks the driver. */
+const RUNS = 64, MOST_SUBMISSIONS = 1024;
+
 /** A test with a fault of the driver; the device opens again afterwards. */
 function faultTest(name: string, fault: string, body: (device: VulkanDevice) => void): void {
   for (const index of INDICES) {
@@ -53,10 +56,20 @@ faultTest("a lost device says so from then on, and closes", `vkQueueSubmit2:${LO
 });
 
 faultTest("a device lost during a wait says so", `vkWaitSemaphores:${LOST}`, (device) => {
-  const buffer = device.bufferNew(4);
-  const p = device.planNew(plan(1, arange(0, 1, 7, 0)));
-  const ticket = device.planRun(p, slotsOf(buffer));
-  assertFails("device-lost", () => device.wait(ticket, 1000), "vkWaitSemaphores");
+  const count = 2 * MIB;
+  const buffer = device.bufferNew(4 * count);
+  const p = device.planNew(plan(1, arange(0, count, 7, 0)));
+  // wait() polls for a while before it asks the driver, and a fast GPU is done by then: so there is twice as much work each time.
+  const waits = (): void => {
+    for (let submissions = 1; submissions <= MOST_SUBMISSIONS; submissions *= 2) {
+      let ticket = 0;
+      for (let i = 0; i < submissions; i++) {
+        ticket = device.planRun(p, slotsOf(buffer), Math.min(submissions, RUNS));
+      }
+      device.wait(ticket, 10_000);
+    }
+  };
+  assertFails("device-lost", waits, "vkWaitSemaphores");
 });
 
 faultTest("memory that the driver refuses is out-of-memory", `vkAllocateMemory:${OUT_OF_DEVICE_MEMORY}:1`, (device) => {

@@ -73,32 +73,42 @@ deviceTest("profile() says what ran on the CPU", async (device) => {
   assertEquals(fallbacks, []);
 });
 
-deviceTest("profile() tells a region from what ran op by op, and why that was", async (device) => {
-  using _options = withOptions({ regions: "on", fast: "barriers" });
-  const { model } = await mx.lm.load(TINY_DIR, { device });
-  const cache = model.makeCache();
-  const { kernels, fallbacks } = await mx.profile(async () => {
-    const settings = { cache, sampler: mx.lm.makeSampler(), processors: [], contextSize: 0, prefillStepSize: 8 };
-    for await (const _ of mx.lm.generateStep([1, 2, 3, 4], model, { ...settings, maxTokens: STEPS })) { /* runs */ }
+/** How a short prompt is read: layer by layer, or all at once by the kernels of several rows, which are the default with matrix units. */
+const PROMPTS = { "layer by layer": "off", "by the kernels of several rows": "on" } as const;
+/** Dispatches of a layer in the kernels of several rows, with barriers. */
+const PHASES = 5;
+
+for (const [how, batch] of Object.entries(PROMPTS)) {
+  deviceTest(`profile() tells a region from what ran op by op, and why that was, a prompt ${how}`, async (device) => {
+    using _options = withOptions({ regions: "on", fast: "barriers", batch });
+    const { model } = await mx.lm.load(TINY_DIR, { device });
+    const cache = model.makeCache();
+    const { kernels, fallbacks } = await mx.profile(async () => {
+      const settings = { cache, sampler: mx.lm.makeSampler(), processors: [], contextSize: 0, prefillStepSize: 8 };
+      for await (const _ of mx.lm.generateStep([1, 2, 3, 4], model, { ...settings, maxTokens: STEPS })) { /* runs */ }
+    });
+    const calls = (which: (row: mx.KernelTime) => boolean): number =>
+      kernels.filter(which).reduce((sum, row) => sum + row.calls, 0);
+    const of = (region: string, kernel: string): number =>
+      calls((row) => row.region === region && row.kernel.startsWith(kernel));
+    const fused = of("decoder step", "");
+    assertEquals(fused > 0, device !== "wasm");
+    assertEquals(fallbacks.some((line) => line.startsWith("decoder step: op by op, because ")), device === "wasm");
+    // The layers of a prompt are fused on devices with matrix units, but for the last one, which is fused for the last token everywhere.
+    const together = device !== "wasm" && batch === "on";
+    const layered = of("prompt layer", "") + calls((row) => !row.region && row.op === "quantizedMatmul");
+    assertEquals(layered > 0, !together);
+    if (device !== "wasm") {
+      assertEquals(of("decoder step", "batch_layers"), together ? PHASES * LAYERS : 0);
+      assertEquals(of("prompt end", "decode_qkv"), together ? 0 : 1);
+      assertEquals(of("decoder step", "decode_qkv"), (STEPS - 1) * LAYERS); // the prompt gives the first token
+      assertEquals(mx.sumKernels(kernels, ["region"]).find(({ region }) => region === "decoder step")!.calls, fused);
+      assert(calls(({ op }) => op === "layout") > 0, "weights in another layout");
+    }
+    cache.dispose();
+    model[Symbol.dispose]();
   });
-  const calls = (which: (row: mx.KernelTime) => boolean): number =>
-    kernels.filter(which).reduce((sum, row) => sum + row.calls, 0);
-  // The prompt is fused on devices with matrices.
-  const prompt = (row: mx.KernelTime): boolean =>
-    row.region === "prompt layer" || !row.region && row.op === "quantizedMatmul";
-  assert(calls(prompt) > 0, "the prompt");
-  const fused = calls(({ region }) => region === "decoder step");
-  assertEquals(fused > 0, device !== "wasm");
-  assertEquals(fallbacks.some((line) => line.startsWith("decoder step: op by op, because ")), device === "wasm");
-  if (device !== "wasm") {
-    const layers = (of: string): number => calls((row) => row.region === of && row.kernel.startsWith("decode_qkv"));
-    assertEquals([layers("prompt end"), layers("decoder step")], [1, (STEPS - 1) * LAYERS]); // the prompt gives the first
-    assertEquals(mx.sumKernels(kernels, ["region"]).find(({ region }) => region === "decoder step")!.calls, fused);
-    assert(calls(({ op }) => op === "layout") > 0, "weights in another layout");
-  }
-  cache.dispose();
-  model[Symbol.dispose]();
-});
+}
 
 deviceTest("describeProfile() prints regions, ops, kernels and the host", async (device) => {
   const text = mx.describeProfile(await mx.profile(() => mx.tidy(() => mx.eval(mx.exp(mx.arange(1000))))));
