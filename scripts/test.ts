@@ -167,6 +167,8 @@ if (import.meta.main) {
   const files = named.length > 0 ? named : testFiles();
   const { passed, failed, skipped, cases } = await testEach(files, flags, env, processes);
   if (device && skipped.length > 0) console.log(`skipped on ${device}:\n  ${[...skipped].sort().join("\n  ")}`);
+  const lacking = skipped.filter((title) => title.includes(" (skipped: "));
+  if (!device && lacking.length > 0) console.log(`skipped on this machine:\n  ${[...lacking].sort().join("\n  ")}`);
   if (!device && args.length === 0) await writeResult("test", "deno task test", rowsOf(cases));
   console.log(`${passed} passed, ${failed} failed`);
   Deno.exit(failed > 0 ? 1 : 0);

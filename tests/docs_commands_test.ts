@@ -12,6 +12,7 @@ import * as mx from "../mod.ts";
 import { anyDevice } from "./support/devices.ts";
 import { COMMIT, HubServer, type ServedFile } from "./support/hub_server.ts";
 import { TINY_DIR } from "./support/models.ts";
+import { needing } from "./support/needs.ts";
 
 /** Lines that do not run here, by their begin, and why. */
 const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
@@ -88,10 +89,13 @@ async function inProject(work: (project: string, env: Record<string, string>) =>
   }
 }
 
-/** Commands are a shell's. */
-const ignore = Deno.build.os === "windows";
+/** Name and `ignore` of a test of documents, some of whose answers have a format. */
+async function documentTest(name: string): Promise<{ readonly name: string; readonly ignore: boolean }> {
+  const test = await needing(name, "xgrammar");
+  return { ...test, ignore: test.ignore || Deno.build.os === "windows" }; // commands are a shell's
+}
 
-Deno.test("the commands of the documents run", { ignore }, () =>
+Deno.test(await documentTest("the commands of the documents run"), () =>
   inProject(async (project, env) => {
     const lines = DOCUMENTS.flatMap((document) => commandsOf(document).map((line) => ({ document, line })))
       .filter(({ line }) => line.trim() !== "");
@@ -110,8 +114,7 @@ Deno.test("the commands of the documents run", { ignore }, () =>
   }));
 
 Deno.test(
-  "the examples of documents and documentation comments run",
-  { ignore },
+  await documentTest("the examples of documents and documentation comments run"),
   () =>
     inProject(async (project, env) => {
       const { imports } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));

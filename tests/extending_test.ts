@@ -8,6 +8,7 @@ import { importArguments } from "../scripts/imports.ts";
 import { exists, findZig, ROOT, run, TOOLS } from "../scripts/tools.ts";
 import { testDevices } from "./support/devices.ts";
 import { applyEdit, type Edit, editsOf } from "./support/edits.ts";
+import { needing } from "./support/needs.ts";
 
 /** The parts of the project that the edits and their tests need. */
 const PARTS = [
@@ -81,12 +82,8 @@ Deno.test("edits that do not fit are refused", () => {
   assertThrows(() => applyEdit("one\n", change("+two")), Error, "a.ts is there already");
 });
 
-const zig = await findZig();
-
 Deno.test({
-  // Without Zig nothing can be built: `deno task setup` provides it.
-  name: `the edits of docs/extending.md make what they promise${zig ? "" : " (left out: Zig was not found)"}`,
-  ignore: !zig,
+  ...await needing("the edits of docs/extending.md make what they promise", "zig", "glslc"),
   fn: async () => {
     await copyProject();
     await edit(Array.from(sections.values()).flat());
@@ -94,7 +91,7 @@ Deno.test({
     const own = `${TOOLS}/glslc/glslc`;
     const env = await exists(own) && !Deno.env.has("GLSLC") ? { GLSLC: own } : undefined;
     const steps = devices.some((name) => name !== "wasm") ? ["gen", "install"] : ["gen"];
-    const build = await run([...zig!, "build", ...steps, "-Doptimize=Debug"], { cwd: COPY, env });
+    const build = await run([...(await findZig())!, "build", ...steps, "-Doptimize=Debug"], { cwd: COPY, env });
     assert(build.ok, build.stderr);
     const imports = await importArguments();
     await Deno.writeTextFile(`${COPY}/tests/added_test.ts`, CHECK);

@@ -2,6 +2,7 @@
  * `vkmx generate` with answers of a format, row by row.
  */
 
+import { lack } from "../support/needs.ts";
 import { testTable } from "../support/table.ts";
 
 const FOLDER = await Deno.makeTempDir();
@@ -41,4 +42,4 @@ testTable("response formats", [
     code: 1,
     stderr: 'error: {text}"minimum" of a number, which a grammar cannot hold{text}\n',
   },
-]);
+], await lack("xgrammar"));

@@ -8,6 +8,7 @@ import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../../src/
 import { LlmError } from "../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
 import { qwen3Source, tinySource } from "../support/models.ts";
+import { needing } from "../support/needs.ts";
 
 const user = (content: string): ChatMessage => ({ role: "user", content });
 const assistant = (content: string, more: Partial<ChatMessage> = {}): ChatMessage => ({
@@ -25,18 +26,19 @@ const OPTIONS: readonly ChatOptions[] = [{}, { enableThinking: false }, { enable
 }];
 
 for (
-  const { name, source, conversations, options } of [
+  const { name, source, needs, conversations, options } of [
     {
       name: "Qwen3",
-      source: await qwen3Source(),
+      source: qwen3Source,
+      needs: ["qwen3 tokenizer"] as const,
       conversations: { ...PLAIN, ...QWEN3 },
       options: [...OPTIONS, { tools: TOOLS }],
     },
-    { name: "tiny-qwen3", source: tinySource(), conversations: PLAIN, options: OPTIONS },
+    { name: "tiny-qwen3", source: tinySource, needs: [] as const, conversations: PLAIN, options: OPTIONS },
   ]
 ) {
-  Deno.test(`encodeChat() of ${name} equals its template in Python's Jinja`, async () => {
-    const tokenizer = await Tokenizer.load(source);
+  Deno.test(await needing(`encodeChat() of ${name} equals its template in Python's Jinja`, ...needs), async () => {
+    const tokenizer = await Tokenizer.load(await source());
     const cases = Object.entries(conversations as Record<string, readonly ChatMessage[]>);
     assertEquals(Object.keys(PROMPTS[name]), cases.map(([what]) => what));
     for (const [what, messages] of cases) {
@@ -51,7 +53,7 @@ for (
   });
 }
 
-Deno.test("encodeChat() gives the reference ids of Qwen3", async () => {
+Deno.test(await needing("encodeChat() gives the reference ids of Qwen3", "qwen3 tokenizer"), async () => {
   const tokenizer = await Tokenizer.load(await qwen3Source());
   const ids = [151644, 872, 198, 13048, 1128, 374, 697, 829, 151645, 198, 151644, 77091, 198];
   const messages = [user("Hi what is your name")];
@@ -80,7 +82,9 @@ Deno.test("an unknown template is rendered by Jinja, with contents kept apart fr
   assertEquals(seen, ["<s>", "</s>", "</s>"]);
 });
 
-Deno.test("what Python's Jinja does and JavaScript's does not: lstrip() of newlines alone, numbers in JSON", async () => {
+const NUMBERS = "what Python's Jinja does and JavaScript's does not: lstrip() of newlines alone, numbers in JSON";
+
+Deno.test(await needing(NUMBERS, "qwen3 tokenizer"), async () => {
   const ask = async (source: TokenizerSource, ...messages: ChatMessage[]): Promise<string> =>
     (await Tokenizer.load(source)).applyChatTemplate(messages, { addGenerationPrompt: false });
   const question = "<|im_start|>user\na<|im_end|>\n";

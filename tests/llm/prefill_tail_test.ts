@@ -19,6 +19,7 @@ import { choosingOf, type ChoosingSettings, numbersOf, SHAPE, stateOf, toldOf } 
 import { testDevices } from "../support/devices.ts";
 import { kernelsOf } from "../support/harness.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { needing } from "../support/needs.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 import { nmse } from "../support/oracle.ts";
 
@@ -35,6 +36,11 @@ const [PREFIX, TOKENS, ROWS] = [3, 5, 8];
 const HEADS = [
   { batch: "off", head: "decode_head_u64", error: 2e-3, drawsAll: true },
   { batch: "on", head: "batch_head", error: 1e-2, drawsAll: false },
+] as const;
+/** Answers that are free, and those of a format, which choose tokens in another way. */
+const ANSWERS = [
+  { name: "a free answer", needs: [] },
+  { name: "an answer of a format", needs: ["xgrammar"], responseFormat: { type: "json_object" } },
 ] as const;
 
 const SETTINGS: readonly ChoosingSettings[] = [
@@ -230,14 +236,15 @@ for (const device of DEVICES) {
     await Deno.remove(folder, { recursive: true });
   });
 
-  Deno.test(`a prompt is read where all traces go while its pipelines are made on ${device}`, async () => {
-    const folder = await Deno.makeTempDir();
-    await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
-    const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
-    const ids = Array.from({ length: 9 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
-    const { traces } = model;
-    const prepare = traces.prepare.bind(traces);
-    for (const responseFormat of [undefined, { type: "json_object" } as const]) {
+  for (const { name, needs, ...format } of ANSWERS) {
+    const title = `a prompt of ${name} is read where all traces go while its pipelines are made on ${device}`;
+    Deno.test(await needing(title, ...needs), async () => {
+      const folder = await Deno.makeTempDir();
+      await writeModel(`${folder}/model`, SHAPE, { groupSize: 32 });
+      const { model, tokenizer } = await mx.lm.load(`${folder}/model`, { device, dtype: mx.float32 });
+      const ids = Array.from({ length: 9 }, (_, i) => (i * 977 + 11) % SHAPE.vocab);
+      const { traces } = model;
+      const prepare = traces.prepare.bind(traces);
       const texts: string[] = [];
       let gone = 0;
       for (const go of [false, true]) {
@@ -249,15 +256,15 @@ for (const device of DEVICES) {
           gone++;
         };
         traces[Symbol.dispose]();
-        texts.push(await mx.lm.generate(model, tokenizer, ids, { maxTokens: 4, seed: 4, responseFormat }));
+        texts.push(await mx.lm.generate(model, tokenizer, ids, { maxTokens: 4, seed: 4, ...format }));
       }
       assert(gone > 0 && texts[0] !== "");
       assertEquals(texts[1], texts[0]);
-    }
-    await traces.idle();
-    model[Symbol.dispose]();
-    await Deno.remove(folder, { recursive: true });
-  });
+      await traces.idle();
+      model[Symbol.dispose]();
+      await Deno.remove(folder, { recursive: true });
+    });
+  }
 
   Deno.test(`the end of a prompt runs op by op beside other uses of what is in it on ${device}`, async () => {
     const folder = await Deno.makeTempDir();

@@ -13,6 +13,7 @@ import { grammarOf } from "../../src/llm/structured/response_format.ts";
 import { anyDevice, testDevices } from "../support/devices.ts";
 import { invalid } from "../support/json_validator.ts";
 import { TINY_DIR } from "../support/models.ts";
+import { lack, needing } from "../support/needs.ts";
 
 const { batchGenerate, complete, generate, load, streamGenerate, LlmError } = mx.lm;
 
@@ -65,7 +66,7 @@ const SCHEMAS: Readonly<Record<string, mx.lm.JsonSchema>> = {
 };
 
 for (const device of testDevices()) {
-  Deno.test(`answers are valid JSON of their schema on ${device}`, async () => {
+  Deno.test(await needing(`answers are valid JSON of their schema on ${device}`, "xgrammar"), async () => {
     const { model, tokenizer } = await load(TINY_DIR, { device });
     // Software Vulkan is slow; what a schema allows does not depend on the device.
     const slow = device !== "wasm" && mx.deviceInfo(device).type === "cpu";
@@ -120,9 +121,12 @@ const { model, tokenizer } = await load(TINY_DIR, { device });
 const SIZE = model.config.vocabSize;
 Deno.test.afterAll(() => model[Symbol.dispose]());
 
+/** Why tests are skipped on this machine, for their names. */
+const NO_GRAMMARS = await lack("xgrammar");
+
 /** A test behind which nothing of the model is on its way: on a GPU it may still look for a faster step. */
 function test(name: string, run: () => Promise<void>): void {
-  Deno.test(name, () => run().finally(() => model.traces.idle()));
+  Deno.test({ name: name + NO_GRAMMARS, ignore: NO_GRAMMARS !== "" }, () => run().finally(() => model.traces.idle()));
 }
 
 /** The tokens of a mask. */

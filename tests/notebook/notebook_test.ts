@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { provideNbclient } from "../../scripts/nbclient.ts";
 import { ROOT, run } from "../../scripts/tools.ts";
+import { needing } from "../support/needs.ts";
 
 const python = await provideNbclient();
 const EXAMPLE = "examples/notebook.ipynb";
@@ -62,8 +63,7 @@ const printed = (outputs: readonly Output[]): string =>
   outputs.filter(({ name }) => name === "stdout").map(({ text }) => joined(text)).join("");
 
 Deno.test({
-  name: "the example notebook runs and shows tables, plots, bars and a streamed answer",
-  ignore: !python,
+  ...await needing("the example notebook runs and shows tables, plots, bars and a streamed answer", "nbclient"),
   fn: () =>
     withFolder(async (folder) => {
       const target = `${folder}/out.ipynb`;
@@ -90,8 +90,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "an interrupt ends an answer or an endless loop, and the kernel and the model go on",
-  ignore: !python,
+  ...await needing("an interrupt ends an answer or an endless loop, and the kernel and the model go on", "nbclient"),
   fn: () =>
     withFolder(async (folder) => {
       const answer =

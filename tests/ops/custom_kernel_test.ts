@@ -7,15 +7,20 @@ import { assert, assertEquals, assertInstanceOf, assertStringIncludes, assertThr
 import * as mx from "../../mod.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
+import { lack } from "../support/needs.ts";
 
 const { vulkanKernel } = mx.fast;
 type Options = mx.fast.VulkanKernelOptions;
 type Call = mx.fast.VulkanKernelCall;
 
+/** Why kernels in GLSL are skipped on this machine, for names of tests. */
+const NO_GLSL = await lack("glslc");
+
 /** Tests on every device, and that nothing stays behind. */
 function test(name: string, fn: (device: string) => void, on: (device: string) => boolean = () => true): void {
   for (const device of testDevices().filter(on)) {
-    Deno.test(`${name} on ${device}`, () => {
+    const why = isVulkan(device) ? NO_GLSL : "";
+    Deno.test({ name: `${name} on ${device}${why}`, ignore: why !== "" }, () => {
       mx.setDefaultDevice(device);
       const backend = getBackend(device);
       mx.synchronize();
@@ -699,7 +704,7 @@ test("a kernel without the device's form says what is missing", (device) => {
 // ---- profiles -----------------------------------------------------------------------------------------------------------
 
 for (const device of testDevices().filter(isVulkan)) {
-  Deno.test(`a profile names the kernel on ${device}`, async () => {
+  Deno.test({ name: `a profile names the kernel on ${device}${NO_GLSL}`, ignore: NO_GLSL !== "" }, async () => {
     mx.setDefaultDevice(device);
     using x = mx.ones([8]);
     const found = await mx.profile(() => void mx.tidy(() => void vulkanKernel(COPY)(like(x))[0].tolist()));

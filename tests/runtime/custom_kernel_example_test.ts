@@ -3,9 +3,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { ROOT } from "../../scripts/tools.ts";
 import { testDevices } from "../support/devices.ts";
+import { needing } from "../support/needs.ts";
 
 for (const device of testDevices()) {
-  Deno.test(`examples/custom_kernel.ts runs on ${device}`, async () => {
+  const needs = device === "wasm" ? [] : ["glslc"] as const;
+  Deno.test(await needing(`examples/custom_kernel.ts runs on ${device}`, ...needs), async () => {
     const args = ["run", "-A", "--no-lock", `${ROOT}examples/custom_kernel.ts`, device];
     const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args, env: { NO_COLOR: "1" } }).output();
     assertEquals(code, 0, new TextDecoder().decode(stderr));

@@ -8,10 +8,15 @@ import * as mx from "../../mod.ts";
 import { liveObjects } from "../../ffi/vulkan.ts";
 import { closeDevices, getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
+import { type Need, needing } from "../support/needs.ts";
 import { runCode } from "../support/programs.ts";
 
 const [device] = testDevices().filter((name) => name.startsWith("vulkan"));
-const ignore = device === undefined;
+/** Name and `ignore` of a test of kernels in GLSL on a Vulkan device. */
+async function kernelTest(name: string, ...more: readonly Need[]): Promise<{ readonly name: string; ignore: boolean }> {
+  const test = await needing(name, "glslc", ...more);
+  return { ...test, ignore: test.ignore || device === undefined };
+}
 
 /** Runs a kernel that doubles, and prints what comes of it, or code and message of the error. */
 const DOUBLE = `
@@ -37,8 +42,9 @@ const DOUBLE = `
 `;
 
 Deno.test({
-  ignore,
-  name: "a compiled kernel is kept on disk: the next program needs neither the compiler nor its permission",
+  ...await kernelTest(
+    "a compiled kernel is kept on disk: the next program needs neither the compiler nor its permission",
+  ),
   async fn() {
     const folder = await Deno.makeTempDir();
     const own = { VKMX_DEVICE: device, VKMX_CACHE: folder };
@@ -128,8 +134,7 @@ function run(spirv: Spirv, x: mx.Tensor = mx.array([1, 2, 3]), more: Partial<mx.
 }
 
 Deno.test({
-  ignore,
-  name: "a program's own SPIR-V runs, chosen by dtypes and template",
+  ...await kernelTest("a program's own SPIR-V runs, chosen by dtypes and template"),
   fn() {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
@@ -159,8 +164,7 @@ Deno.test({
 });
 
 Deno.test({
-  ignore,
-  name: "what is no SPIR-V, or wants what the device lacks, is refused before the driver sees it",
+  ...await kernelTest("what is no SPIR-V, or wants what the device lacks, is refused before the driver sees it"),
   fn() {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
@@ -196,8 +200,7 @@ Deno.test({
 });
 
 Deno.test({
-  ignore: ignore || !hasProgram("spirv-val"),
-  name: "spirv-val is asked where it is there",
+  ...await kernelTest("spirv-val is asked where it is there", "spirv-val"),
   fn() {
     mx.setDefaultDevice(device);
     mx.tidy(() => {
@@ -209,19 +212,10 @@ Deno.test({
   },
 });
 
-function hasProgram(name: string): boolean {
-  try {
-    return new Deno.Command(name, { args: ["--version"] }).outputSync().success;
-  } catch {
-    return false;
-  }
-}
-
 // ---- the device ---------------------------------------------------------------------------------------------------------
 
 Deno.test({
-  ignore,
-  name: "a kernel is made once on a device and goes with it; one that never runs is never made",
+  ...await kernelTest("a kernel is made once on a device and goes with it; one that never runs is never made"),
   fn() {
     closeDevices();
     mx.setDefaultDevice(device);

