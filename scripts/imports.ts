@@ -10,8 +10,18 @@ import { exists, ROOT, TOOLS } from "./tools.ts";
 /** A firewall that drops packets must not hold the tests up. */
 const PROBE_MS = 2000;
 
-/** Arguments for `deno test` and `deno check`. The lock file is that of users: it knows neither JSR nor test data. */
-export async function importArguments(): Promise<string[]> {
+let known: Promise<readonly string[]> | undefined;
+
+/**
+ * Arguments for `deno test` and `deno check`. The lock file is that of users: it knows neither JSR nor test data.
+ *
+ * JSR is asked once in a process, and the map is written once: a program that starts others must not write it while they read it.
+ */
+export function importArguments(): Promise<readonly string[]> {
+  return known ??= findImports();
+}
+
+async function findImports(): Promise<readonly string[]> {
   if (await reachesJsr()) return ["--no-lock"];
   const { imports } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));
   // A map of its own has to say what deno.json implies: packages have files too.

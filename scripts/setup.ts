@@ -15,9 +15,11 @@ import { exists, findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** Brings the machine up to a built library. False, after a line that says why, when the library could not be built. */
 export async function setup(): Promise<boolean> {
-  await providePackages();
-  await provideGlslc();
-  const zig = await findZig() ?? await installZig();
+  // Packages come from three registries, so one waits while another unpacks; glslc needs to know what apt-get installed.
+  const [zig] = await Promise.all([
+    findZig().then((found) => found ?? installZig()),
+    providePackages().then(provideGlslc),
+  ]);
   if (!zig) return false;
   return await buildLibrary(zig);
 }
@@ -27,9 +29,36 @@ async function installZig(): Promise<readonly string[] | undefined> {
   return await installFromPip(`Zig ${ZIG_VERSION}`, "zig.txt", "zig") ? await findZig() : undefined;
 }
 
+/** Seconds between two lines about a first build. */
+const PROGRESS_S = 10;
+
+/** Shaders that were compiled so far, in Zig's cache. */
+async function compiledShaders(): Promise<number> {
+  let count = 0;
+  try {
+    for await (const { name } of Deno.readDir(`${ROOT}.zig-cache/o`)) {
+      if (await exists(`${ROOT}.zig-cache/o/${name}/shader.spv`)) count++;
+    }
+  } catch { /* no cache yet */ }
+  return count;
+}
+
+/** Prints a line every few seconds until it is disposed, so that a build of a minute does not look like one that hangs. */
+function tellProgress(): Disposable {
+  const start = performance.now();
+  const timer = setInterval(async () => {
+    const seconds = Math.round((performance.now() - start) / 1000);
+    say(`building: ${await compiledShaders()} shaders compiled, ${seconds} s`);
+  }, PROGRESS_S * 1000);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+/** Builds the library. Zig runs one step fewer at a time than it is given jobs, so it gets one more than there are processors. */
 async function buildLibrary(zig: readonly string[]): Promise<boolean> {
-  if (!await exists(`${ROOT}zig-out/lib`)) say("building the Vulkan library");
-  const build = await run([...zig, "build"]);
+  const first = !await exists(`${ROOT}zig-out/lib`);
+  if (first) say("building the Vulkan library");
+  using _progress = first ? tellProgress() : undefined;
+  const build = await run([...zig, "build", `-j${navigator.hardwareConcurrency + 1}`]);
   if (build.stderr.trim() !== "") console.error(build.stderr.trimEnd());
   if (!build.ok) say("the Vulkan library was not built; everything runs on WASM without it");
   return build.ok;

@@ -1,175 +1,181 @@
 /**
- * `deno task test`: sets the machine up, runs the tests, and closes with the line "N passed, N failed".
- * `deno task test:gpu`: runs them on one real device, the best one or `--device=NAME`, and lists what was skipped there.
+ * `deno task test`: sets the machine up, runs the tests of the gate, and closes with the line "N passed, N failed".
  *
- * Other arguments go to `deno test`: file names, `--filter`, … Types are checked once; then each file is a process of its own,
- * as many at a time as there are processors (compiling pipelines takes most of the time, in one thread), and only failures are
- * shown. One file by itself shows all it prints. Software Vulkan runs under the validation layers, with synchronization checks,
- * where they are installed. On a GPU a few processes run at a time: compiling pipelines in many at once can exhaust a driver.
+ *     deno task test                                  the gate, as .ci/run runs it
+ *     deno task test tests/ops                        its tests of a folder or of files
+ *     deno task test --tier full tests/ops/ops_test.ts
+ *     deno task test:quick                            while one works
+ *     deno task test:gpu                              all tests on the best GPU, or on --device=NAME; lists what was skipped
+ *
+ * Each file is a process of its own, as many at a time as there are processors, the longest of the last run first. The CPU comes first:
+ * a mistake that shows there ends the run in minutes, before software Vulkan compiles anything. Types are checked beside the first
+ * tests. Only failures are shown, and of one file by itself all it prints. scripts/test/tiers.ts says what runs in which tier, and
+ * `--seed` repeats the cases that an earlier run drew. Other arguments go to `deno test`: `--filter NAME`, …
  *
  * @module
  */
 
 import { findLibrary } from "../ffi/library.ts";
 import { importArguments } from "./imports.ts";
-import { casesOf, rowsOf, type TestCase } from "./reliability_checks.ts";
+import { rowsOf, type TestCase } from "./reliability_checks.ts";
 import { writeResult } from "./results.ts";
 import { setup } from "./setup.ts";
-import { exists, run, testFiles, TOOLS } from "./tools.ts";
+import { type Arguments, argumentsOf } from "./test/arguments.ts";
+import { type Durations, longestFirst, readDurations, writeDurations } from "./test/durations.ts";
+import { type Counts, runTests } from "./test/process.ts";
+import { turnOf } from "./test/seed.ts";
+import { type Run, runsOf } from "./test/tiers.ts";
+import { validation } from "./test/validation.ts";
+import { run, testFiles, TOOLS } from "./tools.ts";
 
-const LAYER = "VkLayer_khronos_validation.json";
-const LAYER_FOLDERS = ["/usr/share", "/usr/local/share", "/etc", "/opt/homebrew/share"];
-/** Most processes that use a GPU at once. */
-const PROCESSES = 3;
-/** Files that take minutes: they start first, so that none of them runs on alone at the end. */
-const LONG = /\/(ops\/ops|transforms\/transforms|llm\/(fused|batch|chunk)\w+)_test\.ts$/;
+/** Most processes that use a GPU at once: compiling pipelines in many can exhaust a driver. */
+const MAX_GPU_PROCESSES = 3;
+/** Files that are named at the end. */
+const SLOWEST = 10;
+/** Leaves out the tests that are another seed's. */
+const SHARE_TESTS = "tests/support/share_tests.ts";
 
-/** Environment that switches the validation layers on; empty where they are not installed. */
-async function validation(): Promise<Record<string, string>> {
-  const paths = LAYER_FOLDERS.map((folder) => `${folder}/vulkan/explicit_layer.d/${LAYER}`);
-  const found = await Promise.all(paths.map(exists));
-  if (!found.includes(true)) {
-    console.error("test: the Vulkan validation layers are not installed; Vulkan runs without them");
-    return {};
-  }
-  return {
-    VK_INSTANCE_LAYERS: "VK_LAYER_KHRONOS_validation",
-    VK_LAYER_ENABLES: "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
-  };
+/** All runs of an invocation, added up. */
+interface Total {
+  passed: number;
+  failed: number;
+  readonly skipped: string[];
+  readonly cases: TestCase[];
+  /** Seconds by {@link keyOf}. */
+  readonly seconds: Record<string, number>;
 }
 
-/** What a run of `deno test` gave. */
-export interface Counts {
-  readonly passed: number;
-  readonly failed: number;
-  /** Names of tests that were ignored. */
-  readonly skipped: readonly string[];
-  /** All tests and how they ended. */
-  readonly cases: readonly TestCase[];
+/** What durations are kept by. */
+const keyOf = ({ pass, file }: Run): string => `${pass} ${file}`;
+
+function addCounts(total: Total, { file }: Run, counts: Counts): void {
+  total.passed += counts.passed;
+  total.failed += counts.failed;
+  total.skipped.push(...counts.skipped.map((title) => `${file}: ${title}`));
+  total.cases.push(...counts.cases);
 }
 
-/** Runs `deno test` on `args`, which say what to run; a run that ended before any test is one failure. */
-export async function test(
-  name: string,
-  args: readonly string[],
-  env: Record<string, string>,
-  show: boolean,
-): Promise<Counts> {
-  const report = `${TOOLS}/junit-${name}.xml`;
-  await Deno.remove(report).catch(() => {});
-  const command = [Deno.execPath(), "test", "-A", ...await imports, `--junit-path=${report}`, ...args];
-  const { ok, stdout, stderr } = await run(command, { env, show });
-  const text = await Deno.readTextFile(report).catch(() => "");
-  await Deno.remove(report).catch(() => {});
-  const head = /<testsuites [^>]*>/.exec(text)?.[0] ?? "";
-  const number = (key: string): number => Number(new RegExp(` ${key}="(\\d+)"`).exec(head)?.[1] ?? 0);
-  const cases = casesOf(text);
-  const skipped = cases.filter(({ outcome }) => outcome === "skipped").map((one) => one.name);
-  const failed = number("failures") + number("errors");
-  if (!ok && !show) console.log(`${stdout}\n${stderr}`);
-  return {
-    passed: number("tests") - failed - skipped.length,
-    failed: failed === 0 && !ok ? 1 : failed,
-    skipped,
-    cases,
-  };
+/** Takes jobs from a list until it is empty, `workers` at a time. */
+async function inParallel<T>(jobs: readonly T[], workers: number, work: (job: T) => Promise<void>): Promise<void> {
+  const left = [...jobs];
+  await Promise.all(Array.from({ length: workers }, async () => {
+    for (let job = left.shift(); job !== undefined; job = left.shift()) await work(job);
+  }));
 }
 
-/** The tests that an argument names, a file or all of a folder; undefined where it names none. */
-function filesOf(path: string): readonly string[] | undefined {
-  if (path.endsWith(".ts")) return [path];
-  try {
-    return testFiles(path.replace(/\/$/, ""));
-  } catch {
-    return undefined;
-  }
+/** Whether all types are right; what is wrong is shown. The same check as that of `deno task check`, which takes its result over. */
+async function checkTypes(total: Total): Promise<void> {
+  const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await importArguments(), "."]);
+  console.log(`types: ${ok ? "right" : "wrong"}`);
+  if (ok) return;
+  console.log(`${stdout}\n${stderr}`);
+  total.failed++;
 }
 
-/** Flags with their values, in their order, and the files that are named; ends the program where an argument is neither. */
-function argumentsOf(
-  args: readonly string[],
-): { readonly flags: readonly string[]; readonly named: readonly string[] } {
-  const flags: string[] = [];
-  const named: string[] = [];
-  for (const [i, arg] of args.entries()) {
-    const files = filesOf(arg);
-    if (arg.startsWith("-") || (!files && args[i - 1]?.startsWith("-"))) flags.push(arg);
-    else if (files) named.push(...files);
-    else {
-      console.error(
-        `test: ${arg} is neither a file that ends in .ts nor a folder of the repository, such as tests/ops`,
-      );
-      Deno.exit(1);
-    }
-  }
-  return { flags, named };
+/** Vulkan devices of this machine that can be used, by name. Loads the library, so it comes after the build. */
+async function vulkanDevices(): Promise<readonly { readonly name: string; readonly software: boolean }[]> {
+  const { devices } = await import("../src/backend/devices.ts");
+  return devices().filter((d) => d.usable && d.type !== "wasm").map((d) => ({
+    name: d.name,
+    software: d.type === "cpu",
+  }));
 }
 
-/** Whether types fit; what does not is shown. */
-async function checkTypes(files: readonly string[]): Promise<boolean> {
-  const { ok, stdout, stderr } = await run([Deno.execPath(), "check", ...await imports, ...files]);
-  if (!ok) console.log(`${stdout}\n${stderr}`);
-  return ok;
-}
-
-/** Runs every file by itself, `processes` at a time. */
-async function testEach(
-  files: readonly string[],
-  flags: readonly string[],
-  env: Record<string, string>,
-  processes: number,
-): Promise<Counts> {
-  const total = { passed: 0, failed: 0, skipped: [] as string[], cases: [] as TestCase[] };
-  if (!flags.includes("--no-check") && !await checkTypes(files)) return { ...total, failed: 1 };
-  const left = [...files.filter((file) => LONG.test(file)), ...files.filter((file) => !LONG.test(file))];
-  const work = async (): Promise<void> => {
-    for (let file = left.shift(); file; file = left.shift()) {
-      const start = performance.now();
-      const name = file.replaceAll(/^tests\/|_test\.ts$/g, "").replaceAll("/", "-");
-      const { passed, failed, skipped, cases } = await test(
-        name,
-        ["--no-check", ...flags, file],
-        env,
-        files.length === 1,
-      );
-      const seconds = ((performance.now() - start) / 1000).toFixed(1);
-      console.log(`${file}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds} s)`);
-      total.passed += passed;
-      total.failed += failed;
-      total.skipped.push(...skipped.map((title) => `${file}: ${title}`));
-      total.cases.push(...cases);
-    }
-  };
-  await Promise.all(Array.from({ length: processes }, work));
-  return total;
-}
-
-/** The best GPU of this machine. */
-async function bestGpu(): Promise<string> {
-  const { defaultDevice, devices } = await import("../src/backend/devices.ts"); // looks for the library: after setup
+/** The GPU that `--gpu` or `--device=NAME` means. Ends the program where there is none. */
+async function gpuOf({ device }: Arguments): Promise<string> {
+  if (device !== undefined) return device;
+  const { defaultDevice } = await import("../src/backend/devices.ts");
   const name = defaultDevice();
-  if (devices().some((d) => d.name === name && d.type !== "cpu" && d.type !== "wasm")) return name;
+  if ((await vulkanDevices()).some((d) => d.name === name && !d.software)) return name;
   console.error("test: this machine has no GPU that vkmx can use; `deno task devices` says why");
   Deno.exit(1);
 }
 
-const imports = importArguments();
+/** Runs on one GPU: every file whole, with that device alone. */
+async function testGpu(args: Arguments, files: readonly string[], device: string): Promise<Total> {
+  const runs = files.map((file): Run => ({ file, pass: "vulkan", filter: [], validated: false, share: 1 }));
+  const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full" };
+  return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
+}
+
+/** Runs a tier: the CPU, then Vulkan devices where there are some. */
+async function testTier(args: Arguments, files: readonly string[]): Promise<Total> {
+  const runs = files.flatMap((file) => runsOf(file, args.tier));
+  const names = (await vulkanDevices()).map(({ name }) => name);
+  const layers = await validation();
+  const tier = { VKMX_TEST_TIER: args.tier, VKMX_TEST_SEED: args.seed };
+  const whole = names.length > 0 ? ["wasm", ...names].join() : "wasm";
+  const first = String(turnOf(args.seed));
+  const envOf = ({ pass, filter, validated, share }: Run): Record<string, string> => ({
+    ...tier,
+    ...validated ? layers : {},
+    ...share > 1 ? { VKMX_TEST_SHARE: String(share), VKMX_TEST_SHARE_FROM: first } : {},
+    VKMX_TEST_DEVICES: pass === "cpu" ? "wasm" : filter.length === 0 ? whole : names.join(),
+  });
+  const onCpu = runs.filter(({ pass }) => pass === "cpu");
+  const onVulkan = runs.filter(({ pass, filter }) => pass === "vulkan" && (names.length > 0 || filter.length === 0));
+  return await testAll(args, [onCpu, onVulkan], envOf, navigator.hardwareConcurrency);
+}
+
+/** Runs lists of files one after the other. A list begins when the one before has no file left to begin. */
+async function testAll(
+  { flags, checked }: Arguments,
+  passes: readonly (readonly Run[])[],
+  envOf: (run: Run) => Record<string, string>,
+  processes: number,
+): Promise<Total> {
+  const total: Total = { passed: 0, failed: 0, skipped: [], cases: [], seconds: {} };
+  const durations: Durations = await readDurations();
+  const ordered = passes.flatMap((runs) => longestFirst(runs, keyOf, durations));
+  const show = ordered.length === 1;
+  const jobs: readonly (Run | "types")[] = checked ? ordered : ["types", ...ordered];
+  await inParallel(jobs, processes, async (job) => {
+    if (job === "types") return await checkTypes(total);
+    const start = performance.now();
+    const name = keyOf(job).replaceAll(/\btests\/|_test\.ts$/g, "").replaceAll(/[^\w]+/g, "-");
+    const preload = job.share > 1 ? [`--preload=${SHARE_TESTS}`] : [];
+    const filter = flags.includes("--filter") ? [] : job.filter;
+    const args = ["--no-check", ...preload, ...flags, ...filter, job.file];
+    const counts = await runTests({ name, args, env: envOf(job), show });
+    const seconds = (performance.now() - start) / 1000;
+    total.seconds[keyOf(job)] = Math.round(seconds * 10) / 10;
+    addCounts(total, job, counts);
+    const { passed, failed, skipped } = counts;
+    console.log(
+      `${keyOf(job)}: ${passed} passed, ${failed} failed, ${skipped.length} skipped (${seconds.toFixed(1)} s)`,
+    );
+  });
+  await writeDurations(total.seconds, durations);
+  return total;
+}
+
+/** Where the time went. */
+function printSlowest(seconds: Durations): void {
+  const slowest = Object.entries(seconds).sort((a, b) => b[1] - a[1]).slice(0, SLOWEST);
+  console.log(`slowest: ${slowest.map(([key, value]) => `${key} ${value} s`).join(", ")}`);
+}
 
 if (import.meta.main) {
-  const gpu = Deno.args.find((arg) => arg === "--gpu" || arg.startsWith("--device="));
-  const args = Deno.args.filter((arg) => arg !== "--gpu" && !arg.startsWith("--device="));
-  if (!gpu || findLibrary() === undefined) await setup(); // a machine that runs a GPU need not be one that builds
-  await Deno.mkdir(TOOLS, { recursive: true });
-  const device = gpu === "--gpu" ? await bestGpu() : gpu?.split("=")[1];
-  const { flags, named } = argumentsOf(args);
-  const env = device ? { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device } : await validation();
-  const processes = device ? PROCESSES : navigator.hardwareConcurrency;
+  const args = argumentsOf(Deno.args);
+  const { gpu, tier, seed, named } = args;
   const files = named.length > 0 ? named : testFiles();
-  const { passed, failed, skipped, cases } = await testEach(files, flags, env, processes);
-  if (device && skipped.length > 0) console.log(`skipped on ${device}:\n  ${[...skipped].sort().join("\n  ")}`);
-  const lacking = skipped.filter((title) => title.includes(" (skipped: "));
-  if (!device && lacking.length > 0) console.log(`skipped on this machine:\n  ${[...lacking].sort().join("\n  ")}`);
-  if (!device && args.length === 0) await writeResult("test", "deno task test", rowsOf(cases));
-  console.log(`${passed} passed, ${failed} failed`);
-  Deno.exit(failed > 0 ? 1 : 0);
+  // A machine that runs a GPU need not be one that builds.
+  if (args.setup && (!gpu || findLibrary() === undefined)) await setup();
+  await Deno.mkdir(TOOLS, { recursive: true });
+  const device = gpu ? await gpuOf(args) : undefined;
+  if (device === undefined) console.log(`tier ${tier}, seed ${seed} (repeat with --seed ${seed})`);
+  const total = device === undefined ? await testTier(args, files) : await testGpu(args, files, device);
+  if (device !== undefined && total.skipped.length > 0) {
+    console.log(`skipped on ${device}:\n  ${total.skipped.sort().join("\n  ")}`);
+  }
+  const lacking = total.skipped.filter((title) => title.includes(" (skipped: "));
+  if (device === undefined && lacking.length > 0) {
+    console.log(`skipped on this machine:\n  ${lacking.sort().join("\n  ")}`);
+  }
+  if (files.length > 1) printSlowest(total.seconds);
+  if (device === undefined && args.whole && tier !== "quick") {
+    await writeResult("test", "deno task test", rowsOf(total.cases));
+  }
+  console.log(`${total.passed} passed, ${total.failed} failed`);
+  Deno.exit(total.failed > 0 ? 1 : 0);
 }

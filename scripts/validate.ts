@@ -13,8 +13,8 @@ import { print } from "../src/cli/output.ts";
 import { runMain } from "../src/cli/program.ts";
 import { importArguments } from "./imports.ts";
 import { type ResultRow, writeResult } from "./results.ts";
+import { runTests } from "./test/process.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";
-import { test } from "./test.ts";
 
 const LAYER = { VK_INSTANCE_LAYERS: "VK_LAYER_KHRONOS_validation" };
 
@@ -103,7 +103,12 @@ await runMain(PROGRAM, async ({ device: named, list = false }, chosen) => {
     const sum = { tests: 0, instances: 0, messages: 0, idle: [] as string[] };
     for (const file of filesOf(tests)) {
       const start = performance.now();
-      const { passed, failed, skipped } = await test("validate", [file], env, false);
+      const { passed, failed, skipped } = await runTests({
+        name: "validate",
+        args: ["--no-check", file],
+        env,
+        show: false,
+      });
       const { instances, messages } = await takeLog(log);
       const seconds = ((performance.now() - start) / 1000).toFixed(0);
       const counts = `${passed} passed, ${failed} failed, ${skipped.length} skipped`;

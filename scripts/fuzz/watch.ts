@@ -55,9 +55,6 @@ const POLL_MS = 50;
 /** Time that a process has to start and to warm up. */
 const START_MS = 30_000;
 
-/** Which import map; asked for once. */
-let imports: Promise<string[]> | undefined;
-
 /** A process that reads, and its successors. */
 export class Watch implements AsyncDisposable {
   readonly #formats: string;
@@ -124,7 +121,7 @@ export class Watch implements AsyncDisposable {
   async #start(): Promise<void> {
     this.#folder = await Deno.makeTempDir({ prefix: "vkmx-fuzz-" });
     const child = new URL("child.ts", import.meta.url).href;
-    const flags = ["--v8-flags=--expose-gc", "--no-check", ...await (imports ??= importArguments())];
+    const flags = ["--v8-flags=--expose-gc", "--no-check", ...await importArguments()];
     this.#process = new Deno.Command(Deno.execPath(), {
       args: ["run", "-A", ...flags, child, this.#formats],
       env: { VKMX_CACHE: this.#folder, VKMX_DEVICE: "wasm", VKMX_THREADS: "1", NO_COLOR: "1" },

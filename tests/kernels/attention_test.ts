@@ -4,6 +4,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
+import { isDrawn } from "../support/draw_cases.ts";
 import { kernelTest as test, runKernel } from "../support/harness.ts";
 import { BF16, BOOL, check, F16, F32, folded, next, random, THREADS, type Type } from "../support/product_values.ts";
 
@@ -31,6 +32,7 @@ const MASKS = { none: 0, causal: 1, bool: 2, add: 3 } as const;
 
 function attention(backend: Backend, c: AttentionCase, threads: number): void {
   const { batch = 1, heads, kvHeads, qLen, kvLen, dim, vDim = dim, mask = "none", gap = 0 } = c;
+  if (!isDrawn(backend.name, [c, threads, c.types?.map(({ name }) => name)], 3)) return;
   const [Q, Kv, Out] = c.types ?? [F32, F32, F32];
   const layout = (h: number, t: number, d: number): [number, number, number] =>
     c.interleaved ? [t * h * (d + gap), d + gap, h * (d + gap)] : [h * t * (d + gap), t * (d + gap), d + gap];

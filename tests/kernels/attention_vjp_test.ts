@@ -8,6 +8,7 @@ import type { Backend } from "../../src/backend/backend.ts";
 import { getBackend } from "../../src/backend/devices.ts";
 import { testDevices } from "../support/devices.ts";
 import { assertClose } from "../support/kernel_values.ts";
+import { isDrawn } from "../support/draw_cases.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { generator } from "../support/oracle.ts";
 
@@ -200,7 +201,9 @@ async function check(device: string, c: Case, seed: number): Promise<void> {
 
 for (const device of testDevices()) {
   Deno.test(`gradients of attention are those of float64 loops, on ${device}`, async () => {
-    for (const [seed, c] of CASES.entries()) await mx.withDevice(device, () => check(device, c, seed));
+    for (const [seed, c] of CASES.entries()) {
+      if (isDrawn(device, c, 3)) await mx.withDevice(device, () => check(device, c, seed));
+    }
   });
 }
 

@@ -6,6 +6,7 @@ import { assertEquals } from "@std/assert";
 import type { Backend } from "../../src/backend/backend.ts";
 import { type HostArray, int32 } from "../../src/graph/dtype.ts";
 import { tileColumns, tileRows, type TileShape } from "../../src/schedule/ops/matmul_tiles.ts";
+import { isDrawn } from "../support/draw_cases.ts";
 import { kernelTest as test, runKernel } from "../support/harness.ts";
 import { quantizeGroup } from "../support/oracle.ts";
 import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "../support/product_values.ts";
@@ -106,6 +107,7 @@ test("dequantize() rounds each step to the dtype of the scales", (backend) => {
     for (const out of [type, F32]) {
       for (const bits of BITS) {
         for (const group of GROUPS) {
+          if (!isDrawn(backend.name, ["dequantize", type.name, out.name, bits, group], 4)) continue;
           const [rows, cols] = [3, 128];
           const q = randomQuantized(rows * cols, bits, group, type);
           const sums = dequantized(type, q.codes, type.values(q.scales), type.values(q.biases), group);
@@ -184,6 +186,7 @@ function quantizedProduct(
   how: How,
 ): void {
   const { batch = 1, wBatch = 1, m, n, k, bits, group, types = [F32, F32, F32], transpose = true } = c;
+  if (!isDrawn(backend.name, [kernel, c, how, types.map(({ name }) => name)], 4)) return;
   const [X, S, Out] = types;
   const x = X.pack(random(batch * m * k));
   const xv = X.values(x);

@@ -5,6 +5,7 @@ import type { Backend } from "../../src/backend/backend.ts";
 import * as K from "../../src/backend/kernels.ts";
 import type { Dtype } from "../../src/graph/dtype.ts";
 import * as dtypes from "../../src/graph/dtype.ts";
+import { drawCases, drawSome } from "../support/draw_cases.ts";
 import { kernelTest, runKernel } from "../support/harness.ts";
 import { assertClose, bound, pack, random, unpack } from "../support/kernel_values.ts";
 import { generator } from "../support/oracle.ts";
@@ -99,15 +100,25 @@ function checkReduce(backend: Backend, fold: Fold, dtype: Dtype, values: number[
 
 const matrix = (rows: number, cols: number): Layout => ({ outer: [[rows], [cols]], inner: [[cols], [1]] });
 
+/** Every pair of two lists: on software Vulkan each is a pipeline, so a draw has every item of both lists and few pairs. */
+function drawPairs<A, B extends Dtype>(
+  { name }: Backend,
+  what: string,
+  first: readonly A[],
+  second: readonly B[],
+): readonly (readonly [A, B])[] {
+  const pairs = first.flatMap((a) => second.map((b) => [a, b] as const));
+  return drawCases(name, what, pairs, ([a, b]) => [String(a), b.name]);
+}
+
+const DTYPES = [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32] as const;
+
 kernelTest("reduce folds rows of every dtype", (backend) => {
-  for (const dtype of [bool, uint8, uint16, uint32, int8, int16, int32, float16, bfloat16, float32]) {
+  for (const [fold, dtype] of drawPairs(backend, "reduce", Object.keys(FOLDS) as Fold[], DTYPES)) {
+    if (fold === "logsumexp" && dtype.kind !== "float") continue;
     for (const [rows, cols] of [[1, 1], [3, 7], [2, 257], [1, 1500]]) {
-      const values = random(dtype, rows * cols, rows + cols);
-      for (const fold of Object.keys(FOLDS) as Fold[]) {
-        if (fold === "logsumexp" && dtype.kind !== "float") continue;
-        if (fold === "prod" && cols > 7) continue; // no exact oracle
-        checkReduce(backend, fold, dtype, values, matrix(rows, cols));
-      }
+      if (fold === "prod" && cols > 7) continue; // no exact oracle
+      checkReduce(backend, fold, dtype, random(dtype, rows * cols, rows + cols), matrix(rows, cols));
     }
   }
 });
@@ -130,7 +141,8 @@ kernelTest("reduce reads strided, broadcast and reversed views", (backend) => {
 });
 
 kernelTest("reduce finds the first of the largest and smallest in long rows", (backend) => {
-  for (const dtype of [float32, bfloat16, float16, int32, uint16]) {
+  const dtypes = [float32, bfloat16, float16, int32, uint16];
+  for (const dtype of drawSome(backend.name, "long rows", dtypes, 2)) {
     for (const cols of [5000, 5002]) {
       const values = random(dtype, 2 * cols, cols);
       for (const at of [4321, 4995, cols - 1, cols + 4096, cols + 4099]) values[at] = dtype === uint16 ? 65000 : 30000; // ties
@@ -208,9 +220,10 @@ kernelTest("reduce carries NaN, infinities and signed zeros as MLX does", (backe
   ];
   const long = new Array(1200).fill(1);
   long[700] = long[900] = nan;
-  for (const fold of ["min", "max", "argmin", "argmax", "logsumexp", "all"] as const) {
-    for (const dtype of [float32, float16, bfloat16]) checkReduce(backend, fold, dtype, rows.flat(), matrix(6, 5));
-    checkReduce(backend, fold, float32, long, matrix(1, 1200));
+  const folds = ["min", "max", "argmin", "argmax", "logsumexp", "all"] as const;
+  for (const [fold, dtype] of drawPairs(backend, "NaN", folds, [float32, float16, bfloat16])) {
+    checkReduce(backend, fold, dtype, rows.flat(), matrix(6, 5));
+    if (dtype === float32) checkReduce(backend, fold, float32, long, matrix(1, 1200));
   }
 });
 
@@ -281,8 +294,9 @@ kernelTest("reduce_columns folds rows, in parts and from any layout", (backend) 
     "sum",
     uint16,
   ]] as const;
-  for (const [batches, rows, columns, parts, lanes, threads, start] of layouts) {
-    for (const [fold, dtype] of cases) {
+  for (const layout of layouts) {
+    const [batches, rows, columns, parts, lanes, threads, start] = layout;
+    for (const [fold, dtype] of drawSome(backend.name, `columns ${layout}`, cases, 1)) {
       const [rowStride, batchStride] = [columns + 4 * (columns % 2), rows * (columns + 4) + 8];
       const values = random(dtype, start + batches * batchStride + 4, rows);
       const outDtype = foldedDtype(fold, dtype);
@@ -383,35 +397,38 @@ function clampTo(dtype: Dtype, v: number): number {
   return v > 0 ? range - 1 : 0;
 }
 
+const SCANNED = {
+  sum: [float32, int32, uint8, bool, int16],
+  max: [float32, bfloat16, int8, uint32],
+  min: [float32, bfloat16, int8, uint32],
+  logsumexp: [float32],
+  prod: [float32, int32],
+} as const satisfies Record<keyof typeof SCANS, readonly Dtype[]>;
+
 kernelTest("scan folds forwards and backwards", (backend) => {
+  const all = (Object.keys(SCANNED) as (keyof typeof SCANNED)[]).flatMap((fold) =>
+    SCANNED[fold].flatMap((dtype) =>
+      [false, true].flatMap((reverse) => [false, true].map((exclusive) => ({ fold, dtype, reverse, exclusive })))
+    )
+  );
+  const drawn = drawCases(
+    backend.name,
+    "scan",
+    all,
+    ({ fold, dtype, reverse, exclusive }) => [fold, dtype.name, `${reverse} ${exclusive}`],
+  );
   for (const [rows, cols] of [[1, 1], [3, 9], [2, 513], [1, 2500]]) {
     const table = (dtype: Dtype): number[][] => {
       const values = random(dtype, rows * cols, cols);
       return Array.from({ length: rows }, (_, r) => values.slice(r * cols, r * cols + cols));
     };
-    for (const reverse of [false, true]) {
-      for (const exclusive of [false, true]) {
-        for (const dtype of [float32, int32, uint8, bool, int16]) {
-          checkScan(backend, "sum", dtype, table(dtype), reverse, exclusive);
-        }
-        for (const dtype of [float32, bfloat16, int8, uint32]) {
-          checkScan(backend, "max", dtype, table(dtype), reverse, exclusive);
-          checkScan(backend, "min", dtype, table(dtype), reverse, exclusive);
-        }
-        checkScan(backend, "logsumexp", float32, table(float32), reverse, exclusive);
-        const near1 = table(float32).map((row) => row.map((v) => Math.fround(1 + v / 400)));
-        checkScan(backend, "prod", float32, near1, reverse, exclusive);
-        if (cols < 10) {
-          checkScan(
-            backend,
-            "prod",
-            int32,
-            table(int32).map((r) => r.map((v) => v % 4)),
-            reverse,
-            exclusive,
-          );
-        }
-      }
+    for (const { fold, dtype, reverse, exclusive } of drawn) {
+      if (fold === "prod" && dtype === int32 && cols >= 10) continue; // beyond int32
+      const rowsOf = (): number[][] => {
+        if (fold !== "prod") return table(dtype);
+        return table(dtype).map((row) => row.map((v) => dtype === int32 ? v % 4 : Math.fround(1 + v / 400)));
+      };
+      checkScan(backend, fold, dtype, rowsOf(), reverse, exclusive);
     }
   }
 });
@@ -422,32 +439,31 @@ kernelTest(
     const threads = 32, tile = 4 * K.SCAN_QUADS * threads;
     const forms = [[false, false], [true, false], [false, true], [true, true]] as const;
     const cases = [
-      ["sum", float32, ...forms],
-      ["sum", int8, forms[3]],
-      ["sum", float16, forms[1]],
-      ["max", bfloat16, forms[2]],
-      ["min", int16, forms[1]],
-      ["logsumexp", float32, forms[0]],
-      ["prod", float32, forms[1]],
+      ...forms.map(([reverse, exclusive]) => ["sum", float32, reverse, exclusive] as const),
+      ["sum", int8, true, true],
+      ["sum", float16, true, false],
+      ["max", bfloat16, false, true],
+      ["min", int16, true, false],
+      ["logsumexp", float32, false, false],
+      ["prod", float32, true, false],
     ] as const;
+    const drawn = drawSome(backend.name, "tiles", cases, 3);
     for (const [rows, cols] of [[1, tile + 1], [3, 2 * tile - 1], [2, 41 * tile + 6], [1, 150 * tile - 4]]) {
-      for (const [fold, dtype, ...some] of cols > 50 * tile ? cases.slice(0, 1) : cases) {
+      for (const [fold, dtype, reverse, exclusive] of cols > 50 * tile ? drawn.slice(0, 1) : drawn) {
         const table = Array.from({ length: rows }, (_, r) => {
           const values = random(dtype, cols, cols + r);
           if (fold === "prod") return values.map((v) => Math.fround(1 + v / 40_000));
           return dtype === float16 ? values.map((v) => Math.abs(v) / 4) : values;
         });
-        for (const [reverse, exclusive] of some) {
-          const tiles = Math.ceil(cols / tile);
-          const walked = checkScan(backend, fold, dtype, table, reverse, exclusive, { threads });
-          for (const spins of [0, 1000]) {
-            const form = { threads, tiles, spins };
-            assertEquals(
-              checkScan(backend, fold, dtype, table, reverse, exclusive, form),
-              walked,
-              `${fold} ${cols} ${spins}`,
-            );
-          }
+        const tiles = Math.ceil(cols / tile);
+        const walked = checkScan(backend, fold, dtype, table, reverse, exclusive, { threads });
+        for (const spins of [0, 1000]) {
+          const form = { threads, tiles, spins };
+          assertEquals(
+            checkScan(backend, fold, dtype, table, reverse, exclusive, form),
+            walked,
+            `${fold} ${cols} ${spins}`,
+          );
         }
       }
     }

@@ -2,7 +2,8 @@
  * Every op of the case table on every device, with fusion and without, against float64 oracles, with guards around every buffer.
  *
  * The results of an op are evaluated together, so that a device gets one submission for them. VKMX_CASES=1000 generates that
- * many rows an op instead of 40, of all dtypes on all devices; VKMX_CASES_OP=softmax takes one op only.
+ * many rows an op instead of 40, of all dtypes on all devices; VKMX_CASES_OP=softmax takes one op only. Software Vulkan runs a drawn
+ * part of the cases (support/draw_cases.ts).
  */
 
 import { assertEquals } from "@std/assert";
@@ -13,6 +14,7 @@ import type { Case, Input } from "./cases/case.ts";
 import { stored } from "./cases/draw.ts";
 import { difference, flushed, numbersOf } from "../support/compare.ts";
 import { testDevices } from "../support/devices.ts";
+import { drawCases } from "../support/draw_cases.ts";
 import { Guards } from "../support/guards.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 import { build, type Dense, generator, ravel, size } from "../support/oracle.ts";
@@ -146,6 +148,11 @@ function check(list: readonly { c: Case; seed: number; fuse: boolean }[], flushe
   return failures;
 }
 
+/** What a draw of an op's cases keeps at least once: every dtype and every layout of every input. */
+function featuresOf({ inputs }: Case): string[] {
+  return inputs.flatMap(({ dtype, layout }, i) => [`${i} ${dtype}`, `${i} ${layout}`]);
+}
+
 const only = Deno.env.get("VKMX_CASES_OP");
 
 for (const device of testDevices()) {
@@ -156,10 +163,11 @@ for (const device of testDevices()) {
       mx.setDefaultDevice(device);
       const flushes = device !== "wasm";
       const { written, generated } = casesOf(op, device === "wasm" || CASES_PER_OP > 40);
-      const list = [
+      const all = [
         ...written.flatMap((c, i) => [true, false].map((fuse) => ({ c, seed: i + 1, fuse }))),
         ...generated.map((c, i) => ({ c, seed: i + 1, fuse: i % 2 === 0 })),
       ];
+      const list = drawCases(device, op, all, ({ c }) => featuresOf(c));
       const failures: string[] = [];
       {
         using guards = new Guards(getBackend(device));

@@ -1,0 +1,105 @@
+/**
+ * THE table of tiers: which test file runs in which tier, on which devices, and where under the validation layers.
+ *
+ *   quick  `deno task test:quick`, while one works
+ *   gate   `deno task test`, what .ci/run calls
+ *   full   `deno task test:full`, nightly: all cases on all devices
+ *
+ * A tier runs what the ones before it run. Each file is one or two runs: one on the CPU (VKMX_TEST_DEVICES=wasm), which also has all
+ * tests that name no device, then one of the tests whose names end in a Vulkan device. Which cases of a test run on software Vulkan is
+ * drawn in tests/support/draw_cases.ts.
+ *
+ * @module
+ */
+
+import { ROOT } from "../tools.ts";
+
+/** The tiers, each with all of those before it. */
+export const TIERS = ["quick", "gate", "full"] as const;
+
+/** A tier of tests. */
+export type Tier = typeof TIERS[number];
+
+/** When a file runs and how. */
+interface Entry {
+  /** Paths of files. The first entry that matches a file is its entry. */
+  readonly files: RegExp;
+  /** The first tier with the tests on the CPU and those that name no device. */
+  readonly cpu: Tier;
+  /** The first tier with the tests of Vulkan devices, of files that have some: see {@link EACH_DEVICE}. */
+  readonly vulkan?: Tier;
+  /** The file chooses devices itself, so it is one run, after those on the CPU. */
+  readonly whole?: true;
+  /** Runs under the validation layers. `deno task test:validate`, a step of `test:full`, runs all files under them. */
+  readonly validated?: true;
+  /** Of the tests of software Vulkan devices one in so many runs before the full tier: tests/support/share_tests.ts. */
+  readonly share?: number;
+}
+
+const ENTRIES: readonly Entry[] = [
+  // Processes, documents and the tools around the library.
+  { files: /^tests\/(cli|notebook)\//, cpu: "gate" },
+  { files: /^tests\/(docs_commands|bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
+  { files: /^tests\/extending_test/, cpu: "gate", whole: true },
+  { files: /^tests\/bench(_gpu)?_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
+  { files: /^tests\/[^/]+$/, cpu: "quick" },
+  // The native library, which most of these files open by themselves.
+  { files: /^tests\/runtime\/(streams|memory|profile)_test/, cpu: "gate", vulkan: "gate", validated: true },
+  { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
+  // Kernels, one dispatch at a time.
+  { files: /^tests\/kernels\/(matmul|norm_rope_softmax)_test/, cpu: "quick", vulkan: "quick", validated: true },
+  { files: /^tests\/kernels\/(coopmat\w*|qkv_epilogue)_test/, cpu: "quick", vulkan: "gate", share: 3 },
+  { files: /^tests\/kernels\/(movement|elementwise|sampling)_test/, cpu: "quick", vulkan: "gate", validated: true },
+  { files: /^tests\/kernels\//, cpu: "quick", vulkan: "gate" },
+  // Language models.
+  { files: /^tests\/llm\/fused_prefill_test/, cpu: "quick", vulkan: "gate", validated: true, share: 3 },
+  { files: /^tests\/llm\/rows_decode_test/, cpu: "quick", vulkan: "gate", validated: true, share: 5 },
+  {
+    files: /^tests\/llm\/(fused_decode|batched_decode|chunk_decode|widened_codes)_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 4,
+  },
+  { files: /^tests\/llm\/(prefill_tail|batch_generate)_test/, cpu: "quick", vulkan: "gate", share: 3 },
+  { files: /^tests\/llm\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
+  { files: /^tests\/llm\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/(llm|nn|training|optimizers|transforms|plot)\//, cpu: "quick", vulkan: "gate" },
+  // Array functions.
+  { files: /^tests\/ops\/large_arrays_test/, cpu: "gate", vulkan: "gate" },
+  { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate" },
+];
+
+/** What stands in a file that has tests for each device, with the name of the device in their names. */
+export const EACH_DEVICE = /\b(testDevices\(\)|kernelTest\b)/;
+
+/** One process of `deno test`. */
+export interface Run {
+  readonly file: string;
+  readonly pass: "cpu" | "vulkan";
+  /** Flags that choose tests of the file. */
+  readonly filter: readonly string[];
+  readonly validated: boolean;
+  /** One in so many tests of software Vulkan devices runs. */
+  readonly share: number;
+}
+
+/** Whether `tier` has what begins at `first`. */
+function has(tier: Tier, first: Tier | undefined): boolean {
+  return first !== undefined && TIERS.indexOf(first) <= TIERS.indexOf(tier);
+}
+
+/** The runs of a file. Throws where the table does not know it. */
+export function runsOf(file: string, tier: Tier): readonly Run[] {
+  const entry = ENTRIES.find(({ files }) => files.test(file));
+  if (!entry) throw new Error(`scripts/test/tiers.ts has no entry for ${file}`);
+  const validated = entry.validated === true;
+  const onVulkan = { file, pass: "vulkan", validated, share: tier === "full" ? 1 : entry.share ?? 1 } as const;
+  if (entry.whole) return has(tier, entry.cpu) ? [{ ...onVulkan, filter: [] }] : [];
+  return [
+    ...has(tier, entry.cpu) ? [{ file, pass: "cpu", filter: [], validated: false, share: 1 } as const] : [],
+    ...has(tier, entry.vulkan) && EACH_DEVICE.test(Deno.readTextFileSync(ROOT + file))
+      ? [{ ...onVulkan, filter: ["--filter", "/vulkan:\\d/"] }]
+      : [],
+  ];
+}

@@ -1,0 +1,87 @@
+/** The table of tiers, what it leaves out before the full tier, and that seeds bring everything in turn. */
+
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { casesOf } from "../scripts/reliability_checks.ts";
+import { longestFirst } from "../scripts/test/durations.ts";
+import { EACH_DEVICE, runsOf, TIERS } from "../scripts/test/tiers.ts";
+import { ROOT, run, testFiles } from "../scripts/tools.ts";
+import { drawCover } from "./support/draw_cases.ts";
+
+Deno.test("every test file is in the table, and in each tier that follows its first", () => {
+  for (const file of testFiles()) {
+    const counts = TIERS.map((tier) => runsOf(file, tier).length);
+    assert(counts[2] > 0 && counts[0] <= counts[1] && counts[1] <= counts[2], `${file}: ${counts}`);
+  }
+  assertThrows(() => runsOf("elsewhere/a_test.ts", "full"), Error, "no entry for elsewhere/a_test.ts");
+});
+
+Deno.test("files with tests on every device run on Vulkan in the full tier", async () => {
+  const missing: string[] = [];
+  for (const file of testFiles()) {
+    const text = await Deno.readTextFile(ROOT + file);
+    if (!EACH_DEVICE.test(text)) continue;
+    if (!runsOf(file, "full").some(({ pass }) => pass === "vulkan")) missing.push(file);
+  }
+  assertEquals(missing, ["tests/extending_test.ts"]); // whose devices are those of the tests that it starts
+});
+
+Deno.test("a draw repeats itself with its seed, has every feature, and differs with other seeds", () => {
+  const list = [0, 1, 2, 3].flatMap((a) => ["x", "y", "z"].map((b) => ({ a, b })));
+  const draw = (seed: string) => drawCover(list, ({ a, b }) => [`a${a}`, `b${b}`], "pairs", seed);
+  const seeds = Array.from({ length: 20 }, (_, i) => String(i));
+  const kinds = new Set(seeds.map((seed) => JSON.stringify(draw(seed))));
+  assert(kinds.size > 5, `${kinds.size} draws`);
+  for (const seed of seeds) {
+    const drawn = draw(seed);
+    assertEquals(drawn, draw(seed));
+    assertEquals(new Set(drawn.map(({ a }) => a)).size, 4);
+    assertEquals(new Set(drawn.map(({ b }) => b)).size, 3);
+    assert(drawn.length <= 6, `${drawn.length} of ${list.length}`);
+  }
+  assertEquals(new Set(seeds.flatMap((seed) => draw(seed).map(({ a, b }) => a + b))).size, list.length);
+});
+
+/** Tests of a file that run with every third test of Vulkan devices, beginning with the one that is given. */
+async function sharedTests(file: string, from: number): Promise<string[]> {
+  const report = `${file}.xml`;
+  const { ok, stderr } = await run(
+    [
+      ...[Deno.execPath(), "test", "--quiet", "--no-config", "--no-lock", "--no-check", `--junit-path=${report}`],
+      ...["-A", `--preload=${ROOT}tests/support/share_tests.ts`, file],
+    ],
+    { env: { VKMX_TEST_SHARE: "3", VKMX_TEST_SHARE_FROM: String(from) } },
+  );
+  assert(ok, stderr);
+  const cases = casesOf(await Deno.readTextFile(report));
+  return cases.filter(({ outcome }) => outcome === "passed").map(({ name }) => name);
+}
+
+Deno.test("tests that are shared out run in turn, those of other devices always", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const file = `${folder}/shared_test.ts`;
+    const body = "() => {}";
+    await Deno.writeTextFile(
+      file,
+      [
+        `Deno.test("a on vulkan:0", ${body});`,
+        `Deno.test("b on wasm", ${body});`,
+        `Deno.test({ name: "c on vulkan:0", fn: ${body} });`,
+        `Deno.test({ name: "never on vulkan:0", ignore: true, fn: ${body} });`,
+        `Deno.test("d on vulkan:0", { permissions: "none" }, ${body});`,
+        `Deno.test("e on vulkan:0 in two parts", ${body});`,
+        `Deno.test("f", ${body});`,
+      ].join("\n"),
+    );
+    assertEquals(await sharedTests(file, 0), ["a on vulkan:0", "b on wasm", "e on vulkan:0 in two parts", "f"]);
+    assertEquals(await sharedTests(file, 1), ["b on wasm", "c on vulkan:0", "f"]);
+    assertEquals(await sharedTests(file, 5), ["b on wasm", "d on vulkan:0", "f"]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("files are ordered by how long they took, new ones first", () => {
+  const durations = { "cpu a": 1, "cpu b": 30, "cpu d": 2 };
+  assertEquals(longestFirst(["a", "b", "c", "d"], (name) => `cpu ${name}`, durations), ["c", "b", "d", "a"]);
+});
