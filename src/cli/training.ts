@@ -180,6 +180,8 @@ export class TrainingReport implements mx.lm.tuner.TrainingCallback {
   readonly #iters: number;
   readonly #bar = canRedraw() ? new Progress("Training", { unit: STEPS }) : undefined;
 
+  #skipped = false;
+
   /** What else is done when adapters are saved. */
   readonly onSave: () => void;
 
@@ -189,9 +191,16 @@ export class TrainingReport implements mx.lm.tuner.TrainingCallback {
     this.onSave = onSave;
   }
 
-  /** Behind each iteration. */
+  /** After each iteration. */
   onStep(iteration: number, iters: number): void {
     this.#bar?.update(iteration, iters);
+  }
+
+  /** The line of the first batch that changed nothing. */
+  onSkip(iteration: number): void {
+    if (this.#skipped) return;
+    this.#skipped = true;
+    note(`Step ${iteration}/${this.#iters}: skipped, all prompts of the batch reach --max-seq-length\n`);
   }
 
   /** The line of a report. */

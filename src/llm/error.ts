@@ -8,7 +8,8 @@
 /**
  * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "cache" is the file of a prompt
  * cache, "hub" is a model's name, its
- * download or the cache that it is kept in, "output" what is written.
+ * download or the cache that it is kept in, "output" what is written, "training" is
+ * one that diverged.
  */
 export type LlmErrorCode =
   | "config"
@@ -22,7 +23,8 @@ export type LlmErrorCode =
   | "cache"
   | "hub"
   | "output"
-  | "logits";
+  | "logits"
+  | "training";
 
 /** A model directory, prompt or option that cannot be used, or a step that gave no token. */
 export class LlmError extends Error {

@@ -1,6 +1,7 @@
 /** `vkmx train` and `vkmx fuse` row by row: what is refused, and a short training that is gone on with, fused and used. */
 
 import { assert, assertEquals } from "@std/assert";
+import * as mx from "../../mod.ts";
 import { checkRows, type Row, testTable } from "../support/table.ts";
 
 const DATA = new URL("../../examples/data", import.meta.url).pathname;
@@ -36,6 +37,8 @@ testTable("train and fuse that are refused", [
   failed(`${WRONG}/train.jsonl: line 2: expected a text in "text": found undefined`, "train", "--data", WRONG),
   failed(`${NO_JSON}/train.jsonl: line 1 is not JSON: "Hi"`, "train", "--data", NO_JSON),
   failed("9 layers were asked for: the model has 8", ...train("--num-layers", "9")),
+  usage('--num-layers is "-2", expected a whole number of at least -1', ...train("--num-layers", "-2")),
+  usage('--learning-rate is "-1e-3", expected a number from 0 to 1000', ...train("--learning-rate", "-1e-3")),
   failed("adapters/adapter_config.json does not exist", "fuse"),
   failed("adapters/adapter_config.json does not exist", "generate", "--adapter-path", "adapters", "Hi"),
 ]);
@@ -53,6 +56,76 @@ const FEW = [
   "--steps-per-report",
   "2",
 ];
+
+Deno.test("a training that cannot be saved leaves the adapters", async () => {
+  const cwd = await Deno.makeTempDir();
+  try {
+    Deno.mkdirSync(`${cwd}/adapters`);
+    Deno.writeTextFileSync(`${cwd}/adapters/adapters.safetensors`, "before");
+    const name = "model.layers.7.self_attn.o_proj.lora_b";
+    mx.saveSafetensors(`${cwd}/nan.safetensors`, { [name]: mx.full([4, 256], NaN) });
+    const masked = [
+      "--num-layers",
+      "-1",
+      "--val-batches",
+      "-1",
+      "--batch-size",
+      "1",
+      "--mask-prompt",
+      "--iters",
+      "400",
+    ];
+    const trained = "Trained are {number} M parameters (lora)\n";
+    await checkRows([
+      {
+        cwd,
+        args: train(...masked, "--max-seq-length", "8"),
+        code: 1,
+        stderr: `[{number} examples are cut off at 8 tokens: --max-seq-length sets it]\n${trained}{lines}` +
+          "error: Found no token that the loss counts: every prompt reaches the 8 tokens of maxSeqLength\n",
+      },
+      {
+        cwd,
+        args: train(...FEW, "--iters", "4", "--resume", "nan.safetensors"),
+        code: 1,
+        stderr: `${trained}error: The validation loss is NaN at iteration 0: the training diverged, ` +
+          "files that were saved before stay. Lower the learning rate, or check the data\n",
+      },
+    ]);
+    assertEquals(Array.from(Deno.readDirSync(`${cwd}/adapters`), ({ name }) => name), ["adapters.safetensors"]);
+    assertEquals(Deno.readTextFileSync(`${cwd}/adapters/adapters.safetensors`), "before");
+  } finally {
+    await Deno.remove(cwd, { recursive: true });
+  }
+});
+
+Deno.test("a quantized model is trained in full where it has floats", async () => {
+  const cwd = await Deno.makeTempDir();
+  try {
+    await checkRows([{
+      cwd,
+      args: train(
+        "--fine-tune-type",
+        "full",
+        "--num-layers",
+        "-1",
+        "--iters",
+        "1",
+        "--batch-size",
+        "1",
+        "--val-batches",
+        "1",
+      ),
+      stdout: "adapters: 1 steps, {number} tokens\n",
+      stderr: "Trained are 0.006 M parameters (full)\n" + // 8 blocks with two norms of 256 and two of 128 floats
+        "[quantized matrices stay as they are: vkmx convert --dequantize makes a model that is trained in full]\n{lines}",
+    }]);
+    const trained = Object.keys(mx.loadSafetensors(`${cwd}/adapters/adapters.safetensors`));
+    assert(trained.length === 32 && trained.every((name) => name.endsWith("norm.weight")), trained.join());
+  } finally {
+    await Deno.remove(cwd, { recursive: true });
+  }
+});
 
 Deno.test("a training is reported, saved, gone on with, fused and used", async () => {
   const cwd = await Deno.makeTempDir();
@@ -82,7 +155,8 @@ Deno.test("a training is reported, saved, gone on with, fused and used", async (
           "--json",
           "--test",
         ),
-        stdout: '{"steps":6,"trained_tokens":{number},"train_loss":{number},"val_loss":{number},"test_loss":{number},' +
+        stdout:
+          '{"steps":6,"trained_tokens":{number},"skipped_steps":0,"train_loss":{number},"val_loss":{number},"test_loss":{number},' +
           '"losses":[[2,{number}],[4,{number}],[6,{number}]],"val_losses":[[0,{number}],[3,{number}],[5,{number}]],' +
           '"adapter_path":"adapters","seconds":{number},"peak_memory_bytes":{number},"device":"{device}","model":"tiny-qwen3"}\n',
         stderr: "Trained are 0.045 M parameters (lora)\n" + validated(5, 6) + step(6, 6),

@@ -72,6 +72,7 @@ Ctrl-C ends it behind a step and saves.`,
       signal,
     }).finally(() => report.clear());
     plotLosses(folder, trained);
+    if (trained.skipped > 0) note(`[${trained.skipped} steps had no token to train on: raise --max-seq-length]\n`);
     const aborted = signal.aborted;
     if (aborted) note(`[ended by Ctrl-C: --resume ${join(folder, "checkpoint.safetensors")} goes on]\n`);
 
@@ -88,6 +89,7 @@ Ctrl-C ends it behind a step and saves.`,
       printJson({
         steps: trained.iteration,
         trained_tokens: trained.trainedTokens,
+        skipped_steps: trained.skipped,
         train_loss: trained.train.at(-1)?.[1] ?? null,
         val_loss: trained.valid.at(-1)?.[1] ?? null,
         test_loss: testLoss ?? null,

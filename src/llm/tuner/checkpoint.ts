@@ -29,6 +29,10 @@ export interface Counts {
   readonly iteration: number;
   /** Tokens that were trained on. */
   readonly trainedTokens: number;
+  /** Iterations whose batch had no token that the loss counts. */
+  readonly skipped: number;
+  /** Batches whose gradients wait for more. */
+  readonly gathered: number;
   /** Since the last report: the sum of losses, of tokens, and iterations. */
   readonly since: { readonly loss: number; readonly tokens: number; readonly steps: number };
 }

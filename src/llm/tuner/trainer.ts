@@ -13,6 +13,7 @@ import * as nn from "../../nn/mod.ts";
 import { Batches } from "./batches.ts";
 import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";
 import type { Dataset } from "./datasets.ts";
+import { checkFinite, checkFiniteArrays } from "./finite.ts";
 import { checkpointLayers } from "./layers.ts";
 import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 import { NumpyRandom } from "./numpy_random.ts";
@@ -47,8 +48,10 @@ export interface ValReport {
 
 /** Who is told of a training. */
 export interface TrainingCallback {
-  /** Behind each iteration. */
+  /** After each iteration. */
   onStep?(iteration: number, iters: number): void;
+  /** After an iteration whose batch had no token that the loss counts: it changed nothing. */
+  onSkip?(iteration: number): void;
   /** Each `stepsPerReport` iterations and at the end. */
   onTrainLossReport?(report: TrainReport): void;
   /** Before the first iteration, each `stepsPerEval` ones and at the end. */
@@ -153,6 +156,8 @@ export interface Trained extends History {
   readonly iteration: number;
   /** Tokens that the loss counted. */
   readonly trainedTokens: number;
+  /** Iterations that changed nothing, because the loss counted no token of their batch. */
+  readonly skipped: number;
 }
 
 /** How {@link evaluate} goes through a set. */
@@ -172,9 +177,10 @@ export interface EvaluateOptions {
 }
 
 /**
- * The mean loss of a token of a set, measured without dropout. The model is not in training afterwards.
+ * The mean loss of a token of a set, measured without dropout. The model is not in training afterwards. Batches without a token that the
+ * loss counts are left out.
  *
- * Throws a ValueError where the set does not fill a batch.
+ * Throws a ValueError if the set does not fill a batch, or if the loss counts no token of it.
  */
 export async function evaluate(
   model: TrainableModel,
@@ -182,6 +188,22 @@ export async function evaluate(
   batchSize: number,
   options: EvaluateOptions = {},
 ): Promise<number> {
+  const { sum, count } = await measure(model, dataset, batchSize, options);
+  if (count > 0) return sum / count;
+  throw new mx.ValueError(noTokens("evaluate()", options.maxSeqLength ?? DEFAULT_ARGS.maxSeqLength));
+}
+
+function noTokens(op: string, maxSeqLength: number): string {
+  return `${op} found no token that the loss counts: every prompt reaches the ${maxSeqLength} tokens of maxSeqLength`;
+}
+
+/** The losses of a set added up, and how many tokens they are of. */
+async function measure(
+  model: TrainableModel,
+  dataset: Dataset,
+  batchSize: number,
+  options: EvaluateOptions,
+): Promise<{ readonly sum: number; readonly count: number }> {
   const { numBatches = -1, maxSeqLength = DEFAULT_ARGS.maxSeqLength, loss = defaultLoss, signal } = options;
   const batches = new Batches(dataset, batchSize, maxSeqLength, options.random ?? new NumpyRandom(0));
   const total = numBatches < 0 ? batches.count : Math.min(numBatches, batches.count);
@@ -192,12 +214,12 @@ export async function evaluate(
     const [value, tokens] = loss(model, ...batches.next());
     mx.eval(value, tokens);
     const n = Number(tokens.item());
-    sum += Number(value.item()) * n;
+    if (n > 0) sum += Number(value.item()) * n;
     count += n;
     options.onProgress?.(i + 1, total);
     await setImmediate();
   }
-  return sum / count;
+  return { sum, count };
 }
 
 /** Where trained parameters are saved behind so many iterations, beside the newest ones. */
@@ -213,9 +235,12 @@ export function checkpointOf(file: string): string {
 /**
  * Trains the parameters of a model that are not frozen, as mlx-lm's `train` does: the same batches in the same order, compiled steps.
  * Every `stepsPerSave` iterations and at the end, these parameters go to `adapterFile`, and all that a training needs to go on to
- * "checkpoint.safetensors" beside it; what is killed meanwhile leaves the files before whole.
+ * "checkpoint.safetensors" beside it; what is killed meanwhile leaves the files before whole. A batch of which the loss counts no token
+ * changes nothing.
  *
- * Throws a ValueError where arguments or sets cannot be, an {@link LlmError} where `resume` is of another training.
+ * Throws a ValueError where arguments or sets cannot be, an {@link LlmError} where `resume` is of another training, and one with code
+ * "training" before anything is saved if a loss, a parameter or the optimizer's state is NaN or infinite. The parameters are then those
+ * before the iteration with such a loss.
  *
  * @example
  * ```ts ignore
@@ -250,7 +275,13 @@ export async function train(
     scale: [...new Set(model.modules().flatMap(({ state }) => "lora_a" in state ? [state.scale] : []))].join(),
   };
   let gradients: nn.ModuleTree | null = null;
-  let counts: Counts = { iteration: 0, trainedTokens: 0, since: { loss: 0, tokens: 0, steps: 0 } };
+  let counts: Counts = {
+    iteration: 0,
+    trainedTokens: 0,
+    skipped: 0,
+    gathered: 0,
+    since: { loss: 0, tokens: 0, steps: 0 },
+  };
   optimizer.init(model.trainableParameters());
   if (resume !== undefined) {
     const found = restoreCheckpoint(resume, { model, optimizer, batches, random, history, settings });
@@ -258,8 +289,11 @@ export async function train(
   }
 
   using _ = args.gradCheckpoint ? checkpointLayers(model) : undefined;
-  using step = stepOf(model, optimizer, loss, gradAccumulationSteps);
+  using gradientsOf = compileGradients(model, loss);
+  using update = compileUpdate(model, optimizer);
   const save = (iteration: number): void => {
+    checkFiniteArrays(iteration, { ...model.trainableParameters() }, "parameter");
+    checkFiniteArrays(iteration, { ...optimizer.state }, "state of the optimizer");
     if (adapterFile === null) return;
     const files = [adapterFile, ...(iteration % args.stepsPerSave === 0 ? [numbered(adapterFile, iteration)] : [])];
     const training = { model, optimizer, batches, random, gradients, history, settings };
@@ -270,13 +304,16 @@ export async function train(
   const validate = async (iteration: number): Promise<void> => {
     if (valDataset.length === 0) return;
     const start = performance.now();
-    const valLoss = await evaluate(model, valDataset, batchSize, {
+    const { sum, count } = await measure(model, valDataset, batchSize, {
       numBatches: args.valBatches,
       maxSeqLength,
       loss,
       random,
       signal,
     });
+    if (count === 0) return;
+    const valLoss = sum / count;
+    checkFinite(iteration, valLoss, "validation loss");
     history.valid.push([iteration, valLoss]);
     callback.onValLossReport?.({ iteration, valLoss, valTime: (performance.now() - start) / 1000 });
   };
@@ -288,20 +325,39 @@ export async function train(
     if (i === 1 || i % args.stepsPerEval === 0 || i === iters) await validate(i - 1);
     const start = performance.now();
     model.train();
-    const [value, tokens, left] = step(batch, gradients, i % gradAccumulationSteps === 0);
-    mx.eval(value, tokens, left, model.trainableParameters(), optimizer.state);
-    gradients = left;
-    const { since } = counts;
+    const [value, tokens, found] = gradientsOf(batch, gradients);
+    mx.eval(value, tokens, found);
     const [lost, seen] = [Number(value.item()), Number(tokens.item())];
-    counts = {
-      iteration: i,
-      trainedTokens: counts.trainedTokens + seen,
-      since: { loss: since.loss + lost, tokens: since.tokens + seen, steps: since.steps + 1 },
-    };
+    counts = { ...counts, iteration: i, trainedTokens: counts.trainedTokens + seen };
+    if (seen > 0) {
+      checkFinite(i, lost, "training loss");
+      if (gradients !== null) mx.dispose(gradients);
+      gradients = found;
+      const { gathered, since } = counts;
+      counts = {
+        ...counts,
+        gathered: gathered + 1,
+        since: { loss: since.loss + lost, tokens: since.tokens + seen, steps: since.steps + 1 },
+      };
+    } else {
+      mx.dispose(found);
+      counts = { ...counts, skipped: counts.skipped + 1 };
+    }
+    if (i % gradAccumulationSteps === 0 && gradients !== null) {
+      update(gradients, counts.gathered);
+      mx.eval(model.trainableParameters(), optimizer.state);
+      mx.dispose(gradients);
+      gradients = null;
+      counts = { ...counts, gathered: 0 };
+    }
     await setImmediate();
     seconds += (performance.now() - start) / 1000;
     timed++;
-    if (i % args.stepsPerReport === 0 || i === iters) {
+    if (seen === 0) callback.onSkip?.(i);
+    if (counts.trainedTokens === 0 && (i % batches.count === 0 || i === iters)) {
+      throw new mx.ValueError(noTokens("train()", maxSeqLength));
+    }
+    if ((i % args.stepsPerReport === 0 || i === iters) && counts.since.steps > 0) {
       const { since: { loss, tokens, steps }, trainedTokens } = counts;
       history.train.push([i, loss / steps]);
       callback.onTrainLossReport?.({
@@ -317,36 +373,50 @@ export async function train(
       [seconds, timed] = [0, 0];
     }
     callback.onStep?.(i, iters);
-    if (i % args.stepsPerSave === 0 && i !== iters) save(i);
+    if (i % args.stepsPerSave === 0 && i !== iters && counts.trainedTokens > 0) save(i);
   }
   save(counts.iteration);
-  return { ...history, iteration: counts.iteration, trainedTokens: counts.trainedTokens };
+  const { iteration, trainedTokens, skipped } = counts;
+  return { ...history, iteration, trainedTokens, skipped };
 }
 
-/** The compiled step: the loss of a batch, its tokens, and the gradients that wait for more. */
-function stepOf(
+/** The compiled forward and backward pass: the loss of a batch, its tokens, and its gradients added to those of the batches before. */
+function compileGradients(
   model: TrainableModel,
-  optimizer: mx.optimizers.Optimizer,
   loss: Loss,
-  accumulated: number,
 ): mx.Compiled<
-  [batch: readonly [Tensor, Tensor], before: nn.ModuleTree | null, update: boolean],
-  [value: Tensor, tokens: Tensor, gradients: nn.ModuleTree | null]
+  [batch: readonly [Tensor, Tensor], before: nn.ModuleTree | null],
+  [value: Tensor, tokens: Tensor, gradients: nn.ModuleTree]
 > {
   const lossAndGradients = nn.valueAndGrad(model, (tokens: Tensor, lengths: Tensor) => loss(model, tokens, lengths));
-  const state = [model.state, optimizer.state, mx.random.state];
+  const state = [model.state, mx.random.state];
   return mx.compile(
-    (batch, before, update) => {
+    (batch, before) => {
       const [[value, tokens], found] = lossAndGradients(...batch);
       const sum = before === null
         ? found
         : mx.utils.treeMap((a: Tensor, b: Tensor) => mx.add(a, b), found, [before]) as nn.ModuleTree;
-      if (!update) return [value, tokens, sum];
-      const mean = accumulated === 1
-        ? sum
-        : mx.utils.treeMap((g: Tensor) => mx.divide(g, accumulated), sum) as nn.ModuleTree;
+      return [value, tokens, sum];
+    },
+    state,
+    state,
+  );
+}
+
+/**
+ * The compiled update of the parameters by the mean of gradients of `count` batches. It is apart from {@link compileGradients} because
+ * the host decides after the loss is known: one that is not finite, or of no token, must not change parameters.
+ */
+function compileUpdate(
+  model: TrainableModel,
+  optimizer: mx.optimizers.Optimizer,
+): mx.Compiled<[sum: nn.ModuleTree, count: number], []> {
+  const state = [model.state, optimizer.state];
+  return mx.compile(
+    (sum, count) => {
+      const mean = count === 1 ? sum : mx.utils.treeMap((g: Tensor) => mx.divide(g, count), sum) as nn.ModuleTree;
       optimizer.update(model, mean);
-      return [value, tokens, null];
+      return [];
     },
     state,
     state,
