@@ -81,7 +81,7 @@ export function readCommandLine<F extends Flags>(
     flags,
     known,
     args,
-    () => parseArgs({ args: [...args], options, allowPositionals: true }),
+    () => parseArgs({ args: joinNegative(known, args), options, allowPositionals: true }),
   );
   const read: Record<string, unknown> = {};
   const words = new Map<string, string>();
@@ -96,6 +96,24 @@ export function readCommandLine<F extends Flags>(
     read[name] = flag.many ? list : list.at(-1);
   }
   return { values: read as Values<F>, positionals };
+}
+
+/** Command-line words in which a negative number that follows a numeric flag is joined to it: parseArgs takes "-1" for a flag. */
+function joinNegative(known: ReadonlyMap<string, Named>, args: readonly string[]): string[] {
+  const shorts = new Map(Array.from(known.values(), ([name, { short }]) => [short, name]));
+  const nameOf = (arg: string): string | undefined => {
+    const [, long, letter] = /^--([^=]+)$|^-(\w)$/.exec(arg) ?? [];
+    const name = long ?? shorts.get(letter);
+    return name !== undefined && known.get(name)?.[1].range !== undefined ? name : undefined;
+  };
+  const end = args.indexOf("--");
+  const joined: string[] = [];
+  for (let i = 0; i < args.length; i++) {
+    const name = end < 0 || i < end ? nameOf(args[i]) : undefined;
+    if (name !== undefined && /^-\.?\d/.test(args[i + 1] ?? "")) joined.push(`--${name}=${args[++i]}`);
+    else joined.push(args[i]);
+  }
+  return joined;
 }
 
 /** What begins with one dash in front of "--", without "=value". */

@@ -93,9 +93,9 @@ export class Module {
     return found && !key.startsWith("_");
   }
 
-  /** Whether parameters that are not frozen may be found in a field. */
+  /** Whether parameters that are not frozen may be found in a field: floats, since integers have no gradients. */
   static trainableParameterFilter(module: Module, key: string, value: unknown): boolean {
-    return Module.validParameterFilter(module, key, value) && !module.#frozen.has(key);
+    return Module.validParameterFilter(module, key, value) && !module.#frozen.has(key) && !isInteger(value);
   }
 
   /**
@@ -131,7 +131,7 @@ export class Module {
     return this.filterAndMap(Module.validParameterFilter);
   }
 
-  /** The arrays that are not frozen, in the module's form. */
+  /** The arrays that are not frozen, in the module's form. Arrays of integers, such as packed weights, are not among them. */
   trainableParameters(): ModuleTree {
     return this.filterAndMap(Module.trainableParameterFilter);
   }
@@ -230,12 +230,15 @@ export class Module {
     return this.#forKeys("unfreeze", options, (module, keys) => {
       if (keys === undefined) module.#frozen.clear();
       else for (const key of keys) module.#frozen.delete(key);
-      module.keepFrozen();
+      module.keepFrozen(keys);
     });
   }
 
-  /** Freezes again what is never trained, after an {@link unfreeze}; classes with such parameters say which. */
-  protected keepFrozen(): void {}
+  /**
+   * Freezes again what stays frozen after an {@link unfreeze} of `keys`, or of all parameters if undefined; classes with such parameters
+   * say which.
+   */
+  protected keepFrozen(_keys: readonly string[] | undefined): void {}
 
   /** Says that the module and those below are trained, or with `false` that they are not. */
   train(mode: boolean = true): this {
@@ -340,6 +343,11 @@ export class Module {
     for (const module of modules) fn(module, list);
     return this;
   }
+}
+
+/** Whether a value is an array of integers or bools. */
+function isInteger(value: unknown): boolean {
+  return value instanceof mx.Tensor && !mx.issubdtype(value.dtype, mx.inexact);
 }
 
 /** Whether a value is an array or a module. */

@@ -55,6 +55,11 @@ export abstract class QuantizedMatrix extends Module {
     this.freeze();
   }
 
+  /** A matrix whose codes cannot be trained stays as it is, scales and biases too unless they are named. */
+  protected override keepFrozen(keys: readonly string[] | undefined): void {
+    if (keys === undefined) this.freeze({ recurse: false, keys: ["weight", "scales", "biases"] });
+  }
+
   /** Length of a row. */
   protected get columns(): number {
     return this.weight.shape[1] * 32 / this.bits;

@@ -103,6 +103,27 @@ test("apply, setDtype and filterAndMap", () => {
   assertEquals(model.filterAndMap((_, key) => key === "label", (value) => `${value}!`), { label: "a model!" });
 });
 
+test("codes of quantized matrices are never trained", () => {
+  const model = new nn.Sequential(new nn.Linear(64, 64), new nn.QQLinear(64, 32).eval());
+  nn.quantize(model, 64, 4, { classPredicate: (_, module) => module instanceof nn.Linear });
+  model.layers.push(new nn.Linear(32, 2));
+  const dense = ["layers.2.weight", "layers.2.bias"];
+  model.freeze().unfreeze();
+  assertEquals(names(model.trainableParameters()), ["layers.0.bias", ...dense]);
+  const loss = (x: T): T => mx.sum(model.forward(x));
+  const [, gradients] = nn.valueAndGrad(model, loss)(mx.ones([1, 64]));
+  assertEquals(names(gradients), ["layers.0.bias", ...dense]);
+  assertEquals((gradients.layers[2].bias as T).tolist(), [1, 1]);
+  // Scales and biases that are named are trained, as in MLX.
+  model.freeze().unfreeze({ keys: ["weight", "scales"] });
+  assertEquals(names(model.trainableParameters()), ["layers.0.scales", "layers.2.weight"]);
+  const own = new (class extends nn.Module {
+    index: T = mx.arange(3);
+    scale: T = mx.ones([3]);
+  })();
+  assertEquals(names(own.trainableParameters()), ["scale"]);
+});
+
 test("frozen parameters are not trained; running statistics never are", () => {
   const model = new Model();
   assertEquals(names(model.freeze().trainableParameters()), []);
