@@ -77,9 +77,11 @@ export class OutputFolder implements Disposable {
     return new OutputFolder(path, made);
   }
 
-  /** Makes a file of a name. */
+  /** Makes a file of a name, which may be in a folder of this one. */
   file(name: string): OutputFile {
-    return new OutputFile(join(this.#temporary, name));
+    const path = join(this.#temporary, name);
+    makeFolder(dirname(path));
+    return new OutputFile(path);
   }
 
   /** Writes a whole file. */

@@ -59,10 +59,21 @@ export interface TemplatePart {
 /** Renders a conversation. */
 export type ChatTemplate = (messages: readonly ChatMessage[], options: ChatOptions) => TemplatePart[];
 
-/** What a template needs to know besides its text. */
-export interface TemplateContext {
+/** File of the template of conversations with tools, in a model directory. */
+export const TOOL_TEMPLATE = "additional_chat_templates/tool_use.jinja";
+
+/** A template of a model. Of those with a name, "default" and "tool_use" count. */
+export interface TemplateSource {
+  /** What it is for. */
+  readonly name: string;
+  /** The template. */
+  readonly text: string;
   /** Where the text came from, for messages. */
   readonly file: string;
+}
+
+/** What templates need to know besides their text. */
+export interface TemplateContext {
   /** Texts of all control tokens. */
   readonly controlTokens: readonly string[];
   /** Further variables of the template, such as eos_token. */
@@ -73,32 +84,46 @@ const MAX_TEMPLATE_CHARS = 256 * 1024;
 const MAX_MESSAGES = 10_000;
 
 /**
- * The template of a model, or `undefined` when it has none. Rejects with an {@link LlmError} that names file and line where it is
- * wrong or uses what is not supported.
+ * The chat template of a model, or `undefined` when it has none. Conversations with tools take the template "tool_use", if there is one, and
+ * others "default". Rejects with an {@link LlmError} that names file and line where a template is wrong or uses what is not supported.
  */
 export function loadChatTemplate(
-  source: string | undefined,
-  { file, controlTokens, variables }: TemplateContext,
+  sources: readonly TemplateSource[],
+  { controlTokens, variables }: TemplateContext,
 ): Promise<ChatTemplate | undefined> {
   return Promise.resolve().then(() => {
-    if (source === undefined) return undefined;
-    if (source.length > MAX_TEMPLATE_CHARS) {
-      throw new LlmError(
-        "template",
-        `${file}: chat_template has ${source.length} characters, at most ${MAX_TEMPLATE_CHARS}`,
-      );
-    }
-    const template = faultsIn(file, () => compileTemplate(source));
+    if (sources.length === 0) return undefined;
+    const compiled = (wanted: string): Compiled | undefined => {
+      const found = sources.find(({ name }) => name === wanted);
+      return found && { file: found.file, template: compile(found) };
+    };
+    const [plain, withTools] = [compiled("default"), compiled("tool_use")];
     const defaults = {
       ...Object.fromEntries(Object.entries(variables).map(([name, text]) => [name, Str.template(text)])),
       ...(controlTokens.includes("<think>") ? { enable_thinking: true } : {}),
     };
     return (messages, options) => {
       checkMessages(messages);
-      checkTools(options.tools, template);
-      return faultsIn(file, () => render(template, defaults, messages, options));
+      const used = (options.tools && withTools) ?? plain;
+      if (used === undefined) {
+        const names = sources.map(({ name }) => quoted(name)).join(", ");
+        throw new LlmError("template", `${sources[0].file} has the chat templates ${names}, and none is "default"`);
+      }
+      checkTools(options.tools, used.template);
+      return faultsIn(used.file, () => render(used.template, defaults, messages, options));
     };
   });
+}
+
+/** A template that was compiled, and where it came from. */
+interface Compiled {
+  readonly file: string;
+  readonly template: Template;
+}
+
+function compile({ file, text }: TemplateSource): Template {
+  if (text.length <= MAX_TEMPLATE_CHARS) return faultsIn(file, () => compileTemplate(text));
+  throw new LlmError("template", `${file}: chat_template has ${text.length} characters, at most ${MAX_TEMPLATE_CHARS}`);
 }
 
 /** Errors of a template as those of its file. */

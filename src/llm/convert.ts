@@ -152,7 +152,7 @@ async function convertFolder(
   const texts: Record<string, Uint8Array> = {
     "config.json": newConfig(description),
     "model.safetensors.index.json": newIndex(shards, bytes, parameters),
-    ...tokenizerFiles(path, names),
+    ...tokenizerFiles(path),
     "README.md": newReadme(repo),
   };
   const whole = bytes + [...shards.map(({ header }) => header), ...Object.values(texts)].reduce(

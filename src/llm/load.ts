@@ -13,6 +13,7 @@ import { cellProgress } from "../notebook/progress.ts";
 import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
+import { TOOL_TEMPLATE } from "./chat_template.ts";
 import { Fields } from "./config/fields.ts";
 import { type GenerationConfig, type ModelConfig, readGenerationConfig } from "./config/model.ts";
 import { isEmbedded, provideEmbedded } from "./embedded.ts";
@@ -213,6 +214,7 @@ async function loadTokenizer(
     tokenizer,
     config: readModelFile(dir, "tokenizer_config.json", sums),
     chatTemplate: readModelFile(dir, "chat_template.jinja", sums),
+    toolTemplate: readModelFile(dir, TOOL_TEMPLATE, sums),
     dir,
     vocabSize: config.vocabSize,
     eosTokenIds: generation.eosTokenIds.length > 0 ? generation.eosTokenIds : config.eosTokenIds,

@@ -14,6 +14,7 @@ import { MAX_TENSORS } from "../array/files/safetensors.ts";
 import { untrack } from "../array/tracking.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import type { QuantizedArrays } from "../nn/mod.ts";
+import { TOOL_TEMPLATE } from "./chat_template.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
@@ -164,6 +165,7 @@ const MODEL_FILES = {
   "tokenizer.json": { most: 2 ** 27, code: "tokenizer" },
   "tokenizer_config.json": { most: 2 ** 24, code: "tokenizer" },
   "chat_template.jinja": { most: 2 ** 18, code: "template" },
+  [TOOL_TEMPLATE]: { most: 2 ** 18, code: "template" },
 } as const satisfies Record<string, { readonly most: number; readonly code: LlmErrorCode }>;
 
 /** The files of a model directory beside its weights. */

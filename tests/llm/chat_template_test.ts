@@ -7,7 +7,8 @@ import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows
 import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../../src/llm/chat_template.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
-import { qwen3Source, tinySource } from "../support/models.ts";
+import { load } from "../../src/llm/load.ts";
+import { qwen3Source, TINY_DIR, tinySource } from "../support/models.ts";
 import { needing } from "../support/needs.ts";
 
 const user = (content: string): ChatMessage => ({ role: "user", content });
@@ -61,8 +62,10 @@ Deno.test(await needing("encodeChat() gives the reference ids of Qwen3", "qwen3 
   assertEquals(tokenizer.encodeChat(messages, { enableThinking: false }), [...ids, 151667, 271, 151668, 271]);
 });
 
+/** A template as that of a model. */
+const sourcesOf = (text: string) => [{ name: "default", text, file: "config" }];
+
 const CONTEXT = {
-  file: "config",
   controlTokens: ["<s>", "</s>", "<think>", "</think>"],
   variables: { bos_token: "<s>" },
 };
@@ -70,7 +73,7 @@ const CONTEXT = {
 Deno.test("an unknown template is rendered by Jinja, with contents kept apart from control tokens", async () => {
   const source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}</s>{% endfor %}" +
     "{% if not enable_thinking %}<think></think>{% endif %}";
-  const template = await loadChatTemplate(source, CONTEXT);
+  const template = await loadChatTemplate(sourcesOf(source), CONTEXT);
   const parts = template!([user(" hi</s><s>\ufdd0"), assistant("<think>a</think>b</s>")], { enableThinking: false });
   assertEquals(
     parts.map((part) => part.text).join(""),
@@ -102,7 +105,7 @@ Deno.test(await needing(NUMBERS, "qwen3 tokenizer"), async () => {
 });
 
 Deno.test("templates are held to limits", async () => {
-  const load = (source: string) => loadChatTemplate(source, CONTEXT);
+  const load = (source: string) => loadChatTemplate(sourcesOf(source), CONTEXT);
   await assertRejects(() => load("x".repeat(300_000)), LlmError, "chat_template has 300000 characters, at most 262144");
   await assertRejects(() => load("{% for %}"), LlmError, "config: chat_template:");
   const ranges = await load("{% for i in range(100000000) %}{{ i }}{% endfor %}");
@@ -111,7 +114,7 @@ Deno.test("templates are held to limits", async () => {
   assertThrows(() => many!([user("a")], {}), LlmError, "items in all, at most 100000");
   const long = await load("{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}");
   assertThrows(() => long!([user("a".repeat(10_000))], {}), LlmError, "The prompt has");
-  assert(await loadChatTemplate(undefined, CONTEXT) === undefined);
+  assert(await loadChatTemplate([], CONTEXT) === undefined);
 });
 
 Deno.test("conversations are checked", async () => {
@@ -142,4 +145,38 @@ Deno.test("conversations are checked", async () => {
     LlmError,
     "The model has no chat template: pass the prompt as a string",
   );
+});
+
+Deno.test("of several templates that one counts which transformers takes, with tools and without", async () => {
+  const tools = [{ type: "function", function: { name: "f", parameters: { type: "object", properties: {} } } }];
+  const rows = golden("named_templates") as readonly {
+    readonly config: unknown;
+    readonly files: Readonly<Record<string, string>>;
+    readonly plain: string | null;
+    readonly tools: string | null;
+  }[];
+  for (const row of rows) {
+    const dir = await Deno.makeTempDir();
+    try {
+      for (const name of ["config.json", "tokenizer.json", "model.safetensors"]) {
+        await Deno.copyFile(new URL(name, TINY_DIR), `${dir}/${name}`);
+      }
+      const config = JSON.parse(await Deno.readTextFile(new URL("tokenizer_config.json", TINY_DIR)));
+      await Deno.writeTextFile(
+        `${dir}/tokenizer_config.json`,
+        JSON.stringify({ ...config, chat_template: row.config }),
+      );
+      await Deno.mkdir(`${dir}/additional_chat_templates`);
+      for (const [name, text] of Object.entries(row.files)) await Deno.writeTextFile(`${dir}/${name}`, text);
+      const { model, tokenizer } = await load(dir);
+      model[Symbol.dispose]();
+      for (const [expected, options] of [[row.plain, {}], [row.tools, { tools }]] as const) {
+        const run = (): string => tokenizer.applyChatTemplate([user("Hi")], options);
+        if (expected !== null) assertEquals(run(), expected, JSON.stringify(row));
+        else assertThrows(run, LlmError, 'and none is "default"');
+      }
+    } finally {
+      await Deno.remove(dir, { recursive: true });
+    }
+  }
 });

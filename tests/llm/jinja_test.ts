@@ -29,8 +29,11 @@ interface Golden {
 
 const GOLDEN: Golden = JSON.parse(Deno.readTextFileSync(new URL("../golden/chat_templates.json", import.meta.url)));
 const TOKENS = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<think>", "</think>"];
-const CONTEXT = { file: "config", controlTokens: ["<s>"], variables: { bos_token: "<s>", eos_token: "</s>" } };
+const CONTEXT = { controlTokens: ["<s>"], variables: { bos_token: "<s>", eos_token: "</s>" } };
 const USER: readonly ChatMessage[] = [{ role: "user", content: "a user's text <|im_end|>" }];
+
+/** A template as that of a model. */
+const sourcesOf = (text: string) => [{ name: "default", text, file: "config" }];
 
 const textOf = (parts: readonly TemplatePart[]): string => parts.map((part) => part.text).join("");
 /** Dates change from day to day. */
@@ -38,12 +41,12 @@ const undated = (text: string): string =>
   text.replace(/\d{4}-\d\d-\d\d/g, "<date>").replace(/\d\d? [A-Z][a-z]+ \d{4}/g, "<date>");
 
 async function rendered(template: string, messages: readonly ChatMessage[] = USER, options: ChatOptions = {}) {
-  return (await loadChatTemplate(template, CONTEXT))!(messages, options);
+  return (await loadChatTemplate(sourcesOf(template), CONTEXT))!(messages, options);
 }
 
 for (const [name, { template, rows }] of Object.entries(GOLDEN.templates)) {
   Deno.test(`the template of ${name} renders as by Python's Jinja`, async () => {
-    const render = await loadChatTemplate(template, CONTEXT);
+    const render = await loadChatTemplate(sourcesOf(template), CONTEXT);
     let compared = 0;
     for (const [conversation, option, expected] of rows) {
       const { add_generation_prompt: addGenerationPrompt, enable_thinking: enableThinking, tools } =
@@ -87,8 +90,14 @@ Deno.test("a template that is wrong is refused when it loads, with its file, lin
       ["{{ (1 }}", "line 1: } closes what is not open"],
       ["{{ f(a=1, 2) }}", "line 1: the arguments of a call are in a wrong order"],
     ]
-  ) await assertRejects(() => loadChatTemplate(template, CONTEXT), LlmError, `config: chat_template: ${message}`);
-  const refuses = await loadChatTemplate("\n{{ raise_exception('no\x1b[31m\n' * 100) }}", CONTEXT);
+  ) {
+    await assertRejects(
+      () => loadChatTemplate(sourcesOf(template), CONTEXT),
+      LlmError,
+      `config: chat_template: ${message}`,
+    );
+  }
+  const refuses = await loadChatTemplate(sourcesOf("\n{{ raise_exception('no\x1b[31m\n' * 100) }}"), CONTEXT);
   const error = assertThrows(() => refuses!(USER, {}), LlmError, 'line 2: the template refuses: "no\\u001b[31m\\n');
   assert(error.message.length < 300 && !error.message.includes("\n"));
 });

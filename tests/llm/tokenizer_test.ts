@@ -55,16 +55,74 @@ interface TokenizerJson {
   [field: string]: unknown;
 }
 
-/** The embedded model's tokenizer with another tokenizer.json. */
-function changedTiny(change: (json: TokenizerJson) => void, write: (json: unknown) => string = JSON.stringify) {
+/** The embedded model's tokenizer with another tokenizer.json, and its own tokenizer_config.json or another one. */
+function changedTiny(
+  change: (json: TokenizerJson) => void,
+  write: (json: unknown) => string = JSON.stringify,
+  ...config: [config?: string]
+) {
   const source = tinySource();
   const json: TokenizerJson = JSON.parse(new TextDecoder().decode(source.tokenizer));
   change(json);
-  return Tokenizer.load({ ...source, tokenizer: new TextEncoder().encode(write(json)) });
+  return Tokenizer.load({
+    ...source,
+    tokenizer: new TextEncoder().encode(write(json)),
+    ...(config.length > 0 && { config: config[0] }),
+  });
 }
 
 /** Ids of the reference texts. */
 const idsOf = (tokenizer: Tokenizer): number[][] => REFERENCE.texts.map((text) => tokenizer.encode(text));
+
+/** Made by golden/config_tokens.py. */
+interface ConfigCase {
+  readonly name: string;
+  /** Fields of tokenizer.json that differ; with "vocab" tokens that it does not add are in its vocabulary. */
+  readonly change: { readonly added_tokens?: readonly unknown[]; readonly normalizer?: unknown; readonly vocab?: true };
+  readonly config: unknown;
+  readonly texts: readonly string[];
+  readonly ids: readonly (readonly number[])[];
+  /** Their texts without special tokens. */
+  readonly plain: readonly string[];
+  readonly eos: number | null;
+  readonly size: number;
+}
+
+const CONFIG_CASES: readonly ConfigCase[] = JSON.parse(
+  Deno.readTextFileSync(new URL("../golden/config_tokens.json", import.meta.url)),
+);
+
+for (const { name, change: { vocab, ...fields }, config, texts, ids, plain, eos, size } of CONFIG_CASES) {
+  Deno.test(`tokens of tokenizer_config.json are those of transformers: ${name}`, async () => {
+    const source = tinySource();
+    const json: TokenizerJson = JSON.parse(new TextDecoder().decode(source.tokenizer));
+    const own = json.added_tokens as { readonly id: number; readonly content: string }[];
+    Object.assign(json, fields);
+    if (vocab) { for (const { id, content } of own) json.model.vocab[content] = id; }
+    const tokenizer = await Tokenizer.load({
+      ...source,
+      tokenizer: new TextEncoder().encode(JSON.stringify(json)),
+      config: JSON.stringify(config),
+      vocabSize: 5000,
+      eosTokenIds: [],
+    });
+    assertEquals(texts.map((text) => tokenizer.encode(text, { addSpecialTokens: false })), ids);
+    assertEquals(ids.map((found) => tokenizer.decode(found, { skipSpecial: true })), plain);
+    assertEquals([...tokenizer.eosTokenIds], eos === null ? [] : [eos]);
+    assertEquals(tokenizer.vocabSize, size);
+  });
+}
+
+Deno.test("tokens of tokenizer_config.json beyond the model's embedding are left out, wrong ones refused", async () => {
+  const load = (config: unknown) => Tokenizer.load({ ...tinySource(), config: JSON.stringify(config) });
+  const tokenizer = await load({ pad_token: "<pad>", eos_token: "<|im_end|>" });
+  assertEquals(tokenizer.vocabSize, 4096);
+  assertEquals(tokenizer.encode("<pad>"), [27, 79, 352, 29]);
+  for (const entry of [5, null, {}, { content: 5 }, "<a>"]) {
+    const message = 'tiny-qwen3/tokenizer_config.json: "added_tokens_decoder" has ';
+    await assertRejects(() => load({ added_tokens_decoder: { 9: entry } }), LlmError, message);
+  }
+});
 
 Deno.test(
   await needing("encode() gives the ids of Hugging Face's tokenizers for every kind of text", "qwen3 tokenizer"),
@@ -98,7 +156,7 @@ interface ConfigRow {
 Deno.test("encode() gives the ids of Hugging Face's tokenizers under any configuration", async () => {
   const file = new URL("../golden/tokenizer_configs.json", import.meta.url);
   for (const { change, texts, ids } of JSON.parse(Deno.readTextFileSync(file)) as ConfigRow[]) {
-    const tokenizer = await changedTiny((json) => Object.assign(json, change));
+    const tokenizer = await changedTiny((json) => Object.assign(json, change), JSON.stringify, undefined);
     const found = texts.map((text, i) => tokenizer.encode(text, { addSpecialTokens: i % 2 === 0 }));
     assertEquals(found, ids, JSON.stringify(change));
   }

@@ -89,6 +89,7 @@ export function newReadme(repo: string | undefined): Uint8Array {
 /** The files that go along as they are: those of the tokenizer, and what the makers suggest for sampling. */
 const COPIED = [
   "added_tokens.json",
+  "additional_chat_templates/tool_use.jinja",
   "chat_template.jinja",
   "chat_template.json",
   "generation_config.json",
@@ -102,14 +103,14 @@ const COPIED = [
 const MAX_COPIED = 2 ** 27;
 
 /** Those of a model, by name. */
-export function tokenizerFiles(dir: string, names: readonly string[]): Record<string, Uint8Array> {
-  const copied = COPIED.filter((name) => names.includes(name));
-  return Object.fromEntries(copied.map((name) => {
+export function tokenizerFiles(dir: string): Record<string, Uint8Array> {
+  return Object.fromEntries(COPIED.flatMap((name) => {
     const path = join(dir, name);
     try {
-      return [name, readFile(path, MAX_COPIED)];
+      return [[name, readFile(path, MAX_COPIED)]];
     } catch (cause) {
       if (!(cause instanceof FileError)) throw cause;
+      if (cause.code === "missing") return [];
       throw new LlmError("tokenizer", `${shownPath(path)} ${cause.message}`, { cause });
     }
   }));

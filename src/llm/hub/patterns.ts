@@ -11,7 +11,14 @@ import type { RepoFile } from "./listing.ts";
  * What is downloaded of a model: what loading it reads, here and in Python. As in a shell, "*" stops at "/", so folders with other
  * formats (`onnx/`, `original/`) stay where they are.
  */
-export const MODEL_PATTERNS: readonly string[] = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.txt"];
+export const MODEL_PATTERNS: readonly string[] = [
+  "*.json",
+  "*.safetensors",
+  "*.jinja",
+  "additional_chat_templates/*.jinja",
+  "tokenizer*",
+  "*.txt",
+];
 
 /** What must be there of those files, where the model has them, before it is loaded. */
 export const LOADED_PATTERNS: readonly string[] = [
@@ -20,6 +27,7 @@ export const LOADED_PATTERNS: readonly string[] = [
   "tokenizer.json",
   "tokenizer_config.json",
   "chat_template.jinja",
+  "additional_chat_templates/tool_use.jinja",
   INDEX_FILE,
   "model*.safetensors",
 ];

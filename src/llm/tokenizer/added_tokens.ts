@@ -68,7 +68,8 @@ export function readAddedTokens(json: JsonBytes): AddedToken[] {
   return [...tokens.values()];
 }
 
-function isToken({ content, id }: AddedToken): boolean {
+/** Whether a token has a text and an id. */
+export function isToken({ content, id }: AddedToken): boolean {
   return typeof content === "string" && content.length > 0 && content.isWellFormed() && Number.isInteger(id) && id >= 0;
 }
 
@@ -86,9 +87,9 @@ export class AddedTokens {
   constructor(tokens: readonly AddedToken[], normalize: (text: string) => string) {
     this.#normalize = normalize;
     const plain = tokens.filter(({ normalized }) => !normalized);
-    const normalized = tokens.filter((token) => token.normalized);
+    const normalized = firstOfForms(tokens.filter((token) => token.normalized), normalize);
     if (plain.length > 0) this.#plain = new Finder(plain, plain.map(({ content }) => content));
-    if (normalized.length > 0) this.#normalized = new Finder(normalized, normalized.map((t) => normalize(t.content)));
+    if (normalized.size > 0) this.#normalized = new Finder([...normalized.values()], [...normalized.keys()]);
   }
 
   /** The ids of tokens, and the normal forms of the texts between them. */
@@ -101,6 +102,17 @@ export class AddedTokens {
       return this.#normalized.find(normal).map((part) => typeof part === "number" ? part : textOf(part));
     });
   }
+}
+
+/** Tokens by their normal form: of several with one form the first special one, or else the first. */
+function firstOfForms(tokens: readonly AddedToken[], normalize: (text: string) => string): Map<string, AddedToken> {
+  const forms = new Map<string, AddedToken>();
+  for (const token of tokens) {
+    const form = normalize(token.content);
+    const known = forms.get(form);
+    if (known === undefined || token.special && !known.special) forms.set(form, token);
+  }
+  return forms;
 }
 
 function textOf(runs: readonly TextRun[]): string {

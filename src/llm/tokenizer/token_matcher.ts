@@ -17,7 +17,7 @@ export class TokenMatcher {
   readonly #unit: Uint16Array;
   readonly #to: Int32Array;
 
-  /** An automaton for `tokens`, none of which is empty; of equal ones the last counts. */
+  /** An automaton for `tokens`, none of which is empty and no two of which are equal. */
   constructor(tokens: readonly string[]) {
     const most = 1 + tokens.reduce((sum, token) => sum + token.length, 0);
     const size = 2 ** Math.ceil(Math.log2(2 * most));

@@ -10,13 +10,21 @@
 
 import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
 import type { Bpe } from "./bpe.ts";
-import { type ChatMessage, type ChatOptions, type ChatTemplate, loadChatTemplate } from "../chat_template.ts";
+import {
+  type ChatMessage,
+  type ChatOptions,
+  type ChatTemplate,
+  loadChatTemplate,
+  type TemplateSource,
+  TOOL_TEMPLATE,
+} from "../chat_template.ts";
 import { StreamDecoder } from "./detokenizer.ts";
 import { quoted } from "../../graph/error.ts";
 import { listed, LlmError } from "../error.ts";
 import type { Around } from "./post_processor.ts";
 import type { PreTokenizer } from "./pre_tokenizer.ts";
-import { readTokenizerConfig, readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
+import { addConfigTokens, type NamedTemplates, readTokenizerConfig } from "./tokenizer_config.ts";
+import { readTokenizerFile, type TokenizerFile } from "./tokenizer_file.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /** The files that make up a tokenizer, and what the model says about it. */
@@ -25,8 +33,10 @@ export interface TokenizerSource {
   readonly tokenizer: Uint8Array;
   /** Text of tokenizer_config.json; may be absent. */
   readonly config?: string;
-  /** Text of chat_template.jinja; takes the place of the template in tokenizer_config.json. */
+  /** Text of chat_template.jinja; with it and `toolTemplate`, the templates in tokenizer_config.json do not count. */
   readonly chatTemplate?: string;
+  /** Text of additional_chat_templates/tool_use.jinja, the template of conversations with tools. */
+  readonly toolTemplate?: string;
   /** Directory of the files, for messages. */
   readonly dir: string;
   /** Rows of the model's embedding; ids at or above it are an error. */
@@ -85,9 +95,13 @@ export class Tokenizer {
    * supported, or made for another model.
    */
   static async load(source: TokenizerSource): Promise<Tokenizer> {
-    const file = readTokenizerFile(source.tokenizer, `${source.dir}/tokenizer.json`, source.vocabSize);
     const configFile = `${source.dir}/tokenizer_config.json`;
-    const { bosToken, eosToken, chatTemplate } = readTokenizerConfig(source.config ?? "{}", configFile);
+    const config = readTokenizerConfig(source.config ?? "{}", configFile);
+    const file = addConfigTokens(
+      readTokenizerFile(source.tokenizer, `${source.dir}/tokenizer.json`, source.vocabSize),
+      config,
+      source.vocabSize,
+    );
     const outside = source.eosTokenIds.filter((id) => id >= source.vocabSize);
     if (outside.length > 0) {
       throw new LlmError(
@@ -96,14 +110,13 @@ export class Tokenizer {
       );
     }
     const eosTokenIds = new Set(source.eosTokenIds);
-    const eos = file.added.find((token) => token.content === eosToken);
+    const eos = file.added.find((token) => token.content === config.named.eos_token);
     if (eos !== undefined) eosTokenIds.add(eos.id);
-    const template = await loadChatTemplate(source.chatTemplate ?? chatTemplate, {
-      file: source.chatTemplate === undefined ? configFile : `${source.dir}/chat_template.jinja`,
+    const template = await loadChatTemplate(templatesOf(source, config.templates, configFile), {
       controlTokens: file.added.map((token) => token.content),
-      variables: { bos_token: bosToken ?? "", eos_token: eosToken ?? "" },
+      variables: { bos_token: "", eos_token: "", ...config.named },
     });
-    return new Tokenizer(file, eosTokenIds, bosToken, template);
+    return new Tokenizer(file, eosTokenIds, config.named.bos_token, template);
   }
 
   /** Whether messages can be encoded. */
@@ -190,6 +203,17 @@ export class Tokenizer {
     }
     return ids;
   }
+}
+
+/** The chat templates that count: those of files if there is one, else those of the config. */
+function templatesOf(source: TokenizerSource, inConfig: NamedTemplates, configFile: string): TemplateSource[] {
+  const { dir, chatTemplate, toolTemplate } = source;
+  const files: TemplateSource[] = [];
+  if (chatTemplate !== undefined) {
+    files.push({ name: "default", text: chatTemplate, file: `${dir}/chat_template.jinja` });
+  }
+  if (toolTemplate !== undefined) files.push({ name: "tool_use", text: toolTemplate, file: `${dir}/${TOOL_TEMPLATE}` });
+  return files.length > 0 ? files : Object.entries(inConfig).map(([name, text]) => ({ name, text, file: configFile }));
 }
 
 /** The same runs without lone surrogates, which no tokenizer knows. */

@@ -1,5 +1,5 @@
 /**
- * Reads tokenizer.json and tokenizer_config.json.
+ * Reads tokenizer.json.
  *
  * Files are read as bytes: vocabulary and merges go into typed arrays, added tokens are parsed one by one, other fields each
  * on its own, and all of them have limits.
@@ -110,51 +110,11 @@ function readFields(bytes: Uint8Array, file: string, embeddings: number): FileFi
 }
 
 /** Passes a file that is an object; `read` is called for every key and passes its value. */
-function readObject(json: JsonBytes, read: (key: string) => void): void {
+export function readObject(json: JsonBytes, read: (key: string) => void): void {
   if (!json.opens("{")) {
     json.skip();
     throw new LlmError("tokenizer", `${json.file} does not hold a JSON object`);
   }
   json.object(() => read(json.key()));
   json.end();
-}
-
-/** What counts of a tokenizer_config.json. */
-export interface TokenizerConfig {
-  /** Text of the token that begins a text. */
-  readonly bosToken: string | undefined;
-  /** Text of the token that ends one. */
-  readonly eosToken: string | undefined;
-  /** The chat template. */
-  readonly chatTemplate: string | undefined;
-}
-
-/** Reads the text of a tokenizer_config.json. */
-export function readTokenizerConfig(text: string, file: string): TokenizerConfig {
-  const json = new JsonBytes(new TextEncoder().encode(text), file);
-  const values: Record<string, unknown> = {};
-  readObject(json, (key) => {
-    if (["bos_token", "eos_token", "chat_template"].includes(key)) values[key] = json.value();
-    else json.skip();
-  });
-  return {
-    bosToken: contentOf(values.bos_token),
-    eosToken: contentOf(values.eos_token),
-    chatTemplate: templateOf(values.chat_template),
-  };
-}
-
-/** Fields such as eos_token hold a string or an object with one. */
-function contentOf(token: unknown): string | undefined {
-  if (typeof token === "string") return token;
-  const content = (token as { content?: unknown } | null | undefined)?.content;
-  return typeof content === "string" ? content : undefined;
-}
-
-/** "chat_template": a string, or a list of named ones of which "default" counts. */
-function templateOf(template: unknown): string | undefined {
-  if (typeof template === "string") return template;
-  if (!Array.isArray(template)) return undefined;
-  const row = template.find((entry) => entry?.name === "default") as { template?: unknown } | undefined;
-  return typeof row?.template === "string" ? row.template : undefined;
 }

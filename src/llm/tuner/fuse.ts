@@ -20,7 +20,7 @@ import { LlmError } from "../error.ts";
 import { modelDirectory } from "../hub.ts";
 import { parseName } from "../hub/name.ts";
 import { load, type LoadOptions } from "../load.ts";
-import { modelFiles, readModelFile } from "../weights.ts";
+import { readModelFile } from "../weights.ts";
 import { dequantizeLayers, fuseLayers } from "./layers.ts";
 
 /** Options of {@link fuse}. */
@@ -117,7 +117,7 @@ function writeModel(
   const texts: Record<string, Uint8Array> = {
     "config.json": newConfig(description),
     "model.safetensors.index.json": newIndex(shards, bytes, parameters),
-    ...tokenizerFiles(from, modelFiles(from)),
+    ...tokenizerFiles(from),
     "README.md": newReadme(repo),
   };
   using folder = OutputFolder.make(out, bytes + Object.values(texts).reduce((sum, { length }) => sum + length, 0));
