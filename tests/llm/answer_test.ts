@@ -1,8 +1,10 @@
 /** The parts of answers: thoughts, text and calls, in whatever pieces they come. */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { type AnswerFormat, AnswerParser } from "../../src/llm/answer/parser.ts";
+import { parseJson, parsePython } from "../../src/llm/answer/literal.ts";
 import { parseToolCall } from "../../src/llm/answer/tool_calls.ts";
+import { loadChatTemplate } from "../../src/llm/chat_template.ts";
 import * as mx from "../../mod.ts";
 import { anyDevice } from "../support/devices.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
@@ -51,7 +53,20 @@ const ANSWERS: readonly [AnswerFormat, string, string, string, mx.lm.ParsedToolC
     call("f", { n: 1 }),
     call("g", { s: "</think> <tool_call>" }),
   ]],
-  [TOOL_CHAT, `I look.\n\n${F1}\n\nDone.`, "I look.Done.", "", [call("f", { n: 1 })]],
+  [TOOL_CHAT, `I look.\n\n${F1}\n\nDone.`, "I look.\n\nDone.", "", [call("f", { n: 1 })]],
+  [TOOL_CHAT, `First I look.\n${F1}\n${F1}\nThen I say.\n`, "First I look.\nThen I say.\n", "", [
+    call("f", { n: 1 }),
+    call("f", { n: 1 }),
+  ]],
+  [
+    TOOL_CHAT,
+    `I look.${F1}\n\nDone.${F1}Yes.${F1} `,
+    "I look.\n\nDone.\nYes.",
+    "",
+    [1, 2, 3].map(() => call("f", { n: 1 })),
+  ],
+  [TOOL_CHAT, `a ${F1}\n<tool_call>none</tool_call>`, "a <tool_call>none</tool_call>", "", [call("f", { n: 1 })]],
+  [TOOL_CHAT, `${F1}\n\nDone.`, "Done.", "", [call("f", { n: 1 })]],
   [TOOL_CHAT, "a <b  c < tool_call>\n <tool_calls", "a <b  c < tool_call>\n <tool_calls", "", []],
   [TOOL_CHAT, "x \n<tool_call>no JSON</tool_call> y", "x \n<tool_call>no JSON</tool_call> y", "", []],
   [TOOL_CHAT, 'x <tool_call>{"name": "f"', 'x <tool_call>{"name": "f"', "", []],
@@ -126,6 +141,105 @@ Deno.test("a block that does not name a function and its arguments is no call", 
   assertEquals(parseToolCall("<function=f><parameter=__proto__>1</parameter>", []), {
     function: { name: "f", arguments: Object.fromEntries([["__proto__", "1"]]) },
   });
+});
+
+type Tagged = null | boolean | readonly unknown[];
+
+/** Made by golden/literals.py. */
+const LITERALS: {
+  readonly python: readonly (readonly [string, { readonly value: Tagged } | null])[];
+  readonly json: readonly (readonly [string, { readonly value: Tagged } | null])[];
+  readonly tools: readonly unknown[];
+  readonly calls: readonly (readonly [string, Tagged])[];
+} = JSON.parse(Deno.readTextFileSync(new URL("../golden/literals.json", import.meta.url)));
+
+/** A value with its kinds, as literals.py writes it. */
+function tagged(value: unknown): Tagged {
+  if (value === null || typeof value === "boolean") return value;
+  if (typeof value === "bigint") {
+    assert(!Number.isSafeInteger(Number(value)), `${value} is no number`);
+    return ["i", String(value)];
+  }
+  // A whole number beyond 2^53 was a float: Python's int of it.
+  if (typeof value === "number") return Number.isInteger(value) ? ["i", String(BigInt(value))] : ["f", value];
+  if (typeof value === "string") return ["s", value];
+  if (Array.isArray(value)) return ["l", ...value.map(tagged)];
+  return ["d", ...Object.entries(value as object).map(([key, item]) => [key, tagged(item)])];
+}
+
+/** Order of keys does not count: JavaScript puts those that are numbers first. */
+function sorted(value: unknown): unknown {
+  if (!Array.isArray(value)) return value;
+  const [kind, ...rest] = value.map(sorted);
+  return kind === "d"
+    ? [kind, ...rest.sort((a, b) => String((a as unknown[])[0]) < String((b as unknown[])[0]) ? -1 : 1)]
+    : value.map(sorted);
+}
+
+Deno.test("values of calls are read as Python and JSON read them, integers to the last digit", () => {
+  for (const [texts, parse] of [[LITERALS.python, parsePython], [LITERALS.json, parseJson]] as const) {
+    for (const [text, expected] of texts) {
+      const found = parse(text);
+      assertEquals(found === undefined ? null : sorted(tagged(found)), expected && sorted(expected.value), text);
+    }
+  }
+  assertEquals(parsePython("[".repeat(100_000)), undefined);
+  assertEquals(
+    parseToolCall('{"name": "f", "arguments": {"id": 2512292042121000001}}', []),
+    call("f", { id: 2512292042121000001n }),
+  );
+  assertEquals(
+    parseToolCall('{"name": "f", "arguments": "{\\"id\\": [-9007199254740993]}"}', []),
+    call("f", { id: [-9007199254740993n] }),
+  );
+});
+
+Deno.test("arguments of Qwen3-Coder are those of mlx-lm", () => {
+  for (const [block, expected] of LITERALS.calls) {
+    assertEquals(tagged(parseToolCall(block, LITERALS.tools)?.function.arguments), expected, block);
+  }
+  // mlx-lm reads no alternatives: pydantic writes optional parameters so.
+  const optional = { anyOf: [{ type: "integer" }, { type: "null" }] };
+  const properties = { i: optional, s: { type: ["string", "null"] }, e: { enum: [1, 2] }, big: { type: "integer" } };
+  const tools = [{ name: "f", parameters: { properties } }];
+  const read = (values: Record<string, string>) => {
+    const parameters = Object.entries(values).map(([name, value]) => `<parameter=${name}>\n${value}\n</parameter>\n`);
+    return parseToolCall(`<function=f>\n${parameters.join("")}</function>`, tools);
+  };
+  assertEquals(
+    read({ i: "None", s: "None", e: "2", big: "2512292042121000001" }),
+    call("f", { i: null, s: null, e: 2, big: 2512292042121000001n }),
+  );
+  assertEquals(read({ i: "5", s: "True", e: "x" }), call("f", { i: 5, s: "True", e: "x" }));
+});
+
+Deno.test("calls that Qwen3-Coder's template writes are read as they were", async () => {
+  const { templates } = JSON.parse(Deno.readTextFileSync(new URL("../golden/chat_templates.json", import.meta.url)));
+  const text: string = templates["Qwen3-Coder"].template;
+  const template = await loadChatTemplate([{ name: "default", text, file: "template" }], {
+    controlTokens: [],
+    variables: {},
+  });
+  const args = {
+    b: true,
+    none: null,
+    i: 2512292042121000001n,
+    n: -2.5,
+    l: ["x", null, 2n ** 64n],
+    o: { a: [true, "it's"] },
+    s: "True",
+  };
+  const types = { b: "boolean", none: "null", i: "integer", n: "number", l: "array", o: "object", s: "string" };
+  const properties = Object.fromEntries(Object.entries(types).map(([name, type]) => [name, { type }]));
+  const tools = [{ type: "function", function: { name: "f", parameters: { type: "object", properties } } }];
+  const messages = [{ role: "user", content: "Hi" }, {
+    role: "assistant",
+    content: "I look.",
+    tool_calls: [call("f", args)],
+  }] as const;
+  const prompt = template!(messages, { tools }).map((part) => part.text).join("");
+  const [, answer] = /<\|im_start\|>assistant\n(.*)<\|im_end\|>/s.exec(prompt)!;
+  assertEquals(parts({ ...CHAT, tools }, [answer]), ["I look.", "", [call("f", args)]]);
 });
 
 const { model, tokenizer } = await mx.lm.load(TINY_DIR, { device: anyDevice() });

@@ -53,8 +53,12 @@ export class AnswerParser {
   #place: Place;
   /** Text that may be the beginning of a mark, or white space that is left out when a mark follows. */
   #held = "";
-  /** White space in front of a call, in case that it is none. */
+  /** White space before a call, in case that it is none. */
   #gap = "";
+  /** White space between the text before calls and the text after them; undefined where none has come before, or none of both. */
+  #joint: string | undefined;
+  /** Whether any text was given out. */
+  #said = false;
   /** Whether white space that follows belongs to a mark in front of it. */
   #trim = true;
   #text = "";
@@ -97,10 +101,10 @@ export class AnswerParser {
         });
       case "text":
         if (this.#tools.length === 0) {
-          this.#text += this.#take(this.#held, "");
+          this.#say(this.#take(this.#held, ""));
           return false;
         }
-        return this.#until(CALL[0], last, (text) => this.#text += text, () => this.#place = "call");
+        return this.#until(CALL[0], last, (text) => this.#say(text), () => this.#place = "call");
       case "call":
         return this.#call(last);
     }
@@ -140,10 +144,21 @@ export class AnswerParser {
     return false;
   }
 
-  /** Text for a part, without white space that belongs to the mark in front of it; `rest` is held on to. */
+  /** Gives out text, apart from the text before a call. */
+  #say(text: string): void {
+    if (text === "") return;
+    this.#text += (this.#joint === "" ? "\n" : this.#joint ?? "") + text;
+    this.#joint = undefined;
+    this.#said = true;
+  }
+
+  /** Text for a part, without white space that belongs to the mark before it; `rest` is held on to. */
   #take(text: string, rest: string): string {
     const taken = this.#trim ? text.trimStart() : text;
-    if (taken !== "") this.#trim = false;
+    if (taken !== "") {
+      if (this.#joint === "") this.#joint = text.slice(0, text.length - taken.length);
+      this.#trim = false;
+    }
     this.#held = rest;
     return taken;
   }
@@ -157,11 +172,12 @@ export class AnswerParser {
     this.#held = at < 0 ? "" : this.#held.slice(at + CALL[1].length);
     this.#place = "text";
     if (call === undefined) {
-      this.#text += (this.#trim ? "" : this.#gap) + CALL[0] + block + (at < 0 ? "" : CALL[1]);
+      this.#say((this.#trim ? "" : this.#gap) + CALL[0] + block + (at < 0 ? "" : CALL[1]));
       this.#trim = false;
     } else {
       this.#calls.push(call);
       this.#trim = true;
+      if (this.#said) this.#joint ||= this.#gap;
     }
     return at >= 0;
   }

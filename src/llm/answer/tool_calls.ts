@@ -3,12 +3,14 @@
  *
  *     {"name": "weather", "arguments": {"city": "Paris"}}
  *
- * and the elements of Qwen3-Coder, whose values are text that the function's schema gives a type:
+ * and the elements of Qwen3-Coder, whose values are text that the function's schema gives a type, JSON or a Python literal:
  *
  *     <function=weather><parameter=city>Paris</parameter></function>
  *
  * @module
  */
+
+import { parseJson, parsePython } from "./literal.ts";
 
 /** A call that a model made, in the form that goes back into `ChatMessage.tool_calls`. */
 export interface ParsedToolCall {
@@ -16,7 +18,10 @@ export interface ParsedToolCall {
   readonly function: {
     /** Its name, which may be none that was offered: that is for the caller to see. */
     readonly name: string;
-    /** Arguments by name, as the model wrote them: they are not checked against the function's schema. */
+    /**
+     * Arguments by name, as the model wrote them: they are not checked against the function's schema. Integers beyond 2^53 are bigints, of
+     * any depth, which `JSON.stringify` takes with a replacer only.
+     */
     readonly arguments: Readonly<Record<string, unknown>>;
   };
 }
@@ -44,32 +49,46 @@ function parseElements(text: string, tools: readonly unknown[]): ParsedToolCall 
   const [, name, body] = FUNCTION.exec(text) ?? [];
   if (name === undefined) return undefined;
   if (body.replaceAll(PARAMETER, "").trim() !== "") return undefined;
-  const types = parameterTypes(name, tools);
-  const pairs = Array.from(body.matchAll(PARAMETER), ([, key, value]) => [key, typed(value, types.get(key))] as const);
+  const schemas = parameterSchemas(name, tools);
+  const pairs = Array.from(
+    body.matchAll(PARAMETER),
+    ([, key, value]) => [key, typed(value, schemas.get(key))] as const,
+  );
   return { function: { name, arguments: Object.fromEntries(pairs) } };
 }
 
-/** Types of a function's parameters by name, where the tools describe it. */
-function parameterTypes(name: string, tools: readonly unknown[]): ReadonlyMap<string, unknown> {
+/** Schemas of a function's parameters by name, where the tools describe it. */
+function parameterSchemas(name: string, tools: readonly unknown[]): ReadonlyMap<string, unknown> {
   const all = tools.filter(isObject).map((tool) => isObject(tool.function) ? tool.function : tool);
   const { parameters } = all.find((tool) => tool.name === name) ?? {};
   const properties = isObject(parameters) && isObject(parameters.properties) ? parameters.properties : {};
-  return new Map(Object.entries(properties).map(([key, schema]) => [key, isObject(schema) ? schema.type : undefined]));
+  return new Map(Object.entries(properties));
 }
 
-/** A value that is no text by its schema is read as JSON; one that cannot be read so stays text. */
-function typed(text: string, type: unknown): unknown {
-  if (type === undefined || type === "string") return text;
-  const value = parseJson(text);
-  return value === undefined ? text : value;
+/** Types that a schema allows by its `type`, its alternatives, or the values that it lists; none where it does not tell. */
+function typesOf(schema: unknown): ReadonlySet<string> {
+  if (!isObject(schema)) return new Set();
+  const { type, anyOf, oneOf, allOf, enum: values, const: value } = schema;
+  const listed = [type].flat().filter((name) => typeof name === "string");
+  if (listed.length > 0) return new Set(listed);
+  const parts = [anyOf, oneOf, allOf].filter(Array.isArray).flat();
+  if (parts.length > 0) return new Set(parts.flatMap((part) => [...typesOf(part)]));
+  return new Set(
+    [values ?? [], "const" in schema ? value : []].flat().map((one) => one === null ? "null" : typeof one),
+  );
 }
 
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+/**
+ * A value that is no text by its schema is read as JSON or as a Python literal, which templates write; one that cannot be read so stays text.
+ * Where the schema tells no type, only lists and objects are read.
+ */
+function typed(text: string, schema: unknown): unknown {
+  const types = typesOf(schema);
+  if (schema === undefined || types.has("string") && !types.has("null")) return text;
+  const json = parseJson(text);
+  const value = json === undefined ? parsePython(text) : json;
+  const taken = types.has("string") ? value === null : types.size > 0 || typeof value === "object" && value !== null;
+  return value !== undefined && taken ? value : text;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
