@@ -172,7 +172,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   },
   {
     "program": "mx.quantize(mx.ones([2, 64]), 64, 7);",
-    "error": "ValueError: quantize() expected bits to be one of 2, 3, 4, 5, 6, 8: found 7",
+    "error": "ValueError: quantize() expected bits to be one of 1, 2, 3, 4, 5, 6, 8: found 7",
   },
   {
     "program": 'mx.setDefaultDevice("cuda");',

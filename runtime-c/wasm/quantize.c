@@ -3,6 +3,7 @@
 //   mask = |min| > |max|; scale = max((max - min) / (2^bits - 1), 1e-7), negated unless mask; edge = mask ? min : max
 //   q0 = rint(edge / scale); q0 != 0: scale = edge / q0, bias = edge; else bias = 0
 //   code = clamp(rint((w - bias) / scale), 0, 2^bits - 1); only then are scale and bias rounded to the dtype of w
+//   with one bit, code 0 stands for min and code 1 for max: scale = max(max - min, 1e-7), bias = min
 //
 // Divisions are not replaced by products with a reciprocal, which would move codes. NaN is passed over.
 
@@ -51,12 +52,13 @@ void k_quantize(const Call *call, uint32_t first, uint32_t last) {
             low = lows[i] < low ? lows[i] : low;
             high = highs[i] > high ? highs[i] : high;
         }
-        bool mask = __builtin_fabsf(low) > __builtin_fabsf(high);
+        bool mask = bits == 1 || __builtin_fabsf(low) > __builtin_fabsf(high);
         float scale = (high - low) / most, edge = mask ? low : high, bias = 0;
         scale = scale > 1e-7f ? scale : 1e-7f;
         scale = mask ? scale : -scale;
         float q0 = rint_even(edge / scale);
-        if (q0 != 0) scale = edge / q0, bias = edge;
+        if (bits == 1) bias = low;
+        else if (q0 != 0) scale = edge / q0, bias = edge;
         for (uint32_t i = 0; i < group; i += 8, codes += bits) {
             uint64_t eight = 0;
             for (uint32_t j = 0; j < 8; j += 4) {

@@ -21,8 +21,9 @@ typedef struct Row {
     float sums[MAX_K / 32];
 } Row;
 
-// Whether whole 16-byte blocks of codes share a group and no code crosses a 16-bit word.
-INLINE bool divides_words(uint32_t bits, uint32_t group) { return 16 % bits == 0 && group * bits % 128 == 0; }
+// Whether whole 16-byte blocks of codes share a group and no code crosses a 16-bit word. Codes of one bit, of which few models are made, have
+// no form of the fast path.
+INLINE bool divides_words(uint32_t bits, uint32_t group) { return bits > 1 && 16 % bits == 0 && group * bits % 128 == 0; }
 
 static void prepare(Row *row, const uint8_t *x, uint32_t k, uint32_t dtype_x, uint32_t bits, uint32_t group, bool fixed) {
     uint32_t per_word = 16 / bits;

@@ -5,6 +5,7 @@
 //   mask = |min| > |max|; scale = max((max - min) / (2^BITS - 1), 1e-7), negated unless mask; edge = mask ? min : max
 //   q0 = roundEven(edge / scale); q0 != 0: scale = edge / q0, bias = edge; else bias = 0
 //   code = clamp(roundEven((w - bias) / scale), 0, 2^BITS - 1); only then are scale and bias rounded to DTYPE
+//   with one bit, code 0 stands for min and code 1 for max: scale = max(max - min, 1e-7), bias = min
 // One thread a group, any THREADS. Workgroups: ceil(rows * cols / GROUP / THREADS), folded over (x, y).
 
 #extension GL_GOOGLE_include_directive : require
@@ -28,12 +29,13 @@ void main() {
         high = max(high, w);
     }
     float most = float((1u << BITS) - 1u), bias = 0.0;
-    bool mask = abs(low) > abs(high);
+    bool mask = BITS == 1u || abs(low) > abs(high);
     float edge = mask ? low : high;
     precise float scale = max(divide(high - low, most), 1e-7);
     if (!mask) scale = -scale;
     precise float q0 = roundEven(divide(edge, scale));
-    if (q0 != 0.0) {
+    if (BITS == 1u) bias = low;
+    else if (q0 != 0.0) {
         scale = divide(edge, q0);
         bias = edge;
     }

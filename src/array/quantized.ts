@@ -171,7 +171,7 @@ const QUANTIZE_OPTIONS = { globalScale: true } as const satisfies Record<keyof Q
 
 /**
  * Quantization in groups along the last axis, which they must divide: [codes (uint32, packed), scales, biases]. In mode "affine"
- * w ≈ scale * code + bias, with 2, 3, 4, 5, 6 or 8 bits (4) and groups of 32, 64 or 128 (64). The other modes have codes of small
+ * w ≈ scale * code + bias, with 1, 2, 3, 4, 5, 6 or 8 bits (4) and groups of 32, 64 or 128 (64). The other modes have codes of small
  * floats, scales of one byte (uint8) and no biases:
  *
  * | mode    | codes | groups | scales |

@@ -32,7 +32,7 @@ export interface ModeRow {
 /** The modes. */
 export const QUANTIZATION_MODES: Readonly<Record<QuantizationMode, ModeRow>> = {
   affine: {
-    bits: [2, 3, 4, 5, 6, 8],
+    bits: [1, 2, 3, 4, 5, 6, 8],
     groupSizes: [32, 64, 128],
     defaults: { bits: 4, groupSize: 64 },
   },

@@ -17,6 +17,7 @@ import { quoted, shownPath } from "../graph/error.ts";
 import { QUANTIZATION_MODES } from "../graph/quantization.ts";
 import { sizeOf } from "../graph/shape.ts";
 import type { Quantization } from "./config/model.ts";
+import { quantizationOf } from "./config/stored_format.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "./convert/files.ts";
 import { bytesOf, type Job, jobsOf } from "./convert/jobs.ts";
 import { checkConvertOptions, checkSource, type ConvertOptions, describeConversion } from "./convert/options.ts";
@@ -26,6 +27,7 @@ import { isEmbedded, provideEmbedded } from "./embedded.ts";
 import { LlmError } from "./error.ts";
 import { modelDirectory } from "./hub.ts";
 import { parseName } from "./hub/name.ts";
+import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
 import type { Architecture } from "./models/mod.ts";
 import { weightFiles } from "./shards.ts";
@@ -124,14 +126,12 @@ async function convertFolder(
   const stored = new Map(Array.from(withPrefix(found), ([name, tensor]) => [name, { ...tensor, name }]));
   checkWeights(path, files, architecture);
 
-  const description = describeConversion(path, architecture, options);
-  const { modules, tableBytes } = architecture;
+  const { tableBytes, config: { quantization } } = architecture;
+  const modules = architecture.modules(stored.has("lm_head.weight"));
+  const description = describeConversion(path, modules, options);
   const { dtype, rows } = description;
-  const overrides = architecture.config.quantization?.overrides;
-  const storedAs = (module: string): Quantization | undefined => {
-    if (overrides?.has(module)) return overrides.get(module);
-    return stored.has(`${module}.scales`) ? architecture.config.quantization?.base : undefined;
-  };
+  const storedAs = ({ path, shape }: WeightModule): Quantization | undefined =>
+    quantization && quantizationOf(path, shape.at(-1)!, quantization, (name) => stored.get(name));
   const quantizedAs = (module: string): Quantization | undefined => {
     const row = rows.get(module)?.row;
     if (row === undefined) return undefined;
@@ -141,7 +141,7 @@ async function convertFolder(
   const wish = {
     dtype,
     quantize: quantizedAs,
-    dequantize: (module: string) => options.dequantize ? storedAs(module) : undefined,
+    dequantize: (module: WeightModule) => options.dequantize ? storedAs(module) : undefined,
   };
   const jobs: Job[] = modules.flatMap((module) => jobsOf(module, stored, wish));
   const outputs = jobs.flatMap((job) => job.outputs);

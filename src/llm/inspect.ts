@@ -11,9 +11,10 @@ import { ArrayError, quoted, shownPath } from "../graph/error.ts";
 import { type Entry, readHeader } from "../array/files/safetensors.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
-import type { ModelConfig, Quantization } from "./config/model.ts";
+import type { ModelConfig } from "./config/model.ts";
 import { isEmbedded, provideEmbedded } from "./embedded.ts";
 import { LlmError } from "./error.ts";
+import type { WeightModule } from "./layers/modules.ts";
 import { describeFolder } from "./load.ts";
 import { weightFiles } from "./shards.ts";
 import { Sums, type Verify } from "./verify.ts";
@@ -68,19 +69,20 @@ export async function inspect(model: string | URL, options: InspectOptions = {})
   const names = modelFiles(path);
   const shards = weightFiles(path, names);
   const sums = Sums.of(path, options.verify, [...filesRead(names), ...shards]);
-  const { config } = describeFolder(path, sums);
+  const architecture = describeFolder(path, sums);
   checkShards(path, shards, names);
   if (shards.length === 0) throw new LlmError("weights", `${shownPath(path)} has no model*.safetensors`);
   await sums?.checkFiles(shards, options.signal);
   const entries = new Map(shards.flatMap((name) => readEntries(join(path, name))).map((entry) => [entry.name, entry]));
   const bytes = new Map<string, number>();
   let parameters = 0;
+  const modules = new Map(architecture.modules(entries.has("lm_head.weight")).map((module) => [module.path, module]));
   for (const entry of entries.values()) {
     bytes.set(entry.dtype.name, (bytes.get(entry.dtype.name) ?? 0) + entry.end - entry.begin);
-    parameters += parametersOf(entry, entries, config);
+    parameters += parametersOf(entry, entries, modules);
   }
   return {
-    config,
+    config: architecture.config,
     parameters,
     weightBytes: bytes.values().reduce((sum, size) => sum + size, 0),
     dtypes: Array.from(bytes).toSorted(([, a], [, b]) => b - a).map(([name]) => name),
@@ -89,19 +91,18 @@ export async function inspect(model: string | URL, options: InspectOptions = {})
   };
 }
 
-/** How a module is quantized. */
-function quantizationOf(path: string, { quantization }: ModelConfig): Quantization | undefined {
-  return quantization?.overrides.has(path) ? quantization.overrides.get(path) : quantization?.base;
-}
-
-/** Parameters that a tensor holds; scales and biases of quantized ones hold none. */
-function parametersOf({ name, shape }: Entry, entries: ReadonlyMap<string, Entry>, config: ModelConfig): number {
-  const count = shape.reduce((product, size) => product * size, 1);
-  const module = name.slice(0, name.lastIndexOf("."));
-  const quantization = entries.has(`${module}.scales`) ? quantizationOf(module, config) : undefined;
-  if (quantization === undefined) return count;
-  if (name === `${module}.weight`) return Math.round(count * 32 / quantization.bits);
-  return name === `${module}.scales` || name === `${module}.biases` ? 0 : count;
+/** Parameters that a tensor holds: those of quantized matrices are counted once. */
+function parametersOf(
+  { name, shape }: Entry,
+  entries: ReadonlyMap<string, Entry>,
+  modules: ReadonlyMap<string, WeightModule>,
+): number {
+  const path = name.slice(0, name.lastIndexOf("."));
+  const module = modules.get(path);
+  const sizeOf = (axes: readonly number[]): number => axes.reduce((product, size) => product * size, 1);
+  if (module === undefined || !entries.has(`${path}.scales`)) return sizeOf(shape);
+  if (name === `${path}.weight`) return sizeOf(module.shape);
+  return name === `${path}.scales` || name === `${path}.biases` ? 0 : sizeOf(shape);
 }
 
 function readEntries(path: string): readonly Entry[] {

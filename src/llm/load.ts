@@ -191,7 +191,13 @@ async function loadFrom(
     if (options.adapterPath !== undefined) {
       mx.withDevice(options.device, () => loadAdapters(model, options.adapterPath!));
     }
-    return { model, tokenizer, config, generationConfig, device: mx.withDevice(options.device, mx.defaultDevice) };
+    return {
+      model,
+      tokenizer,
+      config: model.config,
+      generationConfig,
+      device: mx.withDevice(options.device, mx.defaultDevice),
+    };
   } catch (cause) {
     weights[Symbol.dispose]();
     // A file that changed since its header was read.

@@ -16,6 +16,7 @@ import type { Dtype, Tensor } from "../array/mod.ts";
 import type { QuantizedArrays } from "../nn/mod.ts";
 import { TOOL_TEMPLATE } from "./chat_template.ts";
 import type { ModelConfig, Quantization } from "./config/model.ts";
+import { quantizationOf } from "./config/stored_format.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
 import { missingShards } from "./shards.ts";
@@ -57,15 +58,21 @@ export class Weights implements Disposable {
     this.headless = headless;
   }
 
-  /** How a module is quantized: as config.json says of it, or as the whole model where scales are stored. */
-  quantization(path: string): Quantization | undefined {
-    const quantization = this.#config.quantization;
-    if (quantization?.overrides.has(path)) return quantization.overrides.get(path);
-    if (!this.#stored.has(`${path}.scales`)) return undefined;
-    if (quantization === undefined) {
+  /** How a matrix of so many columns is quantized: as config.json says of it by name, or as it is stored. */
+  quantization(path: string, columns: number): Quantization | undefined {
+    const { quantization } = this.#config;
+    if (quantization !== undefined) {
+      return quantizationOf(path, columns, quantization, (name) => this.#stored.get(name));
+    }
+    if (this.has(`${path}.scales`)) {
       this.#wrong.push(`"${path}.scales" is stored but config.json has no "quantization"`);
     }
-    return quantization?.base;
+    return undefined;
+  }
+
+  /** Whether a tensor is stored and was not taken yet. */
+  has(name: string): boolean {
+    return this.#stored.has(name);
   }
 
   /** The tensor of a name, which must have this shape and kind. What does not fit is reported by {@link Weights.finish}. */

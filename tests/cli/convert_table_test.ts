@@ -35,8 +35,8 @@ testTable("help and wrong usage of convert and quantize", [
   usage("--q-bits needs --quantize", "convert", "a", "b", "--q-bits", "4"),
   usage("--q-group-size needs --quantize", "convert", "a", "b", "--q-group-size", "64"),
   usage("--quant-predicate needs --quantize", "convert", "a", "b", "--quant-predicate", "mixed_2_6"),
-  usage('--q-bits is "7", expected 2, 3, 4, 5, 6 or 8', "convert", "a", "b", "-q", "--q-bits", "7"),
-  usage('--bits is "four", expected 2, 3, 4, 5, 6 or 8', "quantize", "a", "b", "--bits", "four"),
+  usage('--q-bits is "7", expected 1, 2, 3, 4, 5, 6 or 8', "convert", "a", "b", "-q", "--q-bits", "7"),
+  usage('--bits is "four", expected 1, 2, 3, 4, 5, 6 or 8', "quantize", "a", "b", "--bits", "four"),
   usage('--group-size is "16", expected 32, 64 or 128', "quantize", "a", "b", "--group-size", "16"),
   usage(
     '--quant-predicate is "mixed_3_5": did you mean mixed_3_4?',

@@ -288,7 +288,7 @@ g("einsum ...", lambda: mx.einsum("...ij,...jk", mx.stack([A, A + 1])[:, None], 
 g("einsum ... of nothing", lambda: mx.einsum("...ij,...jk->...ik", A, D))
 g("einsum i...->...i", lambda: mx.einsum("i...->...i", mx.stack([A, A + 1])))
 g("einsum ...i->i", lambda: mx.einsum("...i->i", A))
-for bits in (2, 3, 4, 5, 6, 8):
+for bits in (1, 2, 3, 4, 5, 6, 8):
     g(f"quantize {bits}", lambda: list(mx.quantize(W, 32, bits)))
     q = mx.quantize(W, 32, bits)
     g(f"dequantize {bits}", lambda: mx.dequantize(*q, 32, bits))

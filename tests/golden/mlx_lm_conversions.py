@@ -25,6 +25,37 @@ CONVERSIONS = {
     "mxfp4": {"quantize": True, "q_mode": "mxfp4"},
     "mxfp8": {"quantize": True, "q_mode": "mxfp8"},
     "nvfp4": {"quantize": True, "q_mode": "nvfp4"},
+    "1 bit": {"quantize": True, "q_bits": 1},
+}
+
+
+def mixed(path, module):
+    """Three formats, in which the scales have two dtypes."""
+    if "down_proj" in path:
+        return {"group_size": 64, "bits": 8, "mode": "affine"}
+    if "v_proj" in path:
+        return {"group_size": 32, "bits": 2, "mode": "affine"}
+    return hasattr(module, "to_quantized")
+
+
+def unnamed(config):
+    """A config that names one format for all matrices."""
+    block = {key: value for key, value in config["quantization"].items() if not isinstance(value, dict)}
+    config["quantization"] = config["quantization_config"] = block
+
+
+def by_method(config):
+    """A config as transformers writes it."""
+    config["quantization_config"] = {"quant_method": config.pop("quantization")["mode"]}
+
+
+# Conversions whose config.json is changed before mlx-lm loads them.
+EDITED = {
+    "mixed_3_6, whose config names one format": ({"quantize": True, "quant_predicate": "mixed_3_6"}, unnamed),
+    "mxfp4 and affine, whose config names mxfp4": ({"quantize": True, "q_mode": "mxfp4", "quant_predicate": mixed}, unnamed),
+    "affine and wider, whose config names 4 bits": ({"quantize": True, "quant_predicate": mixed}, unnamed),
+    "mxfp4 by quant_method": ({"quantize": True, "q_mode": "mxfp4"}, by_method),
+    "mxfp8 by quant_method": ({"quantize": True, "q_mode": "mxfp8"}, by_method),
 }
 
 mx.set_default_device(mx.cpu)
@@ -32,12 +63,19 @@ with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.std
     dense = f"{folder}/dense"
     convert(sys.argv[1], dense, dequantize=True, dtype="bfloat16")
     rows = []
-    for i, (name, options) in enumerate(CONVERSIONS.items()):
+    cases = {**{name: (options, None) for name, options in CONVERSIONS.items()}, **EDITED}
+    for i, (name, (options, edit)) in enumerate(cases.items()):
         path = f"{folder}/{i}"
         convert(dense, path, **options)
+        file = Path(path, "config.json")
+        config = json.loads(file.read_text())
+        stored = {}
+        if edit is not None:
+            stored["stored"] = config["quantization"]
+            edit(config)
+            file.write_text(json.dumps(config))
         model, _ = load_model(Path(path))
         model.set_dtype(mx.float32)
         logits = np.array(model(mx.array([IDS]))[0, -1])[::32]
-        config = json.loads(Path(path, "config.json").read_text())
-        rows.append({"name": name, "config": config, "logits": [float(f"{x:.9g}") for x in logits]})
+        rows.append({"name": name, "config": config, **stored, "logits": [float(f"{x:.9g}") for x in logits]})
 print(json.dumps({"ids": IDS, "conversions": rows}, separators=(",", ":")))

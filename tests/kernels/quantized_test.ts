@@ -12,7 +12,7 @@ import { quantizeGroup } from "../support/oracle.ts";
 import { BF16, check, F16, F32, folded, type How, next, random, rounded } from "../support/product_values.ts";
 import { SMALL_TILE, tiled, tileHows, type Type, vector, VECTOR_HOWS } from "../support/product_values.ts";
 
-const BITS = [2, 3, 4, 5, 6, 8] as const;
+const BITS = [1, 2, 3, 4, 5, 6, 8] as const;
 const GROUPS = [32, 64, 128] as const;
 
 /** Codes as MLX packs them: each row a bitstream, lowest bits first. A row's bits fill whole bytes. */

@@ -41,7 +41,7 @@ Deno.test("readArgs() names every field that is absent or wrong", () => {
         "num_key_value_heads",
         "head_dim",
       ],
-      ...["vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "tie_word_embeddings"],
+      ...["vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"],
     ]
   ) {
     wrong({ [name]: undefined }, `config.json: "${name}" is missing`);
@@ -91,13 +91,17 @@ Deno.test("readArgs() reads quantization of modules and refuses other modes by n
   );
   wrong({ quantization: { group_size: 64, mode: "mxfp8" } }, '"quantization" has group_size 64, expected 32');
   wrong({ quantization: { group_size: 48, bits: 4 } }, '"quantization" has group_size 48, expected 32, 64, 128');
-  wrong({ quantization: { group_size: 64, bits: 7 } }, '"quantization" has bits 7, expected 2, 3, 4, 5, 6, 8');
+  wrong({ quantization: { group_size: 64, bits: 7 } }, '"quantization" has bits 7, expected 1, 2, 3, 4, 5, 6, 8');
   wrong({ quantization: { group_size: 64, bits: 4, "lm_head": { bits: 9 } } }, '"quantization.lm_head" has bits 9');
   wrong({ quantization: 4 }, '"quantization" is 4, expected an object');
   wrong(
     { quantization: null, quantization_config: { quant_method: "awq", bits: 4 } },
     'quant_method "awq": convert the model',
   );
+  for (const [name, bits] of [["mxfp4", 4], ["mxfp8", 8]] as const) {
+    const { quantization } = read({ quantization: null, quantization_config: { quant_method: name } });
+    assertEquals(quantization, { base: { groupSize: 32, bits, mode: name }, overrides: new Map() });
+  }
 });
 
 Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
@@ -113,6 +117,10 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
     mscale: 1,
     mscaleAllDim: 0,
   });
+  const own = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 32768, attention_factor: 0.75 };
+  assertEquals(read({ rope_scaling: own }).ropeScaling, { ...yarn, attentionFactor: 0.75 });
+  assertEquals(read({ rope_scaling: { ...own, attention_factor: null } }).ropeScaling, yarn);
+  wrong({ rope_scaling: { ...own, attention_factor: 0 } }, '"rope_scaling.attention_factor" is 0, expected a positive');
   assertEquals(
     read({ rope_theta: undefined, rope_parameters: { rope_theta: 5e5, rope_type: "default" } }).ropeTheta,
     5e5,
@@ -233,7 +241,8 @@ Deno.test("readArgs() of Llama refuses windows, sliding layers and head sizes th
   );
   refused(llama, { hidden_size: "x" }, 'config.json: "hidden_size" is "x", expected a whole number from 1 to 1048576');
   refused(llama, { num_key_value_heads: 4 }, '"num_attention_heads" 6 is not a multiple of "num_key_value_heads" 4');
-  refused(llama, { tie_word_embeddings: undefined }, '"tie_word_embeddings" is missing');
+  assertEquals(reads(llama, { tie_word_embeddings: undefined }).tieWordEmbeddings, undefined);
+  refused(llama, { tie_word_embeddings: "many" }, '"tie_word_embeddings" is "many", expected true or false');
 });
 
 Deno.test("readArgs() of Qwen2 has biases of queries, keys and values and no window", () => {

@@ -22,6 +22,8 @@ interface Row {
 interface Conversion {
   readonly name: string;
   readonly config: { readonly quantization?: Row & Readonly<Record<string, Row>> };
+  /** How matrices are stored, where the config does not say it of all. */
+  readonly stored?: Row & Readonly<Record<string, Row>>;
   /** Every 32nd logit behind the last token. */
   readonly logits: readonly number[];
 }
@@ -31,7 +33,7 @@ const { ids, conversions }: { readonly ids: number[]; readonly conversions: read
 );
 
 /** Writes the embedded model as a conversion of it. */
-function writeConversion(dir: string, { config }: Conversion): void {
+function writeConversion(dir: string, { config, stored: quantization = config.quantization }: Conversion): void {
   const tiny = (name: string): URL => new URL(name, TINY_DIR);
   Deno.mkdirSync(dir);
   for (const name of ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]) {
@@ -46,11 +48,11 @@ function writeConversion(dir: string, { config }: Conversion): void {
     if (scales === undefined) tensors[name] = tensor;
     if (scales === undefined || !name.endsWith(".weight")) continue;
     const dense = mx.dequantize(tensor, scales, biases, 128, 4).astype(mx.bfloat16);
-    if (config.quantization === undefined) {
+    if (quantization === undefined) {
       tensors[name] = dense;
       continue;
     }
-    const { bits, group_size: groupSize, mode = "affine" } = config.quantization[path] ?? config.quantization;
+    const { bits, group_size: groupSize, mode = "affine" } = quantization[path] ?? quantization;
     const parts = mx.quantize(dense, groupSize, bits, mode);
     parts.forEach((tensor, i) => tensors[`${path}.${["weight", "scales", "biases"][i]}`] = tensor);
   }

@@ -121,7 +121,7 @@ const REFUSED: Readonly<Record<string, Refusal>> = {
   },
   "7 bits": {
     code: "option",
-    message: /expected qBits 2, 3, 4, 5, 6, 8: found 7$/,
+    message: /expected qBits 1, 2, 3, 4, 5, 6, 8: found 7$/,
     options: { quantize: true, qBits: 7 },
   },
   "groups of 48": {

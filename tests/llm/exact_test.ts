@@ -37,7 +37,7 @@ Deno.test("VKMX_EXACT=1 gives the reference logits and continuations", () =>
 Deno.test("VKMX_EXACT=1 multiplies few rows as exactly as many", () =>
   exactly(() => {
     mx.tidy(() => {
-      for (const bits of [2, 3, 4, 5, 6, 8]) {
+      for (const bits of [1, 2, 3, 4, 5, 6, 8]) {
         const w = mx.random.normal([64, 256], mx.float32, 0, 1, mx.random.key(1));
         const [codes, scales, biases] = mx.quantize(w, 64, bits);
         const dense = mx.dequantize(codes, scales, biases, 64, bits).tolist();

@@ -158,3 +158,25 @@ Deno.test("biases that config.json does not tell of, or tells of in vain, are na
     );
   });
 });
+
+Deno.test("a config that does not tell whether the head is tied leaves it to the stored tensors", async () => {
+  for (const tied of [true, false]) {
+    await withLlama({ ...SHAPE, tied }, async (dir) => {
+      const logits = async (): Promise<number[]> => {
+        const { model, config } = await mx.lm.load(dir, { device: DEVICE });
+        using _ = model;
+        assertEquals(config.tieWordEmbeddings, tied);
+        return mx.tidy(() => model.forward(mx.array([[1, 2, 3]], mx.int32)).flatten()).tolist() as number[];
+      };
+      const expected = await logits();
+      const file = `${dir}/config.json`;
+      const { tie_word_embeddings: said, ...config } = JSON.parse(await Deno.readTextFile(file));
+      assertEquals(said, tied);
+      await Deno.writeTextFile(file, JSON.stringify(config));
+      assertEquals(await logits(), expected);
+      const converted = await mx.lm.convert(dir, `${dir}-dense`, { dequantize: true });
+      const names = Object.keys(mx.loadSafetensors(`${converted.path}/model.safetensors`));
+      assertEquals(names.includes("lm_head.weight"), !tied);
+    });
+  }
+});

@@ -18,6 +18,11 @@ const CASES: readonly (readonly [RopeScaling, readonly number[]])[] = [
     [0.36638, -0.62086, 0.20456, 0.41775, 0.43576, -0.37581, 0.87661, 1.00021,
      0.58129, -2.20615, 1.22786, 1.54526, 1.96867, -0.44413, 2.11863, 2.14971],
   ],
+  [ // mlx-lm's YarnRoPE with this factor in the place of its own, as transformers takes attention_factor
+    { type: "yarn", factor: 4, originalMaxPositionEmbeddings: 64, betaFast: 32, betaSlow: 1, mscale: 1, mscaleAllDim: 0, attentionFactor: 0.75 },
+    [0.24133, -0.40895, 0.13474, 0.27517, 0.28703, -0.24754, 0.57741, 0.65882,
+     0.38289, -1.45316, 0.80877, 1.01784, 1.29673, -0.29254, 1.39551, 1.41598],
+  ],
   [
     { type: "linear", factor: 4 },
     [-0.08694, -0.42391, 0.17966, 0.36689, -0.49238, 0.47597, 0.76989, 0.87843,

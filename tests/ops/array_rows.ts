@@ -403,7 +403,7 @@ const PRODUCTS: Record<string, Row> = {
   "einsum i...->...i": ({ A }) => mx.einsum("i...->...i", mx.stack([A, A.add(1)])),
   "einsum ...i->i": ({ A }) => mx.einsum("...i->i", A),
   ...Object.fromEntries(
-    [2, 3, 4, 5, 6, 8].flatMap((bits): [string, Row][] => [
+    [1, 2, 3, 4, 5, 6, 8].flatMap((bits): [string, Row][] => [
       [`quantize ${bits}`, ({ W }) => mx.quantize(W, 32, bits)],
       [`dequantize ${bits}`, ({ W }) => mx.dequantize(...mx.quantize(W, 32, bits), 32, bits)],
       [`quantizedMatmul ${bits}`, ({ F, W, S, line }) => {

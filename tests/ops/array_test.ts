@@ -244,7 +244,7 @@ const REFUSED: readonly (readonly [() => unknown, ErrorClass, string])[] = [
   [
     () => mx.quantize(mx.ones([3, 64]), 64, 7),
     mx.ValueError,
-    "quantize() expected bits to be one of 2, 3, 4, 5, 6, 8: found 7",
+    "quantize() expected bits to be one of 1, 2, 3, 4, 5, 6, 8: found 7",
   ],
   [
     () => mx.quantize(mx.ones([3, 64]), null, 3, "mxfp4"),

@@ -16,7 +16,7 @@ rows = mx.array(np.fromfile(path, dtype=np.float32).reshape(-1, int(columns)))
 sums = {}
 for dtype in ("float32", "float16", "bfloat16"):
     w = rows.astype(getattr(mx, dtype))
-    for bits in (2, 3, 4, 5, 6, 8):
+    for bits in (1, 2, 3, 4, 5, 6, 8):
         for group_size in (32, 64, 128):
             parts = mx.quantize(w, group_size=group_size, bits=bits)
             again = mx.dequantize(*parts, group_size=group_size, bits=bits)

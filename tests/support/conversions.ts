@@ -76,7 +76,7 @@ const MIXED: ModelFormat = {
   overrides: { "model.layers.0.mlp.down_proj": { bits: 6, groupSize: 32 }, "model.layers.1.self_attn.q_proj": false },
 };
 
-const WIDTHS = [2, 3, 4, 5, 6, 8].flatMap((qBits) => [32, 64, 128].map((qGroupSize) => ({ qBits, qGroupSize })));
+const WIDTHS = [1, 2, 3, 4, 5, 6, 8].flatMap((qBits) => [32, 64, 128].map((qGroupSize) => ({ qBits, qGroupSize })));
 
 /** Every conversion, in the order of the golden file. */
 export const CONVERSIONS: readonly ConversionCase[] = [

@@ -225,10 +225,12 @@ export function quantizeGroup(w: Float64Array, bits: number): QuantizedGroup {
   const negative = Math.abs(low) > Math.abs(high);
   const edge = negative ? low : high;
   let scale = Math.max(f(f(high - low) / most), f(1e-7));
+  const encode = (bias: number): number[] =>
+    Array.from(w, (x) => Math.min(most, Math.max(0, roundEven(f(f(x - bias) / scale)))));
+  if (bits === 1) return { codes: encode(low), scale, bias: low }; // two values: the edges
   if (!negative) scale = -scale;
   const q0 = roundEven(f(edge / scale));
   const bias = q0 === 0 ? 0 : edge;
   if (q0 !== 0) scale = f(edge / q0);
-  const codes = Array.from(w, (x) => Math.min(most, Math.max(0, roundEven(f(f(x - bias) / scale)))));
-  return { codes, scale, bias };
+  return { codes: encode(bias), scale, bias };
 }

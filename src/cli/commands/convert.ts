@@ -10,7 +10,7 @@ import { type Command, command } from "../program.ts";
 
 const FLAGS = {
   "quantize": { help: "quantize the model", short: "q" },
-  "q-bits": { value: "N", help: "bits of a weight: 2, 3, 4, 5, 6 or 8 (4)", aliases: ["bits"] },
+  "q-bits": { value: "N", help: "bits of a weight: 1, 2, 3, 4, 5, 6 or 8 (4)", aliases: ["bits"] },
   "q-group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (64)", aliases: ["group-size"] },
   "q-mode": { value: "NAME", help: MODE_HELP },
   "dequantize": { help: "make a quantized model dense", short: "d" },

@@ -9,7 +9,7 @@ import type { Flags } from "../flags.ts";
 import { type Command, command } from "../program.ts";
 
 const FLAGS = {
-  "bits": { value: "N", help: "bits of a weight: 2, 3, 4, 5, 6 or 8 (4)", aliases: ["q-bits"] },
+  "bits": { value: "N", help: "bits of a weight: 1, 2, 3, 4, 5, 6 or 8 (4)", aliases: ["q-bits"] },
   "group-size": { value: "N", help: "weights that share a scale: 32, 64 or 128 (64)", aliases: ["q-group-size"] },
   "mode": { value: "NAME", help: MODE_HELP, aliases: ["q-mode"] },
   ...CONVERSION_FLAGS,

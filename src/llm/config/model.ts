@@ -36,8 +36,8 @@ export interface ModelConfig {
   readonly vocabSize: number;
   /** The longest context in tokens. */
   readonly maxPositionEmbeddings: number;
-  /** Whether the head shares the embedding's weights. */
-  readonly tieWordEmbeddings: boolean;
+  /** Whether the head shares the embedding's weights; undefined where config.json does not say, and then a head that is stored decides. */
+  readonly tieWordEmbeddings: boolean | undefined;
   /** Tokens that end a generation, from config.json. */
   readonly eosTokenIds: readonly number[];
   /** The quantization block, when there is one. */
@@ -72,7 +72,8 @@ export function readModelConfig(fields: Fields, context?: number): ModelConfig {
     modelType: fields.string("model_type"),
     vocabSize: fields.count("vocab_size", MAX_VOCABULARY),
     maxPositionEmbeddings: fields.count("max_position_embeddings", MAX_POSITION, context),
-    tieWordEmbeddings: fields.flag("tie_word_embeddings"), // no default is safe: mlx-lm takes true, transformers false
+    // No default is safe: mlx-lm takes true, transformers false.
+    tieWordEmbeddings: fields.has("tie_word_embeddings") ? fields.flag("tie_word_embeddings") : undefined,
     eosTokenIds: fields.tokenIds("eos_token_id"),
     quantization: readQuantization(fields),
   };
@@ -95,6 +96,12 @@ export function readGenerationConfig(text: string | undefined, file: string): Ge
   return config;
 }
 
+/** Values of "quant_method" whose packed tensors are those of a mode. */
+const METHODS: Readonly<Record<string, Quantization>> = {
+  mxfp4: { ...QUANTIZATION_MODES.mxfp4.defaults, mode: "mxfp4" },
+  mxfp8: { ...QUANTIZATION_MODES.mxfp8.defaults, mode: "mxfp8" },
+};
+
 /**
  * "quantization" as mlx-lm writes it (mirrored as "quantization_config"): group_size and bits for all modules, and further
  * keys that name single modules with a block of their own, or false for dense ones.
@@ -108,6 +115,9 @@ function readQuantization(fields: Fields): QuantizationConfig | undefined {
     return undefined;
   }
   const { quant_method: method } = block as Record<string, unknown>;
+  if (name === "quantization_config" && typeof method === "string" && Object.hasOwn(METHODS, method)) {
+    return { base: METHODS[method], overrides: new Map() };
+  }
   if (method !== undefined && !("group_size" in block && "bits" in block && name === "quantization")) {
     fields.problem(`"${name}" uses quant_method ${quoted(method)}: convert the model with mlx_lm.convert first`);
     return undefined;

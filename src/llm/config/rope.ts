@@ -20,6 +20,8 @@ export type RopeScaling =
     readonly betaSlow: number;
     readonly mscale: number;
     readonly mscaleAllDim: number;
+    /** The factor of what is rotated; undefined where it follows from the others. */
+    readonly attentionFactor?: number;
   }
   | {
     readonly type: "llama3";
@@ -74,6 +76,9 @@ const SCALINGS = {
     betaSlow: scalingIn(fields, block, "beta_slow", 1),
     mscale: numberIn(fields, block, "mscale", MSCALE, 1),
     mscaleAllDim: numberIn(fields, block, "mscale_all_dim", MSCALE, 0),
+    ...((block.values.attention_factor ?? undefined) !== undefined && {
+      attentionFactor: scalingIn(fields, block, "attention_factor"),
+    }),
   }),
   llama3: (fields, block) => {
     const lowFreqFactor = scalingIn(fields, block, "low_freq_factor", 1);

@@ -33,7 +33,7 @@ export interface Wish {
   /** How a matrix is quantized; undefined leaves it as it is. */
   readonly quantize: (path: string) => Quantization | undefined;
   /** How a matrix is quantized that is to be dense; undefined leaves it as it is. */
-  readonly dequantize: (path: string) => Quantization | undefined;
+  readonly dequantize: (module: WeightModule) => Quantization | undefined;
 }
 
 /** Bytes of a tensor, or of `rows` of it. */
@@ -49,7 +49,7 @@ export function jobsOf(module: WeightModule, stored: ReadonlyMap<string, StoredT
   const bias = module.bias ? [stored.get(`${path}.bias`)!] : [];
   const name = `${path}.weight`;
   const quantized = wish.quantize(path);
-  const packed = wish.dequantize(path);
+  const packed = wish.dequantize(module);
   const cast = (tensor: Tensor): Tensor => wish.dtype === undefined ? tensor : tensor.astype(wish.dtype);
   const rest = bias.map((tensor) => plain(tensor, wish.dtype));
   if (quantized !== undefined) {

@@ -15,6 +15,7 @@ import { Fields } from "../config/fields.ts";
 import type { Quantization } from "../config/model.ts";
 import { LlmError } from "../error.ts";
 import type { OnDownload } from "../hub.ts";
+import type { WeightModule } from "../layers/modules.ts";
 import type { Architecture } from "../models/mod.ts";
 import { readModelFile } from "../weights.ts";
 import type { Description } from "./files.ts";
@@ -24,7 +25,7 @@ import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe 
 export interface ConvertOptions {
   /** Quantizes the model, which must not be quantized yet. */
   readonly quantize?: boolean;
-  /** Bits of a weight: 2, 3, 4, 5, 6 or 8, 4 unless given; other modes have theirs. */
+  /** Bits of a weight: 1, 2, 3, 4, 5, 6 or 8, 4 unless given; other modes have theirs. */
   readonly qBits?: number;
   /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 64 unless given; other modes have theirs. */
   readonly qGroupSize?: number;
@@ -128,7 +129,11 @@ function isFormat(said: Quantization | null | undefined): boolean {
 }
 
 /** What config.json is made of, and what it asks for. */
-export function describeConversion(path: string, { modules }: Architecture, options: ConvertOptions): Description {
+export function describeConversion(
+  path: string,
+  modules: readonly WeightModule[],
+  options: ConvertOptions,
+): Description {
   const text = readModelFile(path, "config.json")!;
   const { quantize, dequantize, qGroupSize, qBits, qMode = "affine", quantPredicate } = options;
   const named = Fields.parse(text, join(path, "config.json")).values.torch_dtype;

@@ -30,7 +30,7 @@ export class DecoderModel extends Module implements LanguageModel {
   model: Decoder;
   /** (…, hidden) → (…, V); not there where the embedding is the head, or where there is none. */
   lm_head?: Layer;
-  readonly #config: DecoderConfig;
+  readonly #config: DecoderConfig & { readonly tieWordEmbeddings: boolean };
   readonly #weights: Weights;
   readonly #traces: TracedSteps;
   readonly #reached = new ReachedTensors(this);
@@ -38,13 +38,13 @@ export class DecoderModel extends Module implements LanguageModel {
   /** Takes all tensors from `weights`, which the model owns from now on. */
   constructor(config: DecoderConfig, weights: Weights) {
     super();
-    const { vocabSize, hiddenSize } = config;
-    this.#config = config;
+    const { vocabSize, hiddenSize, tieWordEmbeddings = !weights.has("lm_head.weight") } = config;
+    this.#config = { ...config, tieWordEmbeddings };
     this.#weights = weights;
     this.#traces = new TracedSteps(() => this.#tensors);
     this.model = new Decoder(config, weights, "model");
     // A head that is tied but stored all the same is left in the file.
-    if (config.tieWordEmbeddings) weights.drop("lm_head");
+    if (tieWordEmbeddings) weights.drop("lm_head");
     else if (!weights.headless) this.lm_head = linear(weights, "lm_head", hiddenSize, vocabSize);
   }
 

@@ -22,9 +22,10 @@ export interface WeightModule {
   readonly bias: boolean;
 }
 
-/** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. */
-export function decoderModules(config: DecoderConfig): WeightModule[] {
-  const dense = { ...config, quantization: undefined };
+/** The modules of a decoder: those of a model that is never evaluated, so its arrays take no memory. `hasHead` says whether a head is stored. */
+export function decoderModules(config: DecoderConfig, hasHead: boolean): WeightModule[] {
+  const { tieWordEmbeddings = !hasHead } = config;
+  const dense = { ...config, tieWordEmbeddings, quantization: undefined };
   using model = new DecoderModel(dense, new Weights("", dense, new Map(), mx.float32));
   const parameters = new Map(namedLeaves(model.parameters()) as [string, Tensor][]);
   return [...parameters].filter(([name]) => name.endsWith(".weight")).map(([name, { shape }]) => {

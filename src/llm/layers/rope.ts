@@ -85,7 +85,7 @@ function yarn(dims: number, base: number, scaling: Scaling<"yarn">): Stretched {
     return factor * wavelength / (factor * kept + 1 - kept);
   });
   const attention = (m: number): number => factor <= 1 ? 1 : 0.1 * m * Math.log(factor) + 1;
-  return { freqs, mscale: attention(mscale) / attention(mscaleAllDim) };
+  return { freqs, mscale: scaling.attentionFactor ?? attention(mscale) / attention(mscaleAllDim) };
 }
 
 /**

@@ -49,7 +49,7 @@ function takeMatrix(
   rows: number,
   cols: number,
 ): { readonly weight: Tensor } | QuantizedArrays {
-  const quantization = weights.quantization(path);
+  const quantization = weights.quantization(path, cols);
   if (quantization === undefined) return { weight: weights.takeDense(`${path}.weight`, [rows, cols]) };
   const { bits, groupSize, mode = "affine" } = quantization;
   const weight = weights.take(`${path}.weight`, [rows, cols * bits / 32], "codes");

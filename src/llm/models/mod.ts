@@ -23,8 +23,8 @@ export type { LanguageModel };
 export interface Architecture {
   /** What config.json says. */
   readonly config: ModelConfig;
-  /** Its modules that hold weights, in mlx-lm's order. */
-  readonly modules: readonly WeightModule[];
+  /** Its modules that hold weights, in mlx-lm's order; whether a head is stored decides where the config does not. */
+  modules(hasHead: boolean): readonly WeightModule[];
   /** Bytes of tables that mlx-lm computes when it loads the model, and counts as part of it; no file has them. */
   readonly tableBytes: number;
   /** Builds the model from its tensors. */
@@ -37,9 +37,7 @@ function decoder({ readArgs }: { readArgs(fields: Fields): DecoderConfig }): (fi
     const config = readArgs(fields);
     return {
       config,
-      get modules() {
-        return decoderModules(config);
-      },
+      modules: (hasHead) => decoderModules(config, hasHead),
       tableBytes: ropeTableBytes(config),
       build: (weights) => new DecoderModel(config, weights),
     };

@@ -174,7 +174,7 @@ export function accumulatorsOf(backend: Backend): Accumulators | undefined {
 }
 
 /** What stands for codes of a number of bits that kernels do not read: see widened_codes.ts. */
-const WIDER = new Map([[2, 4], [3, 4], [5, 8], [6, 8]]);
+const WIDER = new Map([[1, 4], [2, 4], [3, 4], [5, 8], [6, 8]]);
 
 /** The bits of the codes that kernels read for codes of `bits`. */
 export function widenedBits(bits: number): number {
