@@ -355,3 +355,35 @@ Deno.test("a save removes what killed writers of that file left, and nothing of 
     Deno.removeSync(folder, { recursive: true });
   }
 });
+
+Deno.test("saveSafetensors() writes the largest dtypes first, so that every array lies aligned", () => {
+  const folder = Deno.makeTempDirSync();
+  try {
+    mx.setDefaultDevice("wasm");
+    const arrays: Record<string, mx.Tensor> = {
+      byte: mx.array([7], mx.uint8),
+      single: mx.array([1.5], mx.float32),
+      half: mx.array([0.5, 1, 2], mx.float16),
+      whole: mx.array([-1n], mx.int64),
+      bool: mx.array([true, false, true]),
+      pair: mx.array([mx.complex(1, 2)]),
+      words: mx.array([1, 2, 3], mx.uint16),
+      5: mx.array([5], mx.int32),
+    };
+    const path = `${folder}/x.safetensors`;
+    mx.saveSafetensors(path, arrays);
+    const file = Deno.readFileSync(path);
+    const length = Number(new DataView(file.buffer).getBigUint64(0, true));
+    const { __metadata__: _, ...header } = JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + length)));
+    assertEquals(Object.keys(header).sort(), Object.keys(arrays).sort());
+    const places = Object.entries(header as Record<string, { data_offsets: [number, number] }>)
+      .map(([name, { data_offsets: [begin] }]) => ({ bytes: arrays[name].dtype.bytes, begin }))
+      .sort((a, b) => a.begin - b.begin);
+    for (const { bytes, begin } of places) assertEquals((8 + length + begin) % bytes, 0);
+    assertEquals(places.map(({ bytes }) => bytes), [8, 8, 4, 4, 2, 2, 1, 1]);
+    const loaded = mx.loadSafetensors(path);
+    for (const [name, array] of Object.entries(arrays)) assertEquals(loaded[name].tolist(), array.tolist(), name);
+  } finally {
+    Deno.removeSync(folder, { recursive: true });
+  }
+});

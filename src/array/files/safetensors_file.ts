@@ -59,7 +59,8 @@ export interface SavedArray {
 }
 
 /**
- * Writes arrays under another name, which then becomes `path`: the file appears whole or not at all. Names must be different.
+ * Writes arrays under another name, which then becomes `path`: the file appears whole or not at all. Names must be different. The header
+ * has them in the given order; their data begin with the largest dtypes, as Hugging Face writes them, so each array lies aligned.
  * Throws an {@link ArrayError} with code "file".
  */
 export function writeSafetensors(
@@ -67,13 +68,19 @@ export function writeSafetensors(
   arrays: readonly SavedArray[],
   metadata: Readonly<Record<string, string>>,
 ): void {
-  const header: Record<string, unknown> = { __metadata__: metadata };
+  const order = arrays.toSorted((a, b) => b.dtype.bytes - a.dtype.bytes);
+  const offsets = new Map<SavedArray, readonly [begin: number, end: number]>();
   let at = 0;
-  for (const { name, dtype, shape } of arrays) {
-    const bytes = sizeOf(shape) * dtype.bytes;
-    header[name] = { dtype: DTYPE_NAMES.get(dtype), shape, data_offsets: [at, at + bytes] };
-    at += bytes;
+  for (const array of order) {
+    const begin = at;
+    at += sizeOf(array.shape) * array.dtype.bytes;
+    offsets.set(array, [begin, at]);
   }
+  const rows = arrays.map((array) => {
+    const { name, dtype, shape } = array;
+    return [name, { dtype: DTYPE_NAMES.get(dtype), shape, data_offsets: offsets.get(array) }] as const;
+  });
+  const header = Object.fromEntries<unknown>([["__metadata__", metadata], ...rows]);
   // Spaces fill up to a multiple of 8, so that data may be mapped.
   const text = new TextEncoder().encode(JSON.stringify(header));
   const padded = new Uint8Array(Math.ceil(text.length / 8) * 8).fill(0x20);
@@ -83,7 +90,7 @@ export function writeSafetensors(
   const content = function* (): Generator<Uint8Array> {
     yield length;
     yield padded;
-    for (const { pieces } of arrays) yield* pieces();
+    for (const { pieces } of order) yield* pieces();
   };
   writeFile(path, content());
 }
