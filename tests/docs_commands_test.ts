@@ -12,7 +12,6 @@ import * as mx from "../mod.ts";
 import { anyDevice } from "./support/devices.ts";
 import { COMMIT, HubServer, type ServedFile } from "./support/hub_server.ts";
 import { TINY_DIR } from "./support/models.ts";
-import { needing } from "./support/needs.ts";
 import { TIER } from "./support/tier.ts";
 
 /** Lines that do not run here, by their begin, and why. */
@@ -90,18 +89,15 @@ async function inProject(work: (project: string, env: Record<string, string>) =>
   }
 }
 
-/** Name and `ignore` of a test of documents, some of whose answers have a format. */
-async function documentTest(name: string): Promise<{ readonly name: string; readonly ignore: boolean }> {
-  const test = await needing(name, "xgrammar");
-  return { ...test, ignore: test.ignore || Deno.build.os === "windows" }; // commands are a shell's
-}
+/** Commands are a shell's. */
+const ignore = Deno.build.os === "windows";
 
 /** A line as the tier runs it. */
 function shortened(line: string): string {
   return TIER === "full" ? line : line.replace(/--iters \d+/, "--iters 4");
 }
 
-Deno.test(await documentTest("the commands of the documents run"), () =>
+Deno.test("the commands of the documents run", { ignore }, () =>
   inProject(async (project, env) => {
     const lines = DOCUMENTS.flatMap((document) => commandsOf(document).map((line) => ({ document, line })))
       .filter(({ line }) => line.trim() !== "");
@@ -120,7 +116,8 @@ Deno.test(await documentTest("the commands of the documents run"), () =>
   }));
 
 Deno.test(
-  await documentTest("the examples of documents and documentation comments run"),
+  "the examples of documents and documentation comments run",
+  { ignore },
   () =>
     inProject(async (project, env) => {
       const { imports } = JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`));

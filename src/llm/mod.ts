@@ -41,7 +41,7 @@ export type {
   StepOptions,
 } from "./generate_options.ts";
 export type { ResponseFormat } from "./structured/response_format.ts";
-export type { JsonSchema } from "./structured/schema.ts";
+export type { JsonSchema } from "./structured/json/schema.ts";
 export type { Logprobs, TokenLogprob } from "./logprobs_log.ts";
 export { type Cache, type KeysValues, KvCache, type KvCacheOptions, StepCache } from "./kv_cache.ts";
 export {

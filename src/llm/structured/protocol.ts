@@ -1,6 +1,6 @@
 /**
  * What the thread that generates and the worker that matches grammars say to each other: rare things in messages, the token of a
- * step and the mask behind it in shared memory, where that takes microseconds.
+ * step and the mask after it in shared memory, where that takes microseconds.
  *
  * @module
  */
@@ -58,16 +58,16 @@ export interface Message {
 }
 
 /** Most bytes of a reply as JSON. */
-const MOST_REPLY = 4096;
+const MAX_REPLY = 4096;
 
 /** Room for a reply. Answers come in shared memory: a port that waits for them would be one more thing to close. */
 export function replyBuffer(): SharedArrayBuffer {
-  return new SharedArrayBuffer(8 + MOST_REPLY);
+  return new SharedArrayBuffer(8 + MAX_REPLY);
 }
 
 /** Writes a reply. */
 export function writeReply(buffer: SharedArrayBuffer, { error, value }: Reply): void {
-  const text = JSON.stringify({ error: error?.slice(0, MOST_REPLY / 16), value });
+  const text = JSON.stringify({ error: error?.slice(0, MAX_REPLY / 16), value });
   const bytes = new TextEncoder().encode(text);
   const [done, length] = [new Int32Array(buffer, 0, 1), new Int32Array(buffer, 4, 1)];
   new Uint8Array(buffer, 8).set(bytes);

@@ -8,11 +8,12 @@ import { quoted } from "../../graph/error.ts";
 import { nearest } from "../../graph/nearest.ts";
 import { LlmError } from "../error.ts";
 import type { GrammarSource } from "./protocol.ts";
-import { type JsonSchema, supportedSchema } from "./schema.ts";
+import { type JsonSchema, SchemaError } from "./json/schema.ts";
+import { rulesOf } from "./rules.ts";
 
 /**
- * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar in xgrammar's EBNF or of a regular
- * expression that matches all of it. `strict` (default true) leaves out properties and items that a schema does not name.
+ * What an answer has to look like: any text, a JSON object, JSON of a schema, or text of a grammar in EBNF or of a regular expression
+ * that matches all of it. `strict` (default true) leaves out properties and items that a schema does not name.
  * The form with `json_schema` is OpenAI's.
  */
 export type ResponseFormat =
@@ -32,7 +33,7 @@ export type ResponseFormat =
   | { readonly type: "regex"; readonly regex: string };
 
 /** Most characters of a schema, grammar or pattern. */
-const MOST_TEXT = 1 << 18;
+const MAX_TEXT = 1 << 18;
 
 /** The members that each type has besides. */
 const MEMBERS = {
@@ -43,8 +44,30 @@ const MEMBERS = {
   regex: ["regex"],
 } as const satisfies Record<ResponseFormat["type"], readonly string[]>;
 
+/** What messages call a source. */
+export const TITLES = { json: "schema", ebnf: "grammar", regex: "pattern" } as const;
+
 /** The grammar of a format, `undefined` where any text will do. Throws an {@link LlmError} that says what is wrong with it. */
 export function grammarOf(format: ResponseFormat | undefined): GrammarSource | undefined {
+  const source = sourceOf(format);
+  if (source) checkSource(source);
+  return source;
+}
+
+/** Throws what is wrong with a source before any work is done for it. */
+function checkSource(source: GrammarSource): void {
+  try {
+    rulesOf(source);
+  } catch (error) {
+    const { message } = error as Error;
+    const what = error instanceof SchemaError
+      ? message
+      : `the ${TITLES[source.kind]} cannot be used: ${quoted(message)}`;
+    throw new LlmError("option", `responseFormat: ${what}`);
+  }
+}
+
+function sourceOf(format: ResponseFormat | undefined): GrammarSource | undefined {
   if (format === undefined) return undefined;
   const types = Object.keys(MEMBERS);
   if (typeof format !== "object" || format === null || !Object.hasOwn(MEMBERS, format.type)) {
@@ -83,8 +106,7 @@ function jsonOf(given: { readonly schema: JsonSchema; readonly strict?: boolean 
   if (strict !== undefined && strict !== null && typeof strict !== "boolean") {
     throw new LlmError("option", `responseFormat has strict ${quoted(String(strict))}, expected true or false`);
   }
-  checkLength("schema", serialized(schema));
-  return { kind: "json", text: serialized(supportedSchema(schema)), strict: strict ?? true };
+  return { kind: "json", text: checkLength("schema", serialized(schema)), strict: strict ?? true };
 }
 
 function serialized(schema: JsonSchema): string {
@@ -104,9 +126,9 @@ function textOf(name: "grammar" | "regex", text: string): string {
 }
 
 function checkLength(name: string, text: string): string {
-  if (text.length <= MOST_TEXT) return text;
+  if (text.length <= MAX_TEXT) return text;
   throw new LlmError(
     "option",
-    `responseFormat has a ${name} of ${text.length} characters, at most ${MOST_TEXT} are taken`,
+    `responseFormat has a ${name} of ${text.length} characters, at most ${MAX_TEXT} are taken`,
   );
 }

@@ -1,0 +1,70 @@
+/**
+ * Grammars over bytes: what the languages of `responseFormat` (schemas, regular expressions, EBNF) are translated to.
+ *
+ * @module
+ */
+
+import { type CodePoints, NONE, pointsOf } from "./code_points.ts";
+
+/** What a part of a text may be. */
+export type Expression =
+  /** One byte of a range. */
+  | { readonly kind: "byte"; readonly first: number; readonly last: number }
+  /** One code point of a set, in UTF-8. */
+  | { readonly kind: "points"; readonly set: CodePoints }
+  /** All parts, one after the other. */
+  | { readonly kind: "sequence"; readonly parts: readonly Expression[] }
+  /** One of the parts; without parts, nothing. */
+  | { readonly kind: "choice"; readonly parts: readonly Expression[] }
+  /** A part several times; `max` may be Infinity. */
+  | { readonly kind: "repeat"; readonly part: Expression; readonly min: number; readonly max: number }
+  /** What is made when it is needed: parsing a grammar stays quick. */
+  | { readonly kind: "lazy"; readonly make: () => Expression }
+  /** A rule of the grammar, by its index. */
+  | { readonly kind: "rule"; readonly index: number }
+  /** A path through a graph from node 0 to one of its ends. An edge without a part takes no byte. */
+  | {
+    readonly kind: "graph";
+    readonly nodes: number;
+    readonly edges: readonly (readonly [from: number, part: Expression | undefined, to: number])[];
+    readonly ends: readonly number[];
+  };
+
+/** A grammar: rules by index, of which the first one is the whole text. */
+export type Rules = readonly Expression[];
+
+/** The empty text. */
+export const EMPTY: Expression = { kind: "sequence", parts: [] };
+/** No text. */
+export const NEVER: Expression = { kind: "choice", parts: [] };
+
+/** Parts one after the other. */
+export function sequence(...parts: readonly Expression[]): Expression {
+  return parts.length === 1 ? parts[0] : { kind: "sequence", parts };
+}
+
+/** One of several parts. */
+export function choice(...parts: readonly Expression[]): Expression {
+  return parts.length === 1 ? parts[0] : { kind: "choice", parts };
+}
+
+/** A part `min` to `max` times. */
+export function repeat(part: Expression, min: number, max: number): Expression {
+  return { kind: "repeat", part, min, max };
+}
+
+/** One code point of a set. */
+export function points(set: CodePoints): Expression {
+  return { kind: "points", set };
+}
+
+/** One character of those of a text. */
+export function oneOf(chars: string): Expression {
+  return points(chars === "" ? NONE : pointsOf(chars));
+}
+
+/** Exactly a text. */
+export function literal(text: string): Expression {
+  const bytes = new TextEncoder().encode(text);
+  return sequence(...Array.from(bytes, (byte): Expression => ({ kind: "byte", first: byte, last: byte })));
+}
