@@ -8,6 +8,7 @@
  * @module
  */
 
+import { type ChatMessage, checkMessages, formsOf, READS_TEXT } from "./chat_messages.ts";
 import { quoted } from "../graph/error.ts";
 import { LlmError } from "./error.ts";
 import { fromUser } from "./jinja/input.ts";
@@ -15,28 +16,6 @@ import { type InputSize, TemplateFault } from "./jinja/limits.ts";
 import { compileTemplate, type Template } from "./jinja/template.ts";
 import { Str } from "./jinja/text.ts";
 import { Dict, List, type Value } from "./jinja/values.ts";
-
-/** One turn of a conversation, in the form of the OpenAI API. */
-export interface ChatMessage {
-  /** Who speaks. */
-  readonly role: "system" | "user" | "assistant" | "tool";
-  /** What is said; may be absent beside tool calls. */
-  readonly content?: string | null;
-  /** What an assistant thought before it answered. */
-  readonly reasoning_content?: string | null;
-  /** Functions that an assistant called. */
-  readonly tool_calls?: readonly ToolCall[];
-}
-
-/** A call of a function, either bare or wrapped in "function". */
-export interface ToolCall {
-  /** Name and arguments, as the OpenAI API nests them. */
-  readonly function?: { readonly name: string; readonly arguments: unknown };
-  /** Name of a bare call. */
-  readonly name?: string;
-  /** Arguments of a bare call: a JSON text or an object. */
-  readonly arguments?: unknown;
-}
 
 /** How a conversation is rendered. */
 export interface ChatOptions {
@@ -81,7 +60,6 @@ export interface TemplateContext {
 }
 
 const MAX_TEMPLATE_CHARS = 256 * 1024;
-const MAX_MESSAGES = 10_000;
 
 /**
  * The chat template of a model, or `undefined` when it has none. Conversations with tools take the template "tool_use", if there is one, and
@@ -95,7 +73,7 @@ export function loadChatTemplate(
     if (sources.length === 0) return undefined;
     const compiled = (wanted: string): Compiled | undefined => {
       const found = sources.find(({ name }) => name === wanted);
-      return found && { file: found.file, template: compile(found) };
+      return found && { file: found.file, template: compile(found), readsText: READS_TEXT.test(found.text) };
     };
     const [plain, withTools] = [compiled("default"), compiled("tool_use")];
     const defaults = {
@@ -110,7 +88,7 @@ export function loadChatTemplate(
         throw new LlmError("template", `${sources[0].file} has the chat templates ${names}, and none is "default"`);
       }
       checkTools(options.tools, used.template);
-      return faultsIn(used.file, () => render(used.template, defaults, messages, options));
+      return faultsIn(used.file, () => render(used.template, defaults, formsOf(messages, used.readsText), options));
     };
   });
 }
@@ -119,6 +97,8 @@ export function loadChatTemplate(
 interface Compiled {
   readonly file: string;
   readonly template: Template;
+  /** Whether it writes contents as text, not as lists of parts. */
+  readonly readsText: boolean;
 }
 
 function compile({ file, text }: TemplateSource): Template {
@@ -136,34 +116,35 @@ function faultsIn<T>(file: string, work: () => T): T {
   }
 }
 
-/**
- * Renders a conversation. Templates get what Hugging Face's give them: a content that is null is none. Where one cannot take
- * that, it gets an empty text instead, as from mlx-lm's server.
- */
+/** Renders the first of several forms of a conversation that the template takes. Throws the fault of the first one. */
 function render(
   template: Template,
   defaults: Readonly<Record<string, Value>>,
-  messages: readonly ChatMessage[],
+  forms: readonly (readonly ChatMessage[])[],
   options: ChatOptions,
 ): TemplatePart[] {
-  const attempt = (given: readonly ChatMessage[]): TemplatePart[] => {
+  const attempt = (messages: readonly ChatMessage[]): TemplatePart[] => {
     const size: InputSize = { values: 0, chars: 0 };
     const { enableThinking, addGenerationPrompt = true, tools } = options;
     return template.render({
       ...defaults,
-      messages: new List(given.map((message) => messageValue(message, size))),
+      messages: new List(messages.map((message) => messageValue(message, size))),
       tools: fromUser(tools ?? null, size),
       documents: null,
       add_generation_prompt: addGenerationPrompt,
       ...(enableThinking === undefined ? {} : { enable_thinking: enableThinking }),
     }, size);
   };
-  try {
-    return attempt(messages);
-  } catch (fault) {
-    if (!(fault instanceof TemplateFault) || messages.every(({ content }) => (content ?? null) !== null)) throw fault;
-    return attempt(messages.map((message) => ({ ...message, content: message.content ?? "" })));
+  let first: TemplateFault | undefined;
+  for (const messages of forms) {
+    try {
+      return attempt(messages);
+    } catch (fault) {
+      if (!(fault instanceof TemplateFault)) throw fault;
+      first ??= fault;
+    }
   }
+  throw first;
 }
 
 /** A message, of which the role is one of few words and may be a part of a control token. */
@@ -173,33 +154,6 @@ function messageValue(message: ChatMessage, size: InputSize): Value {
     fromUser(name, size),
     name === "role" ? Str.template(String(value)) : fromUser(value, size),
   ]));
-}
-
-const ROLES: readonly unknown[] = ["system", "user", "assistant", "tool"];
-
-function checkMessages(messages: readonly ChatMessage[]): void {
-  if (messages.length === 0) throw new LlmError("template", "The conversation has no messages");
-  if (messages.length > MAX_MESSAGES) {
-    throw new LlmError("template", `The conversation has ${messages.length} messages, at most ${MAX_MESSAGES}`);
-  }
-  messages.forEach((message, i) => {
-    if (!ROLES.includes(message?.role)) {
-      throw new LlmError(
-        "template",
-        `messages[${i}].role is ${quoted(message?.role)}, expected ${ROLES.join(", ")}`,
-      );
-    }
-    if (message.content === undefined && message.role !== "assistant") {
-      throw new LlmError("template", `messages[${i}] of the ${message.role} has no content`);
-    }
-    if (typeof (message.content ?? "") !== "string") {
-      throw new LlmError("template", `messages[${i}].content is not a string`);
-    }
-    const calls: unknown = message.tool_calls ?? [];
-    if (!Array.isArray(calls) || !calls.every((call) => typeof (call?.function ?? call)?.name === "string")) {
-      throw new LlmError("template", `messages[${i}].tool_calls is not a list of calls that have a name`);
-    }
-  });
 }
 
 function checkTools(tools: unknown, template: Template): void {

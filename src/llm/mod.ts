@@ -53,7 +53,8 @@ export {
 } from "./prompt_cache.ts";
 export { type EncodeOptions, Tokenizer, type TokenizerSource } from "./tokenizer/tokenizer.ts";
 export { StopStrings, StreamDecoder, type TokenBytes } from "./tokenizer/detokenizer.ts";
-export type { ChatMessage, ChatOptions, ToolCall } from "./chat_template.ts";
+export type { ChatMessage, TextPart, ToolCall } from "./chat_messages.ts";
+export type { ChatOptions } from "./chat_template.ts";
 export type { GenerationConfig, ModelConfig, Quantization, QuantizationConfig } from "./config/model.ts";
 export type { LanguageModel } from "./models/mod.ts";
 export type { DeviceLoop, TracedStep, TracedSteps } from "../array/loop.ts";

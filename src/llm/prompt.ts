@@ -6,7 +6,8 @@
 
 import { type AnswerFormat, opensThought } from "./answer/parser.ts";
 import { checkIds } from "./arguments.ts";
-import type { ChatMessage, ChatOptions } from "./chat_template.ts";
+import type { ChatMessage } from "./chat_messages.ts";
+import type { ChatOptions } from "./chat_template.ts";
 import { LlmError } from "./error.ts";
 import type { GenerateOptions } from "./generate_options.ts";
 import type { LanguageModel } from "./models/mod.ts";

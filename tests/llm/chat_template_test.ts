@@ -4,7 +4,8 @@
  */
 
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
-import { type ChatMessage, type ChatOptions, loadChatTemplate } from "../../src/llm/chat_template.ts";
+import type { ChatMessage } from "../../src/llm/chat_messages.ts";
+import { type ChatOptions, loadChatTemplate } from "../../src/llm/chat_template.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { Tokenizer, type TokenizerSource } from "../../src/llm/tokenizer/tokenizer.ts";
 import { load } from "../../src/llm/load.ts";
@@ -105,6 +106,26 @@ Deno.test(await needing(NUMBERS, "qwen3 tokenizer"), async () => {
   assertStringIncludes(text, '"arguments": [1e-07, 1.5e-05, 0.0001, -2.5e-10, 123.5, 9007199254740992, 0, 1e-100]}'); // json.dumps
 });
 
+Deno.test("arguments that are JSON text reach a template as it takes them, with all digits", async () => {
+  const ask = async (template: string, text: string): Promise<string> => {
+    const call = { id: "1", type: "function", function: { name: "f", arguments: text } } as const;
+    const render = await loadChatTemplate(`{% set c = messages[0].tool_calls[0].function %}${template}`, CONTEXT);
+    return render!([{ role: "assistant", tool_calls: [call] }], {}).map((part) => part.text).join("");
+  };
+  const text = '{"n":2512292042121000001}';
+  for (
+    const [template, expected, given = text] of [
+      ["{{ c.arguments | tojson }}", '{"n": 2512292042121000001}'],
+      ["{% for k, v in c.arguments|items %}{{ k }}={{ v }}{% endfor %}", "n=2512292042121000001"],
+      ["{{ 'f' + c.arguments }}", `f${text}`],
+      ["{% if c.arguments is string %}{{ c.arguments }}{% else %}{{ c.arguments | tojson }}{% endif %}", text],
+      ["{% if c['arguments'] is mapping %}{{ c.arguments | tojson }}{% else %}{{ c.arguments }}{% endif %}", text],
+      ["{{ c.arguments }}", "no JSON", "no JSON"],
+      ["{{ c.arguments }}", "5", "5"],
+    ]
+  ) assertEquals(await ask(template, given), expected, template);
+});
+
 Deno.test("templates are held to limits", async () => {
   const load = (source: string) => loadChatTemplate(sourcesOf(source), CONTEXT);
   await assertRejects(() => load("x".repeat(300_000)), LlmError, "chat_template has 300000 characters, at most 262144");
@@ -124,10 +145,16 @@ Deno.test("conversations are checked", async () => {
     assertThrows(() => tokenizer.encodeChat(messages as ChatMessage[], options), LlmError, message);
   wrong([], "The conversation has no messages");
   wrong(
-    [{ role: "developer", content: "a" }],
-    'messages[0].role is "developer", expected system, user, assistant, tool',
+    [{ role: "robot", content: "a" }],
+    'messages[0].role is "robot", expected system, developer, user, assistant, tool',
   );
-  wrong([{ role: "user", content: ["a"] }], "messages[0].content is not a string");
+  wrong([{ role: "user", content: 5 }], "messages[0].content is neither a string nor a list of text parts");
+  const part = (part: unknown) => [user("a"), { role: "user", content: [{ type: "text", text: "b" }, part] }];
+  wrong(part("a"), 'messages[1].content[1] is no part such as {"type": "text", "text": "Hello"}');
+  wrong(part({ type: "text" }), "messages[1].content[1].text is undefined, expected a string");
+  for (const type of ["image_url", "input_audio", "file", "refusal"]) {
+    wrong(part({ type }), `messages[1].content[1] has the type "${type}": this model reads only "text"`);
+  }
   for (const calls of [5, "ab", [null], [{}], [{ function: {} }]]) {
     const messages = [user("a"), { role: "assistant", content: null, tool_calls: calls }];
     wrong(messages, "messages[1].tool_calls is not a list of calls that have a name");

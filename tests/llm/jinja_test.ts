@@ -4,12 +4,8 @@
  */
 
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
-import {
-  type ChatMessage,
-  type ChatOptions,
-  loadChatTemplate,
-  type TemplatePart,
-} from "../../src/llm/chat_template.ts";
+import type { ChatMessage, TextPart } from "../../src/llm/chat_messages.ts";
+import { type ChatOptions, loadChatTemplate, type TemplatePart } from "../../src/llm/chat_template.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { compileTemplate } from "../../src/llm/jinja/template.ts";
 import { fromUser } from "../../src/llm/jinja/input.ts";
@@ -44,6 +40,29 @@ async function rendered(template: string, messages: readonly ChatMessage[] = USE
   return (await loadChatTemplate(sourcesOf(template), CONTEXT))!(messages, options);
 }
 
+/** The arguments of all calls of the conversations as json.dumps() writes them. */
+const ARGUMENTS =
+  '{"city": "Ulm", "days": 2, "step": 0.1, "exact": true, "none": null, "deep": {"a": [1, 2.5, "é\\"\\n😀"]}}';
+
+/** A conversation as clients of the OpenAI API write it. */
+function asClientsWrite(messages: readonly ChatMessage[]): ChatMessage[] {
+  return messages.map(({ role, content, tool_calls: calls, ...more }) => ({
+    ...more,
+    role: role === "system" ? "developer" : role,
+    ...(content !== undefined && { content: typeof content === "string" ? inParts(content) : content }),
+    ...(calls && {
+      tool_calls: calls.map((call) => {
+        assertEquals(JSON.parse(ARGUMENTS), call.function!.arguments);
+        return { ...call, function: { ...call.function!, arguments: ARGUMENTS } };
+      }),
+    }),
+  }));
+}
+
+function inParts(content: string): TextPart[] {
+  return [content.slice(0, 3), content.slice(3)].map((text) => ({ type: "text", text }));
+}
+
 for (const [name, { template, rows }] of Object.entries(GOLDEN.templates)) {
   Deno.test(`the template of ${name} renders as by Python's Jinja`, async () => {
     const render = await loadChatTemplate(sourcesOf(template), CONTEXT);
@@ -52,9 +71,14 @@ for (const [name, { template, rows }] of Object.entries(GOLDEN.templates)) {
       const { add_generation_prompt: addGenerationPrompt, enable_thinking: enableThinking, tools } =
         GOLDEN.options[option];
       const messages = GOLDEN.conversations[conversation];
-      const run = (): string => textOf(render!(messages, { addGenerationPrompt, enableThinking, tools }));
+      const run = (given = messages): string => textOf(render!(given, { addGenerationPrompt, enableThinking, tools }));
       if (expected !== null) {
         assertEquals(undated(run()), undated(expected), `conversation ${conversation}, option ${option}`);
+        assertEquals(
+          undated(run(asClientsWrite(messages))),
+          undated(expected),
+          `conversation ${conversation} of a client`,
+        );
         compared++;
       } else if (messages.every((message) => typeof message.content === "string")) {
         // A content that is null may be refused by Jinja: templates get an empty text then.

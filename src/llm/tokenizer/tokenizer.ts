@@ -10,8 +10,8 @@
 
 import { type AddedToken, AddedTokens, type TextRun } from "./added_tokens.ts";
 import type { Bpe } from "./bpe.ts";
+import type { ChatMessage } from "../chat_messages.ts";
 import {
-  type ChatMessage,
   type ChatOptions,
   type ChatTemplate,
   loadChatTemplate,
