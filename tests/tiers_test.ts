@@ -69,7 +69,7 @@ Deno.test("tests that are shared out run in turn, those of other devices always"
         `Deno.test({ name: "c on vulkan:0", fn: ${body} });`,
         `Deno.test({ name: "never on vulkan:0", ignore: true, fn: ${body} });`,
         `Deno.test("d on vulkan:0", { permissions: "none" }, ${body});`,
-        `Deno.test("e on vulkan:0 in two parts", ${body});`,
+        `Deno.test({ name: "e on vulkan:0 in two parts" }, ${body});`,
         `Deno.test("f", ${body});`,
       ].join("\n"),
     );

@@ -61,7 +61,13 @@ const ENTRIES: readonly Entry[] = [
     vulkan: "gate",
     share: 4,
   },
-  { files: /^tests\/llm\/(prefill_tail|batch_generate)_test/, cpu: "quick", vulkan: "gate", share: 3 },
+  {
+    files:
+      /^tests\/llm\/(prefill_tail|batch_generate|megakernel_check|cache_growth|nonfinite_logits|model_updates|prefill|logprobs)_test/,
+    cpu: "quick",
+    vulkan: "gate",
+    share: 3,
+  },
   { files: /^tests\/llm\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
   { files: /^tests\/llm\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/(llm|nn|training|optimizers|transforms|plot)\//, cpu: "quick", vulkan: "gate" },

@@ -173,6 +173,11 @@ export class DeviceLoop<S> implements Disposable {
     return this.#loop.drop(ticket);
   }
 
+  /** Share of the last step of a submission that is done, from 0 to 1; undefined where the device does not tell. */
+  progress(ticket: number): number | undefined {
+    return this.#loop.progress(ticket);
+  }
+
   /** Later runs take a faster step where {@link TracedStep.improve} finds one of the same bits. */
   async improve(): Promise<void> {
     if (!await this.#trace.improve() || this.#ended) return;

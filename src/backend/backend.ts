@@ -184,6 +184,8 @@ export interface Backend extends Disposable {
   waitAsync(ticket: number, soon?: boolean): Promise<void>;
   /** Leaves out what is left of the run with a ticket, where the device can and it is not done; whether it did. What it wrote is void. */
   drop(ticket: number): boolean;
+  /** Share of the run with a ticket that is done, from 0 to 1; undefined where the device does not tell. */
+  progress(ticket: number): number | undefined;
   memory(): MemoryInfo;
   resetPeakMemory(): void;
   /** Sets how many bytes of freed memory stay cached for reuse. */

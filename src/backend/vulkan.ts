@@ -184,6 +184,11 @@ class VulkanBackend implements Backend {
     return false;
   }
 
+  /** A GPU does not tell how far a submission has come. */
+  progress(_ticket: number): undefined {
+    return undefined;
+  }
+
   release(plan: PlanHandle): void {
     this.#device.planFree(plan);
     this.#dispatches.delete(plan);

@@ -294,8 +294,14 @@ class WasmBackend implements Backend {
     });
   }
 
+  progress(ticket: number): number {
+    if (ticket <= this.#done) return 1;
+    const work = this.#find(ticket);
+    return work?.plan ? work.state[0] / work.plan.dispatches : 0;
+  }
+
   drop(ticket: number): boolean {
-    const work = this.#queue.find((entry, at) => at >= this.#head && entry.ticket === ticket);
+    const work = this.#find(ticket);
     if (!work?.plan) return false;
     work.state[0] = work.plan.dispatches;
     if (this.#queue[this.#head] === work) this.#work(ticket, Infinity); // at its end already
@@ -364,6 +370,11 @@ class WasmBackend implements Backend {
   /** Ticket up to which all work is done. */
   get #done(): number {
     return this.#head < this.#queue.length ? this.#queue[this.#head].ticket - 1 : this.#submitted;
+  }
+
+  /** The work with a ticket, where it is not done. */
+  #find(ticket: number): Work | undefined {
+    return this.#queue.find((entry, at) => at >= this.#head && entry.ticket === ticket);
   }
 
   /** Entries of the queue that are not done. */

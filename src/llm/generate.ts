@@ -111,7 +111,10 @@ export async function openPrompt(
   signal?.throwIfAborted();
   if (signal) await untilIdle(model, signal); // before memory is taken
   cache.reserve(prompt.length, roomFor(prompt, maxTokens));
-  const session = new GenerationSession(model, cache, prompt, maxTokens, options);
+  const onRead = onPrompt && ((share: number, count: number): void => {
+    onPrompt(prompt.length - session.unread - count + Math.floor(share * count), prompt.length);
+  });
+  const session = new GenerationSession(model, cache, prompt, maxTokens, { ...options, ...(onRead && { onRead }) });
   try {
     // Dispatches over many rows take long on slow devices, which cannot stop in the middle of one.
     const { drops, concurrent } = model.traces;

@@ -95,7 +95,10 @@ export interface GenerateOptions extends SamplerOptions {
   readonly cachePrompt?: boolean;
   /** Most prompt tokens of one forward pass. Default 2048. */
   readonly prefillStepSize?: number;
-  /** Called while the prompt is read. */
+  /**
+   * Called while the prompt is read, with the tokens of it that were read: after each pass, and about twice a second within one that
+   * takes long.
+   */
   readonly onPrompt?: (done: number, total: number) => void;
 }
 

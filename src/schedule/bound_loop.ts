@@ -230,6 +230,11 @@ export class BoundLoop implements Disposable {
     return this.#backend.drop(ticket);
   }
 
+  /** Share of the submission with a ticket that is done, from 0 to 1; undefined where the device does not tell. */
+  progress(ticket: number): number | undefined {
+    return this.#backend.progress(ticket);
+  }
+
   /** Ends the loop; the state stays with its owners. */
   [Symbol.dispose](): void {
     for (const arena of this.#arenas) arena.release();

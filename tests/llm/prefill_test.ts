@@ -224,7 +224,7 @@ for (const device of DEVICES) {
     const found: number[] = [];
     for await (const token of mx.lm.generateStep(prompt, model, options)) found.push(token);
     assertEquals(found, ids);
-    assertEquals(seen, [2048, 2100]);
+    assert(seen.includes(2048) && seen.at(-1) === 2100, `${seen}`); // a slow device tells more often
     assert(nmse(rowsOf(cache), rowsOf(expected)) < 1e-3);
     model[Symbol.dispose]();
   });

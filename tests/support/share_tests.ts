@@ -11,7 +11,7 @@ const SHARE = Number(Deno.env.get("VKMX_TEST_SHARE"));
 const FROM = Number(Deno.env.get("VKMX_TEST_SHARE_FROM"));
 
 type Definition = Deno.TestDefinition;
-type Options = Omit<Definition, "fn" | "name">;
+type Options = Omit<Definition, "fn" | "name"> & { readonly name?: string };
 type Body = Definition["fn"];
 
 /** What a call of Deno.test() defines, in whichever of its forms. */
@@ -22,7 +22,7 @@ function definitionOf(first: string | Options | Definition | Body, second?: Opti
   }
   if ("fn" in first) return first;
   const fn = second as Body;
-  return { ...first, name: fn.name, fn };
+  return { ...first, name: first.name ?? fn.name, fn };
 }
 
 if (!(SHARE >= 1) || !(FROM >= 0)) throw new Error("VKMX_TEST_SHARE or VKMX_TEST_SHARE_FROM is no number");

@@ -27,6 +27,8 @@ export interface DecodeOptions {
   readonly constraint?: Constraint;
   /** Once it is aborted, nothing more of a prompt is submitted, and what is on its way is left out where the device can. */
   readonly signal?: AbortSignal;
+  /** Called while a step over `count` tokens of the prompt runs, with the share of it that is done. */
+  readonly onRead?: (share: number, count: number) => void;
 }
 
 /** What changes from token to token; B sequences. */

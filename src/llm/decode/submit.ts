@@ -10,6 +10,7 @@ import type { DeviceLoop } from "../../array/loop.ts";
 import { orAborted } from "../abort.ts";
 import type { DecodeContext } from "./context.ts";
 import type { LanguageModel } from "../models/mod.ts";
+import { ReadingClock } from "./reading_clock.ts";
 import { PromptSizer, type Submission } from "./submission_sizer.ts";
 
 /** When a model's device will be done with what was submitted for an aborted prompt. */
@@ -82,6 +83,7 @@ export class PromptSubmitter {
     const { signal } = this.#context.options;
     const sizer = promptSizerOf(this.#context.model);
     const { parts } = loop;
+    const clock = new ReadingClock(this.#context.options.onRead, count);
     for (let at = 0; at < parts;) {
       const begin = at;
       const end = Math.min(parts, at + sizer.parts(count, parts));
@@ -90,6 +92,7 @@ export class PromptSubmitter {
       while (at < end) ticket = loop.runPart(at++);
       await this.done(loop, ticket, 0, true);
       sizer.note(count * (end - begin) / parts, performance.now() - submitted);
+      clock.tick(at / parts);
       if (!signal?.aborted || at === parts) continue;
       this.dropped += count;
       return;
@@ -107,8 +110,11 @@ export class PromptSubmitter {
     };
     if (signal?.aborted) drop();
     signal?.addEventListener("abort", drop);
+    using clock = new ReadingClock(count > 0 ? this.#context.options.onRead : undefined, count);
+    clock.start(() => loop.progress(ticket));
     try {
       await done;
+      clock.check();
     } finally {
       signal?.removeEventListener("abort", drop);
     }
