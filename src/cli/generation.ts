@@ -10,7 +10,7 @@ import { useDevice } from "./device.ts";
 import { type Flags, UsageError, type Values } from "./flags.ts";
 import { loadOptions, onInterrupt } from "./loading.ts";
 import { ADAPTER_FLAG, generateOptions, MODEL_FLAGS, tellEnd } from "./model_flags.ts";
-import { note, print, printJson, readInput } from "./output.ts";
+import { hasPipedInput, note, print, printJson, readInput } from "./output.ts";
 import type { Program } from "./program.ts";
 import { FORMAT_FLAGS, readFormat } from "./response_format.ts";
 import { Progress, TOKENS } from "./progress.ts";
@@ -47,8 +47,12 @@ const FLAGS = {
   "json": { help: "print one JSON object at the end instead of streaming text" },
 } as const satisfies Flags;
 
-const ABOUT = `Streams generated text to stdout and figures to stderr. The prompt "-" reads stdin; without one it is
-"Once upon a time".
+/** The prompt where none is given. */
+const STORY = "Once upon a time";
+
+const ABOUT =
+  `Streams generated text to stdout and figures to stderr. What is piped in stands before the prompt, which may be absent then.
+Without either it is "${STORY}".
 The embedded model continues the prompt, or answers it where it has nothing to add.`;
 
 /** The help text of `generate`. */
@@ -60,7 +64,8 @@ export const GENERATE = {
   examples: [
     '"Once upon a time"',
     '--model Qwen/Qwen3-0.6B-MLX-4bit --temp 0 "Why is the sky blue?"',
-    '--system "Answer in French" --max-tokens 100 - < question.txt',
+    '--system "Answer in French" --max-tokens 100 < question.txt',
+    '"Summarize this in one sentence." < README.md',
     '--json --seed 1 "Once upon a time"',
     "--device list",
   ],
@@ -116,7 +121,7 @@ export class Generation {
     if (values.verbose !== undefined) readBool("--verbose", values.verbose);
     readFormat(values);
     const given = givenPrompt(values, operands);
-    const prompt = values.device === "list" ? given : await readPrompt(given);
+    const prompt = values.device === "list" ? "" : await readPrompt(given);
     await useDevice(values.device, values.json);
     return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
@@ -160,8 +165,8 @@ export class Generation {
     if (this.#last === undefined) {
       this.#reading.clear();
       this.#firstTokenSeconds = (performance.now() - this.#asked) / 1000;
-      // A continuation reads on from its prompt: show it before the text, but keep it out of the output.
-      if (this.#continues && response.raw !== "" && Deno.stderr.isTerminal() && !this.#values.json) note(this.#prompt);
+      // A continuation reads on from its prompt: a person sees both, a file or a pipe gets the text alone.
+      if (this.#continues && response.raw !== "" && Deno.stdout.isTerminal() && !this.#values.json) print(this.#prompt);
     }
     this.#last = response;
     this.#text += response.raw;
@@ -224,22 +229,23 @@ function describeFigures(last: mx.lm.GenerationResponse, device: string): string
     `Device: ${device}\n`;
 }
 
-/** The one prompt of the operands or --prompt. */
-function givenPrompt({ prompt }: Values<typeof FLAGS>, operands: readonly string[]): string {
+/** The one prompt of the operands or --prompt, where there is one. */
+function givenPrompt({ prompt }: Values<typeof FLAGS>, operands: readonly string[]): string | undefined {
   if (operands.length > 1) throw new UsageError(`Expected one prompt, found ${operands.length}: put quotes around it`);
   if (prompt !== undefined && operands.length > 0) {
     throw new UsageError(`Expected one prompt, found --prompt and ${quoted(operands[0])}: give one`);
   }
-  const given = prompt ?? operands[0] ?? "Once upon a time";
+  const given = prompt ?? operands[0];
   if (given === "") throw new UsageError("The prompt is empty");
   return given;
 }
 
-/** The text of a prompt, which "-" has on stdin. */
-async function readPrompt(given: string): Promise<string> {
-  const prompt = given === "-" ? await readInput() : given;
-  if (prompt === "") throw new UsageError("The prompt on stdin is empty");
-  return prompt;
+/** The text of a prompt: what is piped in, then what is given. "-" demands the former and stands for nothing else. */
+async function readPrompt(given: string | undefined): Promise<string> {
+  const input = given === "-" || hasPipedInput() ? await readInput() : "";
+  if (given === "-" && input === "") throw new UsageError("The prompt on stdin is empty");
+  if (input === "") return given ?? STORY;
+  return given === undefined || given === "-" ? input : `${input}\n\n${given}`;
 }
 
 function readBool(flag: string, text: string): boolean {

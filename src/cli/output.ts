@@ -4,6 +4,7 @@
  * @module
  */
 
+import { fstatSync } from "node:fs";
 import { environment } from "../../ffi/environment.ts";
 
 const UTF8 = new TextEncoder();
@@ -20,9 +21,27 @@ async function* inputText(): AsyncGenerator<string, void, void> {
   }
 }
 
+/** Milliseconds without an end of stdin after which {@link readInput} says that it waits. */
+const WAIT_MS = 3000;
+
 /** All of stdin, but for the end of its last line. */
 export async function readInput(): Promise<string> {
-  return (await Array.fromAsync(inputText())).join("").replace(/\r?\n$/, "");
+  const timer = setTimeout(() => note("[waiting for the end of stdin]\n"), WAIT_MS);
+  try {
+    return (await Array.fromAsync(inputText())).join("").replace(/\r?\n$/, "");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Whether stdin is a pipe or a file. A socket is none: programs leave theirs open to those that they start. */
+export function hasPipedInput(): boolean {
+  try {
+    const stats = fstatSync(0);
+    return stats.isFIFO() || stats.isFile();
+  } catch {
+    return false; // closed
+  }
 }
 
 /** Lines of stdin; the last one may lack its end. */

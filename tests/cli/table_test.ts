@@ -8,7 +8,7 @@ import { VERSION } from "../../ffi/version.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { describe } from "../../src/cli/program.ts";
 import { GOLDEN, TINY_DIR } from "../support/models.ts";
-import { matches, type Row, testTable } from "../support/table.ts";
+import { matches, type Row, runRow, testTable } from "../support/table.ts";
 
 const TEXT = GOLDEN[0].text.replace("<|endoftext|>", "");
 /** An answer with a thought, and its parts. */
@@ -132,6 +132,7 @@ testTable("generate", [
     stdout: ", there was\n",
     stderr: CUT(3),
   },
+  { args: greedy(...SHORT), stdin: "Once upon a time\n", stdout: ", there was\n", stderr: CUT(3) },
   { args: greedy(...SHORT, "--", "Once upon a time"), stdout: ", there was\n", stderr: CUT(3) },
   { args: greedy("--stop", " girl", "--stop", " was a", "--verbose", "F"), stdout: ", there\n" },
   { args: greedy("--extra-eos-token", "Ġwas", "--verbose", "f"), stdout: ", there\n" },
@@ -233,6 +234,14 @@ testTable("errors of generate", [
     stderr: "error: The model directory /nowhere does not exist{text}\n{text}Error: {text}\n    at {lines}",
   },
 ]);
+
+Deno.test("what is piped in stands before the prompt, with an empty line between", async () => {
+  const short = ["-m", "8", "--verbose", "0", "--raw"];
+  const piped = await runRow({ args: greedy(...short, "Nina said:"), stdin: "Once upon a time\nthere was a girl.\n" });
+  const whole = await runRow({ args: greedy(...short, "Once upon a time\nthere was a girl.\n\nNina said:") });
+  assertEquals(piped, whole);
+  assertEquals(whole.code, 0);
+});
 
 Deno.test("a text matches its row in every letter but for placeholders", () => {
   assert(matches("a (b) 1.5e-7 tokens\n", "a (b) {number} tokens\n"));
