@@ -91,7 +91,7 @@ export function readCommandLine<F extends Flags>(
     if (other !== undefined) throw new UsageError(`--${other} and --${word} are the same flag: give one`);
     words.set(name, word);
     const list = (all as readonly (string | boolean)[]).map((value) =>
-      flag.range === undefined ? value : readNumber(word, flag, String(value))
+      flag.range === undefined ? value : readNumber(`--${word}`, flag, String(value))
     );
     read[name] = flag.many ? list : list.at(-1);
   }
@@ -160,11 +160,12 @@ function shown(word: string): string {
   return quoted(word) === `"${word}"` ? word : quoted(word);
 }
 
-function readNumber(name: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
+/** The number that a flag takes. Throws a {@link UsageError} that says `what` it is. */
+export function readNumber(what: string, { range = [-Infinity, Infinity], whole = false }: Flag, text: string): number {
   const value = text.trim() === "" ? NaN : Number(text);
   const [low, high] = range;
   if (value >= low && value <= high && (!whole || Number.isSafeInteger(value))) return value;
   const kind = whole ? "a whole number" : "a number";
   const limits = high >= Number.MAX_SAFE_INTEGER ? `of at least ${low}` : `from ${low} to ${high}`;
-  throw new UsageError(`--${name} is ${quoted(text)}, expected ${kind} ${limits}`);
+  throw new UsageError(`${what} is ${quoted(text)}, expected ${kind} ${limits}`);
 }

@@ -15,7 +15,7 @@ const chat = (...args: string[]): string[] => ["chat", "--temp", "0", ...args];
 const usage = (message: string, ...args: string[]): Row => ({ args, code: 2, stderr: `error: ${message}\n` });
 const SUM = "What is 17 + 25?";
 const LONG = "a ".repeat(60);
-const FIGURES = "[{number} of {number} tokens read, {number} at {number}/s]\n";
+const FIGURES = "[{number} of {number} tokens read, {number} at {number}/s, context {number} of 4096 ({number} %)]\n";
 const THOUGHT = `<think>\nOkay, the user said "${SUM}". 17 + 25 = 42.\n</think>\n\n`;
 
 testTable("chat through pipes", [
@@ -44,13 +44,19 @@ testTable("chat through pipes", [
   {
     args: chat("--quiet"),
     stdin:
-      "/hlep\n/zzzzzz\n/ x\n/\x1b[31m\n/toString\n/exit now\n/save\n/think of\n/load nothing.json\n/model /nowhere\n/bye\nnever",
+      "/hlep\n/zzzzzz\n/ x\n/\x1b[31m\n/toString\n/temp 0.5\n/temperature\n/set tmep 1\n/set temp hot\n/retry\n/undo\n/exit now\n/save\n/think of\n/load nothing.json\n/model /nowhere\n/bye\nnever",
     stderr: [
       'Unknown command /hlep: did you mean /help? (/help lists all, "//" begins a message with "/")',
       'Unknown command /zzzzzz (/help lists all, "//" begins a message with "/")',
       'Unknown command / (/help lists all, "//" begins a message with "/")',
       'Unknown command "/\\u001b[31m" (/help lists all, "//" begins a message with "/")',
       'Unknown command /toString (/help lists all, "//" begins a message with "/")',
+      "Unknown command /temp: did you mean /set temp? {text}",
+      "Unknown command /temperature: did you mean /set temp? {text}",
+      '/set has no "tmep": did you mean temp?',
+      '/set temp is "hot", expected a number from 0 to 100',
+      "/retry has nothing to answer: nothing was said",
+      "/undo has nothing to take back: nothing was said",
       "/exit takes nothing behind it",
       "/save needs a value: /save FILE",
       '/think is "of": did you mean on?',
@@ -78,8 +84,9 @@ testTable("chat through pipes", [
     args: chat("--quiet", "--model", SMALL),
     stdin: `Tell me a story.\n${LONG}\n/clear\n/think off\n${SUM}`,
     stdout: "{lines}\nThe answer is 42.\n",
-    stderr: "[the context of 40 tokens is full: /clear begins a new conversation]\n" +
-      "error: The prompt has {number} tokens and the context has room for {number}: shorten the prompt, or /clear\n" +
+    stderr: "[the context of 40 tokens is full: the next message makes room, /clear begins anew]\n" +
+      "[the context of 40 tokens is full: the model is not told of the first 2 messages]\n" +
+      "error: The prompt has {number} tokens and the context has room for {number}: shorten the prompt\n" +
       "[a new conversation]\n[thinking is off, thoughts are shown]\n",
   },
   {
@@ -87,6 +94,15 @@ testTable("chat through pipes", [
     stdin: SUM,
     stdout: "<think>{lines}\n",
     stderr: "[the answer was cut off at the limit of 3 tokens: --max-tokens sets it]\n",
+  },
+  {
+    args: chat("--quiet", "--no-think"),
+    stdin:
+      `/set\n/set temp 0.5\n/set temperature default\n/set stop is\n${SUM}\n/undo\n/set stop default\n${SUM}\n/retry\n/save c.json`,
+    stdout: "The answer \nThe answer is 42.\nThe answer is 42.\n",
+    stderr:
+      `temp                0\ntop-p               0.95\n{lines}max-tokens          default\nstop                default\nseed {text}\n` +
+      `temp  0.5\ntemp  0\nstop  "is"\n[the last message and its answer were taken back]\nstop  default\n[2 messages saved to c.json]\n`,
   },
   usage("Unknown flag --quite: did you mean --quiet? (--help lists all)", "chat", "--quite"),
 ]);

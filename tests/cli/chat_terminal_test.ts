@@ -55,7 +55,7 @@ function said(path: string): string[] {
 const visible = (text: string): string => text.replaceAll("\x1b", "␛");
 
 /** The figures behind an answer. */
-const ANSWERED = "/s]";
+const ANSWERED = "%)]";
 
 Deno.test({
   ignore,
@@ -109,7 +109,7 @@ Deno.test({
     await pty.until(ANSWERED);
     // Tab completes, and lists where more than one is meant.
     pty.type("/s\t");
-    await pty.until("system  save    stats");
+    await pty.until("system  set     save    stats");
     pty.type(`av\t${folder}/keys.js`);
     await pty.untilScreen(`> /save ${folder}/keys.js`.slice(-1 - (`> /save ${folder}/keys.js`.length - 1) % 60));
     pty.type("on\r");

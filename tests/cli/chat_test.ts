@@ -99,7 +99,7 @@ Deno.test("what a key asks of the terminal", () => {
   const editor = new Editor({ history: [], isOpen, complete: (text) => complete(COMMANDS, text) });
   assertEquals(editor.press({ name: "ctrl-d" }), "end");
   editor.press({ text: "/s", pasted: false });
-  assertEquals(editor.press({ name: "tab" }), { list: ["system ", "save ", "stats "] });
+  assertEquals(editor.press({ name: "tab" }), { list: ["system ", "set ", "save ", "stats "] });
   assertEquals(editor.press({ name: "ctrl-c" }), "interrupt");
   assertEquals(editor.press({ name: "return" }), "send");
 });
@@ -269,7 +269,7 @@ Deno.test("Tab completes files and folders", () => {
 
 Deno.test("a model that was exchanged leaves nothing on the device", async () => {
   const { signal } = new AbortController();
-  const open = (name: string) => loadModel(name, "wasm", signal);
+  const open = (name: string) => loadModel(name, { device: "wasm", signal });
   let current = await open("tiny-qwen3");
   const say = async () => {
     const { model, tokenizer, cache } = current;

@@ -172,6 +172,12 @@ Deno.test("a training is reported, saved, gone on with, fused and used", async (
       { cwd, args: ["fuse"], code: 1, stderr: "error: fused_model exists already: remove it or choose another name\n" },
       {
         cwd,
+        args: ["chat", "--adapter-path", "adapters", "-m", "1", "--quiet"],
+        stdin: "/model\n/model tiny-qwen3\n",
+        stderr: "tiny-qwen3: {text}, adapters of adapters, context {text}\n".repeat(2),
+      },
+      {
+        cwd,
         args: ["generate", "--adapter-path", "adapters", "-m", "3", "--verbose", "false", "--temp", "0", "Once"],
         stdout: "{text}\n",
         stderr: "{text}\n",

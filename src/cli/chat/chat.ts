@@ -16,6 +16,8 @@ import { AnswerView } from "./view.ts";
 /** How a conversation begins. */
 export interface ChatOptions {
   readonly device: string | undefined;
+  /** Adapters of the model that it begins with. */
+  readonly adapterPath: string | undefined;
   readonly system: string | undefined;
   /** Settings for a model, from what its makers suggest. */
   readonly settingsFor: (wishes: mx.lm.GenerationConfig) => ChatSettings;
@@ -33,6 +35,8 @@ interface Totals {
   generated: number;
 }
 
+/** Part of the context that is kept free for an answer, where a limit of tokens does not ask for less. */
+const ANSWER_SHARE = 1 / 8;
 /** Milliseconds before the reading of a prompt is shown. */
 const PROMPT_MS = 1000;
 
@@ -43,7 +47,11 @@ export class Chat {
   loaded: LoadedModel;
   settings: ChatSettings;
   system: string | undefined;
-  messages: mx.lm.ChatMessage[] = [];
+  #messages: readonly mx.lm.ChatMessage[] = [];
+  /** How many of the oldest messages the model is not told of. */
+  #dropped = 0;
+  /** Name of the model that it began with. */
+  readonly #first: string;
   hideThoughts = false;
   stats: boolean;
   readonly totals: Totals = { answers: 0, read: 0, cached: 0, generated: 0 };
@@ -53,49 +61,107 @@ export class Chat {
   constructor(input: Input, loaded: LoadedModel, options: ChatOptions) {
     this.input = input;
     this.loaded = loaded;
+    this.#first = loaded.name;
     this.#options = options;
     this.system = options.system;
     this.stats = options.stats;
-    this.settings = options.settingsFor(loaded.generationConfig);
+    this.settings = this.defaults;
   }
 
-  /** Loads a model to where the conversation is. */
+  /** Loads a model to where the conversation is, the first one with its adapters. */
   load(name: string): Promise<LoadedModel> {
-    return loadModel(name, this.#options.device, this.input.signal);
+    const { device, adapterPath } = this.#options;
+    return loadModel(name, { device, signal: this.input.signal, ...(name === this.#first && { adapterPath }) });
+  }
+
+  /** The settings that were asked for, else those of the model's makers. */
+  get defaults(): ChatSettings {
+    return this.#options.settingsFor(this.loaded.generationConfig);
   }
 
   /** Goes on with another model. Settings that were not asked for are what its makers suggest; thinking stays as it is. */
   take(loaded: LoadedModel): void {
     this.loaded = loaded;
+    this.#dropped = 0;
     const { enableThinking } = this.settings;
-    this.settings = { ...this.#options.settingsFor(loaded.generationConfig), enableThinking };
+    this.settings = { ...this.defaults, enableThinking };
   }
 
-  /** Says something, and prints and keeps the answer. What the context has no room for, or was not answered at all, is taken back. */
-  async say(text: string): Promise<void> {
-    this.messages.push({ role: "user", content: text });
-    const answer = await this.#answer().catch((error: unknown) => {
-      this.messages.pop();
-      if (error instanceof mx.lm.LlmError && error.code === "context") {
-        note(`error: ${error.message}, or /clear\n`);
-      } else throw error;
-    });
-    if (answer !== undefined) this.messages.push(answer);
+  /** Says something, and prints and keeps the answer. What was not answered at all is taken back. */
+  say(text: string): Promise<void> {
+    return this.#exchange([...this.#messages, { role: "user", content: text }], "the message was taken back");
+  }
+
+  /** Has the last message answered again; its answer stays where there is no other one. False where nothing was said. */
+  async retry(): Promise<boolean> {
+    const last = this.#messages.findLastIndex(({ role }) => role === "user");
+    if (last < 0) return false;
+    await this.#exchange(this.#messages.slice(0, last + 1), "the answer before stays");
+    return true;
+  }
+
+  /** Takes back the last message with its answer. False where nothing was said. */
+  undo(): boolean {
+    const last = this.#messages.findLastIndex(({ role }) => role === "user");
+    if (last < 0) return false;
+    this.#messages = this.#messages.slice(0, last);
+    if (last <= this.#dropped) this.#dropped = 0;
+    return true;
+  }
+
+  /** What was said. */
+  get messages(): readonly mx.lm.ChatMessage[] {
+    return this.#messages;
+  }
+
+  set messages(messages: readonly mx.lm.ChatMessage[]) {
+    this.#messages = messages;
+    this.#dropped = 0;
+  }
+
+  /** Answers messages and keeps both. */
+  async #exchange(messages: readonly mx.lm.ChatMessage[], otherwise: string): Promise<void> {
+    const dropped = this.#fit(messages);
+    const answer = await this.#answer(this.#promptOf(messages.slice(dropped)), otherwise);
+    if (answer === undefined) return;
+    this.#dropped = dropped;
+    this.#messages = [...messages, answer];
   }
 
   /** The messages as the template gets them. */
-  get prompt(): mx.lm.ChatMessage[] {
-    return this.system === undefined ? this.messages : [{ role: "system", content: this.system }, ...this.messages];
+  #promptOf(messages: readonly mx.lm.ChatMessage[]): readonly mx.lm.ChatMessage[] {
+    return this.system === undefined ? messages : [{ role: "system", content: this.system }, ...messages];
   }
 
-  async #answer(): Promise<mx.lm.ChatMessage | undefined> {
+  /**
+   * How many of the oldest messages the model is no longer told of. More are left out where the context has no room for them and an answer:
+   * so many that it is half empty, and the next messages find what the cache holds.
+   */
+  #fit(messages: readonly mx.lm.ChatMessage[]): number {
+    const { tokenizer } = this.loaded;
+    const { enableThinking, maxTokens = Infinity } = this.settings;
+    const dropped = Math.min(this.#dropped, messages.length - 1);
+    const length = (from: number): number =>
+      tokenizer.encodeChat(this.#promptOf(messages.slice(from)), { enableThinking }).length;
+    if (length(dropped) + Math.min(maxTokens, this.contextSize * ANSWER_SHARE) <= this.contextSize) return dropped;
+    const starts = messages.flatMap(({ role }, i) => role === "user" && i > dropped ? [i] : []);
+    const start = starts.find((from) => length(from) <= this.contextSize / 2) ?? starts.at(-1) ?? dropped;
+    if (start > dropped) {
+      note(
+        `[the context of ${this.contextSize} tokens is full: the model is not told of the first ${start} messages]\n`,
+      );
+    }
+    return start;
+  }
+
+  async #answer(prompt: readonly mx.lm.ChatMessage[], otherwise: string): Promise<mx.lm.ChatMessage | undefined> {
     const { model, tokenizer, cache } = this.loaded;
     const { signal } = this.input;
     const view = this.#options.json ? undefined : new AnswerView(this.hideThoughts);
     let [content, reasoning] = ["", ""];
     const reading = new Progress("Reading", { unit: TOKENS, delay: PROMPT_MS });
     let last: mx.lm.GenerationResponse | undefined;
-    const responses = mx.lm.streamGenerate(model, tokenizer, this.prompt, {
+    const responses = mx.lm.streamGenerate(model, tokenizer, prompt, {
       ...this.settings,
       cache,
       cachePrompt: true,
@@ -114,8 +180,7 @@ export class Chat {
       reading.clear();
     }
     if (last === undefined) { // stopped before the first token
-      this.messages.pop();
-      note("[stopped before the answer began: the message was taken back]\n");
+      note(`[stopped before the answer began: ${otherwise}]\n`);
       return undefined;
     }
     view?.end();
@@ -146,10 +211,13 @@ export class Chat {
       });
     }
     if (finishReason === "length" && generationTokens < (this.settings.maxTokens ?? Infinity)) {
-      note(`[the context of ${this.contextSize} tokens is full: /clear begins a new conversation]\n`);
+      note(`[the context of ${this.contextSize} tokens is full: the next message makes room, /clear begins anew]\n`);
     } else tellEnd(last, this.settings);
     if (this.stats) {
-      note(`[${read} of ${promptTokens} tokens read, ${generationTokens} at ${generationTps.toFixed(1)}/s]\n`);
+      const { offset } = this.loaded.cache;
+      const context = `${offset} of ${this.contextSize} (${Math.round(100 * offset / this.contextSize)} %)`;
+      const rate = `${generationTokens} at ${generationTps.toFixed(1)}/s`;
+      note(`[${read} of ${promptTokens} tokens read, ${rate}, context ${context}]\n`);
     }
   }
 

@@ -11,12 +11,9 @@ import { note } from "../output.ts";
 import { type Argument, expanded } from "./completion.ts";
 import { load, save } from "./conversation.ts";
 import type { Chat } from "./chat.ts";
+import { CommandError } from "./error.ts";
 import { describeModel, exchange } from "./session.ts";
-
-/** A mistake in a command of the conversation. */
-class CommandError extends Error {
-  override readonly name = "CommandError";
-}
+import { describeSettings, SETTING_NAMES, settingOf, withSetting } from "./settings.ts";
 
 /** A row of the table. */
 export interface ChatCommand {
@@ -38,6 +35,14 @@ const ROWS: Readonly<Record<string, ChatCommand>> = {
   help: { help: "show this list", aliases: ["?"], run: () => note(help()) },
   clear: { help: "begin a new conversation", run: clear },
   system: { argument: "[TEXT]", takes: "text", help: 'show or set the system message; "" removes it', run: system },
+  set: {
+    argument: "[NAME [VALUE]]",
+    takes: { first: SETTING_NAMES },
+    help: 'show settings, or change one: /set temp 0.7; "default" takes it back',
+    run: set,
+  },
+  retry: { help: "answer the last message again", run: retry },
+  undo: { help: "take back the last message and its answer", run: undo },
   save: { argument: "FILE", takes: "file", needed: true, help: "write the conversation as JSON", run: saveTo },
   load: {
     argument: "FILE",
@@ -75,7 +80,12 @@ export const COMMANDS: Readonly<Record<string, ChatCommand>> = Object.fromEntrie
 /** Runs a command. Throws an Error whose message is for the user; "exit" asks for the end. */
 export async function runCommand(chat: Chat, name: string, argument: string): Promise<"exit" | void> {
   if (!Object.hasOwn(COMMANDS, name)) {
-    const near = name.length > 1 ? nearest(name, Object.keys(COMMANDS)) : undefined;
+    const setting = settingOf(name);
+    const near = setting !== undefined
+      ? `set ${setting}`
+      : name.length > 1
+      ? nearest(name, Object.keys(COMMANDS))
+      : undefined;
     const hint = near === undefined ? "" : `: did you mean /${near}?`;
     throw new CommandError(
       `Unknown command ${shownPath(`/${name}`)}${hint} (/help lists all, "//" begins a message with "/")`,
@@ -119,6 +129,21 @@ function system(chat: Chat, argument: string): void {
   note(system === undefined ? "[no system message]\n" : `[the system message is ${quoted(system)}]\n`);
 }
 
+function set(chat: Chat, argument: string): void {
+  const [, name, value] = /^(\S*)\s*([^]*)$/.exec(argument)!;
+  if (value !== "") chat.settings = withSetting(chat.settings, chat.defaults, name, value);
+  note(describeSettings(chat.settings, name));
+}
+
+async function retry(chat: Chat): Promise<void> {
+  if (!await chat.retry()) throw new CommandError("/retry has nothing to answer: nothing was said");
+}
+
+function undo(chat: Chat): void {
+  if (!chat.undo()) throw new CommandError("/undo has nothing to take back: nothing was said");
+  note("[the last message and its answer were taken back]\n");
+}
+
 function saveTo({ loaded, system, settings, messages }: Chat, argument: string): void {
   save(expanded(argument), { model: loaded.name, system, options: settings, messages });
   note(`[${counted(messages.length)} saved to ${shownPath(argument)}]\n`);
@@ -126,7 +151,7 @@ function saveTo({ loaded, system, settings, messages }: Chat, argument: string):
 
 function loadFrom(chat: Chat, argument: string): void {
   const { model, system, options, messages } = load(expanded(argument));
-  chat.messages = [...messages];
+  chat.messages = messages;
   chat.system = system;
   chat.settings = { maxTokens: chat.settings.maxTokens, ...options };
   const other = model === chat.loaded.name ? "" : `; it was with ${shownPath(model)}: /model loads that`;

@@ -9,7 +9,16 @@ import { dirname } from "node:path";
 import type { Completion } from "./editor.ts";
 
 /** What a command's argument is. */
-export type Argument = "file" | "folder" | "text" | readonly string[];
+export type Argument = "file" | "folder" | "text" | readonly string[] | FirstWord;
+
+/** One of some words, which more may follow. */
+export interface FirstWord {
+  readonly first: readonly string[];
+}
+
+function isFirstWord(argument: Argument): argument is FirstWord {
+  return typeof argument === "object" && "first" in argument;
+}
 
 /** Commands by name. */
 export type Completable = Readonly<Record<string, { readonly takes?: Argument }>>;
@@ -28,6 +37,9 @@ export function complete(commands: Completable, text: string): Completion {
   const start = text.length - argument.length;
   const { takes = "text" } = Object.hasOwn(commands, name) ? commands[name] : {};
   if (takes === "text") return { start, candidates: [] };
+  if (isFirstWord(takes)) {
+    return { start, candidates: takes.first.filter((word) => word.startsWith(argument)).map((word) => `${word} `) };
+  }
   if (typeof takes === "string") return { start, candidates: paths(argument, takes === "folder") };
   return { start, candidates: takes.filter((word) => word.startsWith(argument)) };
 }

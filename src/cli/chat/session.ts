@@ -18,24 +18,36 @@ export const EMBEDDED = "tiny-qwen3";
 export interface LoadedModel extends mx.lm.Loaded {
   /** What it was loaded by. */
   readonly name: string;
+  /** The folder of its adapters. */
+  readonly adapterPath?: string;
   readonly info: mx.lm.ModelInfo;
   readonly cache: mx.lm.KvCache;
 }
 
+/** How a model is loaded. */
+export interface LoadModelOptions {
+  readonly device: string | undefined;
+  readonly signal: AbortSignal;
+  /** The folder of its adapters. */
+  readonly adapterPath?: string | undefined;
+}
+
 /** Loads a model by the name that a conversation knows it by. Throws the signal's reason when that is aborted. */
-export async function loadModel(name: string, device: string | undefined, signal: AbortSignal): Promise<LoadedModel> {
-  const options = loadOptions(device, signal);
-  const { onDownload } = options;
+export async function loadModel(name: string, options: LoadModelOptions): Promise<LoadedModel> {
+  const { device, signal, adapterPath } = options;
+  const adapters = adapterPath === undefined ? {} : { adapterPath };
+  const loading = { ...loadOptions(device, signal), ...adapters };
+  const { onDownload } = loading;
   const place = name === EMBEDDED
     ? mx.lm.EMBEDDED_MODEL
     : await mx.lm.hub.locate(expanded(name), { signal, ...(onDownload && { onProgress: onDownload }) });
-  const loaded = await mx.lm.load(place, options);
+  const loaded = await mx.lm.load(place, loading);
   if (!loaded.tokenizer.hasChatTemplate) {
     loaded.model[Symbol.dispose]();
     throw new mx.lm.LlmError("template", `${name} has no chat template: vkmx generate continues texts with it`);
   }
   const info = await mx.lm.inspect(place);
-  return { ...loaded, name, info, cache: loaded.model.makeCache() };
+  return { ...loaded, ...adapters, name, info, cache: loaded.model.makeCache() };
 }
 
 /** Frees a model and its cache. */
@@ -73,10 +85,10 @@ export async function exchange(
 }
 
 /** What a model is, in a few words. */
-export function describeModel({ name, config, info, device }: LoadedModel): string {
+export function describeModel({ name, config, info, device, adapterPath }: LoadedModel): string {
   const bits = config.quantization === undefined ? "not quantized" : `${config.quantization.base.bits} bits`;
   const size = `${describeCount(info.parameters)} parameters, ${bits}, ${describeBytes(info.weightBytes)}`;
-  return `${
-    shownPath(name)
-  }: ${config.modelType}, ${size}, context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
+  const adapters = adapterPath === undefined ? "" : `, adapters of ${shownPath(adapterPath)}`;
+  return `${shownPath(name)}: ${config.modelType}, ${size}${adapters}, ` +
+    `context of ${config.maxPositionEmbeddings} tokens, on ${device}`;
 }

@@ -18,12 +18,13 @@ import { describeModel, EMBEDDED, freeModel, loadModel } from "../chat/session.t
 import { isTerminal, Terminal } from "../chat/terminal.ts";
 import { useDevice } from "../device.ts";
 import type { Flags } from "../flags.ts";
-import { generateOptions, MODEL_FLAGS } from "../model_flags.ts";
+import { ADAPTER_FLAG, generateOptions, MODEL_FLAGS } from "../model_flags.ts";
 import { note } from "../output.ts";
 import { type Command, command } from "../program.ts";
 
 const FLAGS = {
   ...MODEL_FLAGS,
+  ...ADAPTER_FLAG,
   "system": { ...MODEL_FLAGS.system, help: "system message" },
   "no-think": { help: "switch thinking off" },
   "quiet": { help: "no banner, and no figures behind answers" },
@@ -45,9 +46,11 @@ const chat: Command = command(PROGRAM, async (values) => {
   const { device, quiet = false, json = false } = values;
   using input = openInput();
   await useDevice(device);
-  const loaded = await loadModel(values.model ?? EMBEDDED, device, input.signal);
+  const adapterPath = values["adapter-path"];
+  const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath });
   const conversation = new Chat(input, loaded, {
     device,
+    adapterPath,
     system: values.system,
     settingsFor: (wishes) => generateOptions(values, wishes),
     json,

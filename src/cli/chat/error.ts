@@ -1,0 +1,10 @@
+/**
+ * Mistakes in what is typed in a conversation.
+ *
+ * @module
+ */
+
+/** A mistake in a command of the conversation. */
+export class CommandError extends Error {
+  override readonly name = "CommandError";
+}
