@@ -167,7 +167,7 @@ function shownOf(
 
 Deno.test("an answer cannot drive the terminal, and its thoughts are dimmed or hidden", () => {
   const answer = [["a\x1b[2J", ""], ["b", ""], ["", "c\x1b]0;x\x07"], ["", "\x9bd\r\n"]] as const;
-  assertEquals(shownOf(answer, false), "ESC[2ma␛[2JESC[0mESC[2mbESC[0m\n\nc␛]0;x␇\ufffdd\n\n");
+  assertEquals(shownOf(answer, false), "ESC[2ma␛[2JbESC[0m\n\nc␛]0;x␇\ufffdd\n\n");
   assertEquals(shownOf(answer, true), "c␛]0;x␇\ufffdd\n\n");
   assertEquals(shownOf(answer, false, false), "{aESC[2J}{b}{cESC]0;x\x07}{\x9bd\r\n}\n");
 });

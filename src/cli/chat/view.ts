@@ -1,7 +1,7 @@
 /**
  * How an answer is shown: its text on stdout as it comes, thoughts dimmed, hidden, or in their tags where nothing can be dimmed.
  *
- * On a terminal no control character of a model is obeyed, whatever the bytes of its text.
+ * On a terminal words are wrapped and Markdown is shown as what it means, where there are colours; a pipe gets the text as it is. No control character of a model is obeyed, whatever the bytes of its text.
  *
  * @module
  */
@@ -9,18 +9,19 @@
 import { environment } from "../../../ffi/environment.ts";
 import type { lm } from "../../../mod.ts";
 import { print, status } from "../output.ts";
+import { AnswerText, DIM } from "./answer_text.ts";
+import { sizeNow } from "./terminal.ts";
 import { harmless } from "./width.ts";
-
-const DIM = "\x1b[2m";
-const PLAIN = "\x1b[0m";
 
 /** Shows one answer. */
 export class AnswerView {
   readonly #hide: boolean;
   readonly #terminal = Deno.stdout.isTerminal();
   readonly #dims = this.#terminal && !environment("NO_COLOR") && environment("TERM") !== "dumb";
+  readonly #text = this.#part(this.#dims, "");
+  readonly #thoughts = this.#part(false, DIM);
   /** What was shown last. */
-  #part: "none" | "reasoning" | "text" = "none";
+  #shown: "none" | "reasoning" | "text" = "none";
 
   /** `hide` leaves thoughts out. */
   constructor(hide: boolean) {
@@ -29,25 +30,32 @@ export class AnswerView {
 
   /** Shows what came with a token. */
   show({ reasoning, text, raw }: Pick<lm.GenerationResponse, "reasoning" | "text" | "raw">): void {
-    if (!this.#hide && !this.#dims) return this.#print(raw);
+    if (!this.#hide && !this.#dims) return this.#print(this.#text.push(raw));
     if (reasoning !== "") {
-      if (this.#hide && this.#part === "none") status("[thinking…]");
-      this.#part = "reasoning";
-      if (!this.#hide) print(`${DIM}${harmless(reasoning)}${PLAIN}`);
+      if (this.#hide && this.#shown === "none") status("[thinking…]");
+      this.#shown = "reasoning";
+      if (!this.#hide) this.#print(this.#thoughts.push(reasoning));
     }
     if (text !== "") {
-      if (this.#part === "reasoning" && !this.#hide) print("\n\n");
-      this.#part = "text";
-      this.#print(text);
+      if (this.#shown === "reasoning" && !this.#hide) print(`${this.#thoughts.end()}\n\n`);
+      this.#shown = "text";
+      this.#print(this.#text.push(text));
     }
   }
 
   /** Ends the answer and its line. */
   end(): void {
-    print("\n");
+    print(`${this.#thoughts.end()}${this.#text.end()}\n`);
   }
 
   #print(text: string): void {
-    if (text !== "") print(this.#terminal ? harmless(text) : text);
+    if (text !== "") print(text);
+  }
+
+  /** What shows a part of the answer. */
+  #part(marks: boolean, style: string): Pick<AnswerText, "push" | "end"> {
+    if (!this.#terminal) return { push: (text) => text, end: () => "" };
+    const shown = new AnswerText({ columns: () => sizeNow().columns, marks, style });
+    return { push: (text) => shown.push(harmless(text)), end: () => shown.end() };
   }
 }
