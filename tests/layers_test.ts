@@ -29,6 +29,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   "src/plot": ["src/display", "src/array", "src/graph", "ffi/file.ts"],
   "src/llm": [
     "src/nn",
+    "src/plot",
     "src/notebook",
     "src/llm/chat_template.ts",
     "src/llm/chat_messages.ts",
@@ -46,6 +47,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/store.ts",
     "ffi/output_folder.ts",
     "ffi/published_folder.ts",
+    "ffi/notebook.ts",
   ],
   "src/llm/error.ts": [],
   "src/llm/abort.ts": ["src/llm/error.ts"],

@@ -227,29 +227,9 @@ export class TrainingReport implements mx.lm.tuner.TrainingCallback {
   }
 }
 
-/** Losses on a line through the iterations at which they are known; NaN outside of them. */
-function along(known: mx.lm.tuner.History["train"], iterations: readonly number[]): number[] {
-  return iterations.map((x) => {
-    const next = known.findIndex(([at]) => at >= x);
-    if (next < 0) return NaN;
-    const [at, loss] = known[next];
-    if (at === x) return loss;
-    if (next === 0) return NaN;
-    const [from, before] = known[next - 1];
-    return before + (loss - before) * (x - from) / (at - from);
-  });
-}
-
-/** Writes the plot of the losses, where there are any: loss.svg. */
-export function plotLosses(folder: string, { train, valid }: mx.lm.tuner.History): void {
-  const series = [["training", train], ["validation", valid]] as const;
-  const shown = series.filter(([, losses]) => losses.length > 0);
-  if (shown.length === 0) return;
-  const iterations = [...new Set(shown.flatMap(([, losses]) => losses.map(([at]) => at)))].sort((a, b) => a - b);
-  mx.plot.line(iterations, shown.map(([, losses]) => along(losses, iterations)), {
-    title: "Loss",
-    xlabel: "step",
-    ylabel: "cross entropy of a token",
-    labels: shown.map(([name]) => name),
-  }).save(join(folder, "loss.svg"));
+/** Writes the plot of the losses, where there are any, to loss.svg; a terminal shows those of two reports and more. */
+export function plotLosses(folder: string, trained: mx.lm.tuner.Trained): void {
+  const plot = mx.lm.tuner.lossPlot(trained);
+  plot?.save(join(folder, "loss.svg"));
+  if (canRedraw() && trained.train.length > 1) note(`${plot}\n`);
 }

@@ -4,8 +4,9 @@
  * @module
  */
 
-import { broadcast, inNotebook, isTerminal, terminalColumns, writeText } from "../../ffi/notebook.ts";
+import { inNotebook, isTerminal, terminalColumns, writeText } from "../../ffi/notebook.ts";
 import { quoted, ValueError } from "../graph/error.ts";
+import { CellDisplay } from "./display.ts";
 import { BYTES, describeProgress, progressLine, STEPS, type Unit } from "./figures.ts";
 import { escapeMarkup } from "../display/html.ts";
 
@@ -44,27 +45,18 @@ interface Surface {
 
 /** A bar in the output of the running cell. */
 class CellSurface implements Surface {
-  readonly #id = crypto.randomUUID();
-  #shown = false;
-  #sent: Promise<void> = Promise.resolve();
+  readonly #display = new CellDisplay();
 
   show({ label, done, total, figures }: Look): void {
     const name = escapeMarkup(label);
     const max = total > 0 ? total : 1;
     const value = total > 0 ? Math.min(done, total) : 1;
-    const content = {
-      data: {
-        "text/plain": progressLine(label, done, total, figures, CELL_COLUMNS),
-        "text/html": `<label>${name} <progress max="${max}" value="${value}" aria-label="${name}"></progress></label> ${
-          escapeMarkup(figures)
-        }`,
-      },
-      metadata: {},
-      transient: { display_id: this.#id },
-    };
-    const type = this.#shown ? "update_display_data" : "display_data";
-    this.#shown = true;
-    this.#sent = this.#sent.then(() => broadcast(type, content)).catch(() => {}); // a bar that is not seen stops no work
+    this.#display.show({
+      "text/plain": progressLine(label, done, total, figures, CELL_COLUMNS),
+      "text/html": `<label>${name} <progress max="${max}" value="${value}" aria-label="${name}"></progress></label> ${
+        escapeMarkup(figures)
+      }`,
+    });
   }
 
   finish(look: Look): void {

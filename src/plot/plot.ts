@@ -54,8 +54,13 @@ export class Plot {
     return this.toString();
   }
 
-  /** All forms, of which a notebook takes the one that it likes best. */
-  [Symbol.for("Jupyter.display")](): Record<string, unknown> {
+  /** All forms by their MIME types, of which a notebook takes the one that it likes best. */
+  get forms(): Record<string, unknown> {
     return { [VEGA_LITE]: this.vegaLite, "image/svg+xml": this.svg, "text/plain": this.toString() };
+  }
+
+  /** What a notebook shows. */
+  [Symbol.for("Jupyter.display")](): Record<string, unknown> {
+    return this.forms;
   }
 }

@@ -19,12 +19,10 @@ function shown(text: string, piece: number, { columns = 80, marks = true, style 
     "1;3": "bi",
     "1;36": "bc",
   };
+  // deno-lint-ignore no-control-regex
+  const styled = /\x1b\[([\d;]+)m([^\x1b]*)\x1b\[0m/g;
   return out
-    // deno-lint-ignore no-control-regex
-    .replaceAll(
-      /\x1b\[([\d;]+)m([^\x1b]*)\x1b\[0m/g,
-      (_, style, inner) => `<${names[style]}>${inner}</${names[style]}>`,
-    )
+    .replaceAll(styled, (_, style, inner) => `<${names[style]}>${inner}</${names[style]}>`)
     .replaceAll(/<\/(\w+)>( ?)<\1>/g, "$2");
 }
 

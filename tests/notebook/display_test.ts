@@ -127,6 +127,29 @@ Deno.test("progress changes in place in a cell and writes nothing to a pipe", as
   assertMatch(last["text/plain"], /#{30}\] 3\/3/);
 });
 
+Deno.test("a training plots its losses in a cell, in place, unless it is given a callback", async () => {
+  const cell = (more: string) =>
+    `${CELL}
+    mx.setDefaultDevice("wasm");
+    const { model, tokenizer } = await mx.lm.load(mx.lm.EMBEDDED_MODEL, { onProgress: () => {} });
+    const { train, prepareModel, createDataset } = mx.lm.tuner;
+    prepareModel(model, { fineTuneType: "lora", numLayers: 1, loraParameters: { rank: 2, scale: 20, dropout: 0 } });
+    const set = createDataset([{ text: "Once upon a time" }, { text: "there was a girl" }], tokenizer);
+    const args = { batchSize: 1, iters: 3, stepsPerReport: 1, adapterFile: null };
+    const trained = await train(model, new mx.optimizers.SGD({ learningRate: 1e-3 }), set, { valDataset: set, args${more} });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    console.log(JSON.stringify({ sent, plot: mx.lm.tuner.lossPlot(trained).svg }));`;
+  const { sent, plot } = JSON.parse(await output(cell("")));
+  assertEquals(sent[0][0], "display_data");
+  assertEquals(
+    new Set(sent.map(([, content]: [string, { transient: unknown }]) => JSON.stringify(content.transient))).size,
+    1,
+  );
+  assertEquals(sent.at(-1)[1].data["image/svg+xml"], plot);
+  assert(plot.includes("training") && plot.includes("validation"));
+  assertEquals(JSON.parse(await output(cell(", callback: {}"))).sent, []);
+});
+
 Deno.test("progress refuses what it cannot count", () => {
   assertThrows(() => mx.progress("x", NaN), mx.ValueError, "total");
   assertThrows(() => mx.progress("x", 1, "bits" as "bytes"), mx.ValueError, '"steps" or "bytes"');

@@ -16,6 +16,7 @@ export {
   loadDatasets,
 } from "./datasets.ts";
 export { type Batch, iterateBatches, type IterateBatchesOptions } from "./batches.ts";
+export { lossPlot } from "./loss_plot.ts";
 export { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 export {
   evaluate,

@@ -15,6 +15,7 @@ import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./
 import type { Dataset } from "./datasets.ts";
 import { checkFinite, checkFiniteArrays } from "./finite.ts";
 import { checkpointLayers } from "./layers.ts";
+import { cellLossChart } from "./loss_plot.ts";
 import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 import { NumpyRandom } from "./numpy_random.ts";
 
@@ -94,7 +95,7 @@ export interface TrainOptions {
   readonly args?: TrainingArgs;
   /** What is to become small; {@link defaultLoss} unless given. */
   readonly loss?: Loss;
-  /** Who is told. */
+  /** Who is told; a plot of the losses in a notebook's cell unless given. */
   readonly callback?: TrainingCallback;
   /** A checkpoint to go on from, exactly as if the training had not ended there. */
   readonly resume?: string;
@@ -261,7 +262,8 @@ export async function train(
   options: TrainOptions = {},
 ): Promise<Trained> {
   checkOptions("train", options, TRAIN_OPTIONS);
-  const { valDataset = [], loss = defaultLoss, callback = {}, resume, signal } = options;
+  const { valDataset = [], loss = defaultLoss, resume, signal } = options;
+  const callback: TrainingCallback = options.callback ?? cellLossChart() ?? {};
   const args = checked(options.args ?? {});
   const { batchSize, iters, maxSeqLength, gradAccumulationSteps, seed, adapterFile } = args;
   const random = new NumpyRandom(seed);
