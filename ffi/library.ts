@@ -111,10 +111,12 @@ const hex = (hash: number): string => `0x${hash.toString(16).padStart(8, "0")}`;
  */
 function checkPermission(path: string): void {
   if (granted({ name: "ffi", path })) return;
-  const detail = `cannot open ${path}: Requires ffi access to ${
-    JSON.stringify(path)
-  }, run again with the --allow-ffi flag`;
-  throw new RuntimeError("missing", "openLibrary", detail);
+  const reason = !mayLook(path)
+    ? "Deno may not look whether it is there, run again with the --allow-read and --allow-ffi flags"
+    : mayExist(path)
+    ? `Requires ffi access to ${JSON.stringify(path)}, run again with the --allow-ffi flag`
+    : `it is not there; ${advice(path)}`;
+  throw new RuntimeError("missing", "openLibrary", `cannot open ${path}: ${reason}`);
 }
 
 /** Opens one function first: a library of another build may lack the others. */
@@ -197,7 +199,7 @@ async function buildLibrary(project: string): Promise<void> {
 async function fetchAndOpen(): Promise<void> {
   const path = releasedPath();
   if (path !== undefined && !granted({ name: "ffi", path })) {
-    failure = `Requires ffi access to ${JSON.stringify(path)}, run again with the --allow-ffi flag`;
+    failure = "it is not fetched, since Deno may not open it: run again with the --allow-ffi flag";
     return;
   }
   for (let attempt = 0; attempt < 3; attempt++) {

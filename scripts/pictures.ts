@@ -53,7 +53,8 @@ async function terminalRows(): Promise<{ readonly text: string; readonly command
     const env = { VKMX_DEVICE: "wasm", NO_COLOR: "1" };
     const { ok, stdout, stderr } = await run([Deno.execPath(), "run", "-A", "src/cli/mod.ts", ...args], { env });
     if (!ok) throw new Error(`vkmx ${args.join(" ")}: ${stderr}`);
-    const lines = wrapped(stdout);
+    const [story] = args.slice(-1);
+    const lines = wrapped(stdout.startsWith(",") ? story + stdout : stdout); // a terminal shows what is continued
     if (lines.length > most) lines.splice(most, Infinity, "…");
     rows.push({ text: `vkmx ${args.map(typed).join(" ")}`, command: true });
     rows.push(...lines.map((text) => ({ text, command: false })), { text: "", command: false });
@@ -68,18 +69,18 @@ async function terminal(): Promise<string> {
   const dots = ["#ff5f57", "#febc2e", "#28c840"].map((color, i) =>
     `<circle cx="${MARGIN + 20 * i}" cy="18" r="6" fill="${color}"/>`
   );
+  const first = rows.findIndex(({ text }) => text === ""); // the first command and its answer are there at once
   const lines = rows.flatMap(({ text, command }, i) => {
     if (text === "") return [];
     const y = BAR + MARGIN + i * ROW;
     const prompt = command ? '<tspan fill="#28c840">$ </tspan>' : "";
     const fill = command ? ' fill="#ffffff"' : "";
-    return `<text x="${MARGIN}" y="${y}"${fill} style="animation-delay:${(i * PACE).toFixed(2)}s">${prompt}${
-      escaped(text)
-    }</text>`;
+    const later = i < first ? "" : ` class="later" style="animation-delay:${((i - first + 1) * PACE).toFixed(2)}s"`;
+    return `<text x="${MARGIN}" y="${y}"${fill}${later}>${prompt}${escaped(text)}</text>`;
   });
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img">
 <title>vkmx on the command line</title>
-<style>text{font:14px ${FONT};white-space:pre;opacity:0;animation:show .2s forwards}@keyframes show{to{opacity:1}}@media(prefers-reduced-motion:reduce){text{animation:none;opacity:1}}</style>
+<style>text{font:14px ${FONT};white-space:pre}.later{animation:show .2s both}@keyframes show{from{opacity:0}}@media(prefers-reduced-motion:reduce){.later{animation:none}}</style>
 <rect width="${width}" height="${height}" rx="10" fill="#16181d"/>
 ${dots.join("\n")}
 <g fill="#c9d1d9">

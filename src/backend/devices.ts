@@ -18,6 +18,7 @@ import { environment } from "../../ffi/environment.ts";
 import { onExit } from "../../ffi/exit.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { provideLibrary } from "../../ffi/library.ts";
+import { isFirstTime } from "../../ffi/told_once.ts";
 import {
   driverFailures,
   listVulkanDevices,
@@ -221,11 +222,16 @@ function best(): Row {
   return table().reduce((a, b) => b.rank > a.rank ? b : a);
 }
 
-/** Says once why the CPU does the work. */
+/** Says why the CPU does the work: once in a process, and once on a machine for each reason. */
 function tellFallback(reason: string): void {
   if (toldFallback) return;
   toldFallback = true;
-  console.error(`vkmx: running on the CPU (wasm): ${reason}`);
+  if (isFirstTime(reason)) console.error(`vkmx: running on the CPU (wasm): ${reason}`);
+}
+
+/** Leaves out the line that says why the CPU does the work. */
+export function hushFallback(): void {
+  toldFallback = true;
 }
 
 function fallbackReason(): string {

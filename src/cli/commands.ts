@@ -12,8 +12,6 @@ import type { Command } from "./program.ts";
 export interface CommandRow {
   /** What it does, in a few words for the list of all. */
   readonly summary: string;
-  /** Names of other programs for it: whoever types one is told of this command. */
-  readonly meant?: readonly string[];
   /** Loads it. */
   readonly load: () => Promise<{ readonly default: Command }>;
 }
@@ -22,10 +20,9 @@ export interface CommandRow {
 export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   generate: {
     summary: "continue or answer a prompt",
-    meant: ["complete", "completion"],
     load: () => import("./commands/generate.ts"),
   },
-  chat: { summary: "talk with a model on the terminal", meant: ["run"], load: () => import("./commands/chat.ts") },
+  chat: { summary: "talk with a model on the terminal", load: () => import("./commands/chat.ts") },
   pull: { summary: "download a model of the Hugging Face Hub", load: () => import("./commands/pull.ts") },
   models: { summary: "list, show, remove or verify models", load: () => import("./commands/models.ts") },
   convert: {
@@ -35,12 +32,10 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   quantize: { summary: "write a model in 2 to 8 bits", load: () => import("./commands/quantize.ts") },
   train: {
     summary: "fine-tune a model: LoRA, DoRA or full",
-    meant: ["lora", "finetune", "fine-tune", "tune"],
     load: () => import("./commands/train.ts"),
   },
   fuse: {
     summary: "write a model with adapters fused into it",
-    meant: ["merge", "export-lora"],
     load: () => import("./commands/fuse.ts"),
   },
   devices: { summary: "list the devices of this machine", load: () => import("./commands/devices.ts") },
@@ -48,8 +43,33 @@ export const COMMANDS: Readonly<Record<string, CommandRow>> = {
   bench: { summary: "measure how fast a model runs", load: () => import("./commands/bench.ts") },
   perplexity: {
     summary: "score how well a model foretells a text",
-    meant: ["ppl", "eval"],
     load: () => import("./commands/perplexity.ts"),
   },
+  completions: {
+    summary: "print completions for bash, zsh or fish",
+    load: async () => ({ default: (await import("./commands/completions.ts")).completionsOf(COMMANDS) }),
+  },
   kernel: { summary: "add a kernel to Jupyter whose Stop button works", load: () => import("./commands/kernel.ts") },
+};
+
+/** What people type by habit of other programs, and what does it here. */
+export const HABITS: Readonly<Record<string, string>> = {
+  complete: "did you mean generate?",
+  run: "did you mean chat?",
+  serve: "there is no server; chat --json answers lines of stdin",
+  list: "did you mean models list?",
+  ls: "did you mean models list?",
+  show: "did you mean models show?",
+  rm: "did you mean models remove?",
+  remove: "did you mean models remove?",
+  download: "did you mean pull?",
+  lora: "did you mean train?",
+  finetune: "did you mean train?",
+  "fine-tune": "did you mean train?",
+  tune: "did you mean train?",
+  merge: "did you mean fuse?",
+  "export-lora": "did you mean fuse?",
+  ppl: "did you mean perplexity?",
+  eval: "did you mean perplexity?",
+  version: "did you mean --version?",
 };

@@ -101,7 +101,7 @@ export async function runConversion(
 ): Promise<number> {
   const [model, out] = places(values, operands);
   const dtype = values.dtype === undefined ? undefined : mx[checkOneOf("--dtype", values.dtype, DTYPES)];
-  await useDevice(values.device, values.json);
+  await useDevice(values.device, { json: values.json });
   const download = new Progress("Downloading", { unit: BYTES });
   const progress = new Progress(label, { unit: BYTES });
   const start = performance.now();

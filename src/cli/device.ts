@@ -5,7 +5,7 @@
  */
 
 import * as mx from "../../mod.ts";
-import { brokenDrivers } from "../backend/devices.ts";
+import { brokenDrivers, hushFallback } from "../backend/devices.ts";
 import { vulkanDeviceInfo } from "../../ffi/vulkan.ts";
 import { print, printJson } from "./output.ts";
 import { describeBytes } from "./table.ts";
@@ -13,11 +13,23 @@ import { describeBytes } from "./table.ts";
 /** Names whose device is looked for when it is opened, on another thread. */
 const LATER = /^(gpu|vulkan:\d+.*)$/;
 
+/** How {@link useDevice} tells things. */
+interface TellOptions {
+  /** Whether the list is JSON. */
+  readonly json?: boolean | undefined;
+  /** Whether the line that says why the CPU does the work is left out. */
+  readonly quiet?: boolean;
+}
+
 /**
- * Readies the device of `--device`; "list" prints what is here, as JSON where that is asked for, and ends the program. Throws a
- * RuntimeError that lists what is here where nothing has that name.
+ * Readies the device of `--device`; "list" prints what is here and ends the program. Throws a RuntimeError that lists what is here where
+ * nothing has that name.
  */
-export async function useDevice(name: string | undefined, json = false): Promise<void> {
+export async function useDevice(
+  name: string | undefined,
+  { json = false, quiet = false }: TellOptions = {},
+): Promise<void> {
+  if (quiet) hushFallback();
   if (name === "list") {
     await mx.prepareDevices();
     if (json) printJson(listDevices());
@@ -97,9 +109,9 @@ function jsonOf(device: DescribedDevice): Record<string, unknown> {
 
 /**
  * Lines about the devices of those names, all of this machine unless given: which one is the default, its memory, why one is not used,
- * which kernels a GPU does without and why, and drivers that cannot be loaded.
+ * how many kernels a GPU does without and why, and drivers that cannot be loaded; with `verbose` the names of the kernels.
  */
-export function describeDevices(names: readonly string[] = []): string {
+export function describeDevices(names: readonly string[] = [], verbose = false): string {
   const list = inspectDevices(names);
   const width = Math.max(...list.map((d) => d.name.length));
   const lines: string[] = [];
@@ -111,7 +123,10 @@ export function describeDevices(names: readonly string[] = []): string {
       lines.push(`    ${kind}${describeBytes(memory.available)} of ${describeBytes(memory.total)} free`);
     }
     if (features) lines.push(`    features: ${features.join(", ") || "none of the optional ones"}`);
-    for (const { reason, kernels } of missing) lines.push(`    without ${kernels.join(", ")}: ${reason}`);
+    for (const { reason, kernels } of missing) {
+      const what = verbose ? kernels.join(", ") : kernels.length === 1 ? kernels[0] : `${kernels.length} kernels`;
+      lines.push(`    without ${what}: ${reason}`);
+    }
   }
   const told = list.some((d) => d.type === "none"); // broken drivers are its reason
   if (names.length === 0 && !told) lines.push(...brokenDrivers().map((line) => `- ${line}`));

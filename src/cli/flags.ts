@@ -27,6 +27,15 @@ export interface Flag {
   readonly many?: boolean;
 }
 
+/** What other programs have flags for and this one has none, by the flag that a command has where it matters. */
+const ABSENT: Readonly<Record<string, { readonly names: readonly string[]; readonly advice: string }>> = {
+  device: { names: ["t", "threads"], advice: "VKMX_THREADS sets the threads of the CPU" },
+  "max-tokens": {
+    names: ["c", "ctx-size", "ctx", "num-ctx", "n-ctx", "context-length", "max-kv-size"],
+    advice: "the context is that of the model, and memory is taken as it fills",
+  },
+};
+
 /** Flags by name. */
 export type Flags = Readonly<Record<string, Flag>>;
 
@@ -151,7 +160,8 @@ function unknownFlag(flags: Flags, dashes: string, name: string, args: readonly 
   const rows = Object.entries(flags);
   const near = rows.find(([, { meant }]) => meant?.includes(found))?.[0] ??
     (found.length > 1 ? nearest(found, rows.flatMap(([flag, { aliases = [] }]) => [flag, ...aliases])) : undefined);
-  const hint = near === undefined ? "" : `: did you mean --${near}?`;
+  const absent = Object.entries(ABSENT).find(([flag, { names }]) => flag in flags && names.includes(found));
+  const hint = absent !== undefined ? `: ${absent[1].advice}` : near === undefined ? "" : `: did you mean --${near}?`;
   return new UsageError(`Unknown flag ${dashes}${shown(found)}${hint} (--help lists all)`);
 }
 

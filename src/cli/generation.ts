@@ -51,8 +51,8 @@ const FLAGS = {
 const STORY = "Once upon a time";
 
 const ABOUT =
-  `Streams generated text to stdout and figures to stderr. What is piped in stands before the prompt, which may be absent then.
-Without either it is "${STORY}".
+  `Streams generated text to stdout and figures to stderr. What is piped in stands before the prompt, which may be
+absent then. Without either it is "${STORY}".
 The embedded model continues the prompt, or answers it where it has nothing to add.`;
 
 /** The help text of `generate`. */
@@ -118,11 +118,11 @@ export class Generation {
     if (values.raw && values["prefill-response"] !== undefined) {
       throw new UsageError("--prefill-response needs the chat template: leave out --raw");
     }
-    if (values.verbose !== undefined) readBool("--verbose", values.verbose);
+    const quiet = !readBool("--verbose", values.verbose ?? "true");
     readFormat(values);
     const given = givenPrompt(values, operands);
     const prompt = values.device === "list" ? "" : await readPrompt(given);
-    await useDevice(values.device, values.json);
+    await useDevice(values.device, { json: values.json, quiet });
     return new Generation(values, prompt, values.model ?? mx.lm.EMBEDDED_MODEL);
   }
 

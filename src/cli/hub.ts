@@ -12,7 +12,13 @@ import { UsageError } from "./flags.ts";
 export function modelName(call: string, operands: readonly string[]): string {
   const name = oneOperand(call, operands);
   if (mx.lm.hub.isName(name)) return name;
-  throw new UsageError(`${quoted(name)} is no model of the hub, expected a name such as Qwen/Qwen3-0.6B-MLX-4bit`);
+  throw new UsageError(`${quoted(name)} is no model of the hub${expectedName(name)}`);
+}
+
+/** What should stand in place of a text that is no name of a model. */
+export function expectedName(text: string): string {
+  const meant = mx.lm.hub.nameInAddress(text);
+  return meant === undefined ? ", expected a name such as Qwen/Qwen3-0.6B-MLX-4bit" : `: did you mean ${meant}?`;
 }
 
 /** The one operand of a command that takes a model. */

@@ -14,7 +14,7 @@
 import { VERSION } from "../../ffi/version.ts";
 import { quoted } from "../graph/error.ts";
 import { nearest } from "../graph/nearest.ts";
-import { type CommandRow, COMMANDS } from "./commands.ts";
+import { type CommandRow, COMMANDS, HABITS } from "./commands.ts";
 import { UsageError } from "./flags.ts";
 import { print } from "./output.ts";
 import { aligned, orExit, runMain } from "./program.ts";
@@ -53,9 +53,8 @@ async function run(name: string, args: readonly string[]): Promise<number> {
 function find(name: string): CommandRow {
   if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
   if (name.startsWith("-")) throw new UsageError(`Expected a command, found the flag ${name} (vkmx help lists all)`);
-  const near = Object.entries(COMMANDS).find(([, { meant }]) => meant?.includes(name))?.[0] ??
-    nearest(name, [...Object.keys(COMMANDS), "help"]);
-  const hint = near === undefined ? "" : `: did you mean ${near}?`;
+  const near = nearest(name, [...Object.keys(COMMANDS), "help"]);
+  const hint = Object.hasOwn(HABITS, name) ? `: ${HABITS[name]}` : near === undefined ? "" : `: did you mean ${near}?`;
   throw new UsageError(`Unknown command ${quoted(name)}${hint} (vkmx help lists all)`);
 }
 

@@ -13,9 +13,13 @@ export const FORMAT_FLAGS = {
   "json-schema": {
     value: "SCHEMA",
     help: "answer with JSON of this schema: a file, or its text",
-    meant: ["schema", "j", "json-schema-file", "format"],
+    meant: ["schema", "j", "json-schema-file"],
   },
-  "response-format": { value: "NAME", help: "json answers with a JSON object, text with any text (text)" },
+  "response-format": {
+    value: "NAME",
+    help: "json answers with a JSON object, text with any text (text)",
+    meant: ["format"],
+  },
 } as const satisfies Flags;
 
 /** Names of --response-format. */

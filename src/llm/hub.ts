@@ -128,6 +128,9 @@ export async function pull(name: string, options: PullOptions = {}): Promise<Cac
   return describe(folder, commit);
 }
 
+/** The name of the model whose page on the hub a text is the address of, such as https://huggingface.co/org/name; undefined where it is none. */
+export { nameInAddress } from "./hub/name.ts";
+
 /** Whether a text has the form of a model's name on the hub: "org/name" or "org/name@revision". */
 export function isName(text: string): boolean {
   return parseName(text) !== undefined;

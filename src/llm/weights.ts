@@ -19,6 +19,7 @@ import type { ModelConfig, Quantization } from "./config/model.ts";
 import { quantizationOf } from "./config/stored_format.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError, type LlmErrorCode } from "./error.ts";
+import { nameInAddress } from "./hub/name.ts";
 import { missingShards } from "./shards.ts";
 import type { Sums } from "./verify.ts";
 
@@ -280,7 +281,10 @@ export function modelFiles(dir: string): string[] {
     return fileNames(dir);
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
-    const hint = dir.endsWith(".gguf")
+    const meant = nameInAddress(dir);
+    const hint = meant !== undefined
+      ? `: did you mean ${meant}?`
+      : dir.endsWith(".gguf")
       ? `: ${NO_GGUF}`
       : cause.code === "kind"
       ? ": name the folder that it lies in"

@@ -104,5 +104,6 @@ testTable("chat through pipes", [
       `temp                0\ntop-p               0.95\n{lines}max-tokens          default\nstop                default\nseed {text}\n` +
       `temp  0.5\ntemp  0\nstop  "is"\n[the last message and its answer were taken back]\nstop  default\n[2 messages saved to c.json]\n`,
   },
+  { args: chat("--quiet"), env: { VKMX_DEVICE: "", VKMX_LIBRARY: "/none" } },
   usage("Unknown flag --quite: did you mean --quiet? (--help lists all)", "chat", "--quite"),
 ]);

@@ -363,7 +363,8 @@ Deno.test("generate.ts goes on with WASM where the library is of another build, 
   const library = findLibrary();
   if (library === undefined) return;
   const other = await otherBuild(library);
-  const env = { VKMX_LIBRARY: other, VKMX_DEVICE: "" };
+  const cache = await Deno.makeTempDir();
+  const env = { VKMX_LIBRARY: other, VKMX_DEVICE: "", VKMX_CACHE: cache };
   const fallback = await run(["--temp", "0", "--max-tokens", "3", "Once upon a time"], { env });
   assertEquals([fallback.code, fallback.stdout], [0, ", there was\n"], fallback.stderr);
   assertMatch(fallback.stderr, /^vkmx: running on the CPU \(wasm\): \S+ has the ABI 0x12345678, [^\n]*\n/);
@@ -371,6 +372,7 @@ Deno.test("generate.ts goes on with WASM where the library is of another build, 
   assertEquals([named.code, named.stdout], [1, ""]);
   assertMatch(named.stderr, /^error: [^\n]*0x12345678[^\n]*deno task build[^\n]*\n$/);
   await Deno.remove(other);
+  await Deno.remove(cache, { recursive: true });
 });
 
 Deno.test({

@@ -69,6 +69,12 @@ testTable("help and of mistakes in front of a command", [
   { args: ["chat", "--help"], stdout: "usage: vkmx chat [flags]{lines}" },
   usage('Unknown command "generat": did you mean generate? (vkmx help lists all)', "generat"),
   usage('Unknown command "run": did you mean chat? (vkmx help lists all)', "run", "qwen3"),
+  usage('Unknown command "rm": did you mean models remove? (vkmx help lists all)', "rm", "Qwen/Qwen3-0.6B"),
+  usage(
+    'Unknown command "serve": there is no server; chat --json answers lines of stdin (vkmx help lists all)',
+    "serve",
+  ),
+  usage('Unknown command "version": did you mean --version? (vkmx help lists all)', "version"),
   usage('Unknown command "Once upon a time" (vkmx help lists all)', "Once upon a time"),
   usage('Unknown command "\\u001b[31m" (vkmx help lists all)', "\x1b[31m"),
   usage('Unknown command "toString" (vkmx help lists all)', "toString"),
@@ -83,6 +89,15 @@ testTable("wrong usage of generate", [
   usage("Unknown flag --temparature: did you mean --temperature? (--help lists all)", "generate", "--temparature", "1"),
   usage("Unknown flag --frobnicate (--help lists all)", "generate", "--frobnicate"),
   usage("Unknown flag -x (--help lists all)", "generate", "-x"),
+  usage("Unknown flag --format: did you mean --response-format? (--help lists all)", "generate", "--format", "json"),
+  usage("Unknown flag -t: VKMX_THREADS sets the threads of the CPU (--help lists all)", "generate", "-t", "4"),
+  usage(
+    "Unknown flag --ctx-size: the context is that of the model, and memory is taken as it fills (--help lists all)",
+    "generate",
+    "--ctx-size",
+    "4096",
+  ),
+  usage("Unknown flag --threads (--help lists all)", "pull", "--threads", "4"),
   usage("Unknown flag -temp: did you mean --temp? (--help lists all)", "generate", "-temp", "1"),
   usage("Unknown flag -model: did you mean --model? (--help lists all)", "generate", "-model=x"),
   usage("Unknown flag -n: did you mean --max-tokens? (--help lists all)", "generate", "-n", "5"),
@@ -203,6 +218,12 @@ testTable("errors of generate", [
     args: ["generate", "--json", "--model", SMALL, "--raw", "a ".repeat(40)],
     code: 1,
     stderr: "error: The prompt has 41 tokens and the context has room for 32: shorten the prompt\n",
+  },
+  {
+    args: ["generate", "--model", "https://huggingface.co/Qwen/Qwen3-0.6B", "x"],
+    code: 1,
+    stderr:
+      "error: The model directory https://huggingface.co/Qwen/Qwen3-0.6B does not exist: did you mean Qwen/Qwen3-0.6B?\n",
   },
   {
     args: ["generate", "--model", "/nowhere", "x"],

@@ -77,7 +77,20 @@ const MISTAKES: readonly Row[] = [
   refused("models list x", 'models list takes no operand, found "x"'),
   refused("models list --yes", "models list takes no --yes"),
   refused("models show", "Expected a model: vkmx models show NAME"),
-  refused("models show none", '"none" is no folder, and no model of the hub such as Qwen/Qwen3-0.6B-MLX-4bit'),
+  refused(
+    "models show none",
+    '"none" is no folder and no model of the hub, expected a name such as Qwen/Qwen3-0.6B-MLX-4bit',
+  ),
+  refused(
+    "pull https://huggingface.co/org/name/tree/main",
+    '"https://huggingface.co/org/name/tree/main" is no model of the hub: did you mean org/name?',
+  ),
+  refused(
+    "models show hf.co/org/name/blob/v2/config.json",
+    '"hf.co/org/name/blob/v2/config.json" is no folder and no model of the hub: did you mean org/name@v2?',
+  ),
+  refused("completions", "Expected one shell: bash, zsh, fish"),
+  refused("completions powershell", 'The shell is "powershell", expected bash, zsh or fish'),
   refused("models show org/name", "org/name is not in CACHE", 1),
   refused("models remove org/name --yes", "org/name is not in CACHE", 1),
   refused("models remove DIR --yes", `"DIR" ${NO_NAME}`),

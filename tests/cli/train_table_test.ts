@@ -33,6 +33,7 @@ testTable("train and fuse that are refused", [
   usage('--dropout is "1", expected a number from 0 to 0.999', ...train("--dropout", "1")),
   usage("Unknown flag --lr: did you mean --learning-rate? (--help lists all)", ...train("--lr", "1")),
   usage('Expected flags only, found "more" (--help lists all)', ...train("more")),
+  failed("nodir does not exist", "train", "--data", "nodir"),
   failed(`${EMPTY} has no train.jsonl, valid.jsonl or test.jsonl`, "train", "--data", EMPTY),
   failed(`${WRONG}/train.jsonl: line 2: expected a text in "text": found undefined`, "train", "--data", WRONG),
   failed(`${NO_JSON}/train.jsonl: line 1 is not JSON: "Hi"`, "train", "--data", NO_JSON),

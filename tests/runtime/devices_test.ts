@@ -28,6 +28,19 @@ const PRINT_BACKEND = `
   closeDevices();
 `;
 
+/** Runs a program on a machine that was told nothing yet. */
+async function runFresh(
+  code: string,
+  env: Record<string, string> = {},
+): Promise<{ readonly stdout: string; readonly stderr: string }> {
+  const cache = await Deno.makeTempDir();
+  try {
+    return await runCode(code, { VKMX_CACHE: cache, ...env });
+  } finally {
+    await Deno.remove(cache, { recursive: true });
+  }
+}
+
 Deno.test("VERSION is that of deno.json", async () => {
   assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);
 });
@@ -53,7 +66,7 @@ Deno.test({
 
 Deno.test("a library that is no library leaves WASM, with one line that says why", async () => {
   for (const path of [`${ROOT}none/libnone.so`, `${ROOT}deno.json`]) {
-    const { stdout, stderr } = await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path });
+    const { stdout, stderr } = await runFresh(PRINT_BACKEND, { VKMX_LIBRARY: path });
     assertEquals(stdout, "wasm wasm\n");
     assertMatch(stderr, /^vkmx: running on the CPU \(wasm\): cannot open [^\n]*; VKMX_LIBRARY names it\n$/);
     assertStringIncludes(stderr, path);
@@ -82,6 +95,29 @@ Deno.test("findLibrary() without permission to look says what is missing", async
   const code = PRINT_BACKEND.replace("getBackend().name, getBackend().name", 'getBackend("vulkan:0").name');
   const { stdout } = await runCode(code, {}, ["--no-prompt"]);
   assertMatch(stdout, /^unavailable getBackend\(\): vulkan:0 is not usable: [^\n]*\n$/);
+});
+
+Deno.test("a library that is not there is told as that, whatever Deno may open", async () => {
+  const path = `${ROOT}none/libnone.so`;
+  const flags = ["--no-prompt", "--allow-env", `--allow-read=${ROOT}`];
+  const told = (await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path }, flags)).stderr;
+  assertEquals(told, `vkmx: running on the CPU (wasm): cannot open ${path}: it is not there; VKMX_LIBRARY names it\n`);
+  const blind = (await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path }, ["--no-prompt", "--allow-env"])).stderr;
+  assertMatch(blind, /may not look whether it is there, run again with the --allow-read and --allow-ffi flags\n$/);
+});
+
+Deno.test("why the CPU does the work is told once on a machine for each reason", async () => {
+  const folder = await Deno.makeTempDir();
+  const told = async (path: string): Promise<string> =>
+    (await runCode(PRINT_BACKEND, { VKMX_LIBRARY: path, VKMX_CACHE: folder })).stderr;
+  try {
+    assertMatch(await told("/none/a.so"), /^vkmx: running on the CPU \(wasm\): cannot open \/none\/a\.so/);
+    assertEquals(await told("/none/a.so"), "");
+    assertMatch(await told("/none/b.so"), /^vkmx: running on the CPU \(wasm\): cannot open \/none\/b\.so/);
+    assertEquals(await told("/none/a.so"), "");
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 Deno.test("a library that may not be opened is no reason to build one", async () => {
@@ -150,7 +186,7 @@ Deno.test({
   ...NEEDS_LIBRARY,
   name: "without a Vulkan driver WASM works, and one line says what to install",
   fn: async () => {
-    const { stdout, stderr } = await runCode(PRINT_BACKEND, {
+    const { stdout, stderr } = await runFresh(PRINT_BACKEND, {
       VK_ICD_FILENAMES: "/nonexistent.json",
       VK_DRIVER_FILES: "/nonexistent.json",
     });
@@ -174,7 +210,7 @@ async function withDrivers(
     }
     const files = [...Object.keys(drivers).map((name) => `${folder}/${name}.json`), ...more].join(":");
     const code = PRINT_BACKEND.replace("getBackend().name, getBackend().name", "getBackend().name");
-    return { folder, ...await runCode(code, { VK_DRIVER_FILES: files, VK_ICD_FILENAMES: files }) };
+    return { folder, ...await runFresh(code, { VK_DRIVER_FILES: files, VK_ICD_FILENAMES: files }) };
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -252,7 +288,7 @@ Deno.test("a library that Deno may not open yet is not asked for", async () => {
     const { getBackend } = await import("../src/backend/devices.ts");
     console.log(getBackend().name);
   `;
-  const { stdout, stderr } = await runCode(code);
+  const { stdout, stderr } = await runFresh(code);
   assertEquals(stdout, "wasm\n", stderr);
   if (LIBRARY !== undefined) assertMatch(stderr, /: Requires ffi access to [^\n]*--allow-ffi flag\n$/);
 });
@@ -332,9 +368,13 @@ Deno.test("vkmx devices prints a line a device, marks the default, and says what
   const { lines } = await printDevices();
   assertEquals(lines.filter((line) => !line.startsWith("    ")).length, devices().length);
   assertMatch(lines.at(-2)!, /^\* wasm /);
+  const named = await printDevices("--verbose");
   assertMatch(lines.at(-1)!, /^ {4}CPU, [\d.]+ GB of [\d.]+ GB free$/);
   for (const { missing = [] } of devices()) {
-    for (const { reason, kernels } of missing) assert(lines.includes(`    without ${kernels.join(", ")}: ${reason}`));
+    for (const { reason, kernels } of missing) {
+      assert(lines.includes(`    without ${kernels.length} kernels: ${reason}`));
+      assert(named.lines.includes(`    without ${kernels.join(", ")}: ${reason}`));
+    }
   }
 });
 
@@ -344,7 +384,7 @@ Deno.test({
   name: "vkmx devices and VKMX_EXPLAIN tell what a masked device does without",
   fn: async () => {
     const { name } = devices().find((d) => d.usable && d.type !== "wasm")!;
-    const { lines, code } = await printDevices(`${name}-shuffle`);
+    const { lines, code } = await printDevices(`${name}-shuffle`, "-v");
     assertEquals(code, 0);
     assert(
       lines.some((line) => /^ {4}without .*decode_qkv_i32.*: the device has no shuffles/.test(line)),

@@ -45,7 +45,7 @@ const PROGRAM = {
 const chat: Command = command(PROGRAM, async (values) => {
   const { device, quiet = false, json = false } = values;
   using input = openInput();
-  await useDevice(device);
+  await useDevice(device, { quiet });
   const adapterPath = values["adapter-path"];
   const loaded = await loadModel(values.model ?? EMBEDDED, { device, signal: input.signal, adapterPath });
   const conversation = new Chat(input, loaded, {

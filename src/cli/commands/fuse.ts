@@ -30,7 +30,7 @@ const fuse: Command = command(
     examples: ["", "--model Qwen/Qwen3-0.6B-MLX-4bit --adapter-path adapters --save-path my_model"],
   },
   async (values) => {
-    await useDevice(values.device, values.json);
+    await useDevice(values.device, { json: values.json });
     const { device, onDownload, onProgress, signal } = loadOptions(values.device, onInterrupt());
     const { path, fused, bytes } = await mx.lm.tuner.fuse(
       values.model ?? mx.lm.EMBEDDED_MODEL,

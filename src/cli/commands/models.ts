@@ -8,7 +8,7 @@ import * as mx from "../../../mod.ts";
 import { find } from "../../../ffi/store.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import { checkOneOf, type Flags, UsageError, type Values } from "../flags.ts";
-import { jsonOf, modelName, oneOperand, revisionOf } from "../hub.ts";
+import { expectedName, jsonOf, modelName, oneOperand, revisionOf } from "../hub.ts";
 import { onInterrupt } from "../loading.ts";
 import { note, print, printJson } from "../output.ts";
 import { type Command, command, JSON_FLAG } from "../program.ts";
@@ -80,9 +80,7 @@ function list({ json }: Given, operands: readonly string[]): number {
 function folderOf(text: string): string | undefined {
   if (find(text)?.kind === "folder") return text;
   if (mx.lm.hub.isName(text)) return undefined;
-  throw new UsageError(
-    `${quoted(text)} is no folder, and no model of the hub such as Qwen/Qwen3-0.6B-MLX-4bit`,
-  );
+  throw new UsageError(`${quoted(text)} is no folder and no model of the hub${expectedName(text)}`);
 }
 
 async function show({ json }: Given, operands: readonly string[]): Promise<number> {

@@ -55,7 +55,7 @@ const perplexity: Command = command(PROGRAM, async (values, operands) => {
   if (stride !== undefined && context !== undefined && stride > context) {
     throw new UsageError(`--stride is ${stride}, expected at most --context, which is ${context}`);
   }
-  await useDevice(values.device, json);
+  await useDevice(values.device, { json });
   const text = await readText(operands[0]);
   const signal = onInterrupt();
   const scoring = new Progress("Scoring", { unit: TOKENS, delay: 1000 });

@@ -37,10 +37,10 @@ Ctrl-C ends it behind a step and saves.`,
   },
   async (values) => {
     const { json, test = false, "test-batches": testBatches = 500, "resume-adapter-file": resume } = values;
-    if (values.device === "list") await useDevice(values.device, json);
+    if (values.device === "list") await useDevice(values.device, { json });
     const settings = readSettings(values);
     const { folder, args, adapter } = settings;
-    await useDevice(values.device, json);
+    await useDevice(values.device, { json });
     const signal = onInterrupt();
     const start = performance.now();
     const loaded = await mx.lm.load(values.model ?? mx.lm.EMBEDDED_MODEL, loadOptions(values.device, signal));

@@ -40,11 +40,27 @@ export function parseName(text: string): HubName | undefined {
   return isRepo(repo) && (revision === undefined || isRevision(revision)) ? { repo, revision } : undefined;
 }
 
+/** A page of the hub, or what its mirror and other programs write before a name. */
+const ADDRESS =
+  /^(?:https?:\/\/)?(?:www\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com)\/(?:models\/)?([^/?#]+\/[^/?#]+)(?:\/(?:tree|blob|resolve|commit)\/([^/?#]+))?/;
+
+/** The name of the model whose page a text is the address of; undefined where it is none. */
+export function nameInAddress(text: string): string | undefined {
+  const [, repo, revision = DEFAULT_REVISION] = ADDRESS.exec(text) ?? [];
+  const name = revision === DEFAULT_REVISION ? repo : `${repo}@${revision}`;
+  return repo !== undefined && parseName(name) !== undefined ? name : undefined;
+}
+
 /** The model of the hub that a call was given. Throws an {@link LlmError} where the name or the revision cannot be one. */
 export function hubName(call: string, text: unknown, revision?: unknown): HubName {
   const name = typeof text === "string" ? parseName(text) : undefined;
   if (name === undefined) {
-    throw new LlmError("hub", `${call}() expected a model of the hub such as "Qwen/Qwen3-0.6B": found ${quoted(text)}`);
+    const meant = typeof text === "string" ? nameInAddress(text) : undefined;
+    const hint = meant === undefined ? "" : `, did you mean ${quoted(meant)}?`;
+    throw new LlmError(
+      "hub",
+      `${call}() expected a model of the hub such as "Qwen/Qwen3-0.6B": found ${quoted(text)}${hint}`,
+    );
   }
   if (revision === undefined) return name;
   if (typeof revision !== "string" || !isRevision(revision)) {

@@ -8,6 +8,7 @@
 
 import { join } from "node:path";
 import { FileError, readFile } from "../../../ffi/file.ts";
+import { find } from "../../../ffi/store.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
 import type { ChatMessage } from "../chat_messages.ts";
 import { LlmError } from "../error.ts";
@@ -172,7 +173,13 @@ export function loadDatasets(folder: string, tokenizer: Tokenizer, options: Data
     return rows && createDataset(rows, tokenizer, options, shownPath(path));
   });
   if (found.every((set) => set === undefined)) {
-    throw new LlmError("option", `${shownPath(folder)} has no train.jsonl, valid.jsonl or test.jsonl`);
+    const kind = find(folder)?.kind;
+    const what = kind === undefined
+      ? "does not exist"
+      : kind === "folder"
+      ? "has no train.jsonl, valid.jsonl or test.jsonl"
+      : "is no folder: name the one with train.jsonl";
+    throw new LlmError("option", `${shownPath(folder)} ${what}`);
   }
   const [train = [], valid = [], test = []] = found;
   return { train, valid, test };
