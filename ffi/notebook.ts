@@ -4,6 +4,8 @@
  * @module
  */
 
+import { restIfDue } from "./turn.ts";
+
 /** What of `Deno.jupyter` is used. */
 interface Jupyter {
   broadcast(type: string, content: object): Promise<void>;
@@ -42,6 +44,35 @@ export async function broadcast(type: string, content: object): Promise<void> {
 /** The interrupts of the notebook; undefined elsewhere and in a kernel that has none. */
 export function interrupts(): Interrupts | undefined {
   return (globalThis as Record<symbol, unknown>)[Symbol.for("vkmx.interrupts")] as Interrupts | undefined;
+}
+
+/**
+ * What a promise gives, or the reason of an interrupt of the notebook's cell where that comes first: for work that takes no signal. That goes
+ * on, and nobody waits for it. A reason that nobody waits for is no error.
+ */
+export function untilInterrupted<T>(promise: Promise<T>): Promise<T> {
+  const hook = interrupts();
+  if (hook === undefined) return promise;
+  const { signal } = hook.controller;
+  const { promise: result, resolve, reject } = Promise.withResolvers<T>();
+  let waiting = true;
+  const end = (): void => {
+    if (waiting) hook.running--;
+    waiting = false;
+    signal.removeEventListener("abort", abort);
+  };
+  const abort = (): void => {
+    end();
+    result.catch(() => {});
+    reject(signal.reason);
+  };
+  hook.running++;
+  signal.addEventListener("abort", abort);
+  promise.then(async (value) => {
+    await restIfDue(); // a loop of such promises hears of no interrupt without
+    return value;
+  }).finally(end).then(resolve, reject);
+  return result;
 }
 
 /** The streams of a program. */

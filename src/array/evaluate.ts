@@ -4,6 +4,7 @@
  * @module
  */
 
+import { untilInterrupted } from "../../ffi/notebook.ts";
 import { realize, realizeAsync, realizeNow } from "../schedule/realize.ts";
 import { ValueError } from "../graph/error.ts";
 import { tensorsOf } from "./scope.ts";
@@ -28,13 +29,13 @@ export function evaluate(...trees: readonly unknown[]): void {
 
 /**
  * Evaluates arrays: the work is submitted on return, and the promise resolves when their values are there. The event loop stays
- * alive meanwhile.
+ * alive meanwhile. An interrupt of the notebook's cell rejects it.
  */
 export function asyncEval(...trees: readonly unknown[]): Promise<void> {
   if (recording()) {
     throw new ValueError("asyncEval() cannot be called in a function that is being transformed: use eval()");
   }
-  return realizeAsync(tensorsOf(trees).map(nodeOf));
+  return untilInterrupted(realizeAsync(tensorsOf(trees).map(nodeOf)));
 }
 
 /** Submits the evaluation of arrays: whoever reads them waits for it, and work on the device comes behind it. */

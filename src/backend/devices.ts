@@ -18,6 +18,7 @@ import { environment } from "../../ffi/environment.ts";
 import { onExit } from "../../ffi/exit.ts";
 import { RuntimeError } from "../../ffi/error.ts";
 import { provideLibrary } from "../../ffi/library.ts";
+import { untilInterrupted } from "../../ffi/notebook.ts";
 import { isFirstTime } from "../../ffi/told_once.ts";
 import {
   driverFailures,
@@ -361,10 +362,14 @@ export function getBackend(name: string | undefined = named()): Backend {
  * await opening;
  * ```
  */
-export async function openAhead(name: string | undefined = named()): Promise<void> {
+export function openAhead(name: string | undefined = named()): Promise<void> {
+  return untilInterrupted(openInBackground(name));
+}
+
+async function openInBackground(name: string | undefined): Promise<void> {
   const wanted = (row: Row | undefined): row is Row => row?.openAhead !== undefined && !opened.has(row.name);
   if (name === WASM.name || name === "cpu" || (name !== undefined && opened.has(name))) return;
-  await prepareDevices(name);
+  await provideVulkan(name);
   try {
     if (rows === undefined) await prepareVulkan();
     const row = name === undefined || name === "gpu" ? best() : table().find((r) => r.name === name);
@@ -414,7 +419,11 @@ export function closeDevices(): void {
  * program that computes without loading a model; {@link openAhead} and loading a model do this by themselves. Where it fails, work
  * goes on with WASM, and one line on stderr says why.
  */
-export async function prepareDevices(name: string | undefined = named()): Promise<void> {
+export function prepareDevices(name: string | undefined = named()): Promise<void> {
+  return untilInterrupted(provideVulkan(name));
+}
+
+async function provideVulkan(name: string | undefined): Promise<void> {
   if (name !== undefined && name !== "gpu" && !name.startsWith("vulkan")) return;
   if (!await provideLibrary(name?.startsWith("vulkan") ?? false)) return;
   rows = undefined;

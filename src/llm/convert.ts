@@ -13,6 +13,7 @@ import { FileError } from "../../ffi/file.ts";
 import { checkFree, OutputFolder } from "../../ffi/output_folder.ts";
 import { storedTensors } from "../array/files/stored.ts";
 import * as mx from "../array/mod.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { QUANTIZATION_MODES } from "../graph/quantization.ts";
 import { sizeOf } from "../graph/shape.ts";
@@ -65,10 +66,18 @@ export interface Converted {
  * const { model, tokenizer } = await mx.lm.load("qwen3-4bit");
  * ```
  */
-export async function convert(
+export function convert(
   model: string | URL,
   out: string | URL,
   options: ConvertOptions = {},
+): Promise<Converted> {
+  return interruptible(options, (heeding) => convertModel(model, out, heeding));
+}
+
+async function convertModel(
+  model: string | URL,
+  out: string | URL,
+  options: ConvertOptions,
 ): Promise<Converted> {
   checkConvertOptions(options);
   using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;

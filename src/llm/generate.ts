@@ -52,15 +52,17 @@ function checkFree(cache: KvCache): void {
  * Yields the ids that follow a prompt, without end but for `maxTokens`. Afterwards the cache holds the prompt and all
  * yielded tokens but the last. Throws the signal's reason when it is aborted before the first token.
  */
-export async function* generateStep(
+export function generateStep(
   prompt: readonly number[],
   model: LanguageModel,
   options: StepOptions,
 ): AsyncGenerator<number, void, void> {
-  checkOptions("generateStep", options, STEP_OPTIONS);
-  for await (const tokens of generateTokens(prompt, model, options)) {
-    for (const { token } of tokens) yield token;
-  }
+  return interruptibleStream(options, async function* (heeding) {
+    checkOptions("generateStep", heeding, STEP_OPTIONS);
+    for await (const tokens of generateTokens(prompt, model, heeding)) {
+      for (const { token } of tokens) yield token;
+    }
+  });
 }
 
 /** Options of a step, and what its tokens may be. */

@@ -143,7 +143,7 @@ export function isName(text: string): boolean {
 export async function locate(name: string, options: LocateOptions = {}): Promise<string> {
   checkOptions("locate", options, LOCATE_OPTIONS);
   checkSignal(options.signal);
-  return await modelDirectory(name, options);
+  return await interruptible(options, (heeding) => modelDirectory(name, heeding));
 }
 
 /** Where models are kept: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub. Throws an {@link LlmError} where there is no such place. */
@@ -182,7 +182,11 @@ export function remove(name: string, options: HubOptions = {}): number {
 }
 
 /** Compares the files of a model that are kept with the hashes that they were published with; about a gigabyte a second. */
-export async function verify(name: string, options: VerifyOptions = {}): Promise<VerifiedModel[]> {
+export function verify(name: string, options: VerifyOptions = {}): Promise<VerifiedModel[]> {
+  return interruptible(options, (heeding) => verifyModel(name, heeding));
+}
+
+async function verifyModel(name: string, options: VerifyOptions): Promise<VerifiedModel[]> {
   checkOptions("verify", options, VERIFY_OPTIONS);
   checkSignal(options.signal);
   const { removeDamaged, onProgress, signal } = options;

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { find } from "../../ffi/store.ts";
 import { ArrayError, quoted, shownPath } from "../graph/error.ts";
 import { type Entry, readHeader } from "../array/files/safetensors.ts";
+import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
 import { checkOptions } from "./arguments.ts";
 import type { ModelConfig } from "./config/model.ts";
@@ -58,7 +59,11 @@ export interface ModelInfo {
  * console.log(config.modelType, parameters); // qwen3 8919296
  * ```
  */
-export async function inspect(model: string | URL, options: InspectOptions = {}): Promise<ModelInfo> {
+export function inspect(model: string | URL, options: InspectOptions = {}): Promise<ModelInfo> {
+  return interruptible(options, (heeding) => inspectModel(model, heeding));
+}
+
+async function inspectModel(model: string | URL, options: InspectOptions): Promise<ModelInfo> {
   checkOptions("inspect", options, INSPECT_OPTIONS);
   checkSignal(options.signal);
   using embedded = isEmbedded(model) ? await provideEmbedded(options.signal) : undefined;

@@ -5,7 +5,6 @@
  */
 
 import { fileURLToPath } from "node:url";
-import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { packQuantized } from "../array/packed.ts";
@@ -34,6 +33,7 @@ import {
   readModelFile,
   type Weights,
 } from "./weights.ts";
+import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -238,7 +238,7 @@ async function read(weights: Weights, { device, onProgress, signal }: LoadOption
   for (const batch of batches(weights.tensors)) {
     signal?.throwIfAborted();
     await mx.withDevice(device, () => mx.asyncEval(batch));
-    await setImmediate();
+    await yieldToEventLoop();
     done += batch.reduce((sum, tensor) => sum + tensor.nbytes, 0);
     onProgress?.(done, total);
   }

@@ -12,7 +12,6 @@
  * @module
  */
 
-import { setImmediate } from "node:timers/promises";
 import * as mx from "../array/mod.ts";
 import { DeviceLoop, peekFloats, visible } from "../array/loop.ts";
 import type { Tensor } from "../array/mod.ts";
@@ -23,6 +22,7 @@ import { checkModel, checkOptions } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
+import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** Options of {@link perplexity}. */
 export interface PerplexityOptions {
@@ -133,7 +133,7 @@ async function measure(
       squares += distance * (nll - mean);
     }
     onProgress?.(tokens, total);
-    await setImmediate(); // other tasks get their turn
+    await yieldToEventLoop(); // other tasks get their turn
     signal?.throwIfAborted();
   }
   const perplexity = Math.exp(mean);

@@ -10,6 +10,7 @@
  * @module
  */
 
+import { untilInterrupted } from "../../ffi/notebook.ts";
 import * as mx from "../array/mod.ts";
 import {
   openSafetensors,
@@ -90,7 +91,7 @@ export async function savePromptCache(
   if (!(cache instanceof KvCache)) {
     throw new LlmError("option", "savePromptCache() expected a cache of model.makeCache()");
   }
-  await untilFree(cache);
+  await untilInterrupted(untilFree(cache));
   const { metadata = {} } = options;
   const { offset, layers, dtype, shape, tokens, config } = cache;
   if (offset === 0) throw new LlmError("option", "The cache holds no tokens: there is nothing to save");

@@ -10,11 +10,11 @@
 
 import type { Hash } from "node:crypto";
 import { join } from "node:path";
-import { setImmediate } from "node:timers/promises";
 import { checkVersion, FileError, InputFile, readFile } from "../../ffi/file.ts";
 import { quoted, shownPath } from "../graph/error.ts";
 import { listed, LlmError } from "./error.ts";
 import { algorithmOf, beginHash, HASH_TITLES, type HashAlgorithm } from "./hub/hash.ts";
+import { yieldToEventLoop } from "../../ffi/turn.ts";
 
 /** True takes the sums that lie beside the model; an object gives the SHA-256 of files by name, in hexadecimal digits. */
 export type Verify = boolean | Readonly<Record<string, string>>;
@@ -131,7 +131,7 @@ export class Sums {
       this.#reading(name, () => file.readInto(piece, at));
       hash.update(piece);
       if (at % TURN_BYTES !== 0) continue;
-      await setImmediate();
+      await yieldToEventLoop();
       signal?.throwIfAborted();
     }
     this.#compare(name, sum, hash);

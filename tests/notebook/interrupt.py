@@ -24,7 +24,7 @@ try:
         request = client.execute(cell["code"])
         when = cell.get("interrupt_when")
         start = time.time()
-        text, error, idle, reply = "", None, None, None
+        text, notes, error, idle, reply = "", "", None, None, None
         while reply is None or idle is None or time.time() - idle < LATE_SECONDS:
             if time.time() - start > MOST_SECONDS:
                 raise TimeoutError(f"no end of: {cell['code']}")
@@ -40,6 +40,8 @@ try:
                     idle = time.time()
                 elif kind == "stream" and content["name"] == "stdout":
                     text += content["text"]
+                elif kind == "stream":
+                    notes += content["text"]
                 elif kind == "error":
                     error = content["ename"]
             except queue.Empty:
@@ -50,7 +52,7 @@ try:
                     reply = message["content"]["status"]
             except queue.Empty:
                 pass
-        print(json.dumps({"status": reply, "error": error, "text": text}), flush=True)
+        print(json.dumps({"status": reply, "error": error, "text": text, "notes": notes}), flush=True)
 finally:
     client.stop_channels()
     manager.shutdown_kernel(now=True)

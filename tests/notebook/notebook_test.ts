@@ -22,12 +22,12 @@ interface Notebook {
   readonly cells: readonly { readonly cell_type: string; readonly outputs?: readonly Output[] }[];
 }
 
-/** Runs a Python script beside this file with a kernel that `vkmx kernel` wrote to a folder. */
-async function drive(script: string, folder: string, args: readonly string[], stdin = ""): Promise<string> {
+/** Starts a Python script beside this file with a kernel that `vkmx kernel` wrote to a folder. */
+async function start(script: string, folder: string, args: readonly string[]): Promise<Deno.ChildProcess> {
   const env = { JUPYTER_DATA_DIR: folder, JUPYTER_PATH: folder, VKMX_DEVICE: "wasm", NO_COLOR: "1", ...python!.env };
   const added = await run([Deno.execPath(), "run", "-A", "src/cli/mod.ts", "kernel"], { env });
   assert(added.ok, added.stderr);
-  const child = new Deno.Command(python!.command, {
+  return new Deno.Command(python!.command, {
     args: [`${ROOT}tests/notebook/${script}`, "vkmx", ...args],
     cwd: ROOT,
     env,
@@ -35,6 +35,11 @@ async function drive(script: string, folder: string, args: readonly string[], st
     stdout: "piped",
     stderr: "piped",
   }).spawn();
+}
+
+/** Runs such a script to its end. */
+async function drive(script: string, folder: string, args: readonly string[], stdin = ""): Promise<string> {
+  const child = await start(script, folder, args);
   const writer = child.stdin.getWriter();
   await writer.write(new TextEncoder().encode(stdin));
   await writer.close();
@@ -112,9 +117,23 @@ Deno.test({
           interrupt_when: 0,
         },
         { code: answer },
+        {
+          code: "const w = mx.zeros([64, 64]); " +
+            "for (let i = 0;; i++) { await mx.asyncEval(mx.matmul(w, w)); if (i % 50 === 0) console.log(i); }",
+          interrupt_when: 10,
+        },
+        {
+          code: "const set = mx.lm.tuner.createDataset([{ text: 'Once upon a time' }], tokenizer); " +
+            "await mx.lm.tuner.train(model, new mx.optimizers.SGD({ learningRate: 0 }), set, " +
+            "{ args: { iters: 1e6, batchSize: 1, adapterFile: null }, callback: { onStep: console.log } });",
+          interrupt_when: 30,
+        },
+        { code: answer },
       ];
       const lines = (await drive("interrupt.py", folder, [], JSON.stringify(cells))).trim().split("\n");
-      const [load, first, endless, second, still, loop, awaiting, third] = lines.map((line) => JSON.parse(line));
+      const [load, first, endless, second, still, loop, awaiting, third, evaluating, training, last] = lines.map((
+        line,
+      ) => JSON.parse(line));
       assertEquals([load.status, first.status], ["ok", "ok"]);
       assertMatch(first.text, /^, there was a little girl named/);
       assertEquals([endless.status, endless.error], ["error", "AbortError"]);
@@ -123,6 +142,66 @@ Deno.test({
       assertEquals(still.text, "true\n");
       assertEquals(loop.status, "error");
       assertEquals([awaiting.status, awaiting.text], ["ok", "awaited\n"]); // cannot be interrupted, and harms nothing
+      assertMatch(awaiting.notes, /cannot be stopped, such as a timer: it goes on. Restarting the kernel ends it/);
       assertEquals(third, first);
+      for (const { status, error } of [evaluating, training]) assertEquals([status, error], ["error", "AbortError"]);
+      assertEquals([evaluating.notes, training.notes], ["", ""]);
+      assertEquals(last, first);
+    }),
+});
+
+/** Starts orphan.py; gives it with the process ids of the kernel and of its launcher. */
+async function startOrphan(folder: string): Promise<{ readonly client: Deno.ChildProcess; readonly pids: string[] }> {
+  const client = await start("orphan.py", folder, []);
+  await client.stdin.close();
+  const reader = client.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  while (!text.endsWith("\n")) {
+    const { value, done } = await reader.read();
+    assert(!done, "orphan.py ended");
+    text += value;
+  }
+  await Promise.all([reader.cancel(), client.stderr.cancel()]);
+  return { client, pids: text.trim().split(" ") };
+}
+
+/** Waits until processes are gone, a while. */
+async function untilGone(...pids: readonly string[]): Promise<void> {
+  const end = performance.now() + 20_000;
+  while (pids.some(isRunning) && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 100));
+  assertEquals(pids.filter(isRunning), []);
+}
+
+/** Whether a process is there; for Linux. */
+function isRunning(pid: string): boolean {
+  try {
+    return !/^State:\s+Z/m.test(Deno.readTextFileSync(`/proc/${pid}/status`));
+  } catch {
+    return false;
+  }
+}
+
+Deno.test({
+  name: "the kernel and its launcher end when the program that started them is killed, also while a cell computes",
+  ignore: !python || Deno.build.os !== "linux",
+  fn: () =>
+    withFolder(async (folder) => {
+      const { client, pids } = await startOrphan(folder);
+      assertEquals(pids.map(isRunning), [true, true]);
+      client.kill("SIGKILL");
+      await client.status;
+      await untilGone(...pids);
+    }),
+});
+
+Deno.test({
+  name: "a kernel that computes ends when its launcher is killed",
+  ignore: !python || Deno.build.os !== "linux",
+  fn: () =>
+    withFolder(async (folder) => {
+      const { client, pids: [kernel, launcher] } = await startOrphan(folder);
+      Deno.kill(Number(launcher), "SIGKILL");
+      await untilGone(kernel).finally(() => client.kill("SIGKILL"));
+      await client.status;
     }),
 });

@@ -6,7 +6,8 @@
  * cell opens, to abort what may be aborted: generating, loading and whatever listens to the signal. Only where it does not answer, since
  * its thread computes without a pause, the interrupt goes on to Deno.
  *
- * All other channels lead to Deno's kernel directly.
+ * All other channels lead to Deno's kernel directly. When the program that started this one is gone, both end, whatever the kernel computes:
+ * a worker of the kernel ends it when this launcher is gone.
  *
  * @module
  */
@@ -18,22 +19,42 @@ import { message, opening, passed, writeAll } from "./zmtp.ts";
 export const LAUNCHER: string = import.meta.url;
 
 /** Milliseconds in which a kernel whose event loop turns has answered. */
-const ANSWER_MS = 1000;
+const ANSWER_MS = 2000;
 /** Milliseconds between two tries to reach a kernel that is starting. */
 const RETRY_MS = 20;
 
+/** Milliseconds between two looks at whether the program that started this one is there. */
+const PARENT_MS = 1000;
+/** Milliseconds that the kernel has to end by itself. */
+const END_MS = 2000;
+
 const HOST = "127.0.0.1";
+/** What a connection of the kernel is for; the first byte that it sends. */
+const INTERRUPTS = "i", WATCH = "w";
+
+/** A worker of the kernel, which no computation of a cell holds up: ends the process when the launcher is gone. */
+function watcher(port: number, token: string): string {
+  return `try {
+      const launcher = await Deno.connect({ hostname: "${HOST}", port: ${port} });
+      await launcher.write(new TextEncoder().encode("${WATCH}${token}"));
+      while (await launcher.read(new Uint8Array(1)) !== null);
+    } finally {
+      Deno.kill(Deno.pid, "SIGKILL");
+    }`;
+}
 
 /**
- * The first cell, which nobody sees. It keeps the signal that running work listens to where `ffi/notebook.ts` finds it, and ends the
- * kernel when its launcher is gone.
+ * The first cell, which nobody sees. It keeps the signal that running work listens to where `ffi/notebook.ts` finds it, and has a worker
+ * end the kernel when its launcher is gone.
  */
 function firstCell(port: number, token: string): string {
+  const worker = `data:application/javascript,${encodeURIComponent(watcher(port, token))}`;
   return `void (async () => {
+    new Worker("${worker}", { type: "module" });
     const interrupts = { controller: new AbortController(), running: 0 };
     globalThis[Symbol.for("vkmx.interrupts")] = interrupts;
     const launcher = await Deno.connect({ hostname: "${HOST}", port: ${port} });
-    await launcher.write(new TextEncoder().encode("${token}"));
+    await launcher.write(new TextEncoder().encode("${INTERRUPTS}${token}"));
     const sent = new Float64Array(1);
     while (await launcher.read(new Uint8Array(sent.buffer)).catch(() => null) !== null) {
       if (Date.now() - sent[0] > ${ANSWER_MS}) continue; // heard too late: Deno ended the cell
@@ -42,10 +63,10 @@ function firstCell(port: number, token: string): string {
       controller.abort(new DOMException("The cell was interrupted", "AbortError"));
       await launcher.write(Uint8Array.of(1));
       if (running > 0) continue;
-      const text = "Nothing that can be interrupted is running: a cell that awaits something else goes on\\n";
+      const text = "This cell awaits something that cannot be stopped, such as a timer: it goes on. " +
+        "Restarting the kernel ends it; what vkmx computes, loads and downloads ends at Stop.\\n";
       await Deno.jupyter.broadcast("stream", { name: "stderr", text });
     }
-    Deno.exit(0);
   })(); undefined;`;
 }
 
@@ -63,6 +84,8 @@ export async function launch(path: string): Promise<number> {
     for (const signal of Deno.build.os === "windows" ? [] : ["SIGTERM", "SIGINT"] as const) {
       Deno.addSignalListener(signal, () => stop(kernel));
     }
+    const parent = Deno.ppid; // another one takes its place when it ends
+    Deno.unrefTimer(setInterval(() => Deno.ppid === parent || stop(kernel), PARENT_MS));
     const interrupts = new Interrupts();
     void serveControl(connection, controlPort, interrupts);
     void interrupts.introduce(connection);
@@ -72,10 +95,15 @@ export async function launch(path: string): Promise<number> {
   }
 }
 
+/** Ends the kernel, by force where it does not end by itself. */
 function stop(kernel: Deno.ChildProcess): void {
-  try {
-    kernel.kill("SIGTERM");
-  } catch { /* it has ended */ }
+  const kill = (signal: Deno.Signal): void => {
+    try {
+      kernel.kill(signal);
+    } catch { /* it has ended */ }
+  };
+  kill("SIGTERM");
+  Deno.unrefTimer(setTimeout(() => kill("SIGKILL"), END_MS));
 }
 
 /** A port that nobody listens on. */
@@ -121,16 +149,21 @@ class Interrupts {
     for await (const conn of this.#listener) void this.#admit(conn);
   }
 
-  /** Takes the kernel's connection, which says the token, and hears its answers. */
+  /** Takes a connection of the kernel, which says what it is for and the token; hears the answers to interrupts. */
   async #admit(conn: Deno.Conn): Promise<void> {
     using _ = conn;
-    const found = new Uint8Array(this.#token.length);
+    const found = new Uint8Array(1 + this.#token.length);
     for (let at = 0; at < found.length;) {
       const read = await conn.read(found.subarray(at)).catch(() => null);
       if (read === null) return;
       at += read;
     }
-    if (new TextDecoder().decode(found) !== this.#token) return;
+    const said = new TextDecoder().decode(found);
+    if (said.slice(1) !== this.#token) return;
+    if (said[0] === WATCH) {
+      while (await conn.read(new Uint8Array(1)).catch(() => null) !== null); // open as long as both are there
+      return;
+    }
     this.#kernel = conn;
     while (await conn.read(new Uint8Array(1)).catch(() => null) !== null) this.#answered(true);
     this.#kernel = undefined;

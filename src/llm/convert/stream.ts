@@ -4,7 +4,6 @@
  * @module
  */
 
-import { setImmediate } from "node:timers/promises";
 import { FileError, InputFile } from "../../../ffi/file.ts";
 import { storedBytes, storedRows, type StoredTensor } from "../../array/files/stored.ts";
 import * as mx from "../../array/mod.ts";
@@ -13,6 +12,7 @@ import { shownPath } from "../../graph/error.ts";
 import { LlmError } from "../error.ts";
 import { bytesOf, type Job } from "./jobs.ts";
 import type { ShardFiles } from "./shard_files.ts";
+import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
 /** Bytes of the inputs of a run of rows, about. */
 const RUN_BYTES = 2 ** 25;
@@ -60,7 +60,7 @@ export async function runJobs(
           await pending?.finish();
           pending = next;
         }
-        await setImmediate(); // where Ctrl-C is heard
+        await yieldToEventLoop(); // where Ctrl-C is heard
         done += job.inputs.reduce((sum, input) => sum + bytesOf(input, count), 0);
         onProgress?.(done, total);
       }

@@ -11,6 +11,7 @@ import { tensorPieces } from "../../array/files/pieces.ts";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { quoted, shownPath } from "../../graph/error.ts";
+import { interruptible } from "../../notebook/interrupt.ts";
 import { checkOptions } from "../arguments.ts";
 import { newConfig, newIndex, newReadme, tokenizerFiles } from "../convert/files.ts";
 import { bytesOf } from "../convert/jobs.ts";
@@ -62,11 +63,20 @@ export interface Fused {
  * const { model, tokenizer } = await mx.lm.load("fused_model");
  * ```
  */
-export async function fuse(
+export function fuse(
   model: string | URL,
   adapterPath: string,
   out: string,
   options: FuseOptions = {},
+): Promise<Fused> {
+  return interruptible(options, (heeding) => fuseModel(model, adapterPath, out, heeding));
+}
+
+async function fuseModel(
+  model: string | URL,
+  adapterPath: string,
+  out: string,
+  options: FuseOptions,
 ): Promise<Fused> {
   checkOptions("fuse", options, FUSE_OPTIONS);
   const { dequantize = false, onDownload, ...loading } = options;

@@ -5,10 +5,10 @@
  */
 
 import { basename, dirname, join } from "node:path";
-import { setImmediate } from "node:timers/promises";
 import * as mx from "../../array/mod.ts";
 import type { Tensor } from "../../array/mod.ts";
 import { checkOptions } from "../../graph/options.ts";
+import { interruptible } from "../../notebook/interrupt.ts";
 import * as nn from "../../nn/mod.ts";
 import { Batches } from "./batches.ts";
 import { type Counts, type History, restoreCheckpoint, saveCheckpoint } from "./checkpoint.ts";
@@ -18,6 +18,7 @@ import { checkpointLayers } from "./layers.ts";
 import { cellLossChart } from "./loss_plot.ts";
 import { defaultLoss, type Loss, type TrainableModel } from "./loss.ts";
 import { NumpyRandom } from "./numpy_random.ts";
+import { yieldToEventLoop } from "../../../ffi/turn.ts";
 
 /** What is known at a report of the training loss. */
 export interface TrainReport {
@@ -183,11 +184,20 @@ export interface EvaluateOptions {
  *
  * Throws a ValueError if the set does not fill a batch, or if the loss counts no token of it.
  */
-export async function evaluate(
+export function evaluate(
   model: TrainableModel,
   dataset: Dataset,
   batchSize: number,
   options: EvaluateOptions = {},
+): Promise<number> {
+  return interruptible(options, (heeding) => evaluateSet(model, dataset, batchSize, heeding));
+}
+
+async function evaluateSet(
+  model: TrainableModel,
+  dataset: Dataset,
+  batchSize: number,
+  options: EvaluateOptions,
 ): Promise<number> {
   const { sum, count } = await measure(model, dataset, batchSize, options);
   if (count > 0) return sum / count;
@@ -218,7 +228,7 @@ async function measure(
     if (n > 0) sum += Number(value.item()) * n;
     count += n;
     options.onProgress?.(i + 1, total);
-    await setImmediate();
+    await yieldToEventLoop();
   }
   return { sum, count };
 }
@@ -255,11 +265,20 @@ export function checkpointOf(file: string): string {
  * await mx.lm.tuner.train(model, optimizer, train, { args: { iters: 200 } });
  * ```
  */
-export async function train(
+export function train(
   model: TrainableModel,
   optimizer: mx.optimizers.Optimizer,
   trainDataset: Dataset,
   options: TrainOptions = {},
+): Promise<Trained> {
+  return interruptible(options, (heeding) => runTraining(model, optimizer, trainDataset, heeding));
+}
+
+async function runTraining(
+  model: TrainableModel,
+  optimizer: mx.optimizers.Optimizer,
+  trainDataset: Dataset,
+  options: TrainOptions,
 ): Promise<Trained> {
   checkOptions("train", options, TRAIN_OPTIONS);
   const { valDataset = [], loss = defaultLoss, resume, signal } = options;
@@ -352,7 +371,7 @@ export async function train(
       gradients = null;
       counts = { ...counts, gathered: 0 };
     }
-    await setImmediate();
+    await yieldToEventLoop();
     seconds += (performance.now() - start) / 1000;
     timed++;
     if (seen === 0) callback.onSkip?.(i);
