@@ -4,6 +4,7 @@
  * - `ffi/releases.ts`, the table with the SHA-256 of each, which the package verifies against,
  * - `ffi/packaged/TARGET.ts`, the same libraries compressed, which travel in the package,
  * - `zig-out/release/`, the files of the release on GitHub with their SHA256SUMS,
+ * - `zig-out/npm/`, the package for `npm publish zig-out/npm`,
  *
  * then has `deno publish --dry-run` say what would be published, and adds it up. `--tag v1.2.3` fails where the version is another.
  * `git checkout ffi/releases.ts` and removing `ffi/packaged` make it a checkout again.
@@ -18,6 +19,7 @@ import { brotliCompressSync, constants } from "node:zlib";
 import type { ReleasedLibrary } from "../ffi/releases.ts";
 import { fileName, VERSION } from "../ffi/version.ts";
 import { EMBEDDED_FILES, EMBEDDED_MODEL } from "../src/llm/embedded.ts";
+import { writeNpmPackage } from "./npm_package.ts";
 import { findZig, ROOT, run, ZIG_VERSION } from "./tools.ts";
 
 /** The targets that `zig build cross` compiles for, by Deno's names, and what tells a library of theirs: bytes at an offset. */
@@ -162,6 +164,7 @@ if (import.meta.main) {
       `the package has ${files.size} files of ${(total / 1e6).toFixed(1)} MB; JSR takes ${PACKAGE_BYTES / 1e6} MB`,
     );
     if (total >= PACKAGE_BYTES) fail("the package is too large");
+    await writeNpmPackage(`${ROOT}zig-out/npm`);
   } catch (error) {
     fail((error as Error).message);
   }

@@ -17,6 +17,7 @@ import { TIER } from "./support/tier.ts";
 /** Lines that do not run here, by their begin, and why. */
 const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
   ["npx ", "npm's Deno: what CI runs"],
+  ["npm install", "the registry: cli/npm_package_test.ts runs what is published"],
   ["deno task setup", "what CI runs first"],
   ["deno task ok", "this and all other tests"],
   ["bash .ci/run", "this and all other tests"],
