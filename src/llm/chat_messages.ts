@@ -93,8 +93,8 @@ function checkContent(content: unknown, name: string): void {
 }
 
 /**
- * The forms in which a template may take messages, the one to try first in front. Arguments that are JSON text are objects there, as
- * mlx-lm and vLLM give them, unless the template `readsText`. A content that is null is an empty text in later forms.
+ * The forms in which a template may take messages, in the order in which they are tried. Arguments that are JSON text are objects first,
+ * as mlx-lm and vLLM give them, unless the template `readsText`. A content that is null is an empty text in later forms.
  */
 export function formsOf(messages: readonly ChatMessage[], readsText: boolean): ChatMessage[][] {
   const given = messages.map(flatMessage);

@@ -92,7 +92,7 @@ export class AnswerText {
     return "";
   }
 
-  /** Begins a line with a text as it is; the rows behind it begin below what follows. */
+  /** Begins a line with a text as it is. Its next rows begin below the end of that text. */
   open(text: string, style: string): string {
     this.#flow.indent = text.length;
     return this.#flow.literal({ text, style: joinStyles(this.#options.style, style) });

@@ -26,7 +26,7 @@ export function joinStyles(one: string, other: string): string {
 export class Flow {
   readonly #columns: () => number;
   #column = 0;
-  /** Columns in front of the next rows of the same line. */
+  /** Columns before the next rows of the same line. */
   indent = 0;
 
   /** `columns` tells the width of the terminal, which may change. */
@@ -34,7 +34,7 @@ export class Flow {
     this.#columns = columns;
   }
 
-  /** A word of one or more pieces behind some spaces, in this row or the next one. */
+  /** A word of one or more pieces after some spaces, in this row or the next one. */
   word(spaces: string, pieces: readonly Piece[]): string {
     const columns = this.#columns();
     const taken = pieces.reduce((sum, { text }) => sum + width(text), 0);

@@ -123,7 +123,7 @@ function closingCode(line: string, begin: number, run: string): number {
   return -1;
 }
 
-/** Where a run of as many asterisks is, behind no space and in front of no letter. */
+/** Where a run of as many asterisks is that no space precedes and no letter follows. */
 function closingEmphasis(line: string, begin: number, run: string): number {
   for (const { index, 0: found } of line.slice(begin).matchAll(/\*+/g)) {
     const close = begin + index;

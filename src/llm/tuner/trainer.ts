@@ -96,7 +96,7 @@ export interface TrainOptions {
   readonly args?: TrainingArgs;
   /** What is to become small; {@link defaultLoss} unless given. */
   readonly loss?: Loss;
-  /** Who is told; a plot of the losses in a notebook's cell unless given. */
+  /** Called as the training goes on; default in a notebook: a plot of the losses in its cell. */
   readonly callback?: TrainingCallback;
   /** A checkpoint to go on from, exactly as if the training had not ended there. */
   readonly resume?: string;
