@@ -52,7 +52,6 @@ const MISTAKES: readonly Row[] = [
   refused("pull", "Expected a model: vkmx pull NAME"),
   refused("pull org/name org/tiny", "Expected one model, found 2"),
   refused("pull name", `"name" ${NO_NAME}`),
-  refused("pull https://huggingface.co/org/name", `"https://huggingface.co/org/name" ${NO_NAME}`),
   refused("pull org/name --revison x", "Unknown flag --revison: did you mean --revision? (--help lists all)"),
   refused(
     "pull org/none",
