@@ -8,6 +8,7 @@ import type { ChatMessage, TextPart } from "../../src/llm/chat_messages.ts";
 import { type ChatOptions, loadChatTemplate, type TemplatePart } from "../../src/llm/chat_template.ts";
 import { LlmError } from "../../src/llm/error.ts";
 import { compileTemplate } from "../../src/llm/jinja/template.ts";
+import { titled } from "../../src/llm/jinja/strings.ts";
 import { fromUser } from "../../src/llm/jinja/input.ts";
 import { Tokenizer } from "../../src/llm/tokenizer/tokenizer.ts";
 import { tinySource } from "../support/models.ts";
@@ -98,6 +99,18 @@ Deno.test("pieces of the template language render as by Python's Jinja", () => {
     else assertEquals(run(), expected, piece);
   }
   assert(GOLDEN.language.length > 400);
+});
+
+Deno.test("markup is escaped for, and letters are capitalized, as by Python's Jinja", () => {
+  const golden: { pieces: [string, string | null][]; capitals: [string, string][] } = JSON.parse(
+    Deno.readTextFileSync(new URL("../golden/markup.json", import.meta.url)),
+  );
+  for (const [piece, expected] of golden.pieces) {
+    const run = (): string => textOf(compileTemplate(piece).render({}, { values: 0, chars: 0 }));
+    if (expected === null) assertThrows(run, Error, undefined, piece);
+    else assertEquals(run(), expected, piece);
+  }
+  for (const [char, expected] of golden.capitals) assertEquals(titled(char), expected, char);
 });
 
 Deno.test("a template that is wrong is refused when it loads, with its file, line and what is wrong", async () => {

@@ -5,8 +5,9 @@
  */
 
 import { quoted } from "../../graph/error.ts";
-import { type Access, formatBraces } from "./format.ts";
+import { type Access, formatBraces, formatPercent } from "./format.ts";
 import { step, TemplateFault, touch } from "./limits.ts";
+import { callMethod, escapedFields, markedAs } from "./markup.ts";
 import { DICT_METHODS, LIST_METHODS, type Method, NUMBER_METHODS, STR_METHODS, UNSAFE } from "./methods.ts";
 import { indexOf, integerOf } from "./numbers.ts";
 import { textOf } from "./strings.ts";
@@ -59,7 +60,7 @@ function at(of: Value, index: number): Value | undefined {
   if (length === undefined || (index < 0 ? index + length < 0 : index >= length)) return undefined;
   const i = index < 0 ? index + length : index;
   if (of instanceof List || of instanceof Tuple) return of.items[i];
-  if (of instanceof Str) return of.part(i, i + 1);
+  if (of instanceof Str) return markedAs(of, of.part(i, i + 1));
   return of instanceof Range ? of.start + i * of.by : undefined;
 }
 
@@ -81,7 +82,9 @@ function methodOf(of: Value, name: string): Value | undefined {
     return undefined;
   }
   const method = Object.hasOwn(methods, name) ? methods[name] : undefined;
-  if (method !== undefined) return new Func(name, (args) => method(of, args));
+  if (method !== undefined) {
+    return new Func(name, (args) => of instanceof Str ? callMethod(of, name, method, args) : method(of, args));
+  }
   const unsafe = name.startsWith("__") || UNSAFE[name].includes(typeName(of));
   return unsafe
     ? new Undefined(`access to attribute ${quoted(name)} of '${typeName(of)}' object is unsafe`)
@@ -90,6 +93,11 @@ function methodOf(of: Value, name: string): Value | undefined {
 
 /** How values are read in the fields of a text. */
 export const ACCESS: Access = { attributeOf, itemOf };
+
+/** `format % value`. */
+export function percent(format: Str, value: Value): Value {
+  return markedAs(format, formatPercent(format, format.markup ? escapedFields(value) : value, ACCESS));
+}
 
 /** Methods of strings. format() takes any arguments. */
 const TEXT_METHODS: Readonly<Record<string, Method>> = {
@@ -130,10 +138,12 @@ export function sliceOf(of: Value, start: Value, stop: Value, by: Value): Value 
   };
   const from = bound(start, stride < 0 ? length - 1 : 0);
   const to = bound(stop, stride < 0 ? -1 : length);
-  if (of instanceof Str && stride === 1) return of.part(from, Math.max(from, to));
-  if (of instanceof Str && stride === -1 && from === length - 1 && to === -1) return of.reversed();
+  if (of instanceof Str && stride === 1) return markedAs(of, of.part(from, Math.max(from, to)));
+  if (of instanceof Str && stride === -1 && from === length - 1 && to === -1) return markedAs(of, of.reversed());
   if (of instanceof Range) return new Range(of.start + from * of.by, of.start + to * of.by, of.by * stride);
-  if (of instanceof Str) return join(places(from, to, stride).map((i) => of.part(i, i + 1)), EMPTY);
+  if (of instanceof Str) {
+    return markedAs(of, join(places(from, to, stride).map((i) => of.part(i, i + 1)), EMPTY));
+  }
   const items = stride === 1
     ? of.items.slice(from, Math.max(from, to))
     : places(from, to, stride).map((i) => of.items[i]);

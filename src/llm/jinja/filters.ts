@@ -5,10 +5,10 @@
  * @module
  */
 
-import { ACCESS, attributeOf } from "./access.ts";
-import { formatPercent } from "./format.ts";
+import { attributeOf, percent } from "./access.ts";
 import { type Filter, table } from "./functions.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
+import { escape, forceEscape, markedAs } from "./markup.ts";
 import { capitalize, pad, replace, strip, textOf } from "./strings.ts";
 import { arithmetic, fixed, indexOf, integerOf, negated, parseFloating, parseWhole, whole } from "./numbers.ts";
 import { json, repr, str } from "./print.ts";
@@ -104,7 +104,7 @@ function format(self: Value, { positional, named }: Args): Value {
     throw new TemplateFault("format() can't handle positional and keyword arguments at the same time");
   }
   const fields = (): Value => new Dict([...named].map(([name, value]) => [Str.template(name), value]));
-  return formatPercent(str(self), named.size > 0 ? fields() : new Tuple(positional), ACCESS);
+  return percent(str(self), named.size > 0 ? fields() : new Tuple(positional));
 }
 
 function toJson(
@@ -145,14 +145,9 @@ function fileSize(self: Value, binary: Value = false): Value {
   );
 }
 
-const ESCAPES: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  "'": "&#39;",
-  '"': "&#34;",
-};
-const escape = (self: Value): Value => str(self).rewrite(/[&<>'"]/g, (char) => ESCAPES[char]);
+/** A filter that keeps markup what it is. */
+const kept = (change: (text: Str, ...args: Value[]) => Value) => (self: Value, ...args: Value[]): Value =>
+  markedAs(self, change(str(self), ...args));
 
 function urlencode(self: Value): Value {
   const quote = (value: Value, query: boolean): Str =>
@@ -176,8 +171,8 @@ export const VALUE_FILTERS: Readonly<Record<string, Filter>> = {
   ...table({
     abs: ["", abs],
     attr: ["name", attribute],
-    capitalize: ["", (self) => capitalize(str(self))],
-    center: ["width?", (self, width = 80) => pad(str(self), width, undefined, "center")],
+    capitalize: ["", kept(capitalize)],
+    center: ["width?", kept((text, width = 80) => pad(text, width, undefined, "center"))],
     count: ["", length],
     d: ["default_value? boolean?", otherwise],
     default: ["default_value? boolean?", otherwise],
@@ -185,18 +180,21 @@ export const VALUE_FILTERS: Readonly<Record<string, Filter>> = {
     escape: ["", escape],
     filesizeformat: ["binary?", fileSize],
     float: ["default?", float],
-    forceescape: ["", escape],
+    forceescape: ["", forceEscape],
     int: ["default? base?", int],
     length: ["", length],
-    lower: ["", (self) => str(self).map((text) => text.toLowerCase())],
+    lower: ["", kept((self) => self.map((text) => text.toLowerCase()))],
     pprint: ["", (self) => repr(self)],
-    replace: ["old new count?", (self, old, by, count) => replace(str(self), str(old), str(by), count)],
+    replace: [
+      "old new count?",
+      (self, old, by, count) => replace(str(self), str(old), str(by), count).withMarkup(false),
+    ],
     round: ["precision? method?", round],
-    safe: ["", (self) => str(self)],
+    safe: ["", (self) => str(self).withMarkup(true)],
     string: ["", (self) => str(self)],
     tojson: ["ensure_ascii? indent? separators? sort_keys?", toJson],
-    trim: ["chars?", (self, chars) => strip(str(self), chars)],
-    upper: ["", (self) => str(self).map((text) => text.toUpperCase())],
+    trim: ["chars?", kept((text, chars) => strip(text, chars))],
+    upper: ["", kept((self) => self.map((text) => text.toUpperCase()))],
     urlencode: ["", urlencode],
   }),
   format,

@@ -6,6 +6,7 @@
 
 import { quoted } from "../../graph/error.ts";
 import { checkLength, TemplateFault } from "./limits.ts";
+import { escape } from "./markup.ts";
 import { fixed, floatText, integerOf } from "./numbers.ts";
 import { repr, str } from "./print.ts";
 import { Builder, Str } from "./text.ts";
@@ -133,7 +134,8 @@ export function formatBraces(format: Str, { positional, named }: Args, { attribu
       const item = valueOf(groups.name);
       const spec = (groups.spec ?? "").replace(/\{([^{}]*)\}/g, (_, name) => str(valueOf(name)).text);
       const value = groups.conversion === undefined ? item : groups.conversion === "s" ? str(item) : repr(item);
-      out.add(formatted(value, readSpec(spec, value)));
+      const text = formatted(value, readSpec(spec, value));
+      out.add(format.markup && !(item instanceof Str && item.markup) ? escape(text) : text);
     }
   }
   return out.add(format.slice(at)).done();

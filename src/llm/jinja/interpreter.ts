@@ -8,12 +8,12 @@
  */
 
 import { compare, contains, equal } from "./compare.ts";
-import { ACCESS, attributeOf, call, itemOf, sliceOf } from "./access.ts";
+import { attributeOf, call, itemOf, percent, sliceOf } from "./access.ts";
 import type { CallArgs, Comparison, Expr, ExprOf, Signature, Statement, StatementOf, Target } from "./ast.ts";
-import { formatPercent } from "./format.ts";
 import { known, NO_ARGS } from "./functions.ts";
 import { atLine, enter, leave, step, TemplateFault } from "./limits.ts";
 import { Loop } from "./loop.ts";
+import { added } from "./markup.ts";
 import { arithmetic, negated } from "./numbers.ts";
 import { str } from "./print.ts";
 import { FILTERS, TESTS } from "./registry.ts";
@@ -124,9 +124,11 @@ const EXPRESSIONS: { readonly [K in Expr["kind"]]: (expr: ExprOf<K>, scope: Scop
   binary: ({ operator, left, right, line }, scope) => {
     const [a, b] = [evaluate(left, scope), evaluate(right, scope)];
     atLine(line);
-    return operator === "%" && a instanceof Str ? formatPercent(a, b, ACCESS) : arithmetic(operator, a, b);
+    if (operator === "%" && a instanceof Str) return percent(a, b);
+    return operator === "+" && a instanceof Str && b instanceof Str ? added(a, b) : arithmetic(operator, a, b);
   },
-  concat: ({ items }, scope) => items.reduce((text: Str, item) => text.plus(str(evaluate(item, scope))), EMPTY),
+  concat: ({ items }, scope) =>
+    items.reduce((text: Str, item) => text.plus(str(evaluate(item, scope)).withMarkup(false)), EMPTY),
   compare: ({ first, rest, line }, scope) => {
     let left = evaluate(first, scope);
     for (const [operator, expr] of rest) {

@@ -11,6 +11,7 @@ import { compare, equal } from "./compare.ts";
 import { itemOf } from "./access.ts";
 import { type Filter, table } from "./functions.ts";
 import { checkItems, step, TemplateFault } from "./limits.ts";
+import { markedAs } from "./markup.ts";
 import { arithmetic, indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
 import { join, Str } from "./text.ts";
@@ -117,7 +118,7 @@ function* unique(self: Value, caseSensitive: Value = false, attribute: Value = n
 }
 
 function reverse(self: Value): Value {
-  if (self instanceof Str) return self.reversed();
+  if (self instanceof Str) return markedAs(self, self.reversed());
   return new Iter(itemsOf(self).toReversed().values());
 }
 

@@ -54,7 +54,9 @@ export function arithmetic(operator: Operator, left: Value, right: Value): Value
   if (operator === "*") {
     const count = integerOf(left) ?? integerOf(right);
     const sequence = integerOf(left) === undefined ? left : right;
-    if (count !== undefined && sequence instanceof Str) return sequence.repeat(Number(count));
+    if (count !== undefined && sequence instanceof Str) {
+      return sequence.repeat(Number(count)).withMarkup(sequence.markup);
+    }
     if (count !== undefined && sequence instanceof List) return new List(repeated(sequence.items, Number(count)));
     if (count !== undefined && sequence instanceof Tuple) return new Tuple(repeated(sequence.items, Number(count)));
   }

@@ -237,11 +237,27 @@ export function pad(text: Str, width: Value, fill: Value | undefined, align: "le
 /** The first character large, the others small. */
 export function capitalize(text: Str): Str {
   const first = text.part(0, 1);
-  return first.map(titled).plus(text.slice(first.length).map((rest) => rest.toLowerCase()));
+  const small = (part: Str): Str => part.map((run) => run.toLowerCase());
+  // All of it, because a sigma at the end of a word is written by what stands before it.
+  return first.map(titled).plus(small(text).slice(small(first).length));
 }
 
-/** A character as the first one of a word. */
+/** Titlecase letters that stand for two, each after the capital form and before the small one. */
+const DIGRAPHS = ["\u01c5", "\u01c8", "\u01cb", "\u01f2"];
+const IOTA = "\u0345";
+
+/** A character as the first one of a word: Unicode's titlecase, which JavaScript lacks. */
 export function titled(char: string): string {
+  const digraph = DIGRAPHS.find((title) => title.toLowerCase() === char.toLowerCase());
+  if (digraph !== undefined) return digraph;
+  if (/[\u10d0-\u10ff]/.test(char)) return char; // Georgian has large letters, but does not begin words with them
+  if (char === "\u0149") return "\u02bcN"; // an apostrophe and n
+  const parts = char.normalize("NFD");
+  if (parts.endsWith(IOTA)) {
+    const large = parts.slice(0, -1).toUpperCase().normalize("NFC") + IOTA;
+    const joined = large.normalize("NFC");
+    return joined.length === 1 ? joined : large;
+  }
   const [head = "", ...tail] = char.toUpperCase();
   return head + tail.join("").toLowerCase();
 }

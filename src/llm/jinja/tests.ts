@@ -66,7 +66,7 @@ export const VALUE_TESTS: Readonly<Record<string, Test>> = table({
   lower: ["", (self) => STR_METHODS.islower(str(self), NONE)],
   upper: ["", (self) => STR_METHODS.isupper(str(self), NONE)],
   sameas: ["other", sameAs],
-  escaped: ["", () => false],
+  escaped: ["", (self) => self instanceof Str && self.markup],
   in: ["seq", (self, container) => contains(container, self)],
   eq: ["other", equals],
   equalto: ["other", equals],

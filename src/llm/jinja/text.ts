@@ -43,6 +43,7 @@ export class Str {
   #pair: readonly [Str, Str] | undefined;
   /** Where code points begin, unless that is everywhere. */
   #starts: Uint32Array | null | undefined;
+  #markup = false;
 
   private constructor(length: number, weight: number, text: string, user: Ranges, pair?: readonly [Str, Str]) {
     this.length = length;
@@ -88,6 +89,20 @@ export class Str {
   get user(): Ranges {
     if (this.#pair !== undefined) this.#flatten();
     return this.#user;
+  }
+
+  /** Whether it is markup: a text that other texts are escaped for before they are added to it (markup.ts). */
+  get markup(): boolean {
+    return this.#markup;
+  }
+
+  /** The same text as markup, or as none. */
+  withMarkup(markup: boolean): Str {
+    if (this.#markup === markup) return this;
+    allocate(96);
+    const copy = new Str(this.length, this.#weight, this.#text, this.#user, this.#pair);
+    copy.#markup = markup;
+    return copy;
   }
 
   /** Whether users wrote all of it (`true`), nothing (`false`), or a part. */

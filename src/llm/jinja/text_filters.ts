@@ -6,6 +6,7 @@
 
 import { type Filter, table } from "./functions.ts";
 import { checkItems, checkLength, step, TemplateFault, touch } from "./limits.ts";
+import { escape, markedAs } from "./markup.ts";
 import { splitLines, strip, textOf } from "./strings.ts";
 import { indexOf } from "./numbers.ts";
 import { str } from "./print.ts";
@@ -22,7 +23,7 @@ function indent(self: Value, width: Value = 4, first: Value = false, blank: Valu
   const lines = splitLines(self.plus(NEWLINE));
   const indented = lines.map((line, i) => i > 0 && (truthy(blank) || line.length > 0) ? indention.plus(line) : line);
   const text = join(indented, NEWLINE);
-  return truthy(first) ? indention.plus(text) : text;
+  return markedAs(self, truthy(first) ? indention.plus(text) : text);
 }
 
 function truncate(
@@ -43,7 +44,7 @@ function truncate(
   const text = textOf(self, "what truncate() shortens");
   const kept = text.part(0, most - tail.points);
   const space = truthy(killWords) ? -1 : kept.text.lastIndexOf(" ");
-  return (space < 0 ? kept : kept.slice(0, space)).plus(tail);
+  return markedAs(self, (space < 0 ? kept : kept.slice(0, space)).plus(text.markup ? escape(tail) : tail));
 }
 
 /** What textwrap.wrap() cuts a line into: runs of white space and words, those cut behind hyphens too. */
@@ -108,7 +109,7 @@ function wrapLine(line: Str, width: number, breakLong: boolean, hyphens: boolean
 export const TEXT_FILTERS: Readonly<Record<string, Filter>> = table({
   indent: ["width? first? blank?", indent],
   title: ["", (self) =>
-    str(self).rewrite(new RegExp(`[^${SPACE}({[<-]+`, "gu"), (word) => {
+    str(self).withMarkup(false).rewrite(new RegExp(`[^${SPACE}({[<-]+`, "gu"), (word) => {
       const head = String.fromCodePoint(word.codePointAt(0)!);
       return head.toUpperCase() + word.slice(head.length).toLowerCase();
     })],
