@@ -153,7 +153,7 @@ I_S2(62, multiply, INT(UINT(a) * UINT(b)))
 F_S2(63, divide, m_divide(a, b))
 F_M2(64, remainder, m_remainder(a, b)) // floored: the sign of the divisor
 I_S2(64, remainder, m_remainder_int(a, b))
-U_S2(64, remainder, b == 0u ? 0u : a % (b | UINT(b == 0u)))
+U_S2(64, remainder, b == 0u ? a : a % (b | UINT(b == 0u)))
 F_S2(65, floor_divide, m_floor(m_divide(a, b)))
 I_S2(65, floor_divide, m_divide_int(a, b)) // a divisor of 0 gives 0
 U_S2(65, floor_divide, b == 0u ? 0u : a / (b | UINT(b == 0u)))

@@ -30,7 +30,7 @@ FN Int64 l_divide(Int64 a, Int64 b) {
     Int64 q = l_quotient(a, b), r = I64(U64(a) - U64(q) * U64(b));
     return b != 0 && r != 0 && ((r < 0) != (b < 0)) ? q - 1 : q;
 }
-FN Int64 l_remainder(Int64 a, Int64 b) { return b == 0 ? I64(0) : I64(U64(a) - U64(l_divide(a, b)) * U64(b)); }
+FN Int64 l_remainder(Int64 a, Int64 b) { return b == 0 ? a : I64(U64(a) - U64(l_divide(a, b)) * U64(b)); }
 FN Uint64 m_power(Uint64 a, Uint64 b) {
     Uint64 r = U64(1);
     while (b != 0) {

@@ -173,7 +173,7 @@ FN float m_from_uint(uint x) {
 
 // ---- division with remainder --------------------------------------------------------------------------------------
 
-// Integers: floored quotient and remainder, 0 for a divisor of 0.
+// Integers: floored quotient and remainder; for a divisor of 0 the quotient is 0 and the remainder the dividend.
 FN int m_divide_int(int a, int b) {
     uint divisor = m_magnitude(b) | UINT(b == 0);
     uint q = b == 0 ? 0u : m_magnitude(a) / divisor;
@@ -182,7 +182,8 @@ FN int m_divide_int(int a, int b) {
 }
 
 FN int m_remainder_int(int a, int b) {
-    uint r = b == 0 ? 0u : m_magnitude(a) % (m_magnitude(b) | UINT(b == 0));
+    if (b == 0) return a;
+    uint r = m_magnitude(a) % (m_magnitude(b) | UINT(b == 0));
     int y = INT(a < 0 ? 0u - r : r);
     return y != 0 && (y < 0) != (b < 0) ? y + b : y;
 }

@@ -350,7 +350,8 @@ function maskedAssign(base: Node, mask: Node, value: Node): Node {
 /** How the updates of `x.at(...)` combine old and new values, and what is made of the new ones before. */
 const UPDATES: Readonly<Record<Update, readonly [fn: ScatterFn, change?: (value: Tensor) => Tensor]>> = {
   add: ["sum"],
-  subtract: ["sum", negative],
+  // Of bools, what is not 0 counts as true with either sign.
+  subtract: ["sum", (value) => value.dtype === bool ? value : negative(value)],
   multiply: ["prod"],
   divide: ["prod", reciprocal],
   maximum: ["max"],

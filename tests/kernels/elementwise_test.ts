@@ -101,7 +101,7 @@ const INTEGER: Partial<Record<ElementwiseName, Fn>> = {
   add: (a, b) => a + b,
   subtract: (a, b) => a - b,
   multiply: Math.imul,
-  remainder: (a, b) => b === 0 ? 0 : floored(a, b),
+  remainder: (a, b) => b === 0 ? a : floored(a, b),
   floor_divide: (a, b) => b === 0 ? 0 : Math.floor(a / b),
   power,
   maximum: (a, b) => Math.max(a, b),

@@ -101,6 +101,7 @@ const INDEX: Record<string, Row> = {
   "put: mask row vector": ({ Z }) => Z().indexPut_(mx.array([false, true]), [1, 2, 3]),
   "at add": ({ P }) => mx.zeros([3]).at(P).add([1, 2, 3]),
   "at subtract": ({ O, P }) => O.at(P).subtract([1, 2, 3]),
+  "at subtract of bools": ({ P, ints }) => mx.array([true, false, false]).at(P).subtract(ints(0, 3, 1)),
   "at multiply": ({ O, P }) => O.at(P).multiply([2, 3, 4]),
   "at divide": ({ O, P }) => O.at(P).divide([2, 2, 4]),
   "at maximum": ({ O, P }) => O.at(P).maximum([5, -2, 0]),
@@ -186,6 +187,13 @@ const ELEMENTWISE: Record<string, Row> = {
   "bool abs": ({ B }) => mx.abs(B),
   "bool floor": ({ B }) => mx.floor(B),
   "int floorDivide": ({ ints }) => mx.floorDivide(ints(-5, 5, -6), ints(3, -3, 3)),
+  ...Object.fromEntries(
+    [mx.int8, mx.uint8, mx.int16, mx.uint16, mx.int32, mx.uint32, mx.int64, mx.uint64].map((dtype): [string, Row] => [
+      `${dtype.name} remainder of 0`,
+      ({ ints }) => mx.remainder(ints(7, 0, 5, 100).astype(dtype), ints(0, 0, 3, 0).astype(dtype)),
+    ]),
+  ),
+  "negative remainder of 0": ({ ints }) => mx.remainder(ints(-7, -5), ints(0, 3)),
   "int remainder": ({ ints }) => mx.remainder(ints(-5, 5, -6), ints(3, -3, 3)),
   "float floorDivide": () => mx.floorDivide([-5, 5, 7.5], 3),
   "float remainder": () => mx.remainder([-5, 5, 7.5], 3),

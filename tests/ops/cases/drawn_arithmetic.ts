@@ -61,7 +61,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   divide: { float: (a, b) => a / b, gives: "float", zeros: true },
   remainder: {
     float: remainder,
-    whole: (a, b) => b === 0 ? 0 : remainder(a, b),
+    whole: (a, b) => b === 0 ? a : remainder(a, b),
     classes: ["special", "zeros", "tiny"],
   },
   floorDivide: {
