@@ -41,8 +41,10 @@ export interface DtypeCategory {
   readonly category: CategoryName;
 }
 
+/** A category, which as text is its name. */
 function category(name: CategoryName): DtypeCategory {
-  return Object.freeze({ category: name });
+  const shared = { toString: (): string => name, [Symbol.for("Deno.customInspect")]: (): string => name };
+  return Object.freeze(Object.assign(Object.create(shared), { category: name }));
 }
 
 /** All dtypes. */

@@ -14,7 +14,7 @@ import { DtypeError, quoted } from "./error.ts";
 /** What arithmetic a dtype computes in. */
 export type DtypeKind = "bool" | "uint" | "int" | "float" | "complex";
 
-/** An element type. Compare by identity: `x.dtype === mx.float32`. */
+/** An element type. Compare by identity: `x.dtype === mx.float32`. As text it is its name: `${x.dtype}` is "float32". */
 export interface Dtype<N extends DtypeName = DtypeName> {
   /** MLX's name, such as "float32". */
   readonly name: N;
@@ -60,8 +60,22 @@ const ROWS = {
   complex64: { kind: "complex", bytes: 8, code: 13 },
 } as const satisfies Record<DtypeName, Omit<Dtype, "name">>;
 
+/** What all dtypes share: as text, in consoles and in notebooks they are their names. */
+const PRINTED = {
+  toString(this: Dtype): string {
+    return this.name;
+  },
+  [Symbol.for("Deno.customInspect")](this: Dtype): string {
+    return this.name;
+  },
+  [Symbol.for("nodejs.util.inspect.custom")](this: Dtype): string {
+    return this.name;
+  },
+};
+
 function row<N extends DtypeName>(name: N): Dtype<N> {
-  return Object.freeze({ name, ...(ROWS[name] as Omit<Dtype, "name">) });
+  const fields = { name, ...(ROWS[name] as Omit<Dtype, "name">) };
+  return Object.freeze(Object.assign(Object.create(PRINTED), fields));
 }
 
 /** Boolean, one byte an element. */
