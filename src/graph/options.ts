@@ -12,13 +12,13 @@ import { nearest } from "./nearest.ts";
 const LONGEST = 64;
 
 /**
- * Throws where `options` is no plain object or has a name that is not in `known`, in the name of `op`: a ValueError, or what `error`
+ * Throws where `options` is no plain object or has a name that is no key of `known`, in the name of `op`: a ValueError, or what `error`
  * makes of the message. That tells the nearest name and all there are.
  */
 export function checkOptions(
   op: string,
   options: object,
-  known: Readonly<Record<string, true>>,
+  known: Readonly<Record<string, unknown>>,
   error: (message: string) => Error = (message) => new ValueError(message),
 ): void {
   const names = Object.keys(known);

@@ -4,12 +4,12 @@
  * @module
  */
 
-import { LlmError } from "./error.ts";
+import { optionError } from "./arguments.ts";
 
 /** Throws an {@link LlmError} unless something is an AbortSignal, or nothing. */
 export function checkSignal(signal: AbortSignal | undefined): void {
   if (signal === undefined || signal instanceof AbortSignal) return;
-  throw new LlmError("option", `signal is ${signal}, expected the signal of an AbortController`);
+  throw optionError("signal", signal, "the signal of an AbortController");
 }
 
 /**

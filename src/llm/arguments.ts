@@ -12,9 +12,49 @@ import { LlmError } from "./error.ts";
 import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
-/** Throws an {@link LlmError} unless `options` is an object whose names are in `table`; the message names the nearest one. */
-export function checkOptions(call: string, options: object, table: Readonly<Record<string, true>>): void {
+/** What an option has to be, by kind: how messages name it, and the test. */
+const KINDS = {
+  number: ["a number", (value) => typeof value === "number"],
+  numbers: [
+    "a number or a list of numbers",
+    (value) => [value].flat().every((one) => typeof one === "number"),
+  ],
+  boolean: ["true or false", (value) => typeof value === "boolean"],
+  function: ["a function", (value) => typeof value === "function"],
+  functions: [
+    "a list of functions",
+    (value) => Array.isArray(value) && value.every((one) => typeof one === "function"),
+  ],
+  list: ["a list", (value) => value === null || Array.isArray(value)],
+  text: ["a text", (value) => typeof value === "string"],
+} as const satisfies Record<string, readonly [expected: string, test: (value: unknown) => boolean]>;
+
+/** The kind of an option; `true` where the function that takes the option checks it. */
+export type OptionKind = keyof typeof KINDS | true;
+
+/**
+ * Throws an {@link LlmError} unless `options` is an object whose names are in `table`, with values of the kinds that it says. The
+ * message names the option and what was given, or the nearest name.
+ */
+export function checkOptions(call: string, options: object, table: Readonly<Record<string, OptionKind>>): void {
   graph.checkOptions(call, options, table, (message) => new LlmError("option", message));
+  for (const [name, value] of Object.entries(options)) {
+    const kind = table[name];
+    if (value === undefined || kind === true) continue;
+    const [expected, test] = KINDS[kind];
+    if (!test(value)) throw optionError(name, value, expected);
+  }
+}
+
+/** An error that says what an option is and what it has to be. */
+export function optionError(name: string, value: unknown, expected: string): LlmError {
+  return new LlmError("option", `${name} is ${quoted(value)}, expected ${expected}`);
+}
+
+/** Throws an {@link LlmError} unless an option is a number, and one that is `valid`. */
+export function checkNumber(name: string, value: unknown, valid: boolean, expected: string): void {
+  if (typeof value !== "number") throw optionError(name, value, "a number");
+  if (!valid) throw optionError(name, value, expected);
 }
 
 /** Throws an {@link LlmError} unless a call got a model and a tokenizer. */

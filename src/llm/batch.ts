@@ -284,9 +284,6 @@ function perPrompt(
   each: (value: number, i: number) => number,
 ): readonly number[] {
   if (typeof value === "number") return prompts.map((_, i) => each(value, i));
-  if (!Array.isArray(value)) {
-    throw new LlmError("option", `${name} is ${value}, expected a number or a list of numbers`);
-  }
   if (value.length === prompts.length) return value;
   throw new LlmError("option", `${name} has ${value.length} values for ${prompts.length} prompts`);
 }

@@ -9,11 +9,11 @@
 
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
-import { quoted } from "../graph/error.ts";
 import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
-import { checkModel, checkOptions } from "./arguments.ts";
+import { checkModel, checkOptions, optionError, type OptionKind } from "./arguments.ts";
 import { LlmError } from "./error.ts";
+import { checkCount } from "./generation_request.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
@@ -43,13 +43,13 @@ export interface EmbedOptions {
 
 const EMBED_OPTIONS = {
   pooling: true,
-  normalize: true,
-  instruction: true,
-  maxTokens: true,
-  truncate: true,
-  batchTokens: true,
+  normalize: "boolean",
+  instruction: "text",
+  maxTokens: "number",
+  truncate: "boolean",
+  batchTokens: "number",
   signal: true,
-} as const satisfies Record<keyof EmbedOptions, true>;
+} as const satisfies Record<keyof EmbedOptions, OptionKind>;
 
 const POOLINGS: readonly string[] = ["last", "cls", "mean"] satisfies readonly Pooling[];
 
@@ -88,11 +88,9 @@ async function embedAll(
   checkOptions("embed", options, EMBED_OPTIONS);
   const { pooling = "last", normalize = true, batchTokens = 4096, signal } = options;
   if (!POOLINGS.includes(pooling)) {
-    throw new LlmError("option", `pooling is ${quoted(pooling)}, expected one of ${POOLINGS.join(", ")}`);
+    throw optionError("pooling", pooling, `one of ${POOLINGS.join(", ")}`);
   }
-  if (!(Number.isSafeInteger(batchTokens) && batchTokens >= 1)) {
-    throw new LlmError("option", `batchTokens is ${batchTokens}, expected a positive integer`);
-  }
+  checkCount("batchTokens", batchTokens);
   checkSignal(signal);
   const all = encode(model, tokenizer, texts, options);
   const vectors: Tensor[] = [];
@@ -124,9 +122,7 @@ function encode(
   { maxTokens = model.config.maxPositionEmbeddings, truncate = false, instruction }: EmbedOptions,
 ): number[][] {
   if (!Array.isArray(texts)) throw new LlmError("option", "embed() expected a list of texts: wrap a single one in [ ]");
-  if (!(Number.isSafeInteger(maxTokens) && maxTokens >= 1)) {
-    throw new LlmError("option", `maxTokens is ${maxTokens}, expected a positive integer`);
-  }
+  checkCount("maxTokens", maxTokens);
   const prefix = instruction === undefined ? "" : `Instruct: ${instruction}\nQuery:`;
   const limit = Math.min(maxTokens, model.config.maxPositionEmbeddings);
   return texts.map((text, i) => {

@@ -5,6 +5,7 @@
  */
 
 import type { Tensor } from "../array/mod.ts";
+import type { OptionKind } from "./arguments.ts";
 import type { ChatOptions } from "./chat_template.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { ResponseFormat } from "./structured/response_format.ts";
@@ -138,40 +139,43 @@ export interface BatchGenerateOptions
   readonly onPrompt?: (done: number, total: number) => void;
 }
 
-/** Names of {@link BatchGenerateOptions}. */
+/** Kinds of {@link BatchGenerateOptions}. */
 export const BATCH_OPTIONS = {
-  maxTokens: true,
-  temp: true,
-  topP: true,
-  topK: true,
-  minP: true,
-  seed: true,
+  maxTokens: "numbers",
+  temp: "number",
+  topP: "number",
+  topK: "number",
+  minP: "number",
+  seed: "numbers",
   stop: true,
   signal: true,
-  logprobs: true,
+  logprobs: "number",
   logitBias: true,
-  repetitionPenalty: true,
-  repetitionContextSize: true,
-  presencePenalty: true,
-  frequencyPenalty: true,
-  logitsProcessors: true,
-  enableThinking: true,
-  tools: true,
+  repetitionPenalty: "number",
+  repetitionContextSize: "number",
+  presencePenalty: "number",
+  frequencyPenalty: "number",
+  logitsProcessors: "functions",
+  enableThinking: "boolean",
+  tools: "list",
   responseFormat: true,
-  prefillStepSize: true,
-  onPrompt: true,
-} as const satisfies Record<keyof BatchGenerateOptions, true>;
+  prefillStepSize: "number",
+  onPrompt: "function",
+} as const satisfies Record<keyof BatchGenerateOptions, OptionKind>;
 
-/** Names of {@link GenerateOptions}; what only chooses tokens takes them all. */
+/** Kinds of {@link GenerateOptions}; what only chooses tokens takes them all. */
 export const GENERATE_OPTIONS = {
   ...BATCH_OPTIONS,
-  sampler: true,
+  maxTokens: "number",
+  seed: "number",
+  sampler: "function",
   cache: true,
-  cachePrompt: true,
-} as const satisfies Record<keyof GenerateOptions, true>;
+  cachePrompt: "boolean",
+} as const satisfies Record<keyof GenerateOptions, OptionKind>;
 
-/** Names that `generateStep` takes: all of a generation too. */
-export const STEP_OPTIONS = { ...GENERATE_OPTIONS, processors: true, contextSize: true } as const satisfies Record<
-  keyof (StepOptions & GenerateOptions),
-  true
->;
+/** Kinds of what `generateStep` takes: all of a generation too. */
+export const STEP_OPTIONS = {
+  ...GENERATE_OPTIONS,
+  processors: "functions",
+  contextSize: "number",
+} as const satisfies Record<keyof (StepOptions & GenerateOptions), OptionKind>;

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkNumber } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 import type { GenerateOptions, LogitsOptions, LogitsProcessor, StepOptions } from "./generate_options.ts";
 import { KvCache } from "./kv_cache.ts";
@@ -53,7 +54,6 @@ export function requestOf(
 /** All processors that options ask for, in the order in which they run. */
 export function processorsOf(options: LogitsOptions & Pick<GenerateOptions, "logitsProcessors">): LogitsProcessor[] {
   const { logitsProcessors: own = [] } = options;
-  if (!Array.isArray(own)) throw new LlmError("option", `logitsProcessors is ${own}, expected a list of functions`);
   return [...makeLogitsProcessors(options), ...own];
 }
 
@@ -65,7 +65,5 @@ function checkCache(model: LanguageModel, cache: KvCache): void {
 
 /** Throws unless a count is a positive integer, or without end. */
 export function checkCount(name: string, value: number): void {
-  if (value !== Infinity && !(Number.isSafeInteger(value) && value >= 1)) {
-    throw new LlmError("option", `${name} is ${value}, expected a positive integer`);
-  }
+  checkNumber(name, value, value === Infinity || (Number.isSafeInteger(value) && value >= 1), "a positive integer");
 }

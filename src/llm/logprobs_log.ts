@@ -4,7 +4,7 @@
  * @module
  */
 
-import { LlmError } from "./error.ts";
+import { optionError } from "./arguments.ts";
 
 /** A token and the natural logarithm of its probability. */
 export interface TokenLogprob {
@@ -26,7 +26,7 @@ const MOST_TOP = 20;
 /** Throws unless `top` is a number of likeliest tokens that can be told; `undefined` tells nothing at all. */
 export function checkLogprobs(top: number | undefined): void {
   if (top === undefined || (Number.isSafeInteger(top) && top >= 0 && top <= MOST_TOP)) return;
-  throw new LlmError("option", `logprobs is ${top}, expected an integer from 0 to ${MOST_TOP}`);
+  throw optionError("logprobs", top, `an integer from 0 to ${MOST_TOP}`);
 }
 
 /** Floats that `mx.fast.logprobs` gives for each row. */

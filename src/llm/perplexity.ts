@@ -18,7 +18,7 @@ import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
 import { interruptible } from "../notebook/interrupt.ts";
 import { checkSignal } from "./abort.ts";
-import { checkModel, checkOptions } from "./arguments.ts";
+import { checkModel, checkNumber, checkOptions, type OptionKind } from "./arguments.ts";
 import { LlmError } from "./error.ts";
 import type { LanguageModel } from "./models/mod.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
@@ -41,13 +41,13 @@ export interface PerplexityOptions {
 }
 
 const PERPLEXITY_OPTIONS = {
-  context: true,
-  stride: true,
-  dropLast: true,
-  batchSize: true,
-  onProgress: true,
+  context: "number",
+  stride: "number",
+  dropLast: "boolean",
+  batchSize: "number",
+  onProgress: "function",
   signal: true,
-} as const satisfies Record<keyof PerplexityOptions, true>;
+} as const satisfies Record<keyof PerplexityOptions, OptionKind>;
 
 /** What {@link perplexity} found. */
 export interface Perplexity {
@@ -265,6 +265,6 @@ function tokensOf(model: LanguageModel, tokenizer: Tokenizer, text: string | rea
 }
 
 function checkRange(name: string, value: number, least: number, most: number): void {
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
-  throw new LlmError("option", `${name} is ${value}, expected a whole number from ${least} to ${most}`);
+  const valid = Number.isSafeInteger(value) && value >= least && value <= most;
+  checkNumber(name, value, valid, `a whole number from ${least} to ${most}`);
 }

@@ -10,8 +10,7 @@
 import * as mx from "../array/mod.ts";
 import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
-import { checkOptions } from "./arguments.ts";
-import { LlmError } from "./error.ts";
+import { checkNumber, checkOptions, optionError } from "./arguments.ts";
 import {
   GENERATE_OPTIONS,
   type LogitsOptions,
@@ -33,16 +32,16 @@ import {
 export function makeSampler(options: SamplerOptions = {}): Sampler {
   checkOptions("makeSampler", options, GENERATE_OPTIONS);
   const { temp = 0, topP = 1, topK = 0, minP = 0 } = options;
-  check("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
-  check("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
-  check("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
-  check("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
+  checkNumber("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
+  checkNumber("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
+  checkNumber("topK", topK, Number.isSafeInteger(topK) && topK >= 0, "an integer of at least 0");
+  checkNumber("minP", minP, minP >= 0 && minP <= 1, "a number from 0 to 1");
   if (temp === 0) {
     const largest = (logits: Tensor): Tensor => mx.fast.sample(logits, { temperature: 0 });
     return Object.assign(largest, { key: undefined, graph: "largest" });
   }
   const { seed } = options;
-  check(
+  checkNumber(
     "seed",
     seed ?? 0,
     seed === undefined || (Number.isSafeInteger(seed) && seed >= 0),
@@ -61,16 +60,16 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
   checkOptions("makeLogitsProcessors", options, GENERATE_OPTIONS);
   const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
   const { frequencyPenalty: frequency = 0 } = options;
-  check("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
-  check("presencePenalty", presence, Number.isFinite(presence), "a number");
-  check("frequencyPenalty", frequency, Number.isFinite(frequency), "a number");
+  checkNumber("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
+  checkNumber("presencePenalty", presence, Number.isFinite(presence), "a number");
+  checkNumber("frequencyPenalty", frequency, Number.isFinite(frequency), "a number");
   if (typeof logitBias !== "object" || logitBias === null) {
-    throw new LlmError("option", `logitBias is ${logitBias}, expected an object of numbers by token id`);
+    throw optionError("logitBias", logitBias, "an object of numbers by token id");
   }
   const bias = Object.entries(logitBias).map(([id, value]): readonly [number, number] => [Number(id), value]);
   for (const [id, value] of bias) {
-    check("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
-    check(`logitBias[${id}]`, value, value < Infinity, "a number or -Infinity");
+    checkNumber("logitBias has a token that", id, Number.isSafeInteger(id) && id >= 0, "the id of a token");
+    checkNumber(`logitBias[${id}]`, value, value < Infinity, "a number or -Infinity");
   }
   const processors: LogitsProcessor[] = [];
   if (bias.length > 0) {
@@ -89,7 +88,7 @@ export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcess
 /** Number of recent tokens that the processors look at, at most the `context` of the model. */
 export function repetitionContext(options: Pick<SamplerOptions, "repetitionContextSize">, context: number): number {
   const { repetitionContextSize: size = 20 } = options;
-  check("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
+  checkNumber("repetitionContextSize", size, Number.isSafeInteger(size) && size >= 1, "a positive integer");
   return Math.min(size, context);
 }
 
@@ -119,12 +118,8 @@ function onCounted(graph: string, each: number): LogitsProcessor {
 
 function addBias(logits: Tensor, bias: readonly (readonly [number, number])[]): Tensor {
   const [rows, vocabulary] = logits.shape;
-  for (const [id] of bias) check("logitBias has a token that", id, id < vocabulary, `an id below ${vocabulary}`);
+  for (const [id] of bias) checkNumber("logitBias has a token that", id, id < vocabulary, `an id below ${vocabulary}`);
   const indices = mx.broadcastTo(mx.array(bias.map(([id]) => id), mx.int32), [rows, bias.length]);
   const values = mx.array(bias.map(([, value]) => value), logits.dtype);
   return mx.putAlongAxis(logits, indices, mx.add(mx.takeAlongAxis(logits, indices, -1), values), -1);
-}
-
-function check(name: string, value: number, valid: boolean, expected: string): void {
-  if (typeof value !== "number" || !valid) throw new LlmError("option", `${name} is ${value}, expected ${expected}`);
 }

@@ -6,7 +6,7 @@
 
 import { type AnswerFormat, AnswerParser, type AnswerParts } from "./answer/parser.ts";
 import { checkSignal } from "./abort.ts";
-import { LlmError } from "./error.ts";
+import { optionError } from "./arguments.ts";
 import type { GenerateOptions } from "./generate_options.ts";
 import type { GenerationResponse } from "./generation_response.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
@@ -63,5 +63,5 @@ export class StopChecker {
 /** Throws unless an option is a list of texts. */
 function checkTexts(name: string, texts: readonly string[]): readonly string[] {
   if (Array.isArray(texts) && texts.every((text) => typeof text === "string")) return texts;
-  throw new LlmError("option", `${name} is ${texts}, expected a text or a list of texts`);
+  throw optionError(name, texts, "a text or a list of texts");
 }

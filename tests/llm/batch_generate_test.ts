@@ -394,9 +394,9 @@ Deno.test("batchGenerate() takes no prompts and refuses lists of another length"
   await assertRejects(() => batchGenerate(model, tokenizer, text), LlmError, "The prompts are no list");
   for (
     const [options, message] of [
-      [{ stop: [5] }, "stop is 5, expected a text"],
+      [{ stop: [5] }, "stop is [5], expected a text"],
       [{ maxTokens: null }, "maxTokens is null, expected a number or a list of numbers"],
-      [{ seed: "x", temp: 1 }, "seed is x, expected a number or a list of numbers"],
+      [{ seed: "x", temp: 1 }, 'seed is "x", expected a number or a list of numbers'],
       [{ logitsProcessors: 5 }, "logitsProcessors is 5, expected a list of functions"],
     ] as const
   ) {

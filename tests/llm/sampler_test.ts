@@ -117,7 +117,7 @@ Deno.test("makeSampler() names options out of range", () => {
   wrong({ temp: -1 }, "temp is -1, expected a number from 0 to 100");
   wrong({ temp: NaN }, "temp is NaN");
   const untyped = (options: Record<string, unknown>): mx.lm.SamplerOptions => options;
-  wrong(untyped({ temp: "0.5" }), "temp is 0.5, expected a number");
+  wrong(untyped({ temp: "0.5" }), 'temp is "0.5", expected a number');
   wrong(untyped({ minP: null }), "minP is null, expected a number");
   wrong({ topP: 1.5 }, "topP is 1.5, expected a number from 0 to 1");
   wrong({ topK: 2.5 }, "topK is 2.5, expected an integer of at least 0");
