@@ -7,7 +7,10 @@
 /** What an {@link ArrayError} is about. */
 export type ArrayErrorCode = "shape" | "dtype" | "index" | "value" | "disposed" | "file" | "kernel";
 
-/** Any error that an array call throws about its arguments; told apart by class or `code`. */
+/**
+ * Any error that an array call throws about its arguments; told apart by class or `code`. It has no `cause`, whose stack Deno would
+ * print as well: the message says it.
+ */
 export class ArrayError extends Error {
   /** Name of the class. */
   override readonly name: string = "ArrayError";
@@ -15,8 +18,8 @@ export class ArrayError extends Error {
   readonly code: ArrayErrorCode;
 
   /** Makes an error with a one-line message. */
-  constructor(code: ArrayErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
+  constructor(code: ArrayErrorCode, message: string) {
+    super(message);
     this.code = code;
   }
 }
@@ -124,7 +127,7 @@ export function quoted(value: unknown): string {
 }
 
 /** Whether an object is a list or what braces make. */
-function isPlain(value: object): boolean {
+export function isPlain(value: object): boolean {
   const prototype = Object.getPrototypeOf(value);
   return Array.isArray(value) || prototype === null || prototype === Object.prototype;
 }

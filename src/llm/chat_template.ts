@@ -112,7 +112,7 @@ function faultsIn<T>(file: string, work: () => T): T {
     return work();
   } catch (cause) {
     if (!(cause instanceof TemplateFault)) throw cause;
-    throw new LlmError("template", `${file}: chat_template: line ${cause.line}: ${cause.message}`, { cause });
+    throw new LlmError("template", `${file}: chat_template: line ${cause.line}: ${cause.message}`);
   }
 }
 

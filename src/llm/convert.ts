@@ -111,9 +111,9 @@ async function writing<T>(out: string, write: () => Promise<T>): Promise<T> {
   try {
     return await write();
   } catch (cause) {
-    if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`, { cause });
+    if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
     if (cause instanceof mx.ArrayError && cause.code === "file") {
-      throw new LlmError("weights", cause.message, { cause }); // the source changed
+      throw new LlmError("weights", cause.message); // the source changed
     }
     throw cause;
   }
@@ -192,7 +192,7 @@ function storedOf(file: string): ReturnType<typeof storedTensors> {
   try {
     return storedTensors(file);
   } catch (cause) {
-    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message, { cause });
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
     throw cause;
   }
 }

@@ -56,6 +56,6 @@ export async function provideEmbedded(signal: AbortSignal | undefined): Promise<
   } catch (cause) {
     signal?.throwIfAborted();
     const { message } = cause as Error;
-    throw new LlmError("hub", `${message}; load it once with network, or another model`, { cause });
+    throw new LlmError("hub", `${message}; load it once with network, or another model`);
   }
 }

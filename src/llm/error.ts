@@ -26,7 +26,10 @@ export type LlmErrorCode =
   | "logits"
   | "training";
 
-/** A model directory, prompt or option that cannot be used, or a step that gave no token. */
+/**
+ * A model directory, prompt or option that cannot be used, or a step that gave no token. It has no `cause`, whose stack Deno would
+ * print as well: the message says it.
+ */
 export class LlmError extends Error {
   /** The class's name. */
   override readonly name = "LlmError";
@@ -34,8 +37,8 @@ export class LlmError extends Error {
   readonly code: LlmErrorCode;
 
   /** Makes an error with a one-line message. */
-  constructor(code: LlmErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
+  constructor(code: LlmErrorCode, message: string) {
+    super(message);
     this.code = code;
   }
 }

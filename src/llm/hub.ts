@@ -227,9 +227,7 @@ export async function modelDirectory(
     return (await fetchSnapshot(hub, options)).path;
   } catch (cause) {
     if (!(cause instanceof LlmError) || cause.code !== "hub") throw cause;
-    throw new LlmError("hub", `There is no folder ${shownPath(given)}, and as a model of the hub: ${cause.message}`, {
-      cause,
-    });
+    throw new LlmError("hub", `There is no folder ${shownPath(given)}, and as a model of the hub: ${cause.message}`);
   }
 }
 

@@ -114,7 +114,7 @@ function readEntries(path: string): readonly Entry[] {
   try {
     return readHeader(path).entries;
   } catch (cause) {
-    if (cause instanceof ArrayError) throw new LlmError("weights", cause.message, { cause });
+    if (cause instanceof ArrayError) throw new LlmError("weights", cause.message);
     throw cause;
   }
 }
@@ -125,7 +125,7 @@ function hasChatTemplate(path: string, names: readonly string[], sums: Sums | un
   if (text === undefined) return false;
   try {
     return (JSON.parse(text) as { readonly chat_template?: unknown } | null)?.chat_template != null;
-  } catch (cause) {
-    throw new LlmError("tokenizer", `${shownPath(join(path, "tokenizer_config.json"))} is no JSON`, { cause });
+  } catch {
+    throw new LlmError("tokenizer", `${shownPath(join(path, "tokenizer_config.json"))} is no JSON`);
   }
 }

@@ -202,7 +202,7 @@ async function loadFrom(
     weights[Symbol.dispose]();
     // A file that changed since its header was read.
     if (cause instanceof mx.ArrayError && cause.code === "file") {
-      throw new LlmError("weights", cause.message, { cause });
+      throw new LlmError("weights", cause.message);
     }
     throw cause;
   }

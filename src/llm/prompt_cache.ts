@@ -154,7 +154,7 @@ export function loadPromptCache(
       return load(file, model, options);
     } catch (cause) {
       if (cause instanceof mx.ArrayError && cause.code === "file") {
-        throw new LlmError("cache", cause.message, { cause });
+        throw new LlmError("cache", cause.message);
       }
       throw cause;
     }

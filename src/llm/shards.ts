@@ -42,8 +42,8 @@ export function missingShards(files: readonly string[], names: readonly string[]
 
 /** The files that an index names, in order. */
 function readIndex(path: string): string[] {
-  const refuse = (what: string, cause?: unknown): never => {
-    throw new LlmError("weights", `${shownPath(path)} ${what}`, { cause });
+  const refuse = (what: string): never => {
+    throw new LlmError("weights", `${shownPath(path)} ${what}`);
   };
   const files = new Set<string>();
   let maps = 0;
@@ -68,7 +68,7 @@ function readIndex(path: string): string[] {
     });
     json.finish();
   } catch (cause) {
-    if (cause instanceof FileError) refuse(cause.message, cause);
+    if (cause instanceof FileError) refuse(cause.message);
     throw cause;
   }
   if (maps === 0) refuse('has no "weight_map"');

@@ -49,7 +49,7 @@ function optional(path: string, most: number): string | undefined {
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
     if (cause.code === "missing") return undefined;
-    throw new LlmError("checksum", `${shownPath(path)} ${cause.message}`, { cause });
+    throw new LlmError("checksum", `${shownPath(path)} ${cause.message}`);
   }
 }
 
@@ -158,7 +158,7 @@ export class Sums {
       return read();
     } catch (cause) {
       if (!(cause instanceof FileError)) throw cause;
-      throw new LlmError("weights", `${shownPath(join(this.#dir, name))} ${cause.message}`, { cause });
+      throw new LlmError("weights", `${shownPath(join(this.#dir, name))} ${cause.message}`);
     }
   }
 }

@@ -190,8 +190,8 @@ export function readModelFile(dir: string, name: ModelFile, sums?: Sums): string
   if (bytes === undefined) return undefined;
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch (cause) {
-    throw new LlmError(MODEL_FILES[name].code, `${shownPath(join(dir, name))} is not valid UTF-8`, { cause });
+  } catch {
+    throw new LlmError(MODEL_FILES[name].code, `${shownPath(join(dir, name))} is not valid UTF-8`);
   }
 }
 
@@ -209,7 +209,7 @@ export function readModelBytes(dir: string, name: ModelFile, sums?: Sums): Uint8
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
     if (cause.code === "missing") return undefined;
-    throw new LlmError(code, `${shownPath(path)} ${cause.message}`, { cause });
+    throw new LlmError(code, `${shownPath(path)} ${cause.message}`);
   }
 }
 
@@ -266,7 +266,7 @@ function readNames(path: string): Readonly<Record<string, Tensor>> {
   try {
     return mx.loadSafetensors(path);
   } catch (cause) {
-    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message, { cause });
+    if (cause instanceof mx.ArrayError) throw new LlmError("weights", cause.message);
     throw cause;
   }
 }
@@ -291,6 +291,6 @@ export function modelFiles(dir: string): string[] {
       : cause.code === "missing"
       ? ", and models of the hub have names such as Qwen/Qwen3-0.6B"
       : "";
-    throw new LlmError("weights", `The model directory ${shownPath(dir)} ${cause.message}${hint}`, { cause });
+    throw new LlmError("weights", `The model directory ${shownPath(dir)} ${cause.message}${hint}`);
   }
 }

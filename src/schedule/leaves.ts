@@ -34,7 +34,7 @@ export function openLeaf(node: Node): LeafLoader {
     }
     if (node.dtype.kind === "bool") checkBooleans(path, from, bytes);
   } catch (cause) {
-    if (cause instanceof FileError) throw new ArrayError("file", `${shownPath(path)} ${cause.message}`, { cause });
+    if (cause instanceof FileError) throw new ArrayError("file", `${shownPath(path)} ${cause.message}`);
     throw cause;
   }
   return (backend, buffer, byteOffset) => backend.load(buffer, byteOffset, path, from, bytes);

@@ -291,7 +291,7 @@ class HeaderReader {
     try {
       checkProgram("it", program, constants);
     } catch (error) {
-      if (error instanceof ArrayError) failFile(this.#path, `is no file of functions: ${error.message}`, error);
+      if (error instanceof ArrayError) failFile(this.#path, `is no file of functions: ${error.message}`);
       throw error;
     }
     return program;

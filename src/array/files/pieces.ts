@@ -30,7 +30,7 @@ export function* tensorPieces(tensor: Tensor): Generator<Uint8Array> {
     using file = new InputFile(path);
     for (let at = 0; at < bytes; at += PIECE) yield file.read(byteOffset + at, Math.min(PIECE, bytes - at));
   } catch (error) {
-    if (error instanceof FileError) failFile(path, error.message, error);
+    if (error instanceof FileError) failFile(path, error.message);
     throw error;
   }
 }
@@ -42,6 +42,6 @@ export function writeFile(path: string, pieces: Iterable<Uint8Array>): void {
   } catch (error) {
     if (error instanceof ArrayError) throw error;
     const reason = error instanceof Error ? error.message.split("\n")[0] : String(error);
-    failFile(path, `cannot be written: ${reason}`, error);
+    failFile(path, `cannot be written: ${reason}`);
   }
 }

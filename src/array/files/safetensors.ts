@@ -94,8 +94,8 @@ export interface Header {
 }
 
 /** Throws the error of a file, on one line. */
-export function failFile(path: string, what: string, cause?: unknown): never {
-  throw new ArrayError("file", `${shownPath(path)}: ${what}`, { cause });
+export function failFile(path: string, what: string): never {
+  throw new ArrayError("file", `${shownPath(path)}: ${what}`);
 }
 
 /** Opens a file and describes it. Throws an {@link ArrayError} with code "file", also where `describe` calls `fail`. */
@@ -104,7 +104,7 @@ export function opened<T>(given: string, describe: (file: InputFile, fail: (what
     using file = new InputFile(given);
     return describe(file, (what) => failFile(given, what));
   } catch (error) {
-    if (error instanceof FileError) failFile(given, error.message, error);
+    if (error instanceof FileError) failFile(given, error.message);
     throw error;
   }
 }

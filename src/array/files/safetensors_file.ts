@@ -42,7 +42,7 @@ export function openSafetensors(given: string): StoredArrays {
           return out;
         });
       } catch (error) {
-        if (error instanceof FileError) failFile(given, error.message, error);
+        if (error instanceof FileError) failFile(given, error.message);
         throw error;
       }
     },

@@ -33,9 +33,7 @@ export class Fields {
     try {
       values = JSON.parse(text);
     } catch (cause) {
-      throw new LlmError("config", `${shownPath(file)} is not valid JSON: ${quoted((cause as Error).message)}`, {
-        cause,
-      });
+      throw new LlmError("config", `${shownPath(file)} is not valid JSON: ${quoted((cause as Error).message)}`);
     }
     return new Fields(values, file);
   }

@@ -111,7 +111,7 @@ export function tokenizerFiles(dir: string): Record<string, Uint8Array> {
     } catch (cause) {
       if (!(cause instanceof FileError)) throw cause;
       if (cause.code === "missing") return [];
-      throw new LlmError("tokenizer", `${shownPath(path)} ${cause.message}`, { cause });
+      throw new LlmError("tokenizer", `${shownPath(path)} ${cause.message}`);
     }
   }));
 }

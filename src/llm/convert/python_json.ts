@@ -76,7 +76,7 @@ export function readPythonObject(text: string, file: string): PythonObject {
   try {
     JSON.parse(text); // from here on the text is known to be JSON
   } catch (cause) {
-    throw new LlmError("config", `${file} is not valid JSON: ${quoted((cause as Error).message)}`, { cause });
+    throw new LlmError("config", `${file} is not valid JSON: ${quoted((cause as Error).message)}`);
   }
   const whole = value(next(), 0);
   return whole instanceof Map ? whole : fail("is no object");

@@ -114,7 +114,7 @@ class Sources implements Disposable {
       return file.read(byteOffset + first * bytesOf(tensor, 1), bytesOf(tensor, count));
     } catch (cause) {
       if (!(cause instanceof FileError)) throw cause;
-      throw new LlmError("weights", `${shownPath(path)} ${cause.message}`, { cause });
+      throw new LlmError("weights", `${shownPath(path)} ${cause.message}`);
     }
   }
 

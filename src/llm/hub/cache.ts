@@ -49,7 +49,7 @@ export function cacheError(path: string, cause: unknown): unknown {
     : /written/.test(cause.message) && !/--allow/.test(cause.message)
     ? ": set HF_HUB_CACHE to a folder that can be written"
     : "";
-  return new LlmError("hub", `${shownPath(path)} ${cause.message}${fix}`, { cause });
+  return new LlmError("hub", `${shownPath(path)} ${cause.message}${fix}`);
 }
 
 /** The folder of a model. */
@@ -254,7 +254,7 @@ export class RepoCache {
       writeWhole(path, [new TextEncoder().encode(text)]);
     } catch (cause) {
       const reason = String((cause as Error).message ?? cause).split("\n")[0].replace(/: \w+ '.*$/, "");
-      throw cacheError(path, new FileError("io", `cannot be written: ${reason}`, { cause }));
+      throw cacheError(path, new FileError("io", `cannot be written: ${reason}`));
     }
   }
 }

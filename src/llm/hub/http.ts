@@ -220,15 +220,15 @@ export function passing(status: number, headers: Headers, host: string): Passing
 
 /** The error of a failed request or body. */
 function failure(cause: unknown, host: string, watch: Watch, what: string): Error {
-  if (watch.silent) return new PassingError(`${host} is silent for too long`, undefined, { cause });
+  if (watch.silent) return new PassingError(`${host} is silent for too long`);
   const { name, message } = cause as Error;
   if (name === "NotCapable") {
-    return new LlmError("hub", `${host} may not be asked: run again with the --allow-net flag`, { cause });
+    return new LlmError("hub", `${host} may not be asked: run again with the --allow-net flag`);
   }
   if (watch.signal.aborted) return cause as Error;
   // Deno's text begins with the whole address, which may carry a signature.
   const reason = String(message).split("\n")[0].replace(/^error sending request for url \(.*?\): /, "").slice(0, 200);
-  return new PassingError(`${host} ${what} (${quoted(reason).slice(1, -1)})`, undefined, { cause });
+  return new PassingError(`${host} ${what} (${quoted(reason).slice(1, -1)})`);
 }
 
 async function whole(answer: Answer, host: string): Promise<Uint8Array> {
@@ -251,7 +251,7 @@ async function whole(answer: Answer, host: string): Promise<Uint8Array> {
 function parse(bytes: Uint8Array, host: string): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-  } catch (cause) {
-    throw new LlmError("hub", `${host} does not answer as the hub does: check HF_ENDPOINT and the network`, { cause });
+  } catch {
+    throw new LlmError("hub", `${host} does not answer as the hub does: check HF_ENDPOINT and the network`);
   }
 }

@@ -183,6 +183,6 @@ async function fits(
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
     if (cause.code === "missing") return false; // a link that leads nowhere
-    throw new LlmError("hub", `${shownPath(path)} ${cause.message}`, { cause });
+    throw new LlmError("hub", `${shownPath(path)} ${cause.message}`);
   }
 }

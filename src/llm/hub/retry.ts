@@ -30,8 +30,8 @@ export class PassingError extends Error {
   readonly after: number | undefined;
 
   /** Makes an error with a one-line message. */
-  constructor(message: string, after?: number, options?: ErrorOptions) {
-    super(message, options);
+  constructor(message: string, after?: number) {
+    super(message);
     this.after = after;
   }
 }
@@ -62,14 +62,10 @@ export class Retries {
     this.#failures++;
     if (after !== undefined && after > longest) {
       const seconds = Math.ceil(after / 1000);
-      throw new LlmError("hub", `${message}: try again in ${seconds} seconds`, {
-        cause: failure,
-      });
+      throw new LlmError("hub", `${message}: try again in ${seconds} seconds`);
     }
     if (this.#failures > tries) {
-      throw new LlmError("hub", `${message}, ${tries + 1} times: check the network and try again`, {
-        cause: failure,
-      });
+      throw new LlmError("hub", `${message}, ${tries + 1} times: check the network and try again`);
     }
     const wait = after ?? Math.min(longest, delay * 2 ** (this.#failures - 1));
     await setTimeout(wait, undefined, { signal: this.#signal }).catch(() => {});

@@ -69,7 +69,7 @@ export function saveAdapterConfig(
     makeFolder(folder);
     writeWhole(join(folder, CONFIG_FILE), [new TextEncoder().encode(JSON.stringify(sorted, null, 4))]);
   } catch (cause) {
-    throw new LlmError("output", `${shownPath(folder)} cannot be written: ${firstLine(cause)}`, { cause });
+    throw new LlmError("output", `${shownPath(folder)} cannot be written: ${firstLine(cause)}`);
   }
 }
 
@@ -85,7 +85,7 @@ export function readAdapterConfig(folder: string): AdapterConfig {
     text = new TextDecoder().decode(readFile(file, MAX_CONFIG_BYTES));
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
-    throw new LlmError("config", `${shownPath(file)} ${cause.message}`, { cause });
+    throw new LlmError("config", `${shownPath(file)} ${cause.message}`);
   }
   const fail = (what: string): never => {
     throw new LlmError("config", `${shownPath(file)}: ${what}`);
@@ -93,8 +93,8 @@ export function readAdapterConfig(folder: string): AdapterConfig {
   let found: Record<string, unknown>;
   try {
     found = JSON.parse(text);
-  } catch (cause) {
-    throw new LlmError("config", `${shownPath(file)} is not JSON`, { cause });
+  } catch {
+    throw new LlmError("config", `${shownPath(file)} is not JSON`);
   }
   if (typeof found !== "object" || found === null) fail("expected an object");
   const { fine_tune_type: type = "lora", num_layers: numLayers, lora_parameters: given } = found;
@@ -122,7 +122,7 @@ export function loadAdapterWeights(model: nn.Module, file: string, fineTuneType:
     arrays = mx.loadSafetensors(file);
   } catch (cause) {
     if (!(cause instanceof mx.ArrayError)) throw cause;
-    throw new LlmError("weights", cause.message, { cause });
+    throw new LlmError("weights", cause.message);
   }
   const own = mx.utils.treeFlatten(model.parameters(), "", null, {}) as Record<string, Tensor>;
   const fail = (what: string): never => {

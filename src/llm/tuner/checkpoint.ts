@@ -83,7 +83,7 @@ function open(path: string): ReturnType<typeof openSafetensors> {
     return openSafetensors(path);
   } catch (cause) {
     if (!(cause instanceof mx.ArrayError)) throw cause;
-    throw new LlmError("weights", cause.message, { cause });
+    throw new LlmError("weights", cause.message);
   }
 }
 

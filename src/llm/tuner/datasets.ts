@@ -135,7 +135,7 @@ export function createDataset(
       return example;
     } catch (cause) {
       if (!(cause instanceof LlmError)) throw cause;
-      throw new LlmError(cause.code, `${name}: line ${i + 1}: ${cause.message}`, { cause });
+      throw new LlmError(cause.code, `${name}: line ${i + 1}: ${cause.message}`);
     }
   });
 }
@@ -148,15 +148,15 @@ function readLines(path: string): Row[] | undefined {
   } catch (cause) {
     if (!(cause instanceof FileError)) throw cause;
     if (cause.code === "missing") return undefined;
-    throw new LlmError("option", `${shownPath(path)} ${cause.message}`, { cause });
+    throw new LlmError("option", `${shownPath(path)} ${cause.message}`);
   }
   const lines = new TextDecoder().decode(bytes).split(/\r?\n/);
   return lines.flatMap((line, i) => {
     if (line.trim() === "") return [];
     try {
       return [JSON.parse(line) as Row];
-    } catch (cause) {
-      throw new LlmError("option", `${shownPath(path)}: line ${i + 1} is not JSON: ${quoted(line)}`, { cause });
+    } catch {
+      throw new LlmError("option", `${shownPath(path)}: line ${i + 1} is not JSON: ${quoted(line)}`);
     }
   });
 }

@@ -98,7 +98,7 @@ async function fuseModel(
       return { path: out, fused, bytes: writeModel(from, out, arrays, dequantize, repo) };
     });
   } catch (cause) {
-    if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`, { cause });
+    if (cause instanceof FileError) throw new LlmError("output", `${shownPath(out)} ${cause.message}`);
     throw cause;
   }
 }
