@@ -12,6 +12,7 @@ import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { checkOptions } from "../graph/options.ts";
 import { put, replace } from "./update.ts";
+import { type Outline, summarize } from "./summary.ts";
 import { checkWeights, type NamedWeights, shapesByName } from "./weights.ts";
 import { describe, holds, isBranch, namedLeaves, partsOf } from "./tree.ts";
 
@@ -305,14 +306,39 @@ export class Module {
     return `${this.constructor.name}(${this.extraRepr()}${below.join("")}${below.length > 0 ? "\n" : ""})`;
   }
 
-  /** {@link toString}, for console.log(). */
+  /** For console.log(): {@link toString} on one screen, equal layers folded, and the number of parameters. */
   [Symbol.for("Deno.customInspect")](): string {
-    return this.toString();
+    return summarize(this.#outline());
   }
 
-  /** {@link toString}, for console.log() in Node. */
+  /** The same for console.log() in Node. */
   [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return this.toString();
+    return summarize(this.#outline());
+  }
+
+  #outline(): Outline {
+    const children = this.#below().map(([name, module]) => [name, module.#outline()] as const);
+    const below = (count: "parameters" | "trained"): number =>
+      children.reduce((sum, [, module]) => sum + module[count], 0);
+    return {
+      kind: this.constructor.name,
+      settings: this.extraRepr(),
+      parameters: this.#count(Module.validParameterFilter) + below("parameters"),
+      trained: this.#count(Module.trainableParameterFilter) + below("trained"),
+      children,
+    };
+  }
+
+  /** Numbers in the module's own arrays that `filter` takes; of packed codes those that they stand for, without scales. */
+  #count(filter: ModuleFilter): number {
+    const own: ModuleFilter = (module, key, value) => !(value instanceof Module) && filter(module, key, value);
+    const { bits } = this as { readonly bits?: unknown };
+    const leaves = namedLeaves(this.filterAndMap(own)).filter(([, leaf]) => leaf instanceof mx.Tensor);
+    return (leaves as [string, Tensor][]).reduce((sum, [name, { size, dtype }]) => {
+      if (typeof bits !== "number") return sum + size;
+      if (name === "scales" || name === "biases") return sum;
+      return sum + (name === "weight" && dtype === mx.uint32 ? Math.floor(size * 32 / bits) : size);
+    }, 0);
   }
 
   /** The modules directly below with their names behind `prefix`. */
