@@ -163,7 +163,7 @@ export const BATCH_OPTIONS = {
   onPrompt: "function",
 } as const satisfies Record<keyof BatchGenerateOptions, OptionKind>;
 
-/** Kinds of {@link GenerateOptions}; what only chooses tokens takes them all. */
+/** Kinds of {@link GenerateOptions}. */
 export const GENERATE_OPTIONS = {
   ...BATCH_OPTIONS,
   maxTokens: "number",
@@ -172,6 +172,9 @@ export const GENERATE_OPTIONS = {
   cache: true,
   cachePrompt: "boolean",
 } as const satisfies Record<keyof GenerateOptions, OptionKind>;
+
+/** Kinds of what only chooses tokens: it takes the options of a generation and of a batch. */
+export const CHOICE_OPTIONS = { ...GENERATE_OPTIONS, ...BATCH_OPTIONS } as const;
 
 /** Kinds of what `generateStep` takes: all of a generation too. */
 export const STEP_OPTIONS = {

@@ -12,7 +12,7 @@ import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
 import { checkNumber, checkOptions, optionError } from "./arguments.ts";
 import {
-  GENERATE_OPTIONS,
+  CHOICE_OPTIONS,
   type LogitsOptions,
   type LogitsProcessor,
   type Sampler,
@@ -30,7 +30,7 @@ import {
  * ```
  */
 export function makeSampler(options: SamplerOptions = {}): Sampler {
-  checkOptions("makeSampler", options, GENERATE_OPTIONS);
+  checkOptions("makeSampler", options, CHOICE_OPTIONS);
   const { temp = 0, topP = 1, topK = 0, minP = 0 } = options;
   checkNumber("temp", temp, temp >= 0 && temp <= 100, "a number from 0 to 100");
   checkNumber("topP", topP, topP >= 0 && topP <= 1, "a number from 0 to 1");
@@ -57,7 +57,7 @@ export function makeSampler(options: SamplerOptions = {}): Sampler {
 
 /** The processors that the options ask for, in the order in which they run: bias, repetition, presence, frequency. */
 export function makeLogitsProcessors(options: LogitsOptions = {}): LogitsProcessor[] {
-  checkOptions("makeLogitsProcessors", options, GENERATE_OPTIONS);
+  checkOptions("makeLogitsProcessors", options, CHOICE_OPTIONS);
   const { repetitionPenalty: penalty = 1, presencePenalty: presence = 0, logitBias = {} } = options;
   const { frequencyPenalty: frequency = 0 } = options;
   checkNumber("repetitionPenalty", penalty, penalty > 0 && Number.isFinite(penalty), "a number above 0");
