@@ -127,6 +127,20 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
     "error": 'ValueError: softmax() expected a whole number for an axis: found {"axis":1}',
   },
   {
+    "program": 'mx.nn.losses.crossEntropy(x, [0, 2], { reduction: "mean" });',
+    "check": "TS2353",
+    "error":
+      'ValueError: crossEntropy() takes no object of options: found {"reduction":"mean"} for weights, in crossEntropy(logits, targets, weights, axis, labelSmoothing, reduction)',
+  },
+  {
+    "program": "let w = mx.zeros([3]); w = w.reshape(3, 1); w;",
+    "check": "TS2322",
+  },
+  {
+    "program": 'const v: number[] = mx.einsum("ij,jk->ik", x, x.T).tolist(); v;',
+    "check": "TS2322",
+  },
+  {
     "program": "mx.concatenate(x, x);",
     "check": "TS2345",
     "error": "ValueError: concatenate() expected a list of arrays, such as concatenate([a, b]): found Tensor",
@@ -238,6 +252,11 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'await mx.lm.generate(model, tokenizer, "Hi", { maxTokens: 0 });',
     "error": "LlmError: maxTokens is 0, expected a positive integer",
+  },
+  {
+    "program": 'await mx.lm.generate(model, tokenizer, "Hi", { maxTokens: "5" });',
+    "check": "TS2322",
+    "error": 'LlmError: maxTokens is "5", expected a number',
   },
   {
     "program": 'await mx.lm.generate(model, tokenizer, "Hi", { temp: -1 });',

@@ -10,7 +10,7 @@ import { apply, broadcastOf } from "./elementwise.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, make, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import * as dt from "../graph/dtype.ts";
-import type { Arithmetic, Comparison, Quotient } from "./results.ts";
+import type { Arithmetic, Clipped, Comparison, Quotient } from "./results.ts";
 import type { Larger, Promoted, RankOf } from "./types.ts";
 
 /**
@@ -149,7 +149,10 @@ export function logicalXor<A extends TensorLike, B extends TensorLike>(a: A, b: 
 }
 
 /** Quotient and remainder: [floorDivide(a, b), remainder(a, b)]. As in MLX neither has a derivative; that of remainder() has. */
-export function divmod(a: TensorLike, b: TensorLike): [Tensor, Tensor] {
+export function divmod<A extends TensorLike, B extends TensorLike>(
+  a: A,
+  b: B,
+): [Arithmetic<A, B>, Arithmetic<A, B>] {
   const constant = (value: Tensor): Tensor => {
     const node = nodeOf(value);
     return make("stopGradient", [node], node.shape, node.dtype, {});
@@ -179,10 +182,14 @@ export function where<C extends TensorLike, X extends TensorLike, Y extends Tens
 }
 
 /** Elementwise a limited to aMin…aMax; null leaves one side open. */
-export function clip(a: TensorLike, aMin: TensorLike | null, aMax: TensorLike | null): Tensor {
+export function clip<A extends TensorLike, L extends TensorLike | null, H extends TensorLike | null>(
+  a: A,
+  aMin: L,
+  aMax: H,
+): Clipped<A, L, H> {
   if (aMin === null && aMax === null) throw new ValueError("clip() expected aMin or aMax: found null for both");
-  return scoped("clip", (): AnyTensor => {
+  return scoped("clip", () => {
     const low = aMin === null ? wrap(toNode("clip", a)) : maximum(a, aMin);
-    return aMax === null ? low : minimum(low, aMax);
+    return (aMax === null ? low : minimum(low, aMax)) as never;
   });
 }

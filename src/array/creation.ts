@@ -26,7 +26,7 @@ import { astype, broadcastTo, expandDims, reshape } from "./movement.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, make, Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
-import type { NameOf, NumberName, RankOf, RankOfShape } from "./types.ts";
+import type { NameOf, RankOf, RankOfShape } from "./types.ts";
 
 /**
  * An array of a number, nested lists or a typed array. Numbers become float32 and booleans bool unless a dtype is given;
@@ -223,13 +223,13 @@ function rangeDtype(numbers: readonly number[]): Dtype {
  * mx.linspace(0, 8, 3, mx.int32).tolist(); // [0, 4, 8]
  * ```
  */
-export function linspace(
+export function linspace<N extends DtypeName = "float32">(
   start: number,
   stop: number,
-  num: number | Dtype = 50,
-  endpoint: boolean | Dtype = true,
-  dtype: Dtype = float32,
-): Tensor<NumberName, 1> {
+  num: number | Dtype<N> = 50,
+  endpoint: boolean | Dtype<N> = true,
+  dtype: Dtype<N> = float32 as Dtype as Dtype<N>,
+): Tensor<N, 1> {
   if (isDtype(num)) return linspace(start, stop, 50, true, num);
   if (isDtype(endpoint)) return linspace(start, stop, num, true, endpoint);
   if (toInteger("linspace", "num", num) < 0) {

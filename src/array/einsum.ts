@@ -12,6 +12,7 @@ import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { type Tensor, wrap } from "./tensor.ts";
 import { multiply } from "./binary.ts";
+import type { EinsumRank, NameOf, Single } from "./types.ts";
 
 /** An operand with one letter an axis. */
 interface Term {
@@ -88,7 +89,10 @@ function contractAll(terms: readonly Term[], others: readonly string[], sizes: R
  * mx.einsum("ij,jk->ik", mx.ones([2, 3]), mx.ones([3, 4])).shape; // [2, 4]
  * ```
  */
-export function einsum(subscripts: string, ...operands: readonly TensorLike[]): Tensor {
+export function einsum<S extends string, A extends readonly TensorLike[]>(
+  subscripts: S,
+  ...operands: A
+): Tensor<Single<NameOf<A[number]>>, EinsumRank<S>> {
   const nodes = toOperands("einsum", operands);
   const terms = readSubscripts("einsum", subscripts, nodes.map((node) => node.shape));
   const { inputs, output, sizes } = terms;

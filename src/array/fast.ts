@@ -27,7 +27,8 @@ import { argsort } from "./sort.ts";
 import { type AnyTensor, handOn, Tensor, wrap } from "./tensor.ts";
 import { cos, exp, isfinite, negative, reciprocal, rsqrt, sin, square } from "./unary.ts";
 import type { Floating } from "./results.ts";
-import type { FloatName, RankOf } from "./types.ts";
+import type { NameWith } from "./results.ts";
+import type { NameOf, RankOf } from "./types.ts";
 
 export { crossEntropy } from "./cross_entropy.ts";
 export {
@@ -63,11 +64,11 @@ function lastAxisVector(name: string, what: string, vector: Node, x: Node): void
  * mx.fast.rmsNorm(mx.ones([2, 4]), mx.ones([4]), 1e-6).shape; // [2, 4]
  * ```
  */
-export function rmsNorm<X extends TensorLike>(
+export function rmsNorm<X extends TensorLike, W extends TensorLike | null>(
   x: X,
-  weight: TensorLike | null,
+  weight: W,
   eps: number,
-): Tensor<FloatName, RankOf<X>> {
+): Tensor<NameWith<NameOf<X>, W>, RankOf<X>> {
   const input = floatNode("rmsNorm", x);
   toNumber("rmsNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("rmsNorm() expected at least 1 axis");
@@ -94,12 +95,12 @@ export function rmsNormComposite(x: Tensor, weight: Tensor | null, eps: number, 
 }
 
 /** Layer normalisation over the last axis: (x - mean) / sqrt(variance + eps) * weight + bias, in float32 inside. */
-export function layerNorm<X extends TensorLike>(
+export function layerNorm<X extends TensorLike, W extends TensorLike | null, B extends TensorLike | null>(
   x: X,
-  weight: TensorLike | null,
-  bias: TensorLike | null,
+  weight: W,
+  bias: B,
   eps: number,
-): Tensor<FloatName, RankOf<X>> {
+): Tensor<NameWith<NameWith<NameOf<X>, W>, B>, RankOf<X>> {
   const input = floatNode("layerNorm", x);
   toNumber("layerNorm", "eps", eps);
   if (input.shape.length === 0) throw new ShapeError("layerNorm() expected at least 1 axis");
@@ -267,12 +268,12 @@ const MAX_HEAD_DIM = 256;
  * mx.fast.scaledDotProductAttention(q, k, k, { scale: 1 / 8, mask: "causal" }).shape; // [1, 8, 4, 64]
  * ```
  */
-export function scaledDotProductAttention(
-  q: TensorLike,
-  k: TensorLike,
-  v: TensorLike,
+export function scaledDotProductAttention<Q extends TensorLike, K extends TensorLike, V extends TensorLike>(
+  q: Q,
+  k: K,
+  v: V,
   options: AttentionOptions,
-): Tensor<FloatName, 4> {
+): Tensor<NameWith<NameWith<NameOf<Q>, K>, V>, 4> {
   const name = "scaledDotProductAttention";
   checkOptions(name, options, ATTENTION_OPTIONS);
   toNumber(name, "scale", options.scale);

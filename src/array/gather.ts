@@ -13,7 +13,8 @@ import { castNode, type TensorLike, toIndexNode, toNode, toSizes } from "./conve
 import { startOf, takeSlice, updateSlice } from "./slice_update.ts";
 import { axisOf, broadcastNode, reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
-import type { NameOf, RankOf, Taken } from "./types.ts";
+import type { Same } from "./results.ts";
+import type { Along, NameOf, RankOf, Taken } from "./types.ts";
 
 /**
  * Elements at integer indices along an axis: `a.shape[:axis] + indices.shape + a.shape[axis+1:]`. Without an axis, of the
@@ -59,11 +60,11 @@ function alongAxis(op: string, a: TensorLike, indices: Node, axis: number | null
  * Elements at indices along an axis, one index for each place of the result; the other axes broadcast. Null flattens the array
  * and takes a vector of indices.
  */
-export function takeAlongAxis<A extends TensorLike>(
+export function takeAlongAxis<A extends TensorLike, X extends number | null = -1>(
   a: A,
   indices: TensorLike,
-  axis: number | null = -1,
-): Tensor<NameOf<A>> {
+  axis: X = -1 as X,
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   const index = toIndexNode("takeAlongAxis", indices);
   const { base, at } = alongAxis("takeAlongAxis", a, index, axis);
   if (base.shape[at] === 0 && sizeOf(index.shape) > 0) {
@@ -83,12 +84,12 @@ export function takeAlongAxis<A extends TensorLike>(
  * The array with values assigned at indices along an axis; indices and values broadcast to each other, and with the array on the
  * other axes. Null flattens the array and takes a vector of indices. An array without elements stays as it is.
  */
-export function putAlongAxis(
-  a: TensorLike,
+export function putAlongAxis<A extends TensorLike>(
+  a: A,
   indices: TensorLike,
   values: TensorLike,
   axis: number | null = null,
-): Tensor {
+): Same<A> {
   const op = "putAlongAxis";
   const given = toNode(op, a);
   const { base, at } = alongAxis(op, a, toNode(op, indices, int32), axis);
@@ -132,7 +133,12 @@ export function putAlongAxis(
  * mx.slice(mx.arange(6).reshape(2, 3), mx.array([1], mx.int32), [0], [1, 3]).tolist(); // [[3, 4, 5]]
  * ```
  */
-export function slice(a: TensorLike, start: TensorLike, axes: readonly number[], sliceSize: Shape): Tensor {
+export function slice<A extends TensorLike>(
+  a: A,
+  start: TensorLike,
+  axes: readonly number[],
+  sliceSize: Shape,
+): Same<A> {
   const node = toNode("slice", a);
   const { at, node: from } = startOf("slice", start, axes, node.shape);
   const sizes = toSizes("slice", sliceSize);
@@ -161,13 +167,13 @@ const SLICE_UPDATE_OPTIONS = { donate: true } as const satisfies Record<keyof Sl
  * that is only known on the device; it is clamped so that the update lies inside. With a start of shape (rows, axes.length), row
  * i along the first axis of `a` and `update` begins at start i.
  */
-export function sliceUpdate(
-  a: TensorLike,
+export function sliceUpdate<A extends TensorLike>(
+  a: A,
   update: TensorLike,
   start: TensorLike,
   axes: readonly number[],
   options: SliceUpdateOptions = {},
-): Tensor {
+): Same<A> {
   checkOptions("sliceUpdate", options, SLICE_UPDATE_OPTIONS);
   return updateSlice(a, update, start, axes, { donate: options.donate ?? false });
 }

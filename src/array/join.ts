@@ -11,7 +11,7 @@ import { axisOf, broadcastNode, expandDims, reshape, reshapeNode, sliceNode, squ
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
-import type { Down, NameOf, RankOf, Up } from "./types.ts";
+import type { Along, Down, Larger, NameOf, RankOf, RankOfShape, Single, Up } from "./types.ts";
 
 /**
  * Arrays joined along an existing axis; null flattens them first. Dtypes meet as in arithmetic.
@@ -23,7 +23,10 @@ import type { Down, NameOf, RankOf, Up } from "./types.ts";
  * mx.concatenate([mx.zeros([2, 3]), mx.ones([1, 3])]).shape; // [3, 3]
  * ```
  */
-export function concatenate<A extends TensorLike>(arrays: readonly A[], axis: number | null = 0): Tensor<NameOf<A>> {
+export function concatenate<A extends TensorLike, X extends number | null = 0>(
+  arrays: readonly A[],
+  axis: X = 0 as X,
+): Tensor<Single<NameOf<A>>, Along<RankOf<A>, X>> {
   const list = toArrays("concatenate", arrays);
   if (list.length === 0) throw new ValueError("concatenate() expected at least one array");
   let nodes = toOperands("concatenate", list);
@@ -46,7 +49,7 @@ export function concatenate<A extends TensorLike>(arrays: readonly A[], axis: nu
 export function stack<A extends TensorLike>(
   arrays: readonly A[],
   axis: number = 0,
-): Tensor<NameOf<A>, Up<RankOf<A>>> {
+): Tensor<Single<NameOf<A>>, Up<RankOf<A>>> {
   if (toArrays("stack", arrays).length === 0) throw new ValueError("stack() expected at least one array");
   const nodes = toOperands("stack", arrays);
   for (const { shape } of nodes) {
@@ -100,7 +103,11 @@ export function split<A extends TensorLike>(
 }
 
 /** Every element `repeats` times along an axis; null flattens first. */
-export function repeat(a: TensorLike, repeats: number, axis: number | null = null): Tensor {
+export function repeat<A extends TensorLike, X extends number | null = null>(
+  a: A,
+  repeats: number,
+  axis: X = null as X,
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   let node = toNode("repeat", a);
   if (toInteger("repeat", "repeats", repeats) < 0) {
     throw new ValueError(`repeat() expected repeats not to be negative: found ${repeats}`);
@@ -113,7 +120,10 @@ export function repeat(a: TensorLike, repeats: number, axis: number | null = nul
 }
 
 /** The array repeated `reps` times along each axis. */
-export function tile(a: TensorLike, reps: number | readonly number[]): Tensor {
+export function tile<A extends TensorLike, const S extends number | readonly number[]>(
+  a: A,
+  reps: S,
+): Tensor<NameOf<A>, Larger<RankOf<A>, RankOfShape<S>>> {
   const node = toNode("tile", a);
   const list = typeof reps === "number" ? [reps] : toList("tile", "repetitions, or one number", reps);
   const rank = Math.max(list.length, node.shape.length);
@@ -128,7 +138,11 @@ export function tile(a: TensorLike, reps: number | readonly number[]): Tensor {
  * Elements shifted along axes, those that leave at the end come in at the start; null shifts the flattened array. Several shifts of
  * one axis add up.
  */
-export function roll(a: TensorLike, shift: number | readonly number[], axis: Axis = null): Tensor {
+export function roll<A extends TensorLike>(
+  a: A,
+  shift: number | readonly number[],
+  axis: Axis = null,
+): Same<A> {
   const node = toNode("roll", a);
   const given = typeof shift === "number" ? [shift] : toList("roll", "shifts, or one number", shift);
   const total = given.reduce((n, s) => n + toInteger("roll", "shift", s), 0);

@@ -1,5 +1,6 @@
 /**
- * Gives the methods of Tensor the functions that they call; mod.ts imports it for that. Types see to it that none is missing.
+ * Gives the methods of Tensor the functions that they call, and Tensor those of operators.ts; mod.ts imports it for that. Types see to
+ * it that none is missing.
  *
  * @module
  */
@@ -13,7 +14,9 @@ import * as products from "./products.ts";
 import * as reduce from "./reduce.ts";
 import { reshape } from "./reshape.ts";
 import * as sort from "./sort.ts";
-import { installOperations } from "./tensor.ts";
+import { take } from "./gather.ts";
+import type { OperatorMethods } from "./operators.ts";
+import { type AnyTensor, installOperations, Tensor } from "./tensor.ts";
 import * as unary from "./unary.ts";
 import { view } from "./view.ts";
 
@@ -30,3 +33,45 @@ installOperations({
   ...complex,
   view,
 });
+
+/** A free function whose first argument is the array. */
+// deno-lint-ignore no-explicit-any -- further arguments of any kind
+type FreeFunction = (array: any, ...rest: any[]) => AnyTensor;
+
+/** The free functions that are methods as they are. */
+const OPERATORS = {
+  equal: binary.equal,
+  notEqual: binary.notEqual,
+  less: binary.less,
+  lessEqual: binary.lessEqual,
+  greater: binary.greater,
+  greaterEqual: binary.greaterEqual,
+  logicalAnd: binary.logicalAnd,
+  logicalOr: binary.logicalOr,
+  logicalNot: unary.logicalNot,
+  maximum: binary.maximum,
+  minimum: binary.minimum,
+  floorDivide: binary.floorDivide,
+  remainder: binary.remainder,
+  bitwiseAnd: binary.bitwiseAnd,
+  bitwiseOr: binary.bitwiseOr,
+  bitwiseXor: binary.bitwiseXor,
+  bitwiseInvert: unary.bitwiseInvert,
+  leftShift: binary.leftShift,
+  rightShift: binary.rightShift,
+  clip: binary.clip,
+  take,
+  repeat: join.repeat,
+  argsort: sort.argsort,
+  trace: products.trace,
+} as const satisfies Record<keyof OperatorMethods<never, never>, FreeFunction>;
+
+for (const [name, fn] of Object.entries<FreeFunction>(OPERATORS)) {
+  Object.defineProperty(Tensor.prototype, name, {
+    value(this: Tensor, ...rest: readonly unknown[]): AnyTensor {
+      return fn(this, ...rest);
+    },
+    writable: true,
+    configurable: true,
+  });
+}

@@ -42,17 +42,24 @@ export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
 export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export type {
+  Along,
+  CountLetters,
   DiagRank,
   Down,
+  EinsumRank,
+  Expanded,
+  Flattened,
   FloatName,
   FloatOf,
   HostArrayOf,
   Indexed,
   InexactName,
+  IsAny,
   Item,
   Larger,
   ListName,
   Lists,
+  Meeting,
   NameOf,
   Nested,
   NestedValues,
@@ -63,18 +70,26 @@ export type {
   PromotedNames,
   RankOf,
   RankOfShape,
+  RankOfSizes,
   RealOf,
   Reduced,
+  ScalarsName,
   Shift,
+  ShiftDown,
   ShiftOf,
+  ShiftUp,
+  Single,
+  Squeezed,
   SumOf,
   Taken,
+  Takers,
   Typed,
   TypedName,
   Up,
   Weak,
 } from "./types.ts";
-export type { Arithmetic, Comparison, Floating, Product, Quotient, Same } from "./results.ts";
+export type { Arithmetic, Clipped, Comparison, Floating, NameWith, Product, Quotient, Same } from "./results.ts";
+export type { OperatorMethods } from "./operators.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled, disableCompile, enableCompile } from "./compile.ts";
 export { depends } from "./depends.ts";

@@ -20,7 +20,7 @@ import { castNode, fullNode, type TensorLike, toInteger, toList, toNode, toShape
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
-import type { DiagRank, Down, Larger, NameOf, RankOf, RankOfShape, Up } from "./types.ts";
+import type { DiagRank, Down, Expanded, Flattened, Larger, NameOf, RankOf, RankOfShape, Squeezed } from "./types.ts";
 
 /** An axis in 0…ndim-1; throws in the name of `op`. */
 export function axisOf(op: string, axis: number, shape: Shape): number {
@@ -84,7 +84,7 @@ export function astype<A extends TensorLike, N extends DtypeName>(a: A, dtype: D
 export function reshape<A extends TensorLike, const S extends readonly number[]>(
   a: A,
   shape: S,
-): Tensor<NameOf<A>, S["length"]> {
+): Tensor<NameOf<A>, RankOfShape<S>> {
   const node = toNode("reshape", a);
   const size = sizeOf(node.shape);
   const sizes = toSizes("reshape", shape);
@@ -98,7 +98,11 @@ export function reshape<A extends TensorLike, const S extends readonly number[]>
 }
 
 /** Axes `startAxis` to `endAxis` (included) as one. A 0-dimensional array becomes one of shape (1,). */
-export function flatten<A extends TensorLike>(a: A, startAxis: number = 0, endAxis: number = -1): Tensor<NameOf<A>> {
+export function flatten<A extends TensorLike, const X extends readonly [startAxis?: number, endAxis?: number]>(
+  a: A,
+  ...axes: X
+): Tensor<NameOf<A>, Flattened<X>> {
+  const [startAxis = 0, endAxis = -1] = axes;
   const node = toNode("flatten", a);
   if (node.shape.length === 0) return wrap(reshapeNode(node, [1]));
   const from = axisOf("flatten", startAxis, node.shape);
@@ -124,7 +128,10 @@ export function unflatten<A extends TensorLike>(a: A, axis: number, shape: reado
 }
 
 /** Without axes of size 1: all of them, or those given. */
-export function squeeze<A extends TensorLike>(a: A, axis?: Axis): Tensor<NameOf<A>> {
+export function squeeze<A extends TensorLike, const X extends Axis | undefined = undefined>(
+  a: A,
+  axis?: X,
+): Tensor<NameOf<A>, Squeezed<RankOf<A>, X>> {
   const node = toNode("squeeze", a);
   const { shape } = node;
   const given = axis !== undefined && axis !== null;
@@ -138,10 +145,10 @@ export function squeeze<A extends TensorLike>(a: A, axis?: Axis): Tensor<NameOf<
 }
 
 /** With axes of size 1 at the given places of the result. */
-export function expandDims<A extends TensorLike, X extends number | readonly number[]>(
+export function expandDims<A extends TensorLike, const X extends number | readonly number[]>(
   a: A,
   axis: X,
-): Tensor<NameOf<A>, X extends number ? Up<RankOf<A>> : number> {
+): Tensor<NameOf<A>, Expanded<RankOf<A>, X>> {
   const node = toNode("expandDims", a);
   const list = typeof axis === "number" ? [axis] : toList("expandDims", "axes, or one", axis);
   const rank = node.shape.length + list.length;

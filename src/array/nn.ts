@@ -53,7 +53,7 @@ export function leakyRelu<A extends TensorLike>(a: A, negativeSlope: number = 0.
 /** a where it is positive, alpha * (exp(a) - 1) elsewhere. */
 export function elu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> {
   return scoped("elu", (): AnyTensor => {
-    const x = toFloat("elu", a);
+    const x: Tensor = toFloat("elu", a);
     // Without minimum() the gradient where x is large would be 0 times infinity.
     return where(greater(x, 0), x, multiply(expm1(minimum(x, 0)), alpha));
   });
@@ -62,7 +62,7 @@ export function elu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> 
 /** a * sigmoid(a) */
 export function silu<A extends TensorLike>(a: A): Floating<A> {
   return scoped("silu", (): AnyTensor => {
-    const x = toFloat("silu", a);
+    const x: Tensor = toFloat("silu", a);
     return multiply(x, sigmoid(x));
   });
 }
@@ -70,7 +70,7 @@ export function silu<A extends TensorLike>(a: A): Floating<A> {
 /** a times the normal distribution's cumulative probability of a, through `erf`. */
 export function gelu<A extends TensorLike>(a: A): Floating<A> {
   return scoped("gelu", (): AnyTensor => {
-    const x = toFloat("gelu", a);
+    const x: Tensor = toFloat("gelu", a);
     return divide(multiply(x, add(erf(divide(x, Math.SQRT2)), 1)), 2);
   });
 }
@@ -78,7 +78,7 @@ export function gelu<A extends TensorLike>(a: A): Floating<A> {
 /** The tanh approximation of {@link gelu}. */
 export function geluApprox<A extends TensorLike>(a: A): Floating<A> {
   return scoped("geluApprox", (): AnyTensor => {
-    const x = toFloat("geluApprox", a);
+    const x: Tensor = toFloat("geluApprox", a);
     const cubic = multiply(add(multiply(square(x), 0.044715), 1), x);
     return multiply(multiply(x, 0.5), add(tanh(multiply(cubic, Math.sqrt(2 / Math.PI))), 1));
   });
@@ -97,7 +97,7 @@ export function logSigmoid<A extends TensorLike>(a: A): Floating<A> {
 /** Logarithm of `softmax`: a - logsumexp(a), from the largest element so that large ones keep their precision. */
 export function logSoftmax<A extends TensorLike>(a: A, axis: Axis = -1): Floating<A> {
   return scoped("logSoftmax", (): AnyTensor => {
-    const x = toFloat("logSoftmax", a);
+    const x: Tensor = toFloat("logSoftmax", a);
     const shifted = subtract(x, max(x, axis, true));
     return subtract(shifted, logsumexp(shifted, axis, true));
   });
@@ -106,7 +106,7 @@ export function logSoftmax<A extends TensorLike>(a: A, axis: Axis = -1): Floatin
 /** a where it is positive, alpha * (exp(a / alpha) - 1) elsewhere; smooth for every alpha, unlike {@link elu}. */
 export function celu<A extends TensorLike>(a: A, alpha: number = 1): Floating<A> {
   return scoped("celu", (): AnyTensor => {
-    const x = toFloat("celu", a);
+    const x: Tensor = toFloat("celu", a);
     return add(maximum(x, 0), multiply(expm1(divide(minimum(x, 0), alpha)), alpha));
   });
 }
@@ -119,7 +119,7 @@ export function selu<A extends TensorLike>(a: A): Floating<A> {
 /** a / (1 + |a|) */
 export function softsign<A extends TensorLike>(a: A): Floating<A> {
   return scoped("softsign", (): AnyTensor => {
-    const x = toFloat("softsign", a);
+    const x: Tensor = toFloat("softsign", a);
     return divide(x, add(abs(x), 1));
   });
 }
@@ -127,7 +127,7 @@ export function softsign<A extends TensorLike>(a: A): Floating<A> {
 /** a moved towards 0 by `lambd`, and 0 where it is no further than that. */
 export function softshrink<A extends TensorLike>(a: A, lambd: number = 0.5): Floating<A> {
   return scoped("softshrink", (): AnyTensor => {
-    const x = toFloat("softshrink", a);
+    const x: Tensor = toFloat("softshrink", a);
     return where(greater(abs(x), lambd), subtract(x, multiply(sign(x), lambd)), 0);
   });
 }
@@ -135,7 +135,7 @@ export function softshrink<A extends TensorLike>(a: A, lambd: number = 0.5): Flo
 /** a where it is further than `lambd` from 0, else 0. */
 export function hardShrink<A extends TensorLike>(a: A, lambd: number = 0.5): Floating<A> {
   return scoped("hardShrink", (): AnyTensor => {
-    const x = toFloat("hardShrink", a);
+    const x: Tensor = toFloat("hardShrink", a);
     return where(greater(abs(x), lambd), x, 0);
   });
 }
@@ -148,7 +148,7 @@ export function hardTanh<A extends TensorLike>(a: A, minVal: number = -1, maxVal
 /** a * (min(max(a + 3, 0), 6) / 6) */
 export function hardswish<A extends TensorLike>(a: A): Floating<A> {
   return scoped("hardswish", (): AnyTensor => {
-    const x = toFloat("hardswish", a);
+    const x: Tensor = toFloat("hardswish", a);
     return multiply(x, divide(minimum(maximum(add(x, 3), 0), 6), 6)); // x * 6 would overflow
   });
 }
@@ -156,7 +156,7 @@ export function hardswish<A extends TensorLike>(a: A): Floating<A> {
 /** a * tanh(softplus(a)) */
 export function mish<A extends TensorLike>(a: A): Floating<A> {
   return scoped("mish", (): AnyTensor => {
-    const x = toFloat("mish", a);
+    const x: Tensor = toFloat("mish", a);
     return multiply(x, tanh(softplus(x)));
   });
 }
@@ -164,7 +164,7 @@ export function mish<A extends TensorLike>(a: A): Floating<A> {
 /** a * sigmoid(1.702 * a), near to {@link gelu}. */
 export function geluFastApprox<A extends TensorLike>(a: A): Floating<A> {
   return scoped("geluFastApprox", (): AnyTensor => {
-    const x = toFloat("geluFastApprox", a);
+    const x: Tensor = toFloat("geluFastApprox", a);
     return multiply(x, sigmoid(multiply(x, 1.702)));
   });
 }
@@ -177,7 +177,7 @@ export function step<A extends TensorLike>(a: A, threshold: number = 0): Tensor<
 /** a where it is positive, `alpha` * a elsewhere; alpha is an array that is learned. */
 export function prelu<A extends TensorLike>(a: A, alpha: TensorLike): Floating<A> {
   return scoped("prelu", (): AnyTensor => {
-    const x = toFloat("prelu", a);
+    const x: Tensor = toFloat("prelu", a);
     return add(maximum(x, 0), multiply(minimum(x, 0), alpha));
   });
 }

@@ -13,6 +13,7 @@ import { take } from "./gather.ts";
 import { fitValue } from "./indexing.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
+import type { Same } from "./results.ts";
 
 /**
  * How `pad` fills: with a constant, with the nearest element, or with the elements mirrored at the ends, which are not repeated
@@ -42,12 +43,12 @@ function modulo(i: number, n: number): number {
  * mx.pad([1, 2], [[1, 2]]).tolist(); // [0, 1, 2, 0, 0]
  * ```
  */
-export function pad(
-  a: TensorLike,
+export function pad<A extends TensorLike>(
+  a: A,
   padWidth: number | readonly number[] | readonly (readonly [number, number])[],
   mode: PadMode = "constant",
   constantValues: TensorLike = 0,
-): Tensor {
+): Same<A> {
   const node = toNode("pad", a);
   const rank = node.shape.length;
   const pairs = padPairs(padWidth, rank);

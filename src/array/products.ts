@@ -25,8 +25,8 @@ import {
 import { sum } from "./reduce.ts";
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Tensor, wrap } from "./tensor.ts";
-import type { Product } from "./results.ts";
-import type { Promoted } from "./types.ts";
+import type { Arithmetic, Product } from "./results.ts";
+import type { Down, Larger, ProductRank, Promoted, RankOf } from "./types.ts";
 
 function needFloat(op: string, dtype: Dtype): void {
   checkDtype(dtype, op);
@@ -96,7 +96,13 @@ function complexProduct(a: Node, b: Node, shape: Shape): Node {
  * beta * c + alpha * (a @ b), added up in float32, or in complex64, and rounded once. c broadcasts to the shape of the product. What is multiplied
  * by 0 is not read.
  */
-export function addmm(c: TensorLike, a: TensorLike, b: TensorLike, alpha: number = 1, beta: number = 1): Tensor {
+export function addmm<C extends TensorLike, A extends TensorLike, B extends TensorLike>(
+  c: C,
+  a: A,
+  b: B,
+  alpha: number = 1,
+  beta: number = 1,
+): Tensor<Promoted<Product<A, B>, C>, ProductRank<RankOf<A>, RankOf<B>>> {
   for (const [name, value] of [["alpha", alpha], ["beta", beta]] as const) toNumber("addmm", name, value);
   const operands = [toNode("addmm", a), toNode("addmm", b)];
   const both = promote(operands[0].dtype, operands[1].dtype);
@@ -142,7 +148,11 @@ export function outer<A extends TensorLike, B extends TensorLike>(a: A, b: B): T
  * Sum of products along an axis, which has one size in both arrays; the other axes broadcast. An axis that counts from the end
  * must be the same axis of both. Complex numbers of `a` are conjugated.
  */
-export function vecdot(a: TensorLike, b: TensorLike, axis: number = -1): Tensor {
+export function vecdot<A extends TensorLike, B extends TensorLike>(
+  a: A,
+  b: B,
+  axis: number = -1,
+): Tensor<Promoted<A, B>, Down<Larger<RankOf<A>, RankOf<B>>>> {
   const [x, y] = toOperands("vecdot", [a, b]);
   const shapes = `${formatShape(x.shape)} and ${formatShape(y.shape)}`;
   if (x.shape.length === 0 || y.shape.length === 0) {
@@ -182,7 +192,7 @@ export function trace(
 }
 
 /** Kronecker product: every element of `a` times the whole of `b`. Arrays without elements are refused. */
-export function kron(a: TensorLike, b: TensorLike): Tensor {
+export function kron<A extends TensorLike, B extends TensorLike>(a: A, b: B): Arithmetic<A, B> {
   return scoped("kron", (): AnyTensor => {
     const [x, y] = toOperands("kron", [a, b]);
     if (sizeOf(x.shape) === 0 || sizeOf(y.shape) === 0) {

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype follows from a mode
+
 import { bfloat16, checkDtype, type Dtype, float32, isWide, promote, uint32, uint8 } from "../graph/dtype.ts";
 import { DtypeError, quoted, ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
@@ -14,7 +16,7 @@ import { castNode, type TensorLike, toNode } from "./convert.ts";
 import { reshapeNode } from "./movement.ts";
 import { make, type Tensor, wrap } from "./tensor.ts";
 import type { Same } from "./results.ts";
-import type { FloatName, RankOf } from "./types.ts";
+import type { RankOf } from "./types.ts";
 
 /** Modes whose codes are small floats. */
 export type SmallFloatMode = Exclude<QuantizationMode, "affine">;
@@ -257,7 +259,7 @@ export function dequantize<W extends TensorLike>(
   mode: QuantizationMode | DequantizeOptions | null = "affine",
   globalScale: TensorLike | null = null,
   dtype: Dtype | null = null,
-): Tensor<FloatName, RankOf<W>> {
+): Tensor<any, RankOf<W>> {
   const op = "dequantize";
   const options = typeof mode === "object" && mode !== null ? mode : { mode: mode ?? undefined, globalScale, dtype };
   checkOptions(op, options, DEQUANTIZE_OPTIONS);
@@ -284,7 +286,7 @@ export function quantizedMatmul<X extends TensorLike>(
   groupSize: number | null = null,
   bits: number | null = null,
   mode: QuantizationMode | null = "affine",
-): Tensor<FloatName, RankOf<X>> {
+): Tensor<any, RankOf<X>> {
   const op = "quantizedMatmul";
   const matrix = packedMatrix(op, w, scales, biases, formatOf(op, groupSize, bits, mode));
   return wrap(quantizedProduct(op, toNode(op, x), matrix, transpose));

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype follows from a mode
+
 import { type Dtype, float32, uint32 } from "../graph/dtype.ts";
 import { ShapeError, ValueError } from "../graph/error.ts";
 import { makeNode, type Node } from "../graph/node.ts";
@@ -32,7 +34,7 @@ import { scoped } from "./scope.ts";
 import { type AnyTensor, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { customFunction } from "./transforms/custom.ts";
 import { recording } from "./transforms/tape.ts";
-import type { FloatName, RankOf } from "./types.ts";
+import type { RankOf } from "./types.ts";
 
 /** What a global scale of 1 stands for: the largest e2m1 number times the largest scale. */
 const GLOBAL_UNIT = 6 * 448;
@@ -89,7 +91,7 @@ export function gatherQmm<X extends TensorLike>(
   mode: QuantizationMode | null = "affine",
   globalScale: TensorLike | null = null,
   options: GatherMmOptions = {},
-): Tensor<FloatName> {
+): Tensor {
   const op = "gatherQmm";
   checkOptions(op, options, GATHER_OPTIONS);
   const format = formatOf(op, groupSize, bits, mode);
@@ -187,7 +189,7 @@ export function qqmm<X extends TensorLike>(
   mode: SmallFloatMode | null = "nvfp4",
   globalScaleX: TensorLike | null = null,
   globalScaleW: TensorLike | null = null,
-): Tensor<FloatName, RankOf<X>> {
+): Tensor<any, RankOf<X>> {
   const op = "qqmm";
   const format = formatOf(op, groupSize, bits, mode ?? "nvfp4");
   const [left, right] = [toNode(op, x), toNode(op, w)];
@@ -242,7 +244,7 @@ export function gatherQqmm<X extends TensorLike>(
   globalScaleX: TensorLike | null = null,
   globalScaleW: TensorLike | null = null,
   options: GatherMmOptions = {},
-): Tensor<FloatName> {
+): Tensor {
   const op = "gatherQqmm";
   checkOptions(op, options, GATHER_OPTIONS);
   const format = formatOf(op, groupSize, bits, mode ?? "nvfp4");

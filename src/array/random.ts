@@ -39,7 +39,7 @@ import { type AnyTensor, make, type Tensor, wrap } from "./tensor.ts";
 import { abs, erf, erfinv, floor, log, log1p, negative, sign, sqrt } from "./unary.ts";
 import { view } from "./view.ts";
 import type { Same } from "./results.ts";
-import type { RankOf, RankOfShape, Up } from "./types.ts";
+import type { Down, RankOf, RankOfShape, Up } from "./types.ts";
 
 export { state } from "./random_state.ts";
 
@@ -388,6 +388,9 @@ const CATEGORICAL_OPTIONS = { shape: true, numSamples: true, key: true } as cons
  * mx.random.categorical(mx.zeros([5, 10])).shape; // [5]
  * ```
  */
+export function categorical<A extends TensorLike>(logits: A, axis?: number): Tensor<"uint32", Down<RankOf<A>>>;
+/** With a shape, a number of draws, or a key. */
+export function categorical(logits: TensorLike, axis: number, options: CategoricalOptions): Tensor<"uint32">;
 export function categorical(logits: TensorLike, axis: number = -1, options: CategoricalOptions = {}): Tensor<"uint32"> {
   checkOptions("categorical", options, CATEGORICAL_OPTIONS);
   const node = toNode("categorical", logits);

@@ -27,7 +27,7 @@ import { type AnyTensor, type Axis, type Tensor, wrap } from "./tensor.ts";
 import { abs, sqrt, square } from "./unary.ts";
 import { reduceWide, scanWide, softmaxWide } from "./wide_reduce.ts";
 import type { Floating } from "./results.ts";
-import type { FloatOf, NameOf, NumberName, RankOf, RealOf, Reduced, SumOf } from "./types.ts";
+import type { Along, FloatOf, NameOf, RankOf, RealOf, Reduced, SumOf } from "./types.ts";
 
 export type { CumsumOptions, ScanOptions, VarianceOptions };
 
@@ -268,7 +268,7 @@ export function countNonzero<A extends TensorLike, const X extends Axis = null, 
   a: A,
   axis?: X,
   keepdims: K = false as K,
-): Tensor<NumberName, Reduced<RankOf<A>, X, K>> {
+): Tensor<"int32", Reduced<RankOf<A>, X, K>> {
   return scoped("countNonzero", (): AnyTensor => sum(notEqual(a, 0), axis, keepdims));
 }
 
@@ -313,11 +313,11 @@ function scan(
  * mx.cumsum([1, 2, 3], 0, { reverse: true, inclusive: false }).tolist(); // [5, 3, 0]
  * ```
  */
-export function cumsum<A extends TensorLike>(
+export function cumsum<A extends TensorLike, X extends number | null = null>(
   a: A,
-  axis?: number | null,
+  axis?: X,
   options: CumsumOptions = {},
-): Tensor<SumOf<NameOf<A>>> {
+): Tensor<SumOf<NameOf<A>>, Along<RankOf<A>, X>> {
   checkOptions("cumsum", options, CUMSUM_OPTIONS);
   const node = toNode("cumsum", a);
   const { dtype = node.dtype === bool ? int32 : node.dtype, ...rest } = options;
@@ -325,30 +325,38 @@ export function cumsum<A extends TensorLike>(
 }
 
 /** Running product along an axis; of the flattened array without one. */
-export function cumprod<A extends TensorLike>(
+export function cumprod<A extends TensorLike, X extends number | null = null>(
   a: A,
-  axis?: number | null,
+  axis?: X,
   options: ScanOptions = {},
-): Tensor<SumOf<NameOf<A>>> {
+): Tensor<SumOf<NameOf<A>>, Along<RankOf<A>, X>> {
   return scan("cumprod", "prod", toNode("cumprod", a), axis, options);
 }
 
 /** Running maximum along an axis; of the flattened array without one. */
-export function cummax<A extends TensorLike>(a: A, axis?: number | null, options: ScanOptions = {}): Tensor<NameOf<A>> {
+export function cummax<A extends TensorLike, X extends number | null = null>(
+  a: A,
+  axis?: X,
+  options: ScanOptions = {},
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   return scan("cummax", "max", toNode("cummax", a), axis, options);
 }
 
 /** Running minimum along an axis; of the flattened array without one. */
-export function cummin<A extends TensorLike>(a: A, axis?: number | null, options: ScanOptions = {}): Tensor<NameOf<A>> {
+export function cummin<A extends TensorLike, X extends number | null = null>(
+  a: A,
+  axis?: X,
+  options: ScanOptions = {},
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   return scan("cummin", "min", toNode("cummin", a), axis, options);
 }
 
 /** Running log(sum(exp(a))) along an axis; of the flattened array without one. Integers give float32. */
-export function logcumsumexp<A extends TensorLike>(
+export function logcumsumexp<A extends TensorLike, X extends number | null = null>(
   a: A,
-  axis?: number | null,
+  axis?: X,
   options: ScanOptions = {},
-): Tensor<FloatOf<NameOf<A>>> {
+): Tensor<FloatOf<NameOf<A>>, Along<RankOf<A>, X>> {
   const node = toNode("logcumsumexp", a);
   return scan("logcumsumexp", "logsumexp", castNode(node, atLeastFloat(node.dtype)), axis, options);
 }

@@ -15,8 +15,8 @@ import { axesOf, axisOf, reshapeNode, sliceNode, transposeNode } from "./movemen
 import { scoped } from "./scope.ts";
 import { type AnyTensor, type Axis, nodeOf, type Tensor, wrap } from "./tensor.ts";
 import { isnan } from "./unary.ts";
-import type { Same } from "./results.ts";
-import type { RankOf } from "./types.ts";
+
+import type { Along, FloatOf, NameOf, RankOf, Reduced } from "./types.ts";
 
 function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number | null): Node {
   if (axis === null || node.shape.length === 0) {
@@ -41,12 +41,18 @@ function sortNode(op: "sort" | "argsort", name: string, node: Node, axis: number
  * mx.sort([3, 1, 2]).tolist(); // [1, 2, 3]
  * ```
  */
-export function sort<A extends TensorLike>(a: A, axis: number | null = -1): Same<A> {
+export function sort<A extends TensorLike, X extends number | null = -1>(
+  a: A,
+  axis: X = -1 as X,
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   return wrap(sortNode("sort", "sort", toNode("sort", a), axis));
 }
 
 /** Indices (uint32) that sort the array along an axis; equal elements keep their order. */
-export function argsort<A extends TensorLike>(a: A, axis: number | null = -1): Tensor<"uint32", RankOf<A>> {
+export function argsort<A extends TensorLike, X extends number | null = -1>(
+  a: A,
+  axis: X = -1 as X,
+): Tensor<"uint32", Along<RankOf<A>, X>> {
   return wrap(sortNode("argsort", "argsort", toNode("argsort", a), axis));
 }
 
@@ -58,25 +64,33 @@ function checkPlace(op: string, kth: number, shape: Shape, axis: number | null):
 }
 
 /** The array with the element at `kth` where sorting puts it, smaller ones before and larger ones behind. */
-export function partition<A extends TensorLike>(a: A, kth: number, axis: number | null = -1): Same<A> {
+export function partition<A extends TensorLike, X extends number | null = -1>(
+  a: A,
+  kth: number,
+  axis: X = -1 as X,
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   const node = toNode("partition", a);
   checkPlace("partition", kth, node.shape, axis);
   return wrap(sortNode("sort", "partition", node, axis));
 }
 
 /** Indices (uint32) that partition the array: see {@link partition}. */
-export function argpartition<A extends TensorLike>(
+export function argpartition<A extends TensorLike, X extends number | null = -1>(
   a: A,
   kth: number,
-  axis: number | null = -1,
-): Tensor<"uint32", RankOf<A>> {
+  axis: X = -1 as X,
+): Tensor<"uint32", Along<RankOf<A>, X>> {
   const node = toNode("argpartition", a);
   checkPlace("argpartition", kth, node.shape, axis);
   return wrap(sortNode("argsort", "argpartition", node, axis));
 }
 
 /** The k largest elements along an axis, in ascending order. */
-export function topk<A extends TensorLike>(a: A, k: number, axis: number | null = -1): Same<A> {
+export function topk<A extends TensorLike, X extends number | null = -1>(
+  a: A,
+  k: number,
+  axis: X = -1 as X,
+): Tensor<NameOf<A>, Along<RankOf<A>, X>> {
   const node = toNode("topk", a);
   const size = axis === null ? sizeOf(node.shape) : node.shape[axisOf("topk", axis, node.shape)];
   if (!Number.isInteger(k) || k < 0 || k > size) {
@@ -89,7 +103,11 @@ export function topk<A extends TensorLike>(a: A, k: number, axis: number | null 
 }
 
 /** Middle element of the sorted ones, or the mean of the two in the middle; NaN where there is one. Integers give float32. */
-export function median(a: TensorLike, axis?: Axis, keepdims: boolean = false): Tensor {
+export function median<A extends TensorLike, const X extends Axis = null, K extends boolean = false>(
+  a: A,
+  axis?: X,
+  keepdims: K = false as K,
+): Tensor<FloatOf<NameOf<A>>, Reduced<RankOf<A>, X, K>> {
   const node = toNode("median", a);
   const axes = axesOf("median", axis, node.shape);
   const count = sizeOf(axes.map((i) => node.shape[i]));

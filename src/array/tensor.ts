@@ -18,6 +18,7 @@ import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
+import type { OperatorMethods } from "./operators.ts";
 import { formatArray } from "./print.ts";
 import type { CumsumOptions, ScanOptions, VarianceOptions } from "./reduce_options.ts";
 import type { Slice } from "./slice.ts";
@@ -37,9 +38,8 @@ export type Index = number | Slice | null | "..." | Tensor | values.NestedList |
 /** The updates of {@link At}. */
 export type Update = "add" | "subtract" | "multiply" | "divide" | "maximum" | "minimum";
 
-/** A tensor whose type is said elsewhere. */
-// deno-lint-ignore no-explicit-any
-export type AnyTensor = Tensor<any, any>;
+/** An array of which no more is known: the same as `Tensor`. */
+export type AnyTensor = Tensor;
 
 type Unary = (a: Tensor) => AnyTensor;
 type Binary = (a: Tensor, b: TensorLike) => AnyTensor;
@@ -100,10 +100,15 @@ export let rebind: (tensor: Tensor, node: Node) => void;
 /** Ends a Tensor and gives its node to the caller, who must hold it at once. */
 export let handOn: (tensor: Tensor) => Node;
 
+/** The methods that operators.ts lists. */
+// deno-lint-ignore no-explicit-any -- not known
+export interface Tensor<out N extends DtypeName = any, out R extends number = any> extends OperatorMethods<N, R> {}
+
 /**
  * An n-dimensional array of one element type, evaluated lazily. Made by `mx.array()` and the other functions.
  *
- * `Tensor<"float32", 2>` has two axes of float32; `Tensor` alone says nothing of either. TypeScript knows what follows from the calls.
+ * `Tensor<"float32", 2>` has two axes of float32; TypeScript knows what follows from the calls. `Tensor` alone, which is
+ * `Tensor<any, any>`, says nothing of either: it goes wherever an array goes, and what it gives is `any`.
  *
  * @example
  * ```ts
@@ -113,7 +118,8 @@ export let handOn: (tensor: Tensor) => Node;
  * const same: boolean = mx.all(mx.equal(rows, rows)).item();
  * ```
  */
-export class Tensor<out N extends DtypeName = DtypeName, out R extends number = number> {
+// deno-lint-ignore no-explicit-any -- not known
+export class Tensor<out N extends DtypeName = any, out R extends number = any> {
   #node: Node | undefined;
   #hold: Hold;
 
@@ -220,12 +226,12 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** The real parts: float32 of complex64, other dtypes as they are. */
-  get real(): AnyTensor {
+  get real(): Tensor<t.RealOf<N>, R> {
     return ops.real(this);
   }
 
   /** The imaginary parts: float32 of complex64, zeros of other dtypes. */
-  get imag(): AnyTensor {
+  get imag(): Tensor<t.RealOf<N>, R> {
     return ops.imag(this);
   }
 
@@ -321,13 +327,13 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   /** The same elements in another shape; one size may be -1. Takes sizes or one list. */
   reshape<const S extends readonly number[] | readonly [readonly number[]]>(
     ...shape: S
-  ): Tensor<N, S extends readonly [infer L extends readonly number[]] ? L["length"] : S["length"]> {
+  ): Tensor<N, t.RankOfSizes<S>> {
     return ops.reshape(this, (typeof shape[0] === "object" ? shape[0] : shape) as readonly number[]);
   }
 
   /** Axes `startAxis` to `endAxis` as one. */
-  flatten(startAxis: number = 0, endAxis: number = -1): Tensor<N> {
-    return ops.flatten(this, startAxis, endAxis);
+  flatten<const X extends readonly [startAxis?: number, endAxis?: number]>(...axes: X): Tensor<N, t.Flattened<X>> {
+    return ops.flatten(this, ...axes);
   }
 
   /** One axis as several. */
@@ -336,7 +342,7 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** Without axes of size 1. */
-  squeeze(axis?: Axis): Tensor<N> {
+  squeeze<const X extends Axis | undefined = undefined>(axis?: X): Tensor<N, t.Squeezed<R, X>> {
     return ops.squeeze(this, axis);
   }
 
@@ -588,32 +594,35 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
   }
 
   /** Running sum. */
-  cumsum(axis?: number | null, options: CumsumOptions = {}): Tensor<t.SumOf<N>> {
+  cumsum<X extends number | null = null>(axis?: X, options: CumsumOptions = {}): Tensor<t.SumOf<N>, t.Along<R, X>> {
     return ops.cumsum(this, axis, options);
   }
 
   /** Running product. */
-  cumprod(axis?: number | null, options: ScanOptions = {}): Tensor<t.SumOf<N>> {
+  cumprod<X extends number | null = null>(axis?: X, options: ScanOptions = {}): Tensor<t.SumOf<N>, t.Along<R, X>> {
     return ops.cumprod(this, axis, options);
   }
 
   /** Running maximum. */
-  cummax(axis?: number | null, options: ScanOptions = {}): Tensor<N> {
+  cummax<X extends number | null = null>(axis?: X, options: ScanOptions = {}): Tensor<N, t.Along<R, X>> {
     return ops.cummax(this, axis, options);
   }
 
   /** Running minimum. */
-  cummin(axis?: number | null, options: ScanOptions = {}): Tensor<N> {
+  cummin<X extends number | null = null>(axis?: X, options: ScanOptions = {}): Tensor<N, t.Along<R, X>> {
     return ops.cummin(this, axis, options);
   }
 
   /** Running logarithm of the sum of exponentials. */
-  logcumsumexp(axis?: number | null, options: ScanOptions = {}): Tensor<t.FloatOf<N>> {
+  logcumsumexp<X extends number | null = null>(
+    axis?: X,
+    options: ScanOptions = {},
+  ): Tensor<t.FloatOf<N>, t.Along<R, X>> {
     return ops.logcumsumexp(this, axis, options);
   }
 
   /** Ascending along an axis. */
-  sort(axis: number | null = -1): Tensor<N, R> {
+  sort<X extends number | null = -1>(axis: X = -1 as X): Tensor<N, t.Along<R, X>> {
     return ops.sort(this, axis);
   }
 }
@@ -628,7 +637,8 @@ export class Tensor<out N extends DtypeName = DtypeName, out R extends number = 
  * mx.zeros([3]).at([0, 0, 2]).add([1, 2, 3]).tolist(); // [3, 0, 3]
  * ```
  */
-export class At<N extends DtypeName = DtypeName, R extends number = number> {
+// deno-lint-ignore no-explicit-any -- not known
+export class At<N extends DtypeName = any, R extends number = any> {
   readonly #array: Tensor<N, R>;
   readonly #index: readonly Index[];
 

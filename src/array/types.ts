@@ -1,10 +1,14 @@
 /**
  * What is known of arrays before a program runs: the element type by name and the number of axes. `Tensor<"float32", 2>` gives
- * `number[][]` from `tolist()` and `number` from `item()`; where either is not known, the type says so (`Tensor` alone knows
- * neither). Types only: nothing of this is there at run time.
+ * `number[][]` from `tolist()` and `number` from `item()`. Types only: nothing of this is there at run time.
+ *
+ * What is not known is `any`, as in the types of numpy: `Tensor` alone is `Tensor<any, any>`. An array of which nothing is known goes
+ * wherever an array goes, and what it gives is checked when the program runs.
  *
  * @module
  */
+
+// deno-lint-ignore-file no-explicit-any -- stands for what is not known
 
 import type { Complex, Dtype, DtypeName } from "../graph/dtype.ts";
 import type { Slice } from "./slice.ts";
@@ -19,14 +23,18 @@ export type FloatName = "float16" | "bfloat16" | "float32" | "float64";
 /** Names of dtypes that hold floating-point or complex numbers. */
 export type InexactName = FloatName | "complex64";
 
+/** Whether a type is `any`; of names and numbers of axes, whose types are limited, `DtypeName extends N` and `number extends R` tell. */
+export type IsAny<T> = 0 extends 1 & T ? true : false;
+
 /** What one element is in JavaScript. */
-export type Item<N extends DtypeName> = N extends "bool" ? boolean
+export type Item<N extends DtypeName> = DtypeName extends N ? any
+  : N extends "bool" ? boolean
   : N extends "int64" | "uint64" ? number | bigint
   : N extends "complex64" ? Complex
   : number;
 
-/** Lists as deep as there are axes; where that is not known, a value or lists of any depth. */
-export type Nested<T, R extends number> = Lists<T>[R];
+/** Lists as deep as there are axes. */
+export type Nested<T, R extends number> = number extends R ? any : Lists<T>[R];
 
 /** Lists of lists of any depth. */
 export type NestedValues<T> = (T | NestedValues<T>)[];
@@ -60,21 +68,23 @@ export interface Typed<N extends DtypeName, R extends number> {
 }
 
 /** Names of the dtypes that values become. */
-export type NameOf<A> = A extends Typed<infer N, number> ? N
+export type NameOf<A> = IsAny<A> extends true ? any
+  : A extends Typed<infer N, number> ? N
   : A extends number ? "float32"
   : A extends boolean ? "bool"
   : A extends bigint ? "int64"
   : A extends Complex ? "complex64"
   : A extends TypedArray ? TypedName<A>
   : A extends readonly (infer E)[] ? ListName<A, E>
-  : DtypeName;
+  : any;
 
 /** Lists of arrays have their dtype, of booleans bool, of bigints int64, of complex numbers complex64, all others float32. */
-export type ListName<A, E> = [E] extends [never] ? "float32"
+export type ListName<A, E> = IsAny<E> extends true ? any
+  : [E] extends [never] ? "float32"
   : [A] extends [E] ? "bool" | "float32" // lists of any depth
-  : [E] extends [Typed<infer N, number>] ? N
+  : [E] extends [Typed<infer N, number>] ? Single<N>
   : [Extract<E, Typed<DtypeName, number>>] extends [never] ? PlainListName<E>
-  : DtypeName;
+  : any;
 
 /** The same of lists without arrays at this depth. */
 export type PlainListName<E> = [E] extends [boolean] ? "bool"
@@ -82,6 +92,9 @@ export type PlainListName<E> = [E] extends [boolean] ? "bool"
   : [E] extends [Complex] ? "complex64"
   : E extends readonly (infer F)[] ? ListName<E, F>
   : "float32";
+
+/** The name itself, or `any` where it may be one of several: what arrays of different dtypes meet in depends on all of them. */
+export type Single<N, All = N> = N extends unknown ? [All] extends [N] ? N : any : never;
 
 /** Names of the dtypes of typed arrays. Float32Array and the like have the same structure, so their tags tell them apart. */
 export type TypedName<A extends TypedArray> = Extract<
@@ -103,15 +116,19 @@ export type TypedName<A extends TypedArray> = Extract<
 >;
 
 /** Number of axes of what is taken as an array. */
-export type RankOf<A> = A extends Typed<DtypeName, infer R> ? R
+export type RankOf<A> = IsAny<A> extends true ? any
+  : A extends Typed<DtypeName, infer R> ? R
   : A extends Scalar ? 0
   : A extends TypedArray ? 1
-  : A extends readonly (infer E)[] ? [E] extends [never] ? 1 : [A] extends [E] ? number : Up<RankOf<E>>
-  : number;
+  : A extends readonly (infer E)[] ? IsAny<E> extends true ? any
+    : [E] extends [never] ? 1
+    : [A] extends [E] ? any
+    : Up<RankOf<E>>
+  : any;
 
 /** One more axis. */
 export type Up<R extends number> = {
-  [axes: number]: number;
+  [axes: number]: any;
   0: 1;
   1: 2;
   2: 3;
@@ -122,7 +139,7 @@ export type Up<R extends number> = {
 
 /** One axis less. */
 export type Down<R extends number> = {
-  [axes: number]: number;
+  [axes: number]: any;
   1: 0;
   2: 1;
   3: 2;
@@ -132,22 +149,44 @@ export type Down<R extends number> = {
 }[R];
 
 /** Number of axes of what `diag` gives: a matrix of a vector, a vector of a matrix. */
-export type DiagRank<R> = R extends 1 ? 2 : R extends 2 ? 1 : number;
+export type DiagRank<R> = number extends R ? any : R extends 1 ? 2 : R extends 2 ? 1 : any;
 
 /** The larger of two numbers of axes. */
 export type Larger<P extends number, Q extends number> = {
-  [axes: number]: readonly number[];
-  0: [0, 1, 2, 3, 4, 5, 6];
-  1: [1, 1, 2, 3, 4, 5, 6];
-  2: [2, 2, 2, 3, 4, 5, 6];
-  3: [3, 3, 3, 3, 4, 5, 6];
-  4: [4, 4, 4, 4, 4, 5, 6];
-  5: [5, 5, 5, 5, 5, 5, 6];
-  6: [6, 6, 6, 6, 6, 6, 6];
+  [axes: number]: { [axes: number]: any };
+  0: { [axes: number]: any; 0: 0; 1: 1; 2: 2; 3: 3; 4: 4; 5: 5; 6: 6 };
+  1: { [axes: number]: any; 0: 1; 1: 1; 2: 2; 3: 3; 4: 4; 5: 5; 6: 6 };
+  2: { [axes: number]: any; 0: 2; 1: 2; 2: 2; 3: 3; 4: 4; 5: 5; 6: 6 };
+  3: { [axes: number]: any; 0: 3; 1: 3; 2: 3; 3: 3; 4: 4; 5: 5; 6: 6 };
+  4: { [axes: number]: any; 0: 4; 1: 4; 2: 4; 3: 4; 4: 4; 5: 5; 6: 6 };
+  5: { [axes: number]: any; 0: 5; 1: 5; 2: 5; 3: 5; 4: 5; 5: 5; 6: 6 };
+  6: { [axes: number]: any; 0: 6; 1: 6; 2: 6; 3: 6; 4: 6; 5: 6; 6: 6 };
 }[P][Q];
 
 /** Axes of a shape: a list of known length, or one number. */
-export type RankOfShape<S> = S extends number ? 1 : S extends readonly number[] ? S["length"] : number;
+export type RankOfShape<S> = IsAny<S> extends true ? any
+  : S extends number ? 1
+  : S extends readonly number[] ? number extends S["length"] ? any : S["length"]
+  : any;
+
+/** Axes of what is reshaped to sizes, or to one list of them. */
+export type RankOfSizes<S extends readonly unknown[]> = S extends readonly [infer L extends readonly number[]]
+  ? RankOfShape<L>
+  : RankOfShape<S>;
+
+/** Axes of what `flatten` gives: one, or not known of a part of them. */
+export type Flattened<X extends readonly unknown[]> = X extends readonly [] ? 1 : any;
+
+/** Axes that are left of R without one, or without all of size 1, whose number is not known. */
+export type Squeezed<R extends number, X> = [X] extends [null | undefined] ? any : Reduced<R, X, false>;
+
+/** Axes of R and new ones. */
+export type Expanded<R extends number, X> = X extends number | readonly [number] ? Up<R>
+  : X extends readonly [number, number] ? Up<Up<R>>
+  : any;
+
+/** Axes of arrays that are joined or searched along an axis: null flattens them. */
+export type Along<R extends number, X> = [X] extends [null] ? 1 : [X] extends [number] ? R : any;
 
 /** A dtype of floats or complex numbers stays; the others become float32. */
 export type FloatOf<N extends DtypeName> = N extends InexactName ? N : "float32";
@@ -161,41 +200,87 @@ export type SumOf<N extends DtypeName> = N extends InexactName ? N
   : N extends "uint8" | "uint16" | "uint32" ? "uint32"
   : "int32";
 
-/** The dtype of two together; a JavaScript number or boolean takes that of the array beside it where it can. */
-export type Promoted<A, B> = A extends number ? Weak<NameOf<B>>
-  : B extends number ? Weak<NameOf<A>>
-  : A extends boolean ? NameOf<B>
-  : B extends boolean ? NameOf<A>
-  : A extends Complex ? "complex64"
-  : B extends Complex ? "complex64"
-  : A extends bigint ? Weak<NameOf<B>>
-  : B extends bigint ? Weak<NameOf<A>>
+/** The dtype of two together; a JavaScript value takes that of the array beside it where it can. */
+export type Promoted<A, B> = IsAny<A> extends true ? any
+  : IsAny<B> extends true ? any
+  : A extends Scalar ? B extends Scalar ? ScalarsName<A | B> : Weak<A, NameOf<B>>
+  : B extends Scalar ? Weak<B, NameOf<A>>
   : PromotedNames<NameOf<A>, NameOf<B>>;
 
-/** Beside a number floats stay as they are; integers may become float32. */
-export type Weak<N extends DtypeName> = N extends InexactName ? N : NumberName;
+/** The dtype of JavaScript values alone: complex64, bool or int64 where all are, else float32. */
+export type ScalarsName<V extends Scalar> = [Extract<V, Complex>] extends [never] ? [V] extends [boolean] ? "bool"
+  : [V] extends [bigint] ? "int64"
+  : "float32"
+  : "complex64";
 
-/** Two equal dtypes stay; complex64 takes in every other, float32 all but that and float64. */
-export type PromotedNames<N extends DtypeName, M extends DtypeName> = DtypeName extends N | M
-  ? "bool" extends N & M ? DtypeName : NumberName
-  : [N, M] extends [M, N] ? N
-  : [N] extends ["complex64"] ? "complex64"
-  : [M] extends ["complex64"] ? "complex64"
-  : "float64" extends N | M ? NumberName
-  : "complex64" extends N | M ? NumberName
-  : "float32" extends N | M ? [N] extends ["float32"] ? "float32" : [M] extends ["float32"] ? "float32" : NumberName
-  : NumberName;
+/** The dtype of an array and a JavaScript value: integers become float32 beside a number that is not whole. */
+export type Weak<V extends Scalar, N extends DtypeName> = DtypeName extends N ? any
+  : V extends boolean ? N
+  : V extends Complex ? "complex64"
+  : N extends InexactName ? N
+  : V extends bigint ? (N extends "bool" ? "int32" | "int64" : N)
+  : `${Extract<V, number>}` extends `${bigint}` ? (N extends "bool" ? "int32" : N)
+  : number extends V ? (N extends "bool" ? "int32" | "float32" : N | "float32")
+  : "float32";
+
+/** By dtypes, those that another becomes beside them. */
+export interface Takers {
+  /** All. */
+  bool: DtypeName;
+  /** Wider integers, floats and complex numbers. */
+  uint8: Exclude<NumberName, "int8">;
+  /** Wider integers, floats and complex numbers. */
+  uint16: "uint16" | "uint32" | "uint64" | "int32" | "int64" | InexactName;
+  /** Wider integers, floats and complex numbers. */
+  uint32: "uint32" | "uint64" | "int64" | InexactName;
+  /** Floats and complex numbers. */
+  uint64: "uint64" | InexactName;
+  /** Wider integers with a sign, floats and complex numbers. */
+  int8: "int8" | "int16" | "int32" | "int64" | InexactName;
+  /** Wider integers with a sign, floats and complex numbers. */
+  int16: "int16" | "int32" | "int64" | InexactName;
+  /** Wider integers with a sign, floats and complex numbers. */
+  int32: "int32" | "int64" | InexactName;
+  /** Floats and complex numbers. */
+  int64: "int64" | InexactName;
+  /** Wider floats and complex numbers. */
+  float16: "float16" | "float32" | "float64" | "complex64";
+  /** Wider floats and complex numbers. */
+  bfloat16: "bfloat16" | "float32" | "float64" | "complex64";
+  /** Wider floats and complex numbers. */
+  float32: "float32" | "float64" | "complex64";
+  /** Complex numbers. */
+  float64: "float64" | "complex64";
+  /** None but itself. */
+  complex64: "complex64";
+}
+
+/** The dtype that arrays of two meet in: MLX's table, as `promote()` of src/graph/dtype.ts has it. */
+export type PromotedNames<N extends DtypeName, M extends DtypeName> = DtypeName extends N ? any
+  : DtypeName extends M ? any
+  : N extends DtypeName
+    ? M extends DtypeName ? M extends Takers[N] ? M : N extends Takers[M] ? N : Meeting<N | M> : never
+  : never;
+
+/** The third dtype that two meet in of which neither takes the other. */
+export type Meeting<Two extends DtypeName> = "uint8" extends Two ? "int16"
+  : "uint16" extends Two ? "int32"
+  : "uint32" extends Two ? "int64"
+  : "float32";
 
 /** Axes that are left of R by a reduction over `X`, which stay with size 1 where `K`. */
-export type Reduced<R extends number, X, K extends boolean> = boolean extends K ? number
+export type Reduced<R extends number, X, K extends boolean> = boolean extends K ? any
   : K extends true ? R
   : [X] extends [null | undefined] ? 0
   : [X] extends [number] ? Down<R>
-  : number;
+  : X extends readonly [number] ? Down<R>
+  : X extends readonly [number, number] ? Down<Down<R>>
+  : X extends readonly [number, number, number] ? Down<Down<Down<R>>>
+  : any;
 
-/** Axes that an index leaves of R: a number takes one away, null adds one. */
+/** Axes that an index leaves of R: a number takes one away, null adds one, an array puts its own in the place of one. */
 export type Indexed<R extends number, I extends readonly unknown[]> = {
-  "unknown": number;
+  "unknown": any;
   "-4": Down<Down<Down<Down<R>>>>;
   "-3": Down<Down<Down<R>>>;
   "-2": Down<Down<R>>;
@@ -208,58 +293,93 @@ export type Indexed<R extends number, I extends readonly unknown[]> = {
 /** How many axes more or less there are; "unknown" where more than that. */
 export type Shift = "unknown" | "-4" | "-3" | "-2" | "-1" | "0" | "1" | "2";
 
-/** How many axes more or less an index gives. */
-export type ShiftOf<I extends readonly unknown[], S extends Shift = "0"> = number extends I["length"] ? "unknown"
-  : I extends readonly [infer First, ...infer Rest] ? First extends number ? ShiftOf<
-        Rest,
-        {
-          "unknown": "unknown";
-          "-4": "unknown";
-          "-3": "-4";
-          "-2": "-3";
-          "-1": "-2";
-          "0": "-1";
-          "1": "0";
-          "2": "1";
-        }[S]
-      >
-    : First extends null ? ShiftOf<
-        Rest,
-        {
-          "unknown": "unknown";
-          "-4": "-3";
-          "-3": "-2";
-          "-2": "-1";
-          "-1": "0";
-          "0": "1";
-          "1": "2";
-          "2": "unknown";
-        }[S]
-      >
-    : First extends Slice | "..." ? ShiftOf<Rest, S>
+/** One more. */
+export interface ShiftUp extends Record<Shift, Shift> {
+  /** Four less. */
+  "-4": "-3";
+  /** Three less. */
+  "-3": "-2";
+  /** Two less. */
+  "-2": "-1";
+  /** One less. */
+  "-1": "0";
+  /** As many. */
+  "0": "1";
+  /** One more. */
+  "1": "2";
+  /** Two more. */
+  "2": "unknown";
+  /** Not known. */
+  "unknown": "unknown";
+}
+
+/** One less. */
+export interface ShiftDown extends Record<Shift, Shift> {
+  /** Four less. */
+  "-4": "unknown";
+  /** Three less. */
+  "-3": "-4";
+  /** Two less. */
+  "-2": "-3";
+  /** One less. */
+  "-1": "-2";
+  /** As many. */
+  "0": "-1";
+  /** One more. */
+  "1": "0";
+  /** Two more. */
+  "2": "1";
+  /** Not known. */
+  "unknown": "unknown";
+}
+
+/** How many axes more or less an index gives; `Arrays` is the number of axes of the arrays in it that came before. */
+export type ShiftOf<I extends readonly unknown[], S extends Shift = "0", Arrays extends number = 0> = number extends
+  I["length"] ? "unknown"
+  : I extends readonly [infer First, ...infer Rest] ? IsAny<First> extends true ? "unknown"
+    : First extends number ? ShiftOf<Rest, ShiftDown[S], Arrays>
+    : First extends null ? ShiftOf<Rest, ShiftUp[S], Arrays>
+    : First extends Slice | "..." ? ShiftOf<Rest, S, Arrays>
+    : number extends RankOf<First> ? "unknown"
+    : RankOf<First> extends 1 ? ShiftOf<Rest, Arrays extends 0 ? S : ShiftDown[S], Arrays extends 0 ? 1 : Arrays>
+    : RankOf<First> extends 2 ? Arrays extends 0 ? ShiftOf<Rest, ShiftUp[S], 2> : "unknown"
     : "unknown"
   : S;
 
 /** Axes of a matrix product. */
 export type ProductRank<P extends number, Q extends number> = {
-  [axes: number]: readonly number[];
-  1: [number, 0, 1, 2, 3, 4, 5];
-  2: [number, 1, 2, 3, 4, 5, 6];
-  3: [number, 2, 3, 3, 4, 5, 6];
-  4: [number, 3, 4, 4, 4, 5, 6];
-  5: [number, 4, 5, 5, 5, 5, 6];
-  6: [number, 5, 6, 6, 6, 6, 6];
+  [axes: number]: { [axes: number]: any };
+  1: { [axes: number]: any; 1: 0; 2: 1; 3: 2; 4: 3; 5: 4; 6: 5 };
+  2: { [axes: number]: any; 1: 1; 2: 2; 3: 3; 4: 4; 5: 5; 6: 6 };
+  3: { [axes: number]: any; 1: 2; 2: 3; 3: 3; 4: 4; 5: 5; 6: 6 };
+  4: { [axes: number]: any; 1: 3; 2: 4; 3: 4; 4: 4; 5: 5; 6: 6 };
+  5: { [axes: number]: any; 1: 4; 2: 5; 3: 5; 4: 5; 5: 5; 6: 6 };
+  6: { [axes: number]: any; 1: 5; 2: 6; 3: 6; 4: 6; 5: 6; 6: 6 };
 }[P][Q];
 
 /** Axes of what is taken at indices of Q axes: those in place of one axis, or alone. */
 export type Taken<P extends number, Q extends number, X> = [X] extends [null | undefined] ? Q
+  : number extends Q ? any
   : Q extends 0 ? Down<P>
   : Q extends 1 ? P
   : Q extends 2 ? Up<P>
-  : number;
+  : any;
+
+/** Axes of a result of `einsum`: the letters after "->"; not known where "..." is among them or there is no arrow. */
+export type EinsumRank<S extends string> = string extends S ? any
+  : S extends `${string}->${infer Letters}` ? CountLetters<Letters>
+  : any;
+
+/** The number of letters of a text without spaces; `any` where it has "." or more than six. */
+export type CountLetters<S extends string, Count extends readonly unknown[] = []> = S extends "" ? Count["length"]
+  : S extends `${infer Letter}${infer Rest}` ? Letter extends " " ? CountLetters<Rest, Count>
+    : Letter extends "." ? any
+    : Count["length"] extends 6 ? any
+    : CountLetters<Rest, [...Count, Letter]>
+  : any;
 
 /** The typed array of a dtype's elements; bfloat16 widens to float32, bool is bytes 0 and 1. */
-export type HostArrayOf<N extends DtypeName> = {
+export type HostArrayOf<N extends DtypeName> = DtypeName extends N ? any : {
   bool: Uint8Array;
   uint8: Uint8Array;
   uint16: Uint16Array;

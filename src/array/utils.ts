@@ -6,22 +6,34 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- leaves of any kind
+
 import { quoted, ValueError } from "../graph/error.ts";
-import type { AnyTensor } from "./tensor.ts";
+import type { Tensor } from "./tensor.ts";
+import type { IsAny } from "./types.ts";
 import { isBranch } from "./tree.ts";
 
 /** Says whether a part of a tree is a leaf, though it is a list or an object. */
 export type IsLeaf = (part: unknown) => boolean;
 
 /** A tree of the form of T whose leaves are R. */
-export type TreeOf<T, R> = unknown extends T ? unknown
-  // deno-lint-ignore no-explicit-any -- functions of any arguments
-  : T extends AnyTensor | ArrayBufferView | ((...args: any[]) => unknown) ? R
+export type TreeOf<T, R> = IsAny<T> extends true ? any
+  : unknown extends T ? unknown
+  : T extends Tensor | ArrayBufferView | ((...args: any[]) => unknown) ? R
   : T extends object ? { -readonly [K in keyof T]: TreeOf<T[K], R> }
   : R;
 
+/** What the leaves of a tree are: an array of which no more is known for each array. */
+export type LeafOf<T> = IsAny<T> extends true ? any
+  : T extends Tensor ? Tensor
+  // deno-lint-ignore ban-types -- functions of any arguments
+  : T extends ArrayBufferView | Function ? T
+  : T extends readonly (infer E)[] ? LeafOf<E>
+  : T extends object ? LeafOf<T[keyof T]>
+  : T;
+
 /** A leaf with its path. */
-export type Named<V = unknown> = [path: string, leaf: V];
+export type Named<V = any> = [path: string, leaf: V];
 
 /** Positions in lists that paths may name; beyond, a name of a file would have a list of any size made. */
 const MOST_PARTS = 1 << 24;
@@ -75,7 +87,13 @@ function map(
  * ```
  */
 export function treeMap<T, R>(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
+  fn: (leaf: LeafOf<T>, ...rest: any[]) => R,
+  tree: T,
+  rest?: readonly unknown[],
+  isLeaf?: null,
+): TreeOf<T, R>;
+/** With a function of leaves that types do not tell. */
+export function treeMap<T, R>(
   fn: (leaf: any, ...rest: any[]) => R,
   tree: T,
   rest?: readonly unknown[],
@@ -83,14 +101,12 @@ export function treeMap<T, R>(
 ): TreeOf<T, R>;
 /** With leaves that are lists or objects, which types do not tell. */
 export function treeMap<R>(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
   fn: (leaf: any, ...rest: any[]) => R,
   tree: unknown,
   rest?: readonly unknown[],
   isLeaf?: IsLeaf | null,
 ): unknown;
 export function treeMap(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
   fn: (leaf: any, ...rest: any[]) => unknown,
   tree: unknown,
   rest: readonly unknown[] = [],
@@ -111,7 +127,14 @@ export function treeMap(
  * ```
  */
 export function treeMapWithPath<T, R>(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
+  fn: (path: string, leaf: LeafOf<T>, ...rest: any[]) => R,
+  tree: T,
+  rest?: readonly unknown[],
+  isLeaf?: null,
+  path?: string,
+): TreeOf<T, R>;
+/** With a function of leaves that types do not tell. */
+export function treeMapWithPath<T, R>(
   fn: (path: string, leaf: any, ...rest: any[]) => R,
   tree: T,
   rest?: readonly unknown[],
@@ -120,7 +143,6 @@ export function treeMapWithPath<T, R>(
 ): TreeOf<T, R>;
 /** With leaves that are lists or objects, which types do not tell. */
 export function treeMapWithPath<R>(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
   fn: (path: string, leaf: any, ...rest: any[]) => R,
   tree: unknown,
   rest?: readonly unknown[],
@@ -128,7 +150,6 @@ export function treeMapWithPath<R>(
   path?: string,
 ): unknown;
 export function treeMapWithPath(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
   fn: (path: string, leaf: any, ...rest: any[]) => unknown,
   tree: unknown,
   rest: readonly unknown[] = [],
@@ -150,8 +171,8 @@ export function treeMapWithPath(
  * mx.utils.treeFlatten({ a: { b: 1 } }, "", null, {}); // { "a.b": 1 }
  * ```
  */
-export function treeFlatten<D extends Named[] | Record<string, unknown> = Named[]>(
-  tree: unknown,
+export function treeFlatten<T, D extends Named[] | Record<string, unknown> = Named<LeafOf<T>>[]>(
+  tree: T,
   prefix: string = "",
   isLeaf: IsLeaf | null = null,
   destination?: D,
@@ -187,7 +208,7 @@ export function treeFlatten<D extends Named[] | Record<string, unknown> = Named[
  */
 export function treeUnflatten(
   tree: readonly (readonly [string, unknown])[] | Readonly<Record<string, unknown>>,
-): unknown {
+): any {
   const items = Array.isArray(tree) ? tree as readonly (readonly [string, unknown])[] : Object.entries(tree);
   if (items.length === 1 && items[0][0] === "") return items[0][1];
   const names = new Set<string>();
@@ -232,8 +253,20 @@ function unflatten(items: readonly (readonly [string, unknown])[]): unknown {
  * mx.utils.treeReduce((sum: number, x: number) => sum + x, { a: [1, 2, 3], b: [4, 5] }, 0); // 15
  * ```
  */
+export function treeReduce<T, A>(
+  fn: (accumulated: A, leaf: LeafOf<T>) => A,
+  tree: T,
+  initializer?: A | null,
+  isLeaf?: null,
+): A;
+/** With leaves that are lists or objects, which types do not tell. */
 export function treeReduce<A>(
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
+  fn: (accumulated: any, leaf: any) => A,
+  tree: unknown,
+  initializer?: A | null,
+  isLeaf?: IsLeaf | null,
+): A;
+export function treeReduce<A>(
   fn: (accumulated: any, leaf: any) => A,
   tree: unknown,
   initializer?: A | null,
@@ -262,10 +295,12 @@ function isEmpty(tree: unknown): boolean {
  * mx.utils.treeMerge([1, 2], [3, 4], (a: number, b: number) => a + b); // [4, 6]
  * ```
  */
+export function treeMerge<A, B>(treeA: A, treeB: B, mergeFn?: null): A & B;
+/** With leaves that are made of two. */
+export function treeMerge(treeA: unknown, treeB: unknown, mergeFn: ((a: any, b: any) => unknown) | null): any;
 export function treeMerge(
   treeA: unknown,
   treeB: unknown,
-  // deno-lint-ignore no-explicit-any -- leaves of any kind
   mergeFn: ((a: any, b: any) => unknown) | null = null,
 ): unknown {
   if (isEmpty(treeA) && isEmpty(treeB)) {

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import * as fn from "../array/nn.ts";
@@ -12,12 +14,13 @@ import { Module } from "./module.ts";
 /** A module that computes a function of one array and has no parameters. */
 export abstract class Activation extends Module {
   /** The function of each element, or along the last axis. */
-  abstract override forward(x: Tensor): Tensor;
+  abstract override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
 }
 
 /** {@link sigmoid} as a module. */
 export class Sigmoid extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.sigmoid(x);
   }
@@ -26,6 +29,7 @@ export class Sigmoid extends Activation {
 /** {@link mish} as a module. */
 export class Mish extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.mish(x);
   }
@@ -34,6 +38,7 @@ export class Mish extends Activation {
 /** {@link relu} as a module. */
 export class ReLU extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.relu(x);
   }
@@ -42,6 +47,7 @@ export class ReLU extends Activation {
 /** {@link relu2} as a module. */
 export class ReLU2 extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.relu2(x);
   }
@@ -50,6 +56,7 @@ export class ReLU2 extends Activation {
 /** {@link relu6} as a module. */
 export class ReLU6 extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.relu6(x);
   }
@@ -58,6 +65,7 @@ export class ReLU6 extends Activation {
 /** {@link softmax} along the last axis, as a module. */
 export class Softmax extends Activation {
   /** Along the last axis of x. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.softmax(x, -1);
   }
@@ -66,6 +74,7 @@ export class Softmax extends Activation {
 /** {@link softmin} along the last axis, as a module. */
 export class Softmin extends Activation {
   /** Along the last axis of x. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.softmin(x);
   }
@@ -74,6 +83,7 @@ export class Softmin extends Activation {
 /** {@link logSoftmax} along the last axis, as a module. */
 export class LogSoftmax extends Activation {
   /** Along the last axis of x. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.logSoftmax(x);
   }
@@ -82,6 +92,7 @@ export class LogSoftmax extends Activation {
 /** {@link logSigmoid} as a module. */
 export class LogSigmoid extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.logSigmoid(x);
   }
@@ -90,6 +101,7 @@ export class LogSigmoid extends Activation {
 /** {@link softplus} as a module. */
 export class Softplus extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.softplus(x);
   }
@@ -98,6 +110,7 @@ export class Softplus extends Activation {
 /** {@link softsign} as a module. */
 export class Softsign extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.softsign(x);
   }
@@ -106,6 +119,7 @@ export class Softsign extends Activation {
 /** {@link silu} as a module. */
 export class SiLU extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.silu(x);
   }
@@ -114,6 +128,7 @@ export class SiLU extends Activation {
 /** {@link tanh} as a module. */
 export class Tanh extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.tanh(x);
   }
@@ -122,6 +137,7 @@ export class Tanh extends Activation {
 /** {@link hardswish} as a module. */
 export class Hardswish extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.hardswish(x);
   }
@@ -130,6 +146,7 @@ export class Hardswish extends Activation {
 /** {@link hardTanh} between -1 and 1, as a module. */
 export class HardTanh extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.hardTanh(x);
   }
@@ -138,6 +155,7 @@ export class HardTanh extends Activation {
 /** {@link selu} as a module. */
 export class SELU extends Activation {
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.selu(x);
   }
@@ -154,6 +172,7 @@ export class LeakyReLU extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.leakyRelu(x, this.#negativeSlope);
   }
@@ -170,6 +189,7 @@ export class ELU extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.elu(x, this.#alpha);
   }
@@ -186,6 +206,7 @@ export class CELU extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.celu(x, this.#alpha);
   }
@@ -203,6 +224,7 @@ export class Softshrink extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.softshrink(x, this.lambd);
   }
@@ -220,6 +242,7 @@ export class HardShrink extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.hardShrink(x, this.lambd);
   }
@@ -237,6 +260,7 @@ export class Step extends Activation {
   }
 
   /** Elementwise, of x of any shape; int32. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.step(x, this.threshold);
   }
@@ -254,6 +278,7 @@ export class GLU extends Activation {
   }
 
   /** x, of an even size along the axis, gives half of that. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.glu(x, this.axis);
   }
@@ -271,6 +296,7 @@ export class PReLU extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return fn.prelu(x, this.weight);
   }
@@ -300,6 +326,7 @@ export class GELU extends Activation {
   }
 
   /** Elementwise, of x of any shape. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return this.#compute(x);
   }

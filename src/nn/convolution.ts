@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Spatial, Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
@@ -118,6 +120,7 @@ export abstract class GroupedConvolution extends Convolution {
   }
 
   /** x (N, …spatial, inChannels) → (N, …spatial, outChannels) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return this.convolve(FORWARD, x, this.groups);
   }

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import type { Spatial, Tensor } from "../array/mod.ts";
 import { Convolution, spatial, TRANSPOSED } from "./convolution.ts";
 import { pythonTuple } from "./print.ts";
@@ -33,6 +35,7 @@ export abstract class TransposedConvolution extends Convolution {
   }
 
   /** x (N, …spatial, inChannels) → (N, …spatial, outChannels) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return this.convolve(TRANSPOSED, x, this.outputPadding);
   }

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
@@ -25,6 +27,7 @@ export abstract class DropoutBase extends Module {
   protected abstract maskShape(shape: readonly number[]): number[];
 
   /** x with some elements 0 and the others scaled while training; x itself otherwise. */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const shape = this.maskShape(x.shape);
     const keep = this.#keep;

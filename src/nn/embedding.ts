@@ -4,8 +4,10 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
-import type { Dtype, Tensor, TensorLike } from "../array/mod.ts";
+import type { Dtype, RankOf, Tensor, TensorLike, Up } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
 import { Module } from "./module.ts";
 import type { QuantizationMode } from "../graph/quantization.ts";
@@ -38,6 +40,7 @@ export class Embedding extends Module {
   }
 
   /** Integers x (…) → vectors (…, dims), of the dtype of the table unless another is asked for. */
+  override forward<X extends TensorLike>(x: X, dtype?: Dtype): Tensor<any, Up<RankOf<X>>>;
   override forward(x: TensorLike, dtype: Dtype = this.weight.dtype): Tensor {
     return scoped((): Tensor => mx.take(this.weight, x, 0).astype(dtype));
   }

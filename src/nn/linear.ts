@@ -4,8 +4,10 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
-import type { Tensor } from "../array/mod.ts";
+import type { DtypeName, Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
 import type { LinearArrays } from "./arrays.ts";
 import { Module } from "./module.ts";
@@ -21,7 +23,7 @@ export class Identity extends Module {
   }
 
   /** x itself. */
-  override forward(x: Tensor): Tensor {
+  override forward<N extends DtypeName, R extends number>(x: Tensor<N, R>): Tensor<N, R> {
     return x;
   }
 }
@@ -58,6 +60,7 @@ export class Linear extends Module {
   }
 
   /** x (…, inputDims) → (…, outputDims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const { weight, bias } = this;
     return scoped((): Tensor => bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T));
@@ -114,6 +117,7 @@ export class Bilinear extends Module {
   }
 
   /** x1 (…, input1Dims) and x2 (…, input2Dims), whose other axes are the same → (…, outputDims) */
+  override forward<R extends number>(x1: Tensor<any, R>, x2: Tensor<any, R>): Tensor<any, R>;
   override forward(x1: Tensor, x2: Tensor): Tensor {
     const { weight, bias } = this;
     const [outputs, second, first] = weight.shape;

@@ -4,15 +4,32 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- what is not known of a result
+
 import * as mx from "../array/mod.ts";
-import type { AnyTensor, Tensor, TensorLike } from "../array/mod.ts";
+import type { FloatOf, Larger, NameOf, NameWith, Promoted, RankOf, RealOf, SumOf } from "../array/mod.ts";
+import type { AnyTensor, Down, DtypeName, Tensor, TensorLike } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
+import { isComplex } from "../graph/dtype.ts";
+import { isPlain, quoted } from "../graph/error.ts";
 import { formatShape, sameShape } from "../graph/shape.ts";
 
 const { ShapeError, ValueError } = mx;
 
 /** What becomes of the losses of single examples. */
 export type LossReduction = "none" | "mean" | "sum";
+
+/** What losses of dtype N and R axes, one for each example, become. */
+export type Loss<N extends DtypeName, R extends number, D> = [D] extends ["none"] ? Tensor<N, R>
+  : [D] extends ["mean"] ? Tensor<FloatOf<N>, 0>
+  : [D] extends ["sum"] ? Tensor<SumOf<N>, 0>
+  : Tensor<any, any>;
+
+/** The dtype of losses of logits, which class indices leave as it is and probabilities and weights may widen. */
+export type LogitsName<L, T, W> = NameWith<
+  NameWith<RealOf<FloatOf<NameOf<L>>>, RankOf<T> extends RankOf<L> ? T : null>,
+  W
+>;
 
 const REDUCTIONS: Readonly<Record<LossReduction, (loss: Tensor) => Tensor>> = {
   none: (loss) => loss,
@@ -24,11 +41,25 @@ function tensor(value: TensorLike): Tensor {
   return value instanceof mx.Tensor ? value : mx.asarray(value);
 }
 
-/** A loss, reduced; what is made on the way is let go. */
-function lossOf(op: string, reduction: LossReduction, compute: () => AnyTensor): Tensor {
+/** A loss of the arguments of a call, reduced; what is made on the way is let go. Losses take no object of options. */
+function lossOf(
+  op: string,
+  args: Readonly<Record<string, unknown>> & { readonly reduction: LossReduction },
+  compute: () => AnyTensor,
+): Tensor {
+  for (const [name, value] of Object.entries(args)) {
+    if (typeof value !== "object" || value === null || !isPlain(value) || Array.isArray(value)) continue;
+    if (isComplex(value)) continue;
+    throw new ValueError(
+      `${op}() takes no object of options: found ${quoted(value)} for ${name}, in ${op}(${
+        Object.keys(args).join(", ")
+      })`,
+    );
+  }
+  const { reduction } = args;
   if (!Object.hasOwn(REDUCTIONS, reduction)) {
     throw new ValueError(
-      `${op}() expected reduction to be one of ${Object.keys(REDUCTIONS).join(", ")}: found ${reduction}`,
+      `${op}() expected reduction to be one of ${Object.keys(REDUCTIONS).join(", ")}: found ${quoted(reduction)}`,
     );
   }
   return scoped(() => REDUCTIONS[reduction](compute()));
@@ -71,19 +102,24 @@ function chosen(x: Tensor, targets: Tensor, axis: number): Tensor {
  * mx.nn.losses.crossEntropy(logits, mx.array([0, 1], mx.int32)).tolist(); // [0.048587, 0.048587]
  * ```
  */
-export function crossEntropy(
-  logits: TensorLike,
-  targets: TensorLike,
-  weights: TensorLike | null = null,
+export function crossEntropy<
+  L extends TensorLike,
+  T extends TensorLike,
+  W extends TensorLike | null = null,
+  D extends LossReduction = "none",
+>(
+  logits: L,
+  targets: T,
+  weights: W = null as W,
   axis: number = -1,
   labelSmoothing: number = 0,
-  reduction: LossReduction = "none",
-): Tensor {
+  reduction: D = "none" as D,
+): Loss<LogitsName<L, T, W>, Down<RankOf<L>>, D> {
   const op = "crossEntropy";
-  if (!(labelSmoothing >= 0 && labelSmoothing < 1)) {
-    throw new ValueError(`${op}() expected labelSmoothing to be in [0, 1): found ${labelSmoothing}`);
-  }
-  return lossOf(op, reduction, () => {
+  return lossOf(op, { logits, targets, weights, axis, labelSmoothing, reduction }, () => {
+    if (!(labelSmoothing >= 0 && labelSmoothing < 1)) {
+      throw new ValueError(`${op}() expected labelSmoothing to be in [0, 1): found ${quoted(labelSmoothing)}`);
+    }
     const [x, y] = [tensor(logits), tensor(targets)];
     const at = axis < 0 ? axis + x.ndim : axis;
     const classes = x.shape.filter((_, i) => i !== at);
@@ -105,15 +141,20 @@ export function crossEntropy(
 }
 
 /** Cross entropy of yes and no: inputs are logits, or probabilities where `withLogits` is false. */
-export function binaryCrossEntropy(
-  inputs: TensorLike,
-  targets: TensorLike,
-  weights: TensorLike | null = null,
+export function binaryCrossEntropy<
+  A extends TensorLike,
+  B extends TensorLike,
+  W extends TensorLike | null = null,
+  D extends LossReduction = "mean",
+>(
+  inputs: A,
+  targets: B,
+  weights: W = null as W,
   withLogits: boolean = true,
-  reduction: LossReduction = "mean",
-): Tensor {
+  reduction: D = "mean" as D,
+): Loss<NameWith<FloatOf<Promoted<A, B>>, W>, RankOf<A>, D> {
   const op = "binaryCrossEntropy";
-  return lossOf(op, reduction, () => {
+  return lossOf(op, { inputs, targets, weights, withLogits, reduction }, () => {
     const [x, y] = [tensor(inputs), tensor(targets)];
     checkAlike(op, { inputs: x, targets: y });
     if (withLogits) return weighted(op, mx.subtract(mx.logaddexp(0, x), mx.multiply(x, y)), weights);
@@ -124,8 +165,12 @@ export function binaryCrossEntropy(
 }
 
 /** |predictions - targets| */
-export function l1Loss(predictions: TensorLike, targets: TensorLike, reduction: LossReduction = "mean"): Tensor {
-  return lossOf("l1Loss", reduction, () => {
+export function l1Loss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "mean">(
+  predictions: A,
+  targets: B,
+  reduction: D = "mean" as D,
+): Loss<Promoted<A, B>, RankOf<A>, D> {
+  return lossOf("l1Loss", { predictions, targets, reduction }, () => {
     const [x, y] = [tensor(predictions), tensor(targets)];
     checkAlike("l1Loss", { predictions: x, targets: y });
     return mx.abs(mx.subtract(x, y));
@@ -133,8 +178,12 @@ export function l1Loss(predictions: TensorLike, targets: TensorLike, reduction: 
 }
 
 /** (predictions - targets)² */
-export function mseLoss(predictions: TensorLike, targets: TensorLike, reduction: LossReduction = "mean"): Tensor {
-  return lossOf("mseLoss", reduction, () => {
+export function mseLoss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "mean">(
+  predictions: A,
+  targets: B,
+  reduction: D = "mean" as D,
+): Loss<Promoted<A, B>, RankOf<A>, D> {
+  return lossOf("mseLoss", { predictions, targets, reduction }, () => {
     const [x, y] = [tensor(predictions), tensor(targets)];
     checkAlike("mseLoss", { predictions: x, targets: y });
     return mx.square(mx.subtract(x, y));
@@ -142,26 +191,30 @@ export function mseLoss(predictions: TensorLike, targets: TensorLike, reduction:
 }
 
 /** The negative log probability, of `inputs`, of the target class along an axis. */
-export function nllLoss(
-  inputs: TensorLike,
+export function nllLoss<A extends TensorLike, D extends LossReduction = "none">(
+  inputs: A,
   targets: TensorLike,
   axis: number = -1,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("nllLoss", reduction, () => mx.negative(chosen(tensor(inputs), tensor(targets), axis)));
+  reduction: D = "none" as D,
+): Loss<NameOf<A>, Down<RankOf<A>>, D> {
+  return lossOf(
+    "nllLoss",
+    { inputs, targets, axis, reduction },
+    () => mx.negative(chosen(tensor(inputs), tensor(targets), axis)),
+  );
 }
 
 /** The negative log likelihood of targets by normal distributions of means `inputs` and variances `vars`, which are at least eps. */
-export function gaussianNllLoss(
-  inputs: TensorLike,
-  targets: TensorLike,
+export function gaussianNllLoss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "mean">(
+  inputs: A,
+  targets: B,
   vars: TensorLike,
   full: boolean = false,
   eps: number = 1e-6,
-  reduction: LossReduction = "mean",
-): Tensor {
+  reduction: D = "mean" as D,
+): Loss<any, RankOf<A>, D> {
   const op = "gaussianNllLoss";
-  return lossOf(op, reduction, () => {
+  return lossOf(op, { inputs, targets, vars, full, eps, reduction }, () => {
     const [x, y, given] = [tensor(inputs), tensor(targets), tensor(vars)];
     checkAlike(op, { inputs: x, targets: y, vars: given });
     const variances = mx.maximum(given, eps);
@@ -172,26 +225,26 @@ export function gaussianNllLoss(
 }
 
 /** The Kullback-Leibler divergence of log probabilities `inputs` from log probabilities `targets`, along an axis. */
-export function klDivLoss(
-  inputs: TensorLike,
+export function klDivLoss<A extends TensorLike, D extends LossReduction = "none">(
+  inputs: A,
   targets: TensorLike,
   axis: number = -1,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("klDivLoss", reduction, () => {
+  reduction: D = "none" as D,
+): Loss<any, Down<RankOf<A>>, D> {
+  return lossOf("klDivLoss", { inputs, targets, axis, reduction }, () => {
     const [x, y] = [tensor(inputs), tensor(targets)];
     return mx.sum(mx.multiply(mx.exp(y), mx.subtract(y, x)), axis);
   });
 }
 
 /** Squares below `beta`, absolute values above it, smoothly joined. */
-export function smoothL1Loss(
-  predictions: TensorLike,
-  targets: TensorLike,
+export function smoothL1Loss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "mean">(
+  predictions: A,
+  targets: B,
   beta: number = 1,
-  reduction: LossReduction = "mean",
-): Tensor {
-  return lossOf("smoothL1Loss", reduction, () => {
+  reduction: D = "mean" as D,
+): Loss<FloatOf<Promoted<A, B>>, RankOf<A>, D> {
+  return lossOf("smoothL1Loss", { predictions, targets, beta, reduction }, () => {
     const [x, y] = [tensor(predictions), tensor(targets)];
     checkAlike("smoothL1Loss", { predictions: x, targets: y });
     const far = mx.abs(mx.subtract(x, y));
@@ -201,17 +254,17 @@ export function smoothL1Loss(
 }
 
 /** How much nearer anchors are to positives than to negatives, by the p-norm along an axis, up to a margin. */
-export function tripletLoss(
-  anchors: TensorLike,
+export function tripletLoss<A extends TensorLike, D extends LossReduction = "none">(
+  anchors: A,
   positives: TensorLike,
   negatives: TensorLike,
   axis: number = -1,
   p: number = 2,
   margin: number = 1,
   eps: number = 1e-6,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("tripletLoss", reduction, () => {
+  reduction: D = "none" as D,
+): Loss<any, Down<RankOf<A>>, D> {
+  return lossOf("tripletLoss", { anchors, positives, negatives, axis, p, margin, eps, reduction }, () => {
     const [anchor, positive, negative] = [anchors, positives, negatives].map(tensor);
     const distance = (other: Tensor): Tensor => {
       const powers = mx.power(mx.abs(mx.subtract(anchor, other)), p);
@@ -222,22 +275,26 @@ export function tripletLoss(
 }
 
 /** max(1 - inputs * targets, 0); targets are -1 or 1. */
-export function hingeLoss(inputs: TensorLike, targets: TensorLike, reduction: LossReduction = "none"): Tensor {
+export function hingeLoss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "none">(
+  inputs: A,
+  targets: B,
+  reduction: D = "none" as D,
+): Loss<Promoted<A, B>, Larger<RankOf<A>, RankOf<B>>, D> {
   return lossOf(
     "hingeLoss",
-    reduction,
+    { inputs, targets, reduction },
     () => mx.maximum(mx.subtract(1, mx.multiply(tensor(inputs), tensor(targets))), 0),
   );
 }
 
 /** Half of squares up to `delta`, and in proportion beyond. */
-export function huberLoss(
-  inputs: TensorLike,
-  targets: TensorLike,
+export function huberLoss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "none">(
+  inputs: A,
+  targets: B,
   delta: number = 1,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("huberLoss", reduction, () => {
+  reduction: D = "none" as D,
+): Loss<FloatOf<Promoted<A, B>>, Larger<RankOf<A>, RankOf<B>>, D> {
+  return lossOf("huberLoss", { inputs, targets, delta, reduction }, () => {
     const far = mx.abs(mx.subtract(tensor(inputs), tensor(targets)));
     const near = mx.minimum(far, delta);
     return mx.add(mx.multiply(mx.square(near), 0.5), mx.multiply(mx.subtract(far, near), delta));
@@ -245,22 +302,26 @@ export function huberLoss(
 }
 
 /** log(cosh(inputs - targets)), without overflow. */
-export function logCoshLoss(inputs: TensorLike, targets: TensorLike, reduction: LossReduction = "none"): Tensor {
-  return lossOf("logCoshLoss", reduction, () => {
+export function logCoshLoss<A extends TensorLike, B extends TensorLike, D extends LossReduction = "none">(
+  inputs: A,
+  targets: B,
+  reduction: D = "none" as D,
+): Loss<FloatOf<Promoted<A, B>>, Larger<RankOf<A>, RankOf<B>>, D> {
+  return lossOf("logCoshLoss", { inputs, targets, reduction }, () => {
     const off = mx.subtract(tensor(inputs), tensor(targets));
     return mx.subtract(mx.logaddexp(off, mx.negative(off)), Math.LN2);
   });
 }
 
 /** The cosine of the angle between vectors along an axis. */
-export function cosineSimilarityLoss(
-  x1: TensorLike,
+export function cosineSimilarityLoss<A extends TensorLike, D extends LossReduction = "none">(
+  x1: A,
   x2: TensorLike,
   axis: number = 1,
   eps: number = 1e-8,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("cosineSimilarityLoss", reduction, () => {
+  reduction: D = "none" as D,
+): Loss<any, Down<RankOf<A>>, D> {
+  return lossOf("cosineSimilarityLoss", { x1, x2, axis, eps, reduction }, () => {
     const [x, y] = [tensor(x1), tensor(x2)];
     const norms = mx.multiply(mx.linalg.norm(x, null, axis), mx.linalg.norm(y, null, axis));
     return mx.divide(mx.sum(mx.multiply(x, y), axis), mx.maximum(norms, eps));
@@ -268,14 +329,14 @@ export function cosineSimilarityLoss(
 }
 
 /** max(-targets * (inputs1 - inputs2) + margin, 0); targets are 1 where the first should be larger, -1 where the second. */
-export function marginRankingLoss(
-  inputs1: TensorLike,
+export function marginRankingLoss<A extends TensorLike, D extends LossReduction = "none">(
+  inputs1: A,
   inputs2: TensorLike,
   targets: TensorLike,
   margin: number = 0,
-  reduction: LossReduction = "none",
-): Tensor {
-  return lossOf("marginRankingLoss", reduction, () => {
+  reduction: D = "none" as D,
+): Loss<any, RankOf<A>, D> {
+  return lossOf("marginRankingLoss", { inputs1, inputs2, targets, margin, reduction }, () => {
     const [x, y, t] = [inputs1, inputs2, targets].map(tensor);
     checkAlike("marginRankingLoss", { inputs1: x, inputs2: y, targets: t });
     return mx.maximum(mx.add(mx.multiply(mx.negative(t), mx.subtract(x, y)), margin), 0);

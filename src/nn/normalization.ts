@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
@@ -44,6 +46,7 @@ export class LayerNorm extends Module {
   }
 
   /** x (…, dims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return mx.fast.layerNorm(x, this.weight ?? null, this.bias ?? null, this.eps);
   }
@@ -78,6 +81,7 @@ export class RMSNorm extends Module {
   }
 
   /** x (…, dims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return mx.fast.rmsNorm(x, this.weight, this.eps);
   }
@@ -111,6 +115,7 @@ export class InstanceNorm extends Module {
   }
 
   /** x (N, …, dims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const { shape } = x;
     if (shape.length < 3) {
@@ -174,6 +179,7 @@ export class GroupNorm extends Module {
   }
 
   /** x (N, …, dims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return scoped((): Tensor => {
       const normal = this.pytorchCompatible ? this.#neighbours(x) : this.#strided(x);
@@ -256,6 +262,7 @@ export class BatchNorm extends Module {
   }
 
   /** x (N, …, numFeatures) of 2, 3 or 4 axes */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const { shape } = x;
     if (shape.length < 2 || shape.length > 4) {

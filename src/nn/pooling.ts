@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Spatial, Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
@@ -72,6 +74,7 @@ export abstract class Pool extends Module {
   }
 
   /** x (N, …spatial, C) → (N, …positions, C) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const axes = this.#window.length;
     const sizes = x.shape.slice(1, -1);

@@ -4,8 +4,10 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
-import type { Dtype, Tensor } from "../array/mod.ts";
+import type { Dtype, RankOf, Tensor, Up } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
 import { Module } from "./module.ts";
 import { pythonBool } from "./print.ts";
@@ -31,6 +33,7 @@ export class RoPE extends Module {
   }
 
   /** x (B, …, T, D), the first row being at position `offset` */
+  override forward<R extends number>(x: Tensor<any, R>, offset?: number | Tensor): Tensor<any, R>;
   override forward(x: Tensor, offset: number | Tensor = 0): Tensor {
     const { dims, traditional, base, scale } = this;
     return mx.fast.rope(x, dims, { traditional, base, scale, offset });
@@ -76,6 +79,7 @@ export class SinusoidalPositionalEncoding extends Module {
   }
 
   /** Positions x (…) → (…, dims) */
+  override forward<X extends Tensor>(x: X): Tensor<any, Up<RankOf<X>>>;
   override forward(x: Tensor): Tensor {
     return scoped((): Tensor => {
       const angles = mx.multiply(mx.expandDims(x, -1), this._sigmas);
@@ -119,7 +123,7 @@ export class ALiBi extends Module {
   }
 
   /** Scores (B, H, Tq, Tk) of queries from position `offset` on, with biases and a mask added. */
-  override forward(attentionScores: Tensor, offset: number = 0, mask: Tensor | null = null): Tensor {
+  override forward(attentionScores: Tensor, offset: number = 0, mask: Tensor | null = null): Tensor<any, 4> {
     const [, heads, queries, keys] = attentionScores.shape;
     return scoped((): Tensor => {
       const bias = ALiBi.createAlibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype);

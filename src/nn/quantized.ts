@@ -4,8 +4,10 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
-import type { Dtype, Tensor, TensorLike } from "../array/mod.ts";
+import type { Dtype, RankOf, Tensor, TensorLike, Up } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
 import { formatOf, type SmallFloatMode } from "../array/quantized.ts";
 import { checkOptions } from "../graph/options.ts";
@@ -125,6 +127,7 @@ export class QuantizedLinear extends QuantizedMatrix {
   }
 
   /** x (…, inputDims) → (…, outputDims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     return scoped((): Tensor => {
       const y = this.project(x);
@@ -177,6 +180,7 @@ export class QuantizedEmbedding extends QuantizedMatrix {
    * Integers x (…) → vectors (…, dims); only those are dequantized. They are computed in the dtype that is asked for: unless given that
    * of the scales, bfloat16 of small floats.
    */
+  override forward<X extends TensorLike>(x: X, dtype?: Dtype): Tensor<any, Up<RankOf<X>>>;
   override forward(x: TensorLike, dtype?: Dtype): Tensor {
     const { weight, scales, biases, groupSize, bits, mode } = this;
     return scoped((): Tensor => {
@@ -282,6 +286,7 @@ export class QQLinear extends Module {
   }
 
   /** x (…, inputDims) → (…, outputDims) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const { weight, scales, groupSize, bits, mode } = this;
     return mx.qqmm(x, weight, scales, groupSize, bits, mode);

@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Dtype, Tensor } from "../array/mod.ts";
 import { relu } from "../array/nn.ts";
@@ -71,7 +73,7 @@ export class MultiHeadAttention extends Module {
   }
 
   /** queries (B, Tq, …), keys and values (B, Tk, …) → (B, Tq, valueOutputDims) */
-  override forward(queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask = null): Tensor {
+  override forward(queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask = null): Tensor<any, 3> {
     const projected = [
       this.queryProj.forward(queries),
       this.keyProj.forward(keys),
@@ -140,7 +142,7 @@ export class TransformerEncoderLayer extends Module {
   }
 
   /** x (B, T, dims) */
-  override forward(x: Tensor, mask: AttentionMask = null): Tensor {
+  override forward(x: Tensor, mask: AttentionMask = null): Tensor<any, 3> {
     const attend = (y: Tensor): Tensor => this.dropout1.forward(this.attention.forward(y, y, y, mask));
     const map = (y: Tensor): Tensor =>
       this.linear2.forward(this.dropout2.forward(this.activation(this.linear1.forward(y))));
@@ -184,7 +186,7 @@ export class TransformerEncoder extends Module {
   }
 
   /** x (B, T, dims) */
-  override forward(x: Tensor, mask: AttentionMask = null): Tensor {
+  override forward(x: Tensor, mask: AttentionMask = null): Tensor<any, 3> {
     let y = x;
     for (const layer of this.layers) y = this.checkpoint ? recomputed(layer)(y, mask) : layer.forward(y, mask);
     return this.ln.forward(y);
@@ -244,7 +246,12 @@ export class TransformerDecoderLayer extends Module {
   }
 
   /** x (B, T, dims), memory (B, Tm, dims) */
-  override forward(x: Tensor, memory: Tensor, xMask: AttentionMask = null, memoryMask: AttentionMask = null): Tensor {
+  override forward(
+    x: Tensor,
+    memory: Tensor,
+    xMask: AttentionMask = null,
+    memoryMask: AttentionMask = null,
+  ): Tensor<any, 3> {
     const { normFirst } = this;
     const attend = (y: Tensor): Tensor => this.dropout1.forward(this.selfAttention.forward(y, y, y, xMask));
     const look = (y: Tensor): Tensor =>
@@ -286,7 +293,12 @@ export class TransformerDecoder extends Module {
   }
 
   /** x (B, T, dims), memory (B, Tm, dims) */
-  override forward(x: Tensor, memory: Tensor, xMask: AttentionMask = null, memoryMask: AttentionMask = null): Tensor {
+  override forward(
+    x: Tensor,
+    memory: Tensor,
+    xMask: AttentionMask = null,
+    memoryMask: AttentionMask = null,
+  ): Tensor<any, 3> {
     let y = x;
     for (const layer of this.layers) {
       y = this.checkpoint
@@ -331,7 +343,7 @@ export class Transformer extends Module {
     sourceMask: AttentionMask = null,
     targetMask: AttentionMask = null,
     memoryMask: AttentionMask = null,
-  ): Tensor {
+  ): Tensor<any, 3> {
     const memory = this.encoder.forward(source, sourceMask);
     return this.decoder.forward(target, memory, targetMask, memoryMask);
   }

@@ -5,6 +5,8 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- the dtype is that of weights
+
 import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { scoped } from "../array/scope.ts";
@@ -159,6 +161,7 @@ export class Upsample extends Module {
   }
 
   /** x (N, …spatial, C) → (N, …scaled, C) */
+  override forward<R extends number>(x: Tensor<any, R>): Tensor<any, R>;
   override forward(x: Tensor): Tensor {
     const sizes = x.shape.slice(1, -1);
     const { scaleFactor } = this;

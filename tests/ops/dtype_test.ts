@@ -15,6 +15,14 @@ Deno.test("two dtypes meet in what MLX gives", () => {
   }
 });
 
+Deno.test("a dtype and a category are their names as text and in consoles", () => {
+  for (const dtype of DTYPES) {
+    assertEquals([`${dtype}`, Deno.inspect([dtype]), dtype.name], [dtype.name, `[ ${dtype.name} ]`, String(dtype)]);
+  }
+  assertEquals(`${mx.ones([2], mx.float16).dtype}, ${mx.floating}`, "float16, floating");
+  assertEquals(JSON.parse(JSON.stringify(mx.int8)), { name: "int8", kind: "int", bytes: 1, code: 4 });
+});
+
 for (const device of testDevices()) {
   Deno.test(`elements of 8 bytes are kept, copied and gathered on ${device}`, () => {
     mx.withDevice(device, () => {

@@ -136,7 +136,7 @@ Deno.test("arrays that several threads read, and pieces that the device copies, 
         const content = Uint8Array.from({ length: bytes }, (_, i) => Math.imul(i, 2_654_435_761) >>> 24);
         mx.saveSafetensors(path, { x: mx.array(content) });
         const { x } = mx.loadSafetensors(path);
-        const same = mx.withDevice(device, () => x.toTypedArray()).every((v, i) => v === content[i]);
+        const same = mx.withDevice(device, () => x.toTypedArray()).every((v: unknown, i: number) => v === content[i]);
         assert(same, `${bytes} bytes on ${device}`);
       }
     });

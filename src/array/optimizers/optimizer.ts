@@ -188,7 +188,7 @@ export abstract class Optimizer implements Disposable {
         for (const [name, schedule] of Object.entries(this.#schedules)) root[name] = array(schedule(this.step));
         root.step = add(this.step, 1);
         return treeMapWithPath(
-          (path, gradient, parameter, state): AnyTensor => {
+          (path, gradient: AnyTensor, parameter, state): AnyTensor => {
             checkPair(this.#name, path, gradient, parameter);
             const updated = this.applySingle(gradient, parameter, (state === root ? root : noted(state)) as LeafState);
             if (updated !== parameter) replaced.push(parameter);

@@ -167,12 +167,12 @@ function gradients(
 export function valueAndGrad<A extends unknown[], V, const N extends Argnums = 0>(
   fn: (...args: A) => V,
   argnums: N = 0 as N,
-): (...args: A) => [V, GradientsOf<A, N>] {
+): <B extends A>(...args: B) => [V, GradientsOf<B, N>] {
   checkFunction("valueAndGrad", fn);
   const nums = checkArgnums("valueAndGrad", argnums);
   return (...args) => {
     const { value, grads } = gradients("valueAndGrad", fn as AnyFunction, argnums, nums, args);
-    return [value as V, grads as GradientsOf<A, N>];
+    return [value as V, grads as never];
   };
 }
 
@@ -191,10 +191,10 @@ export function valueAndGrad<A extends unknown[], V, const N extends Argnums = 0
 export function grad<A extends unknown[], const N extends Argnums = 0>(
   fn: (...args: A) => unknown,
   argnums: N = 0 as N,
-): (...args: A) => GradientsOf<A, N> {
+): <B extends A>(...args: B) => GradientsOf<B, N> {
   checkFunction("grad", fn);
   const nums = checkArgnums("grad", argnums);
-  return (...args) => gradients("grad", fn as AnyFunction, argnums, nums, args).grads as GradientsOf<A, N>;
+  return (...args) => gradients("grad", fn as AnyFunction, argnums, nums, args).grads as never;
 }
 
 /** The arrays that a function gave, as a list. */

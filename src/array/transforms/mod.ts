@@ -14,5 +14,5 @@ export {
   valueAndGrad,
   vjp,
 } from "./grad.ts";
-export { type Axes, vmap } from "./vmap.ts";
+export { type Axes, type AxesOf, type Batched, type BatchedArguments, vmap } from "./vmap.ts";
 export { checkpoint, type CustomFunction, customFunction, stopGradient } from "./custom.ts";

@@ -4,13 +4,16 @@
  * @module
  */
 
+// deno-lint-ignore-file no-explicit-any -- what types do not know
+
 import { IndexError, ShapeError, ValueError } from "../../graph/error.ts";
 import { makeNode, type Node } from "../../graph/node.ts";
 import { formatShape, normalizeAxis } from "../../graph/shape.ts";
 import { transposeNode } from "../movement.ts";
 import { scoped } from "../scope.ts";
-import { type AnyTensor, nodeOf, Tensor, wrap } from "../tensor.ts";
+import { type AnyTensor, nodeOf, Tensor, type TensorLike, wrap } from "../tensor.ts";
 import { arraysOf, withArrays } from "../tree.ts";
+import type { IsAny, Up } from "../types.ts";
 import { batch } from "./batch.ts";
 import { type AnyFunction, checkFunction, checkSynchronous } from "./grad.ts";
 import { batchOf } from "./rule.ts";
@@ -18,6 +21,22 @@ import { Tape } from "./tape.ts";
 
 /** Which axis of an array is the batch: one for all, or a list or object for the parts of an argument; null for none. */
 export type Axes = number | null | undefined | readonly Axes[] | { readonly [name: string]: Axes };
+
+/** A tree whose arrays have one axis more, the batch, but for those whose axis is null. */
+export type Batched<T, X> = IsAny<T> extends true ? any
+  : [X] extends [null | undefined] ? T
+  : [TensorLike] extends [T] ? T // takes batches as well
+  : T extends Tensor<infer N, infer R> ? Tensor<N, X extends number | readonly [number] ? Up<R> : any>
+  : T extends readonly unknown[] | Record<string, unknown> ? { [K in keyof T]: Batched<T[K], AxesOf<X, K>> }
+  : T;
+
+/** The arguments of a function of single arrays, as those of batches. An object of axes is that of the only argument. */
+export type BatchedArguments<A extends unknown[], X> = {
+  [K in keyof A]: Batched<A[K], X extends number | null | undefined | readonly unknown[] ? AxesOf<X, K> : X>;
+};
+
+/** The axes of a part of a tree. */
+export type AxesOf<X, K> = X extends number | null | undefined ? X : K extends keyof X ? X[K] : any;
 
 /** The axes of the arrays of a tree, in the order of arraysOf(). */
 function axesOfArrays(what: string, tree: unknown, axes: Axes): (number | null)[] {
@@ -79,13 +98,13 @@ function normalized(what: string, axis: number, shape: readonly number[], rank: 
  * mx.vmap(dot, [0, null])(mx.array([[1, 2], [3, 4]]), mx.array([1, 1])).tolist(); // [3, 7]
  * ```
  */
-export function vmap<A extends unknown[], R>(
-  fn: (...args: A) => R,
-  inAxes: Axes = 0,
-  outAxes: Axes = 0,
-): (...args: A) => R {
+export function vmap<F extends AnyFunction, const I extends Axes = 0, const O extends Axes = 0>(
+  fn: F,
+  inAxes: I = 0 as I,
+  outAxes: O = 0 as O,
+): (...args: BatchedArguments<Parameters<F>, I>) => Batched<ReturnType<F>, O> {
   checkFunction("vmap", fn);
-  return (...args) => mapped(fn as AnyFunction, args, inAxes, outAxes) as R;
+  return (...args) => mapped(fn, args, inAxes, outAxes) as Batched<ReturnType<F>, O>;
 }
 
 function mapped(fn: AnyFunction, args: readonly unknown[], inAxes: Axes, outAxes: Axes): unknown {
