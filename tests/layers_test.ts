@@ -50,7 +50,7 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
     "ffi/notebook.ts",
     "ffi/turn.ts",
   ],
-  "src/llm/error.ts": [],
+  "src/llm/error.ts": ["src/graph"],
   "src/llm/abort.ts": ["src/llm/error.ts"],
   "src/llm/structured": ["src/llm/answer", "src/llm/tokenizer", "src/llm/abort.ts", "src/llm/error.ts", "src/graph"],
   "src/llm/chat_messages.ts": ["src/llm/error.ts", "src/graph"],

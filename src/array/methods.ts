@@ -1,5 +1,5 @@
 /**
- * Gives the methods of Tensor the functions that they call, and Tensor those of operators.ts; mod.ts imports it for that. Types see to
+ * Gives the methods of Tensor the functions that they call, and Tensor those of OperatorMethods; mod.ts imports it for that. Types see to
  * it that none is missing.
  *
  * @module
@@ -15,8 +15,7 @@ import * as reduce from "./reduce.ts";
 import { reshape } from "./reshape.ts";
 import * as sort from "./sort.ts";
 import { take } from "./gather.ts";
-import type { OperatorMethods } from "./operators.ts";
-import { type AnyTensor, installOperations, Tensor } from "./tensor.ts";
+import { type AnyTensor, installOperations, type OperatorMethods, Tensor } from "./tensor.ts";
 import * as unary from "./unary.ts";
 import { view } from "./view.ts";
 

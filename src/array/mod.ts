@@ -39,7 +39,7 @@ export {
 export type { QuantizationMode } from "../graph/quantization.ts";
 export type { Shape } from "../graph/shape.ts";
 export type { NestedList, Scalar, TensorLike, TypedArray } from "./convert.ts";
-export { type AnyTensor, At, type Axis, type Index, Tensor } from "./tensor.ts";
+export { type AnyTensor, At, type Axis, type Index, type OperatorMethods, Tensor } from "./tensor.ts";
 export type { HostValues, NestedValue } from "./values.ts";
 export type {
   Along,
@@ -89,7 +89,6 @@ export type {
   Weak,
 } from "./types.ts";
 export type { Arithmetic, Clipped, Comparison, Floating, NameWith, Product, Quotient, Same } from "./results.ts";
-export type { OperatorMethods } from "./operators.ts";
 export { dispose, tidy } from "./scope.ts";
 export { compile, type Compiled, disableCompile, enableCompile } from "./compile.ts";
 export { depends } from "./depends.ts";

@@ -18,7 +18,6 @@ import { type DeviceLike, withDevice } from "../schedule/streams.ts";
 import { Hold } from "../schedule/plan/garbage.ts";
 import { readNode, realize } from "../schedule/realize.ts";
 import { arrayHtml } from "./display.ts";
-import type { OperatorMethods } from "./operators.ts";
 import { formatArray } from "./print.ts";
 import type { CumsumOptions, ScanOptions, VarianceOptions } from "./reduce_options.ts";
 import type { Slice } from "./slice.ts";
@@ -100,7 +99,65 @@ export let rebind: (tensor: Tensor, node: Node) => void;
 /** Ends a Tensor and gives its node to the caller, who must hold it at once. */
 export let handOn: (tensor: Tensor) => Node;
 
-/** The methods that operators.ts lists. */
+/**
+ * Methods for Python's operators and for what numpy's arrays have besides MLX's. Each is the free function of its name with `this` as
+ * first argument; methods.ts puts them into the prototype.
+ */
+export interface OperatorMethods<out N extends DtypeName, out R extends number> {
+  /** `this == b`, elementwise (bool). */
+  equal<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** `this != b`, elementwise (bool). */
+  notEqual<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** `this < b`, elementwise (bool). */
+  less<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** `this <= b`, elementwise (bool). */
+  lessEqual<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** `this > b`, elementwise (bool). */
+  greater<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** `this >= b`, elementwise (bool). */
+  greaterEqual<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** Whether both are not 0. */
+  logicalAnd<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** Whether one of both is not 0. */
+  logicalOr<B extends TensorLike>(b: B): Tensor<"bool", t.Larger<R, t.RankOf<B>>>;
+  /** The larger of both; NaN wins. */
+  maximum<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The smaller of both; NaN wins. */
+  minimum<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** this / b, rounded down. */
+  floorDivide<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The remainder of this / b, with the sign of b. */
+  remainder<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The bits that both have. */
+  bitwiseAnd<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The bits that one of both has. */
+  bitwiseOr<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The bits that exactly one of both has. */
+  bitwiseXor<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The bits shifted left by b. */
+  leftShift<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** The bits shifted right by b. */
+  rightShift<B extends TensorLike>(b: B): Tensor<t.Promoted<Tensor<N, R>, B>, t.Larger<R, t.RankOf<B>>>;
+  /** Whether elements are 0. */
+  logicalNot(): Tensor<"bool", R>;
+  /** All bits turned. */
+  bitwiseInvert(): Tensor<N, R>;
+  /** Elements limited to low…high; null leaves one side open. */
+  clip(low: TensorLike | null, high: TensorLike | null): Tensor;
+  /** Elements at integer indices along an axis, or of the flattened array. */
+  take<I extends TensorLike, X extends number | null = null>(
+    indices: I,
+    axis?: X,
+  ): Tensor<N, t.Taken<R, t.RankOf<I>, X>>;
+  /** Every element `repeats` times along an axis, or of the flattened array. */
+  repeat<X extends number | null = null>(repeats: number, axis?: X): Tensor<N, t.Along<R, X>>;
+  /** Indices (uint32) that sort along an axis; null flattens the array. */
+  argsort<X extends number | null = -1>(axis?: X): Tensor<"uint32", t.Along<R, X>>;
+  /** Sum of a diagonal. */
+  trace(offset?: number, axis1?: number, axis2?: number): Tensor<t.SumOf<N>, t.Down<t.Down<R>>>;
+}
+
+/** The methods that methods.ts adds. */
 // deno-lint-ignore no-explicit-any -- not known
 export interface Tensor<out N extends DtypeName = any, out R extends number = any> extends OperatorMethods<N, R> {}
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { optionError } from "./arguments.ts";
+import { optionError } from "./error.ts";
 
 /** Throws an {@link LlmError} unless something is an AbortSignal, or nothing. */
 export function checkSignal(signal: AbortSignal | undefined): void {

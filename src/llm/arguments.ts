@@ -8,7 +8,7 @@ import * as mx from "../array/mod.ts";
 import type { Tensor } from "../array/mod.ts";
 import { quoted } from "../graph/error.ts";
 import * as graph from "../graph/options.ts";
-import { LlmError } from "./error.ts";
+import { LlmError, optionError } from "./error.ts";
 import type { LanguageModel } from "./models/language_model.ts";
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
@@ -44,11 +44,6 @@ export function checkOptions(call: string, options: object, table: Readonly<Reco
     const [expected, test] = KINDS[kind];
     if (!test(value)) throw optionError(name, value, expected);
   }
-}
-
-/** An error that says what an option is and what it has to be. */
-export function optionError(name: string, value: unknown, expected: string): LlmError {
-  return new LlmError("option", `${name} is ${quoted(value)}, expected ${expected}`);
 }
 
 /** Throws an {@link LlmError} unless an option is a number, and one that is `valid`. */

@@ -5,6 +5,8 @@
  * @module
  */
 
+import { quoted } from "../graph/error.ts";
+
 /**
  * What an {@link LlmError} is about; "logits" are those of a step that have NaN or infinity in them, "cache" is the file of a prompt
  * cache, "hub" is a model's name, its
@@ -41,6 +43,11 @@ export class LlmError extends Error {
     super(message);
     this.code = code;
   }
+}
+
+/** An error that says what an option is and what it has to be. */
+export function optionError(name: string, value: unknown, expected: string): LlmError {
+  return new LlmError("option", `${name} is ${quoted(value)}, expected ${expected}`);
 }
 
 /** "a, b, c and 4 more": lists in messages stay on one line. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { optionError } from "./arguments.ts";
+import { optionError } from "./error.ts";
 
 /** A token and the natural logarithm of its probability. */
 export interface TokenLogprob {

@@ -10,7 +10,8 @@
 import * as mx from "../array/mod.ts";
 import { keyOf } from "../array/keys.ts";
 import type { Tensor } from "../array/mod.ts";
-import { checkNumber, checkOptions, optionError } from "./arguments.ts";
+import { checkNumber, checkOptions } from "./arguments.ts";
+import { optionError } from "./error.ts";
 import {
   CHOICE_OPTIONS,
   type LogitsOptions,

@@ -6,7 +6,7 @@
 
 import { type AnswerFormat, AnswerParser, type AnswerParts } from "./answer/parser.ts";
 import { checkSignal } from "./abort.ts";
-import { optionError } from "./arguments.ts";
+import { optionError } from "./error.ts";
 import type { GenerateOptions } from "./generate_options.ts";
 import type { GenerationResponse } from "./generation_response.ts";
 import { StopStrings, type StreamDecoder } from "./tokenizer/detokenizer.ts";
