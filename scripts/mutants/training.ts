@@ -6,8 +6,8 @@ export const TRAINING = [
   {
     name: "accumulated gradients are added, not averaged",
     file: "src/llm/tuner/trainer.ts",
-    find: "accumulated === 1",
-    replace: "accumulated >= 1",
+    find: "count === 1 ? sum",
+    replace: "count >= 1 ? sum",
     tests: ["tests/training/tuner_test.ts", "tests/training/loop_test.ts"],
   },
   {

@@ -70,7 +70,7 @@ const ENTRIES: readonly Entry[] = [
   },
   { files: /^tests\/llm\/generate_test/, cpu: "quick", vulkan: "quick", validated: true },
   { files: /^tests\/llm\/(tokenizer_limits|structured|hub|hub_cache)_test/, cpu: "gate", vulkan: "gate" },
-  { files: /^tests\/(llm|nn|training|optimizers|transforms|plot)\//, cpu: "quick", vulkan: "gate" },
+  { files: /^tests\/(llm|nn|training|optimizers|transforms|types|plot)\//, cpu: "quick", vulkan: "gate" },
   // Array functions.
   { files: /^tests\/ops\/large_arrays_test/, cpu: "gate", vulkan: "gate" },
   { files: /^tests\/ops\//, cpu: "quick", vulkan: "gate" },

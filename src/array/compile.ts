@@ -4,6 +4,7 @@
  * @module
  */
 
+import { isDtype } from "../graph/dtype.ts";
 import { quoted, ValueError } from "../graph/error.ts";
 import type { Node } from "../graph/node.ts";
 import { CompiledGraph } from "../schedule/compiled_function.ts";
@@ -106,6 +107,7 @@ function constantsOf(args: readonly unknown[], inputs: readonly Tensor[]): strin
       if (!functions.has(value)) functions.set(value, ++lastFunction);
       return `function ${functions.get(value)}`;
     }
+    if (isDtype(value)) return `dtype ${value.name}`;
     if (typeof value === "string") return JSON.stringify(value);
     if (typeof value !== "object" || value === null) return Object.is(value, -0) ? "-0" : String(value);
     if (!isTree(value)) {

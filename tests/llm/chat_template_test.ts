@@ -109,7 +109,8 @@ Deno.test(await needing(NUMBERS, "qwen3 tokenizer"), async () => {
 Deno.test("arguments that are JSON text reach a template as it takes them, with all digits", async () => {
   const ask = async (template: string, text: string): Promise<string> => {
     const call = { id: "1", type: "function", function: { name: "f", arguments: text } } as const;
-    const render = await loadChatTemplate(`{% set c = messages[0].tool_calls[0].function %}${template}`, CONTEXT);
+    const sources = sourcesOf(`{% set c = messages[0].tool_calls[0].function %}${template}`);
+    const render = await loadChatTemplate(sources, CONTEXT);
     return render!([{ role: "assistant", tool_calls: [call] }], {}).map((part) => part.text).join("");
   };
   const text = '{"n":2512292042121000001}';

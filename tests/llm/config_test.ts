@@ -118,7 +118,8 @@ Deno.test("readArgs() reads rope scaling and refuses unknown kinds", () => {
     mscaleAllDim: 0,
   });
   const own = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 32768, attention_factor: 0.75 };
-  assertEquals(read({ rope_scaling: own }).ropeScaling, { ...yarn, attentionFactor: 0.75 });
+  const withFactor: unknown = { ...yarn, attentionFactor: 0.75 };
+  assertEquals(read({ rope_scaling: own }).ropeScaling, withFactor);
   assertEquals(read({ rope_scaling: { ...own, attention_factor: null } }).ropeScaling, yarn);
   wrong({ rope_scaling: { ...own, attention_factor: 0 } }, '"rope_scaling.attention_factor" is 0, expected a positive');
   assertEquals(
