@@ -2,7 +2,7 @@
 // quantize_small_float: groups along the rows to codes and a scale of one byte, with the arithmetic of MLX on the CPU, each step
 // rounded to DTYPE (small_float.h).
 //
-//   mxfp4, mxfp8: s = max |w| / MOST; e = ceil(log2(s)), 0 where s is; scale = 127 + e, code of w / 2^e
+//   mxfp4, mxfp8: s = max |w| / MOST; e = max(ceil(log2(s)), -127), 0 where s is; scale = 127 + e, code of w / 2^e
 //   nvfp4: scale = e4m3 of max |w| / MOST * g; code of w / scale * g, with g = 2688 / global or 1
 //
 // MOST is 6 for e2m1 and 448 for e4m3. One thread a group, any THREADS. Workgroups: ceil(rows * cols / GROUP / THREADS), folded over
@@ -18,6 +18,7 @@
 layout(constant_id = 1) const uint MODE = MODE_MXFP4;
 layout(constant_id = 2) const uint DTYPE = DTYPE_F32;
 
+const int LEAST_EXPONENT = -127; // of a scale of one byte
 const uint CODE_BITS = MODE == MODE_MXFP8 ? 8 : 4;
 const uint GROUP = MODE == MODE_NVFP4 ? 16 : 32;
 
@@ -38,20 +39,22 @@ void main() {
     float most = as_dtype(divide(uintBitsToFloat(size), MODE == MODE_MXFP8 ? 448.0 : 6.0), DTYPE);
     float unit = pc.address[3] == 0ul ? 1.0 : divide(2688.0, load_float(pc.address[3], 0, DTYPE_F32)), step;
     uint scale;
+    bool least = false; // the step is no normal number then, which a GPU may take for 0
     if (MODE == MODE_NVFP4) {
         precise float encoded = lost ? uintBitsToFloat(size) : most * unit;
         scale = e4m3_code(encoded);
         step = e4m3_value(scale);
     } else {
-        int exponent = most == 0.0 ? 0 : ceil_log2(most);
+        int exponent = most == 0.0 ? 0 : max(ceil_log2(most), LEAST_EXPONENT);
         scale = lost ? (DTYPE == DTYPE_F32 ? 128u : 0u) : uint(exponent + 127) & 255u;
+        least = exponent == LEAST_EXPONENT;
         step = m_scale(1.0, exponent);
     }
     for (uint i = 0; i < GROUP; i += 32 / CODE_BITS) {
         uint word = 0;
         for (uint j = 0; j < 32 / CODE_BITS; j++) {
             float w = load_float(pc.address[0], first + i + j, DTYPE);
-            float quotient = as_dtype(divide(w, step), DTYPE);
+            float quotient = as_dtype(least ? w * m_scale(1.0, -LEAST_EXPONENT) : divide(w, step), DTYPE);
             precise float number = MODE == MODE_NVFP4 ? quotient * unit : quotient;
             uint code = 0;
             if (MODE == MODE_NVFP4) code = step == 0.0 ? 0u : e2m1_code(number, DTYPE_F32);

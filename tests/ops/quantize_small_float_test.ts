@@ -1,9 +1,9 @@
 /**
- * quantize() in the modes of small floats gives the bits that MLX gives on the CPU, and dequantize() those that MLX makes of them: SHA-256
+ * quantize() in the modes of small floats gives the bits that MLX gives on the CPU, but for groups whose exponent MLX wraps around, and dequantize() those that MLX makes of them: SHA-256
  * of codes, scales and weights for rows at the edges of the formats, and of every number that they have (reference/quantize.ts).
  */
 
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { createHash } from "node:crypto";
 import * as mx from "../../mod.ts";
 import { storedBytes } from "../../src/array/files/stored.ts";
@@ -43,6 +43,21 @@ function found(key: string): readonly Uint8Array[] {
   const again = mx.dequantize(codes, scales, null, null, null, { mode, dtype, globalScale });
   return [storedBytes(codes), storedBytes(scales), numbers(again)];
 }
+
+Deno.test("groups too small for any scale of mxfp4 and mxfp8 become 0 or nearly what they were", () => {
+  mx.withDevice("wasm", () => {
+    for (const mode of ["mxfp4", "mxfp8"] as const) {
+      for (const value of [1e-40, -1e-40]) {
+        const [codes, scales] = mx.quantize(mx.full([1, 32], value), null, null, mode);
+        assertEquals(scales.tolist(), [[0]]); // 2^-127, the least one
+        const [[again]] = mx.dequantize(codes, scales, null, null, null, { mode, dtype: mx.float32 })
+          .tolist() as number[][];
+        const step = 2 ** -127 * (mode === "mxfp4" ? 0.5 : 2 ** -9);
+        assert(Math.abs(again - value) <= Math.max(step / 2, Math.abs(value) / 16), `${value} in ${mode}: ${again}`);
+      }
+    }
+  });
+});
 
 for (const device of testDevices()) {
   Deno.test(`quantize() of small floats gives the bits of MLX on ${device}`, () => {

@@ -22,6 +22,29 @@ def numbers(x):
     return np.where(np.isnan(values), np.float32(np.nan), values).tobytes()
 
 
+def clamped(w, codes, scales, mode):
+    """Groups whose exponent MLX wraps around, with the least scale, 2^-127, instead: the nearest codes, ties to even."""
+    most, bits = (6.0, 4) if mode == "mxfp4" else (448.0, 8)
+    groups = np.array(w.astype(mx.float32)).reshape(-1, 32)
+    size = np.array((mx.array(np.abs(groups).max(1)).astype(w.dtype) / most).astype(mx.float32), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        small = (size > 0) & (np.ceil(np.log2(size)) < -127)
+    units = np.array((mx.array(groups).astype(mx.float32) * mx.array(2.0**127)).astype(w.dtype).astype(mx.float32))
+    if mode == "mxfp4":
+        values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        distance = np.abs(np.abs(units)[..., None] - values)
+        best = distance == distance.min(-1, keepdims=True)
+        found = np.where(best & (np.arange(8) % 2 == 0), np.arange(8), np.where(best, np.arange(8) + 8, 99)).min(-1) % 8
+        found = (found + 8 * (np.signbit(units) & (found > 0))).astype(np.uint8)  # MLX writes no negative 0
+        found = found[:, ::2] | found[:, 1::2] << 4
+    else:
+        found = np.array(mx.to_fp8(mx.array(units)))
+    codes, scales = np.array(codes), np.array(scales)
+    codes.view(np.uint8).reshape(-1, 32 * bits // 8)[small] = found[small]
+    scales.reshape(-1)[small] = 0
+    return mx.array(codes), mx.array(scales)
+
+
 def summed(*parts):
     found = hashlib.sha256()
     for part in parts:
@@ -40,6 +63,8 @@ for file in files:
             for scale in (None, 3.5) if mode == "nvfp4" else (None,):
                 options = {"mode": mode} if scale is None else {"mode": mode, "global_scale": mx.array(scale)}
                 codes, scales = mx.quantize(w, **options)
+                if mode != "nvfp4":
+                    codes, scales = clamped(w, codes, scales, mode)
                 again = mx.dequantize(codes, scales, dtype=getattr(mx, dtype), **options).astype(getattr(mx, dtype))
                 key = f"{name} {dtype} {mode}" + ("" if scale is None else f" {scale}")
                 sums[key] = summed(np.array(codes).tobytes(), np.array(scales).tobytes(), numbers(again))
