@@ -141,3 +141,19 @@ Deno.test("grammars that are too large are refused, and ambiguous ones end", () 
   const nested = statesOf({ kind: "json", text: "{}", strict: true });
   assert(takes(nested, "[".repeat(20_000) + "]".repeat(20_000)));
 });
+
+Deno.test("large grammars are taken: long constants and names, many alternatives and references", () => {
+  const json = (schema: unknown): ReturnType<typeof statesOf> =>
+    statesOf({ kind: "json", text: JSON.stringify(schema), strict: false });
+  const long = "x".repeat(50_000);
+  assert(takes(json({ const: long }), JSON.stringify(long)));
+  const name = "n".repeat(1000);
+  const named = json({ properties: { [name]: { type: "null" } }, type: "object" });
+  assert(takes(named, `{"${name}": null, "${name}n": 1}`) && !takes(named, `{"${name}": 1}`));
+  const chain = Array.from({ length: 1000 }, (_, i) => [`d${i}`, { $ref: `#/$defs/d${i + 1}` }]);
+  const $defs = Object.fromEntries([...chain, ["d1000", { type: "null" }]]);
+  assert(takes(json({ $ref: "#/$defs/d0", $defs }), "null"));
+  const rules = Array.from({ length: 2000 }, (_, i) => `r${i} ::= "${i}x"`);
+  const text = `root ::= ${rules.map((_, i) => `r${i}`).join(" | ")}\n${rules.join("\n")}`;
+  assert(takes(statesOf({ kind: "ebnf", text }), "1999x"));
+});

@@ -132,70 +132,69 @@ export class States {
 
   /** The state of pairs, with where rules that end lead to, and with the rules that begin. */
   #state(pairs: readonly (readonly [NodeSet, Frame])[], ended: boolean): State {
-    const groups = new Map<Frame, NodeSet>();
+    const groups: Groups = new Map();
     const left = new Set<Frame>();
     let ends = ended;
     const queue = [...pairs];
     for (let pair; (pair = queue.pop());) {
       const [set, frame] = pair;
-      this.#addTo(groups, set, frame);
+      addTo(groups, set, frame);
       if (!set.ends || left.has(frame)) continue;
       left.add(frame);
       ends ||= frame.final;
-      queue.push(...frame.links);
+      for (const link of frame.links) queue.push(link);
     }
     const leaves = [...left].some((frame) => frame.open);
     this.#begin(groups);
-    const all = [...groups].map(([frame, set]) => [set, frame] as const).filter(([set]) => set.nodes.length > 0);
-    return this.#keep(all.sort((a, b) => a[1].id - b[1].id), ends, leaves);
-  }
-
-  #addTo(groups: Map<Frame, NodeSet>, set: NodeSet, frame: Frame): void {
-    const known = groups.get(frame);
-    groups.set(frame, known ? this.#joined(known, set) : set);
-    if (groups.size > MAX_GROUPS) throw new RangeError("it is too ambiguous");
+    const all = [...groups].map(([frame, sets]) => [this.#joined(sets), frame] as const);
+    const kept = all.filter(([set]) => set.nodes.length > 0).sort((a, b) => a[1].id - b[1].id);
+    return this.#keep(kept, ends, leaves);
   }
 
   /** Begins the rules that are called, each after all that call it at their beginning. */
-  #begin(groups: Map<Frame, NodeSet>): void {
+  #begin(groups: Groups): void {
     const { ranks } = this.#normalized;
-    const waiting = new Map<number, Map<Frame, NodeSet>>();
+    const waiting = new Map<number, Groups>();
+    /** The waiting rules, of which the next one comes last. */
+    const order: number[] = [];
     const call = (set: NodeSet, frame: Frame): void => {
       for (const [rule, after] of this.#calls(set)) {
         let links = waiting.get(rule);
-        if (!links) waiting.set(rule, links = new Map());
-        this.#addTo(links, after, frame);
+        if (!links) {
+          waiting.set(rule, links = new Map());
+          insert(order, rule, (other) => ranks[other] > ranks[rule]);
+        }
+        addTo(links, after, frame);
       }
     };
-    for (const [frame, set] of groups) call(set, frame);
-    while (waiting.size > 0) {
-      const rule = [...waiting.keys()].reduce((a, b) => ranks[a] < ranks[b] ? a : b);
+    for (const [frame, sets] of [...groups]) for (const set of sets) call(set, frame);
+    for (let rule; (rule = order.pop()) !== undefined;) {
       const frame = this.#frame(waiting.get(rule)!);
       waiting.delete(rule);
       const start = this.#startOf(rule);
-      this.#addTo(groups, start, frame);
+      addTo(groups, start, frame);
       call(start, frame);
     }
   }
 
   /** The frame of continuations. One that does nothing but end its own rule is replaced by what follows that: lists stay flat. */
-  #frame(continuations: ReadonlyMap<Frame, NodeSet>): Frame {
-    const links = new Map<Frame, NodeSet>();
+  #frame(continuations: Groups): Frame {
+    const links: Groups = new Map();
     let [final, open] = [false, false];
-    for (const [frame, set] of continuations) {
-      if (set.nodes.length > 0) {
-        this.#addTo(links, set, frame);
-        continue;
-      }
+    for (const [frame, sets] of continuations) {
+      const set = this.#joined(sets);
+      if (set.nodes.length > 0) addTo(links, set, frame);
+      if (!set.ends || set.nodes.length > 0) continue;
       final ||= frame.final;
       open ||= frame.open;
-      for (const [more, outer] of frame.links) this.#addTo(links, more, outer);
+      for (const [more, outer] of frame.links) addTo(links, more, outer);
     }
-    const sorted = [...links].sort((a, b) => a[0].id - b[0].id);
-    const key = `${final} ${open} ${sorted.map(([frame, set]) => `${set.id},${frame.id}`).join(" ")}`;
+    const pairs = [...links].map(([frame, sets]) => [this.#joined(sets), frame] as const);
+    pairs.sort((a, b) => a[1].id - b[1].id);
+    const key = `${final} ${open} ${pairs.map(([set, frame]) => `${set.id},${frame.id}`).join(" ")}`;
     let found = this.#frames.get(key);
     if (!found) {
-      found = { id: ++this.#ids, links: sorted.map(([frame, set]) => [set, frame]), final, open, after: undefined };
+      found = { id: ++this.#ids, links: pairs, final, open, after: undefined };
       this.#frames.set(key, found);
     }
     return found;
@@ -212,9 +211,10 @@ export class States {
     return found;
   }
 
-  #joined(a: NodeSet, b: NodeSet): NodeSet {
-    if (a === b) return a;
-    return this.#set([...a.nodes, ...b.nodes], a.ends || b.ends);
+  /** The union of sets. */
+  #joined(sets: readonly NodeSet[]): NodeSet {
+    if (sets.every((set) => set === sets[0])) return sets[0];
+    return this.#set(sets.flatMap((set) => set.nodes), sets.some((set) => set.ends));
   }
 
   #move(set: NodeSet, byteClass: number): NodeSet | null {
@@ -264,6 +264,27 @@ export class States {
     }
     return set.calls = [...targets].map(([rule, to]) => [rule, this.#set(to)] as const);
   }
+}
+
+/** Sets of nodes by their frame. */
+type Groups = Map<Frame, NodeSet[]>;
+
+function addTo(groups: Groups, set: NodeSet, frame: Frame): void {
+  const known = groups.get(frame);
+  if (known) known.push(set);
+  else groups.set(frame, [set]);
+  if (groups.size > MAX_GROUPS) throw new RangeError("it is too ambiguous");
+}
+
+/** Inserts a value after all for which `isBefore` holds, in a list where these come first. */
+function insert(list: number[], value: number, isBefore: (other: number) => boolean): void {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (isBefore(list[middle])) low = middle + 1;
+    else high = middle;
+  }
+  list.splice(low, 0, value);
 }
 
 /** Classes of bytes that no edge of a network tells apart, and how many there are. */

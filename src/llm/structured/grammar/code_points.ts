@@ -41,6 +41,12 @@ export function intersection(a: CodePoints, b: CodePoints): CodePoints {
   return out;
 }
 
+/** Whether a code point is in a set. */
+export function contains(set: CodePoints, point: number): boolean {
+  for (let i = 0; i < set.length && set[i] <= point; i += 2) if (point <= set[i + 1]) return true;
+  return false;
+}
+
 /** Code points that are not in a set. */
 export function complement(set: CodePoints): CodePoints {
   const out: number[] = [];

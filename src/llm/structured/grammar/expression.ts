@@ -66,5 +66,5 @@ export function oneOf(chars: string): Expression {
 /** Exactly a text. */
 export function literal(text: string): Expression {
   const bytes = new TextEncoder().encode(text);
-  return sequence(...Array.from(bytes, (byte): Expression => ({ kind: "byte", first: byte, last: byte })));
+  return { kind: "sequence", parts: Array.from(bytes, (byte) => ({ kind: "byte", first: byte, last: byte })) };
 }

@@ -167,7 +167,7 @@ class Translator {
       this.#fail(path, '"allOf" of several schemas, which is not held: write them as one');
     }
     if (name === "oneOf") this.#checkOneOf(parts, path);
-    return choice(...parts.map((part, i) => this.#visit(part, `${path}/${name}/${i}`, depth + 1)));
+    return { kind: "choice", parts: parts.map((part, i) => this.#visit(part, `${path}/${name}/${i}`, depth + 1)) };
   }
 
   /** Refuses alternatives that a value may fit several of. */
@@ -198,7 +198,7 @@ class Translator {
     const types = this.#types(schema, path);
     const wrong = values.filter((value) => types && !types.some((type) => isOf(value, type)));
     if (wrong.length > 0) this.#fail(path, `the value ${quoted(jsonText(wrong[0]))}, which is not of its type`);
-    return choice(...values.map(literalJson));
+    return { kind: "choice", parts: values.map(literalJson) };
   }
 
   /** The types that a schema names, if it does. */

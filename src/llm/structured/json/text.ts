@@ -5,17 +5,17 @@
  * @module
  */
 
-import { type CodePoints, complement, intersection, pointsOf, union } from "../grammar/code_points.ts";
+import { type CodePoints, complement, contains, intersection, pointsOf, union } from "../grammar/code_points.ts";
 import { choice, type Expression, literal, oneOf, points, repeat, sequence } from "../grammar/expression.ts";
 
 /** Code points that stand for themselves between quotes. */
 const PLAIN: CodePoints = complement(union([0, 0x1f], pointsOf('"\\')));
 /** Code points that do not, each with its own escape. */
-const ESCAPED: readonly string[] = [
+const ESCAPES: readonly (readonly [point: number, escape: Expression])[] = [
   ...Array.from({ length: 32 }, (_, point) => String.fromCodePoint(point)),
   '"',
   "\\",
-];
+].map((char) => [char.codePointAt(0)!, literal(JSON.stringify(char).slice(1, -1))] as const);
 
 const HEX = oneOf("0123456789abcdefABCDEF");
 
@@ -43,8 +43,8 @@ export const ANY_CHARACTER: Expression = choice(
 
 /** A character of a set, as `JSON.stringify` writes it: escaped where it has to be. */
 export function written(set: CodePoints): Expression {
-  const escapes = ESCAPED.filter((char) => intersection(set, pointsOf(char)).length > 0);
-  return choice(points(intersection(set, PLAIN)), ...escapes.map((char) => literal(JSON.stringify(char).slice(1, -1))));
+  const escapes = ESCAPES.filter(([point]) => contains(set, point));
+  return choice(points(intersection(set, PLAIN)), ...escapes.map(([, escape]) => escape));
 }
 
 /** Exactly a value. */
@@ -77,22 +77,34 @@ export function listed(part: Expression): Expression {
 /** A name of a member that is none of some: as `JSON.stringify` writes it, so that none comes again in another spelling. */
 export function otherName(names: readonly string[]): Expression {
   if (names.length === 0) return anyString();
-  const anyEnd = repeat(written(complement([])), 0, Infinity);
-  const after = (suffixes: readonly string[]): Expression => {
-    const byChar = new Map<string, string[]>();
-    for (const suffix of suffixes) {
-      const [char] = suffix;
-      if (char === undefined) continue;
-      const known = byChar.get(char);
-      if (known) known.push(suffix.slice(char.length));
-      else byChar.set(char, [suffix.slice(char.length)]);
+  return { kind: "lazy", make: () => quotedText(otherText(names)) };
+}
+
+/** Texts that are none of some: a graph of their beginnings, from which any other character leads to free text. */
+function otherText(texts: readonly string[]): Expression {
+  const edges: [number, Expression, number][] = [];
+  const children: Map<string, number>[] = [new Map(), new Map()];
+  const [start, free] = [0, 1];
+  const refused = new Set<number>();
+  for (const text of texts) {
+    let at = start;
+    for (const char of text) {
+      const known = children[at].get(char);
+      const next = known ?? children.push(new Map()) - 1;
+      children[at].set(char, next);
+      at = next;
     }
-    const others = complement(pointsOf([...byChar.keys()].join("")));
-    return choice(
-      sequence(written(others), anyEnd),
-      ...[...byChar].map(([char, rest]) => sequence(written(pointsOf(char)), after(rest))),
-      ...(suffixes.includes("") ? [] : [sequence()]),
-    );
+    refused.add(at);
+  }
+  for (const [node, next] of children.entries()) {
+    for (const [char, to] of next) edges.push([node, literal(JSON.stringify(char).slice(1, -1)), to]);
+    const others = complement(pointsOf([...next.keys()].join("")));
+    edges.push([node, { kind: "lazy", make: () => written(others) }, free]);
+  }
+  return {
+    kind: "graph",
+    nodes: children.length,
+    edges,
+    ends: [...children.keys()].filter((node) => !refused.has(node)),
   };
-  return quotedText(after(names));
 }
