@@ -1,18 +1,20 @@
 /**
  * The commands, examples and pictures of the documents. Every line of a ```sh block and every ```ts block runs in a copy of the project,
  * with empty caches and a hub on localhost that has the embedded model under the names that documents use; or it is of a kind that is
- * named here with the reason. Before the full tier, training takes few steps and the types of examples are not checked.
+ * named here with the reason. Before the full tier, training takes few steps, the types of examples are not checked, and a third of those in
+ * documentation comments runs.
  */
 
 import { assert, assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { pictures } from "../scripts/pictures.ts";
+import { hashOf, turnOf } from "../scripts/test/seed.ts";
 import { ROOT } from "../scripts/tools.ts";
 import * as mx from "../mod.ts";
 import { anyDevice } from "./support/devices.ts";
 import { COMMIT, HubServer, type ServedFile } from "./support/hub_server.ts";
 import { TINY_DIR } from "./support/models.ts";
-import { TIER } from "./support/tier.ts";
+import { SEED, TIER } from "./support/tier.ts";
 
 /** Lines that do not run here, by their begin, and why. */
 const ELSEWHERE: readonly (readonly [begin: string, reason: string])[] = [
@@ -93,6 +95,20 @@ async function inProject(work: (project: string, env: Record<string, string>) =>
 /** Commands are a shell's. */
 const ignore = Deno.build.os === "windows";
 
+/** Files whose documentation comments have examples that this run takes: all in the full tier, else a third by the seed. */
+function commented(): string[] {
+  const files: string[] = ["mod.ts"];
+  const look = (folder: string): void => {
+    for (const { name, isDirectory } of Deno.readDirSync(ROOT + folder)) {
+      const path = `${folder}/${name}`;
+      if (isDirectory) look(path);
+      else if (TIER === "full" || (hashOf(path) + turnOf(SEED)) % 3 === 0) files.push(path);
+    }
+  };
+  for (const folder of ["array", "llm", "nn", "notebook", "plot"]) look(`src/${folder}`);
+  return files.filter((path) => path.endsWith(".ts") && Deno.readTextFileSync(ROOT + path).includes("```ts"));
+}
+
 /** A line as the tier runs it. */
 function shortened(line: string): string {
   return TIER === "full" ? line : line.replace(/--iters \d+/, "--iters 4");
@@ -125,9 +141,7 @@ Deno.test(
       for (const name of Object.keys(imports)) if (imports[name].startsWith("jsr:")) delete imports[name]; // no example uses them
       for (const name of ["@vkmx/vkmx", "jsr:@vkmx/vkmx"]) imports[name] = new URL("mod.ts", `file://${project}/`).href;
       await Deno.writeTextFile(`${project}/map.json`, JSON.stringify({ imports }));
-      const comments = ["mod.ts", "src/array", "src/llm", "src/nn", "src/notebook", "src/plot"].map((path) =>
-        `${project}/${path}`
-      );
+      const comments = commented().map((path) => `${project}/${path}`);
       const examples = DOCUMENTS.map((path) => ROOT + path);
       const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
         args: [

@@ -284,7 +284,7 @@ export const WRONG_PROGRAMS: readonly WrongProgram[] = [
   {
     "program": 'await mx.lm.generate(model, tokenizer, [{ role: "robot", content: "Hi" }]);',
     "check": "TS2322",
-    "error": 'LlmError: messages[0].role is "robot", expected system, user, assistant, tool',
+    "error": 'LlmError: messages[0].role is "robot", expected system, developer, user, assistant, tool',
   },
   {
     "program": 'await mx.lm.generate(model, tokenizer, [{ role: "user", text: "Hi" }]);',

@@ -25,8 +25,8 @@ void main() {
     float low = load_float(pc.address[0], first, DTYPE), high = low;
     for (uint i = 1; i < GROUP; i++) {
         float w = load_float(pc.address[0], first + i, DTYPE);
-        low = min(low, w);
-        high = max(high, w);
+        low = w < low ? w : low; // not min(), which may choose either zero
+        high = w > high ? w : high;
     }
     float most = float((1u << BITS) - 1u), bias = 0.0;
     bool mask = BITS == 1u || abs(low) > abs(high);

@@ -116,7 +116,11 @@ testTable("wrong usage of generate", [
   usage('--max-tokens is "1.5", expected a whole number of at least 1', "generate", "-m", "1.5"),
   usage('--seed is "", expected a whole number of at least 0', "generate", "--seed", ""),
   usage("--temp needs a value: --temp T", "generate", "--temp"),
-  usage('--temp needs a value: --temp T; one that begins with "-" follows "=": --temp=-…', "generate", "--temp", "-1"),
+  usage('--temp is "-1", expected a number from 0 to 100', "generate", "--temp", "-1"),
+  usage(
+    '--prompt-cache needs a value: --prompt-cache FILE; one that begins with "-" follows "=": --prompt-cache=-…',
+    ...["generate", "--prompt-cache", "-x"],
+  ),
   usage("--prompt needs a value: --prompt TEXT", "generate", "-p"),
   usage("--json takes no value", "generate", "--json=yes"),
   usage('--verbose is "loud", expected true or false', "generate", "--verbose", "loud"),

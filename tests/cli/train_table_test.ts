@@ -2,6 +2,7 @@
 
 import { assert, assertEquals } from "@std/assert";
 import * as mx from "../../mod.ts";
+import "../support/devices.ts"; // opens the Vulkan library outside of any test
 import { checkRows, type Row, testTable } from "../support/table.ts";
 
 const DATA = new URL("../../examples/data", import.meta.url).pathname;

@@ -93,6 +93,7 @@ for (const device of testDevices()) {
         for (const which of [[1, 2, 0], [2, 2, 1]]) {
           assertEquals(await drawn(which), which.map((i) => all[i]), String(which));
         }
+        await model.traces.idle();
         model[Symbol.dispose]();
       });
       for (const part of ["begin", "layers", "head"]) {
@@ -120,6 +121,7 @@ for (const device of testDevices()) {
       const { model, tokenizer } = await load(TINY_DIR, { device });
       const after = async (count: number): Promise<number> => {
         await batchGenerate(model, tokenizer, prompts.slice(0, count), { maxTokens: 2 });
+        await model.traces.idle();
         model.traces[Symbol.dispose]();
         return backend.memory().active;
       };
@@ -133,6 +135,7 @@ for (const device of testDevices()) {
         for await (const _ of streamGenerate(other.model, tokenizer, long, { maxTokens: 1 }));
         const read = backend.memory().active;
         await batchGenerate(other.model, tokenizer, prompts.slice(0, 2), { maxTokens: 2 });
+        await other.model.traces.idle();
         other.model.traces[Symbol.dispose]();
         const added = backend.memory().active - read;
         assert(added < (read - loaded), `${added} bytes more than the ${read - loaded} of a prompt`);

