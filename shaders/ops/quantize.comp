@@ -23,10 +23,12 @@ void main() {
     if (group >= pc.p.rows * (pc.p.cols / GROUP)) return;
     uint first = group * GROUP;
     float low = load_float(pc.address[0], first, DTYPE), high = low;
+    uint lowest = 0u; // the first of the least: min() may choose either zero
     for (uint i = 1; i < GROUP; i++) {
         float w = load_float(pc.address[0], first + i, DTYPE);
-        low = w < low ? w : low; // not min(), which may choose either zero
-        high = w > high ? w : high;
+        if (w < low) lowest = i;
+        low = min(low, w);
+        high = max(high, w);
     }
     float most = float((1u << BITS) - 1u), bias = 0.0;
     bool mask = BITS == 1u || abs(low) > abs(high);
@@ -34,7 +36,7 @@ void main() {
     precise float scale = max(divide(high - low, most), 1e-7);
     if (!mask) scale = -scale;
     precise float q0 = roundEven(divide(edge, scale));
-    if (BITS == 1u) bias = low;
+    if (BITS == 1u) bias = load_float(pc.address[0], first + lowest, DTYPE);
     else if (q0 != 0.0) {
         scale = divide(edge, q0);
         bias = edge;
