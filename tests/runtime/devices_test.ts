@@ -324,7 +324,7 @@ Deno.test("VKMX_DEVICE chooses, and a name that is not there lists what is", asy
 Deno.test("getBackend() without a name never takes a software driver", async () => {
   const list = devices();
   if (list.some((d) => d.usable && !["cpu", "wasm"].includes(d.type))) return; // a real GPU is the default there
-  const { stdout, stderr } = await runCode(PRINT_BACKEND);
+  const { stdout, stderr } = await runFresh(PRINT_BACKEND);
   assertEquals(stdout, "wasm wasm\n");
   assertEquals(stderr.trim().split("\n").length, 1);
   if (list.some((d) => d.type === "cpu")) assertStringIncludes(stderr, "software");
