@@ -91,10 +91,10 @@ const AS_ANNOTATIONS = /^format: /;
 /** Strings of formats that are valid, and that no grammar here gives: docs/structured-output.md names them. */
 const FORMAT_LIMITS = [
   /:\d\d:60/, // seconds that are added to some days
-  /^"\\"/, // quoted names in front of the @ of an address
+  /^"\\"/, // quoted names before the @ of an address
   /@\[/, // addresses as hosts of mail
   /xn--/, // international names
-  /-\.~_!\$/, // names and passwords in front of a host
+  /-\.~_!\$/, // names and passwords before a host
 ];
 
 /** The judge, loaded where the machine has it. */

@@ -25,9 +25,9 @@ import { chosen, ofRecipe, QUANT_RECIPES, type QuantPredicate, type QuantRecipe 
 export interface ConvertOptions {
   /** Quantizes the model, which must not be quantized yet. */
   readonly quantize?: boolean;
-  /** Bits of a weight: 1, 2, 3, 4, 5, 6 or 8, 4 unless given; other modes have theirs. */
+  /** Bits of a weight: 1, 2, 3, 4, 5, 6 or 8, default 4; other modes have theirs. */
   readonly qBits?: number;
-  /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 64 unless given; other modes have theirs. */
+  /** Neighbouring weights of a row that share a scale: 32, 64 or 128, 6default 4; other modes have theirs. */
   readonly qGroupSize?: number;
   /** How codes are read, as `mx.quantize` tells: "affine" unless given, "mxfp4", "mxfp8" or "nvfp4". */
   readonly qMode?: QuantizationMode;
