@@ -24,7 +24,7 @@ import { type Arguments, argumentsOf } from "./test/arguments.ts";
 import { type Durations, longestFirst, readDurations, writeDurations } from "./test/durations.ts";
 import { type Counts, runTests } from "./test/process.ts";
 import { turnOf } from "./test/seed.ts";
-import { type Run, runsOf } from "./test/tiers.ts";
+import { type Run, runsOf, wholeRun } from "./test/tiers.ts";
 import { validation } from "./test/validation.ts";
 import { run, testFiles, TOOLS } from "./tools.ts";
 
@@ -93,7 +93,7 @@ async function gpuOf({ device }: Arguments): Promise<string> {
 
 /** Runs on one GPU: every file whole, with that device alone. */
 async function testGpu(args: Arguments, files: readonly string[], device: string): Promise<Total> {
-  const runs = files.map((file): Run => ({ file, pass: "vulkan", filter: [], validated: false, share: 1 }));
+  const runs = files.map((file) => wholeRun(file));
   const env = { VKMX_DEVICE: device, VKMX_TEST_DEVICES: device, VKMX_TEST_TIER: "full" };
   return await testAll(args, [runs], () => env, MAX_GPU_PROCESSES);
 }
@@ -106,10 +106,11 @@ async function testTier(args: Arguments, files: readonly string[]): Promise<Tota
   const tier = { VKMX_TEST_TIER: args.tier, VKMX_TEST_SEED: args.seed };
   const whole = names.length > 0 ? ["wasm", ...names].join() : "wasm";
   const first = String(turnOf(args.seed));
-  const envOf = ({ pass, filter, validated, share }: Run): Record<string, string> => ({
+  const envOf = ({ pass, filter, validated, share, shareOf, oneThread }: Run): Record<string, string> => ({
     ...tier,
     ...validated ? layers : {},
-    ...share > 1 ? { VKMX_TEST_SHARE: String(share), VKMX_TEST_SHARE_FROM: first } : {},
+    ...share > 1 ? { VKMX_TEST_SHARE: String(share), VKMX_TEST_SHARE_FROM: first, VKMX_TEST_SHARE_OF: shareOf } : {},
+    ...oneThread ? { VKMX_THREADS: "1" } : {},
     VKMX_TEST_DEVICES: pass === "cpu" ? "wasm" : filter.length === 0 ? whole : names.join(),
   });
   const onCpu = runs.filter(({ pass }) => pass === "cpu");

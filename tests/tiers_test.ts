@@ -41,15 +41,15 @@ Deno.test("a draw repeats itself with its seed, has every feature, and differs w
   assertEquals(new Set(seeds.flatMap((seed) => draw(seed).map(({ a, b }) => a + b))).size, list.length);
 });
 
-/** Tests of a file that run with every third test of Vulkan devices, beginning with the one that is given. */
-async function sharedTests(file: string, from: number): Promise<string[]> {
+/** Tests of a file that run with every third test, beginning with the one that is given. */
+async function sharedTests(file: string, from: number, of: "vulkan" | "all" = "vulkan"): Promise<string[]> {
   const report = `${file}.xml`;
   const { ok, stderr } = await run(
     [
       ...[Deno.execPath(), "test", "--quiet", "--no-config", "--no-lock", "--no-check", `--junit-path=${report}`],
       ...["-A", `--preload=${ROOT}tests/support/share_tests.ts`, file],
     ],
-    { env: { VKMX_TEST_SHARE: "3", VKMX_TEST_SHARE_FROM: String(from) } },
+    { env: { VKMX_TEST_SHARE: "3", VKMX_TEST_SHARE_FROM: String(from), VKMX_TEST_SHARE_OF: of } },
   );
   assert(ok, stderr);
   const cases = casesOf(await Deno.readTextFile(report));
@@ -76,6 +76,7 @@ Deno.test("tests that are shared out run in turn, those of other devices always"
     assertEquals(await sharedTests(file, 0), ["a on vulkan:0", "b on wasm", "e on vulkan:0 in two parts", "f"]);
     assertEquals(await sharedTests(file, 1), ["b on wasm", "c on vulkan:0", "f"]);
     assertEquals(await sharedTests(file, 5), ["b on wasm", "d on vulkan:0", "f"]);
+    assertEquals(await sharedTests(file, 1, "all"), ["b on wasm", "e on vulkan:0 in two parts"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

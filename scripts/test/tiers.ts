@@ -32,20 +32,35 @@ interface Entry {
   readonly whole?: true;
   /** Runs under the validation layers. `deno task test:validate`, a step of `test:full`, runs all files under them. */
   readonly validated?: true;
-  /** Of the tests of software Vulkan devices one in so many runs before the full tier: tests/support/share_tests.ts. */
+  /**
+   * One in so many tests runs before the full tier: of those of software Vulkan devices, or of all where the file is one run.
+   * See tests/support/share_tests.ts.
+   */
   readonly share?: number;
+  /** The programs that its tests start have one thread on the CPU before the full tier: two files run at once, and threads cost. */
+  readonly oneThread?: true;
 }
 
 const ENTRIES: readonly Entry[] = [
   // Processes, documents and the tools around the library.
-  { files: /^tests\/(cli|notebook)\//, cpu: "gate" },
-  { files: /^tests\/(docs_commands|bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
+  { files: /^tests\/cli\/npm_package_test/, cpu: "full" },
+  { files: /^tests\/(cli\/|docs_commands_test)/, cpu: "gate", oneThread: true },
+  { files: /^tests\/notebook\//, cpu: "gate" },
+  { files: /^tests\/(bench_ops|fuzz|third_party|wrong_programs)_test/, cpu: "gate" },
   { files: /^tests\/extending_test/, cpu: "gate", whole: true },
   { files: /^tests\/bench(_gpu)?_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/training\/examples_test/, cpu: "gate", vulkan: "full" },
   { files: /^tests\/[^/]+$/, cpu: "quick" },
   // The native library, which most of these files open by themselves.
   { files: /^tests\/runtime\/(streams|memory|profile)_test/, cpu: "gate", vulkan: "gate", validated: true },
+  {
+    files: /^tests\/runtime\/(embedded_model|library|portability)_test/,
+    cpu: "gate",
+    whole: true,
+    validated: true,
+    share: 4,
+  },
+  { files: /^tests\/runtime\/(devices|responsive)_test/, cpu: "gate", whole: true, validated: true, share: 2 },
   { files: /^tests\/runtime\//, cpu: "gate", whole: true, validated: true },
   // Kernels, one dispatch at a time.
   { files: /^tests\/kernels\/(matmul|norm_rope_softmax)_test/, cpu: "quick", vulkan: "quick", validated: true },
@@ -86,8 +101,11 @@ export interface Run {
   /** Flags that choose tests of the file. */
   readonly filter: readonly string[];
   readonly validated: boolean;
-  /** One in so many tests of software Vulkan devices runs. */
+  /** One in so many tests runs: of those that {@link shareOf} says. */
   readonly share: number;
+  readonly shareOf: "vulkan" | "all";
+  /** Programs that tests start have one thread on the CPU. */
+  readonly oneThread: boolean;
 }
 
 /** Whether `tier` has what begins at `first`. */
@@ -95,17 +113,24 @@ function has(tier: Tier, first: Tier | undefined): boolean {
   return first !== undefined && TIERS.indexOf(first) <= TIERS.indexOf(tier);
 }
 
+/** All tests of a file on all devices as one process. */
+export function wholeRun(file: string): Run {
+  return { file, pass: "vulkan", filter: [], validated: false, share: 1, shareOf: "all", oneThread: false };
+}
+
 /** The runs of a file. Throws where the table does not know it. */
 export function runsOf(file: string, tier: Tier): readonly Run[] {
   const entry = ENTRIES.find(({ files }) => files.test(file));
   if (!entry) throw new Error(`scripts/test/tiers.ts has no entry for ${file}`);
-  const validated = entry.validated === true;
-  const onVulkan = { file, pass: "vulkan", validated, share: tier === "full" ? 1 : entry.share ?? 1 } as const;
-  if (entry.whole) return has(tier, entry.cpu) ? [{ ...onVulkan, filter: [] }] : [];
+  const early = tier !== "full";
+  const whole = wholeRun(file);
+  const onCpu: Run = { ...whole, pass: "cpu", oneThread: early && entry.oneThread === true };
+  const onVulkan: Run = { ...whole, validated: entry.validated === true, share: early ? entry.share ?? 1 : 1 };
+  if (entry.whole) return has(tier, entry.cpu) ? [onVulkan] : [];
   return [
-    ...has(tier, entry.cpu) ? [{ file, pass: "cpu", filter: [], validated: false, share: 1 } as const] : [],
+    ...has(tier, entry.cpu) ? [onCpu] : [],
     ...has(tier, entry.vulkan) && EACH_DEVICE.test(Deno.readTextFileSync(ROOT + file))
-      ? [{ ...onVulkan, filter: ["--filter", "/vulkan:\\d/"] }]
+      ? [{ ...onVulkan, shareOf: "vulkan" as const, filter: ["--filter", "/vulkan:\\d/"] }]
       : [],
   ];
 }

@@ -54,6 +54,31 @@ function operand(
   return { array: batch > 0 ? turned : mx.squeeze(turned, 0), at };
 }
 
+/** Sizes of a product. */
+interface Sizes {
+  readonly batch: number;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+}
+
+/** (batch, m, n): what the product of two operands is. */
+function productOf(a: Operand, b: Operand, { batch, m, n, k }: Sizes): Float64Array {
+  const product = new Float64Array(batch * m * n);
+  for (let each = 0; each < batch; each++) {
+    const left = Float64Array.from({ length: m * k }, (_, i) => a.at(each, Math.floor(i / k), i % k));
+    const right = Float64Array.from({ length: k * n }, (_, i) => b.at(each, Math.floor(i / n), i % n));
+    for (let row = 0; row < m; row++) {
+      const sums = product.subarray((each * m + row) * n, (each * m + row + 1) * n);
+      for (let d = 0; d < k; d++) {
+        const x = left[row * k + d];
+        for (let column = 0; column < n; column++) sums[column] += x * right[d * n + column];
+      }
+    }
+  }
+  return product;
+}
+
 const CASES = [
   { m: 192, n: 136, k: 176, a: {}, b: {} },
   { m: 169, n: 171, k: 173, a: {}, b: {} },
@@ -85,11 +110,7 @@ for (const [device, dtype] of testDevices().flatMap((d) => [[d, mx.float16], [d,
           const [left, right] = "batch" in c ? c.batch : [0, 0];
           const [a, b] = [operand(dtype, left, m, k, c.a), operand(dtype, right, k, n, c.b)];
           const batch = Math.max(1, left, right);
-          const expected = new Float64Array(batch * m * n);
-          for (let i = 0; i < expected.length; i++) {
-            const [each, row, column] = [Math.floor(i / m / n), Math.floor(i / n) % m, i % n];
-            for (let d = 0; d < k; d++) expected[i] += a.at(each, row, d) * b.at(each, d, column);
-          }
+          const expected = productOf(a, b, { batch, m, n, k });
           assertNear(mx.matmul(a.array, b.array), expected, JSON.stringify(c));
         });
       }
@@ -104,11 +125,7 @@ for (const [device, dtype] of testDevices().flatMap((d) => [[d, mx.float16], [d,
           // Rows lie far apart, beyond the range of float16.
           const power = (row: number): number => 2 ** (row % 9 * 8 - 32);
           const rows = mx.multiply(a.array, mx.array(Array.from({ length: m }, (_, i) => [power(i)])));
-          const expected = new Float64Array(m * n);
-          for (let i = 0; i < expected.length; i++) {
-            const [row, column] = [Math.floor(i / n), i % n];
-            for (let d = 0; d < k; d++) expected[i] += a.at(0, row, d) * b.at(0, d, column);
-          }
+          const expected = productOf(a, b, { batch: 1, m, n, k });
           const unscaled = mx.array(Array.from({ length: m }, (_, i) => [1 / power(i)]));
           const found = mx.matmul(rows, b.array);
           assert(found.dtype === mx.float32);

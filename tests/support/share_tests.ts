@@ -1,14 +1,16 @@
 /**
- * Preloaded by `deno task test` before a file whose tests on software Vulkan take long: of these tests every n-th runs, beginning where
- * the seed says, and the others are ignored. So n runs in a row with the seeds 0 to n - 1 have all of them.
+ * Preloaded by `deno task test` before a file whose tests take long: every n-th test runs, beginning where the seed says, and the
+ * others are ignored. So n runs in a row with the seeds 0 to n - 1 have all of them.
  *
- * VKMX_TEST_SHARE is n, VKMX_TEST_SHARE_FROM the first test that runs.
+ * VKMX_TEST_SHARE is n and VKMX_TEST_SHARE_FROM the first test that runs. VKMX_TEST_SHARE_OF is "vulkan" for the tests of Vulkan
+ * devices alone, else "all".
  *
  * @module
  */
 
 const SHARE = Number(Deno.env.get("VKMX_TEST_SHARE"));
 const FROM = Number(Deno.env.get("VKMX_TEST_SHARE_FROM"));
+const SHARED = Deno.env.get("VKMX_TEST_SHARE_OF") === "vulkan" ? /\bvulkan:\d/ : /(?:)/;
 
 type Definition = Deno.TestDefinition;
 type Options = Omit<Definition, "fn" | "name"> & { readonly name?: string };
@@ -33,7 +35,7 @@ let count = 0;
 /** Registers a test, ignored where it is another seed's. */
 function shared(...args: Parameters<typeof definitionOf>): void {
   const definition = definitionOf(...args);
-  const other = /\bvulkan:\d/.test(definition.name) && !definition.ignore && count++ % SHARE !== FROM % SHARE;
+  const other = SHARED.test(definition.name) && !definition.ignore && count++ % SHARE !== FROM % SHARE;
   test(other ? { ...definition, ignore: true } : definition);
 }
 
