@@ -2,8 +2,8 @@
  * Every op of the case table on every device, with fusion and without, against float64 oracles, with guards around every buffer.
  *
  * The results of an op are evaluated together, so that a device gets one submission for them. VKMX_CASES=1000 generates that
- * many rows an op instead of 40, of all dtypes on all devices; VKMX_CASES_OP=softmax takes one op only. Software Vulkan runs a drawn
- * part of the cases (support/draw_cases.ts).
+ * many rows an op instead of 40, of all dtypes on all devices; VKMX_CASES_OP=softmax takes one op only. Before the full tier a part
+ * of the generated rows is drawn, and software Vulkan runs a drawn part of all cases (support/draw_cases.ts).
  */
 
 import { assertEquals } from "@std/assert";
@@ -14,8 +14,9 @@ import type { Case, Input } from "./cases/case.ts";
 import { stored } from "./cases/draw.ts";
 import { difference, flushed, numbersOf } from "../support/compare.ts";
 import { testDevices } from "../support/devices.ts";
-import { drawCases } from "../support/draw_cases.ts";
+import { drawCases, drawCover } from "../support/draw_cases.ts";
 import { Guards } from "../support/guards.ts";
+import { SEED, TIER } from "../support/tier.ts";
 import { withOptions } from "../../scripts/support/options.ts";
 import { build, type Dense, generator, ravel, size } from "../support/oracle.ts";
 
@@ -162,7 +163,8 @@ for (const device of testDevices()) {
     Deno.test(`${op}() agrees with its oracle on ${device}`, () => {
       mx.setDefaultDevice(device);
       const flushes = device !== "wasm";
-      const { written, generated } = casesOf(op, device === "wasm" || CASES_PER_OP > 40);
+      const { written, generated: rows } = casesOf(op, device === "wasm" || CASES_PER_OP > 40);
+      const generated = TIER === "full" ? rows : drawCover(rows, featuresOf, op, SEED);
       const all = [
         ...written.flatMap((c, i) => [true, false].map((fuse) => ({ c, seed: i + 1, fuse }))),
         ...generated.map((c, i) => ({ c, seed: i + 1, fuse: i % 2 === 0 })),
